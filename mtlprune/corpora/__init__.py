@@ -1,0 +1,5 @@
+"""Files to sentences and back: strict readers, builders of joined corpora, the store, and export."""
+
+
+class CorpusError(ValueError):
+    """A corpus file is not what was expected; the message says where, what was expected, what was found, what to do."""
