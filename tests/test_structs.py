@@ -1,0 +1,329 @@
+"""Structured inference against plain enumeration and against supar. B sentences, T words in the longest one."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtlprune import structs
+from mtlprune.sentence import find_cycle
+
+LENGTHS = torch.tensor([5, 1, 4, 2, 3, 5])
+
+
+def random_scores(*size, seed=0, scale=1.0):
+    return torch.randn(*size, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def binary_trees(start, end):
+    if end - start == 1:
+        yield [(start, end)]
+        return
+    for middle in range(start + 1, end):
+        for left, right in itertools.product(binary_trees(start, middle), binary_trees(middle, end)):
+            yield [(start, end), *left, *right]
+
+
+def enumerate_constituency(scores, n):
+    """log Z, marginals and the best score of one (T+1, T+1) chart, in fp64."""
+    trees = list(binary_trees(0, n))
+    totals = torch.stack([sum(scores[i, j] for i, j in tree) for tree in trees]).double()
+    chance = totals.softmax(0)
+    marginals = torch.zeros_like(scores, dtype=torch.float64)
+    for tree, p in zip(trees, chance, strict=True):
+        for i, j in tree:
+            marginals[i, j] += p
+    return totals.logsumexp(0), marginals, totals.max()
+
+
+def dependency_trees(n, projective=False):
+    """All single-root trees over n words as tuples of heads with a leading 0."""
+    for heads in itertools.product(range(n + 1), repeat=n):
+        if heads.count(0) != 1 or find_cycle(heads):
+            continue
+        arcs = [tuple(sorted((d, h))) for d, h in enumerate(heads, 1)]
+        if projective and any(a < c < b < d for (a, b), (c, d) in itertools.permutations(arcs, 2)):
+            continue
+        yield (0, *heads)
+
+
+def tree_score(scores, heads):
+    return float(sum(scores[d, h].double() for d, h in enumerate(heads) if d))
+
+
+# --- constituency -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_constituency_equals_enumeration(seed):
+    scores = random_scores(6, 6, 6, seed=seed, scale=2.0)
+    log_z = structs.constituency_log_partition(scores, LENGTHS)
+    marginals = structs.constituency_marginals(scores, LENGTHS)
+    trees = structs.constituency_cky(scores, LENGTHS)
+    for b, n in enumerate(LENGTHS.tolist()):
+        expected_z, expected_marginals, best = enumerate_constituency(scores[b], n)
+        torch.testing.assert_close(log_z[b].double(), expected_z, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(marginals[b].double(), expected_marginals, rtol=1e-5, atol=1e-5)
+        assert sorted(trees[b]) in [sorted(tree) for tree in binary_trees(0, n)]
+        assert float(sum(scores[b, i, j] for i, j in trees[b])) == pytest.approx(float(best), abs=1e-5)
+        assert trees[b] == sorted(trees[b], key=lambda span: (span[0], -span[1]))
+
+
+def test_constituency_equals_supar_on_long_sentences():
+    from supar.structs import ConstituencyCRF
+
+    scores, lengths = random_scores(4, 31, 31, scale=3.0), torch.tensor([30, 7, 22, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        oracle = ConstituencyCRF(scores.clone(), lengths)
+        torch.testing.assert_close(structs.constituency_log_partition(scores, lengths), oracle.log_partition.detach())
+        torch.testing.assert_close(
+            structs.constituency_marginals(scores, lengths), oracle.marginals.float(), rtol=1e-4, atol=1e-4
+        )
+        assert structs.constituency_cky(scores, lengths) == [[tuple(span) for span in tree] for tree in oracle.argmax]
+
+
+def test_gradient_of_the_log_partition_is_the_marginals():
+    scores = random_scores(6, 6, 6).requires_grad_()
+    structs.constituency_log_partition(scores, LENGTHS).sum().backward()
+    torch.testing.assert_close(scores.grad, structs.constituency_marginals(scores, LENGTHS))
+
+
+def test_gradcheck():
+    scores = random_scores(3, 6, 6).double().requires_grad_()
+    lengths = torch.tensor([5, 3, 1])
+    charts = gold_charts(lengths, 6)
+    assert torch.autograd.gradcheck(lambda s: structs.constituency_log_partition(s, lengths), scores)
+    assert torch.autograd.gradcheck(lambda s: structs.constituency_crf_loss(s, charts, lengths), scores)
+
+
+def gold_charts(lengths, size):
+    charts = torch.zeros(len(lengths), size, size, dtype=torch.bool)
+    for b, n in enumerate(lengths.tolist()):
+        for i, j in next(binary_trees(0, n)):
+            charts[b, i, j] = True
+    return charts
+
+
+def test_crf_loss_is_the_negative_log_probability_of_the_gold_trees():
+    scores, charts = random_scores(6, 6, 6), gold_charts(LENGTHS, 6)
+    expected = 0.0
+    for b, n in enumerate(LENGTHS.tolist()):
+        gold = float(scores[b][charts[b]].double().sum())
+        expected += float(enumerate_constituency(scores[b], n)[0]) - gold
+    loss = structs.constituency_crf_loss(scores, charts, LENGTHS)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    assert loss.dim() == 0
+
+
+@pytest.mark.parametrize("rubbish", [float("nan"), float("inf"), -1e30])
+def test_constituency_alone_equals_in_a_padded_batch(rubbish):
+    scores = random_scores(6, 6, 6)
+    for b, n in enumerate(LENGTHS.tolist()):
+        scores[b, n + 1 :], scores[b, :, n + 1 :] = rubbish, rubbish
+    charts = gold_charts(LENGTHS, 6)
+    together = scores.clone().requires_grad_()
+    loss = structs.constituency_crf_loss(together, charts, LENGTHS)
+    loss.backward()
+    trees = structs.constituency_cky(scores, LENGTHS)
+    total = 0.0
+    for b, n in enumerate(LENGTHS.tolist()):
+        alone = scores[b : b + 1, : n + 1, : n + 1].clone().requires_grad_()
+        one = structs.constituency_crf_loss(alone, charts[b : b + 1, : n + 1, : n + 1], LENGTHS[b : b + 1])
+        one.backward()
+        total += one.item()
+        torch.testing.assert_close(together.grad[b, : n + 1, : n + 1], alone.grad[0])
+        assert structs.constituency_cky(alone, LENGTHS[b : b + 1]) == [trees[b]]
+    assert loss.item() == pytest.approx(total, rel=1e-5)
+    assert torch.isfinite(together.grad).all()
+
+
+def test_huge_scores_give_no_nan():
+    scores, lengths = random_scores(3, 21, 21, scale=1e4).requires_grad_(), torch.tensor([20, 11, 1])
+    log_z = structs.constituency_log_partition(scores, lengths)
+    log_z.sum().backward()
+    assert torch.isfinite(log_z).all() and torch.isfinite(scores.grad).all()
+    torch.testing.assert_close(scores.grad.sum((1, 2)), 2.0 * lengths - 1)  # 2n − 1 spans in every tree
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_equals_its_fp32_cast_even_under_autocast(dtype):
+    half, charts = random_scores(6, 6, 6, scale=3).to(dtype), gold_charts(LENGTHS, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = (
+            structs.constituency_log_partition(half, LENGTHS),
+            structs.constituency_crf_loss(half, charts, LENGTHS),
+            structs.constituency_marginals(half, LENGTHS),
+            structs.mst(half, LENGTHS),
+        )
+        trees = structs.constituency_cky(half, LENGTHS)
+    full = half.float()
+    assert found[0].dtype == found[1].dtype == found[2].dtype == torch.float32
+    assert torch.equal(found[0], structs.constituency_log_partition(full, LENGTHS))
+    assert torch.equal(found[1], structs.constituency_crf_loss(full, charts, LENGTHS))
+    assert torch.equal(found[2], structs.constituency_marginals(full, LENGTHS))
+    assert torch.equal(found[3], structs.mst(full, LENGTHS))
+    assert trees == structs.constituency_cky(full, LENGTHS)
+
+
+def test_equal_scores_split_to_the_left():
+    assert structs.constituency_cky(torch.zeros(1, 4, 4), torch.tensor([3])) == [
+        [(0, 3), (0, 1), (1, 3), (1, 2), (2, 3)]
+    ]
+
+
+@pytest.mark.parametrize("lengths", [[0, 3], [3, 6]])
+def test_impossible_lengths_are_refused(lengths):
+    with pytest.raises(ValueError, match="expected lengths from 1 to 5"):
+        structs.constituency_log_partition(torch.zeros(2, 6, 6), torch.tensor(lengths))
+    with pytest.raises(ValueError, match="expected lengths from 1 to 5"):
+        structs.mst(torch.zeros(2, 6, 6), torch.tensor(lengths))
+
+
+def test_impossible_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"expected scores of shape \(B, T\+1, T\+1\)"):
+        structs.constituency_cky(torch.zeros(2, 6, 5), torch.tensor([3, 3]))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_everything_works_without_gradients(mode):
+    scores = random_scores(6, 6, 6, seed=3)
+    expected = structs.constituency_log_partition(scores, LENGTHS), structs.constituency_marginals(scores, LENGTHS)
+    trees = structs.mst(scores, LENGTHS), structs.mst(scores, LENGTHS, projective=True)
+    with mode():
+        inner = scores + 0.0  # made inside: an inference tensor in inference mode
+        assert torch.equal(structs.constituency_log_partition(inner, LENGTHS), expected[0])
+        assert torch.equal(structs.constituency_marginals(inner, LENGTHS), expected[1])
+        assert structs.constituency_cky(expected[1], LENGTHS)[1] == [(0, 1)]
+        assert torch.equal(structs.mst(inner, LENGTHS), trees[0])
+        assert torch.equal(structs.mst(inner, LENGTHS, projective=True), trees[1])
+
+
+# --- dependency trees -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("projective", [False, True])
+def test_mst_equals_enumeration(projective):
+    trees = {n: list(dependency_trees(n, projective)) for n in range(1, 6)}
+    for seed in range(25):
+        scores = random_scores(6, 6, 6, seed=seed, scale=10.0 ** (seed % 5 - 2))
+        scores[:3, :, 0] += 2.0  # tempt with several roots
+        heads = structs.mst(scores, LENGTHS, projective)
+        assert heads.dtype == torch.long and heads.shape == (6, 6)
+        for b, n in enumerate(LENGTHS.tolist()):
+            best = max(tree_score(scores[b], tree) for tree in trees[n])
+            found = heads[b].tolist()
+            assert tuple(found[: n + 1]) in trees[n] and not any(found[n + 1 :])
+            assert tree_score(scores[b], found[: n + 1]) == pytest.approx(best, rel=1e-6, abs=1e-6)
+
+
+def test_mst_equals_supar_on_long_sentences():
+    from supar.structs.fn import mst
+
+    lengths = torch.tensor([40, 1, 23, 31, 40])
+    mask = (torch.arange(41) <= lengths[:, None]) & (torch.arange(41) > 0)
+    for seed in range(3):
+        scores = random_scores(5, 41, 41, seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = mst(scores.clone(), mask)
+        found = structs.mst(scores, lengths)
+        for b, n in enumerate(lengths.tolist()):
+            ours, theirs = found[b, : n + 1].tolist(), expected[b, : n + 1].tolist()
+            assert not find_cycle(ours[1:]) and ours[1:].count(0) == 1
+            assert tree_score(scores[b], ours) >= tree_score(scores[b], theirs) - 1e-9
+
+
+@pytest.mark.parametrize("projective", [False, True])
+def test_mst_alone_equals_in_a_padded_batch_and_leaves_its_input_alone(projective):
+    scores = random_scores(6, 6, 6, seed=7)
+    for b, n in enumerate(LENGTHS.tolist()):
+        scores[b, n + 1 :], scores[b, :, n + 1 :] = float("nan"), float("inf")
+    scores.requires_grad_()
+    before = scores.detach().clone()
+    heads = structs.mst(scores, LENGTHS, projective)
+    assert torch.equal(scores.detach().nan_to_num(9e9), before.nan_to_num(9e9)) and scores.requires_grad
+    for b, n in enumerate(LENGTHS.tolist()):
+        alone = structs.mst(scores[b : b + 1, : n + 1, : n + 1], LENGTHS[b : b + 1], projective)
+        assert alone[0].tolist() == heads[b, : n + 1].tolist()
+
+
+@pytest.mark.parametrize("projective", [False, True])
+def test_equal_scores_give_a_tree_and_always_the_same(projective):
+    scores = torch.zeros(6, 6, 6)
+    heads = structs.mst(scores, LENGTHS, projective)
+    for b, n in enumerate(LENGTHS.tolist()):
+        assert tuple(heads[b, : n + 1].tolist()) in set(dependency_trees(n, projective))
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    assert torch.equal(structs.mst(scores[order], LENGTHS[order], projective), heads[order])
+
+
+def test_a_chain_of_1500_words_with_a_circle_at_its_end():
+    n = 1500
+    scores = torch.zeros(1, n + 1, n + 1)
+    scores[0, range(1, n), range(2, n + 1)] = 10.0  # every word under the next one
+    scores[0, n, n - 1] = 10.0  # the last two under each other
+    scores[0, n, 0] = 5.0
+    heads = structs.mst(scores, torch.tensor([n]))
+    assert heads[0].tolist() == [0, *range(2, n + 1), 0]
+
+
+def test_circles_within_circles():
+    """Words are leaves of a binary tree, an arc is dearer the higher it climbs: pairs circle, then pairs of pairs."""
+    levels = 8
+    n = 2**levels
+    place = np.arange(n)
+    climb = np.ceil(np.log2(1 + (place[:, None] ^ place)))  # 1 within a pair, 2 within a pair of pairs …
+    scores = torch.full((1, n + 1, n + 1), -1000.0)
+    scores[0, 1:, 1:] = -torch.tensor(climb)
+    heads = structs.mst(scores, torch.tensor([n]))[0].tolist()
+    assert not find_cycle(heads[1:]) and heads[1:].count(0) == 1
+    joins = sum(2 ** (levels - level) * level for level in range(1, levels + 1))  # every circle is left exactly once
+    assert tree_score(scores[0], heads) == -1000 - joins
+
+
+def test_scores_that_are_not_finite_are_refused():
+    scores = torch.zeros(2, 4, 4)
+    scores[1, 2, 1] = float("nan")
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        structs.mst(scores, torch.tensor([3, 3]))
+    assert structs.mst(scores, torch.tensor([3, 1])).shape == (2, 4)  # now it lies in the padding
+
+
+# --- flat spans -----------------------------------------------------------------------------------------------------
+
+WEIGHTED = st.lists(
+    st.tuples(st.integers(0, 7), st.integers(1, 4), st.integers(-3, 9)).map(
+        lambda t: (t[0], t[0] + t[1], float(t[2]), "A")
+    ),
+    max_size=8,
+)
+
+
+@given(WEIGHTED)
+@settings(max_examples=300, deadline=None)
+def test_nonoverlapping_equals_enumeration(spans):
+    def legal(chosen):
+        ordered = sorted(chosen)
+        return all(a[1] <= b[0] for a, b in itertools.pairwise(ordered))
+
+    subsets = itertools.chain.from_iterable(itertools.combinations(spans, k) for k in range(len(spans) + 1))
+    best = max(sum(span[2] for span in chosen) for chosen in subsets if legal(chosen))
+    found = structs.nonoverlapping(spans)
+    assert legal(found) and found == sorted(found) and all(span in spans for span in found)
+    assert sum(span[2] for span in found) == best
+    assert structs.nonoverlapping(reversed(spans)) == structs.nonoverlapping(spans)
+
+
+def test_nonoverlapping_by_hand():
+    whole, left, right = (0, 4, 5.0, "ARG1"), (0, 2, 3.0, "ARG0"), (2, 4, 2.5, "ARG2")
+    assert structs.nonoverlapping([whole, left, right]) == [left, right]
+    assert structs.nonoverlapping([whole, left]) == [whole]
+    assert structs.nonoverlapping([(0, 1, 0.0, "A"), (1, 2, float("nan"), "A")]) == []
+    assert structs.nonoverlapping([]) == []
