@@ -1,0 +1,217 @@
+"""The run folder: one run, everything needed to doubt it. Knows nothing of torch.
+
+    config.yaml  manifest.json  vocabulary.json  metrics.jsonl  encoder/  weights/  checkpoint.safetensors
+    scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used as asked; the message says why and what to do."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside ``path`` to write to; it takes the place of ``path`` only when it is complete.
+
+    Raises:
+        RunError: the disk refused; ``path`` is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        yield beside
+        with beside.open("rb") as handle:
+            os.fsync(handle.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise RunError(f"{path} could not be written ({error.strerror or error}); what was there before is untouched") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+class RunFolder:
+    """A folder that holds one run.
+
+    Args:
+        path: the folder; it need not exist before ``create``.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def existing(cls, path: str | Path) -> RunFolder:
+        """A folder that holds a run. Raises RunError otherwise."""
+        folder = cls(path)
+        if not folder.config_path.is_file():
+            raise RunError(f"{folder.path} is no run folder (it has no config.yaml); `mtlprune train` makes one")
+        return folder
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Own the folder while training; a second process is refused. The lock dies with its process."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a+") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                handle.seek(0)
+                owner = handle.read().strip() or "unknown"
+                raise RunError(
+                    f"{self.path} is in use by another process (number {owner}); wait for it, or choose another --out"
+                ) from None
+            handle.truncate(0)
+            handle.write(str(os.getpid()))
+            handle.flush()
+            yield
+
+    # -- small files -------------------------------------------------------------------------------------------------
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def encoder_path(self) -> Path:
+        return self.path / "encoder"
+
+    def weights_path(self, epoch: int) -> Path:
+        return self.path / "weights" / f"epoch-{epoch:03d}.safetensors"
+
+    def read_config(self) -> dict[str, Any]:
+        return yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+
+    def write_config(self, tree: Mapping[str, Any]) -> None:
+        self.write_text("config.yaml", yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True))
+
+    def read_json(self, name: str) -> Any:
+        path = self.path / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{path} is missing; is this run complete?") from None
+        except json.JSONDecodeError as error:
+            raise RunError(f"{path}, line {error.lineno}: not readable as JSON ({error.msg})") from None
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write_text(name, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        with replacing(self.path / name) as beside:
+            beside.write_text(text, encoding="utf-8")
+
+    # -- metrics: one JSON object a line, in the order of training ---------------------------------------------------
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        try:
+            with self.metrics_path.open("a", encoding="utf-8") as handle:
+                handle.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise RunError(f"{self.metrics_path} could not be written ({error.strerror})") from error
+
+    def truncate_metrics(self, size: int) -> None:
+        """Forget what was logged after a checkpoint that remembers ``size`` bytes."""
+        if self.metrics_path.exists():
+            os.truncate(self.metrics_path, min(size, self.metrics_path.stat().st_size))
+
+    def metrics_size(self) -> int:
+        return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        if not self.metrics_path.exists():
+            return []
+        return [json.loads(line) for line in self.metrics_path.read_text(encoding="utf-8").splitlines() if line]
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def write_results(
+        self,
+        split: str,
+        scores: Mapping[str, Any],
+        ids: list[str],
+        counts: Mapping[str, list[dict[str, int] | None]],
+        predictions: Iterable[Sentence],
+    ) -> None:
+        """Scores, per-sentence counts (a column a count; null where the layer is unknown) and predictions of a split."""
+        columns = {}
+        for task, rows in counts.items():
+            names = sorted({name for row in rows if row for name in row})
+            columns[task] = {name: [row.get(name, 0) if row is not None else None for row in rows] for name in names}
+        lines = (json.dumps(to_json(sentence), ensure_ascii=False) for sentence in predictions)
+        self.write_text(f"predictions/{split}.jsonl", "".join(line + "\n" for line in lines))
+        self.write_text(f"counts/{split}.json", json.dumps({"ids": ids, "counts": columns}))
+        self.write_json(f"scores/{split}.json", scores)
+
+    def splits(self) -> list[str]:
+        """The splits that have been scored."""
+        return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
+
+    def read_scores(self, split: str) -> dict[str, Any]:
+        return self.read_json(f"scores/{split}.json")
+
+    def read_counts(self, split: str) -> dict[str, Any]:
+        return self.read_json(f"counts/{split}.json")
+
+    def read_predictions(self, split: str) -> list[Sentence]:
+        path = self.path / "predictions" / f"{split}.jsonl"
+        if not path.is_file():
+            raise RunError(f"{path} is missing; `mtlprune evaluate {self.path} --split {split}` writes it")
+        return [from_json(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def to_json(sentence: Sentence) -> dict[str, Any]:
+    """A sentence as plain JSON; unknown layers are left out."""
+    tree: dict[str, Any] = {"id": sentence.id, "words": list(sentence.words)}
+    if sentence.pos is not None:
+        tree["pos"] = list(sentence.pos)
+    if sentence.ner is not None:
+        tree["ner"] = [list(span) for span in sentence.ner]
+    if sentence.dep is not None:
+        tree["dep"] = {"heads": list(sentence.dep.heads), "relations": list(sentence.dep.relations)}
+    if sentence.con is not None:
+        tree["con"] = [list(span) for span in sentence.con]
+    if sentence.srl is not None:
+        tree["srl"] = [{**p._asdict(), "arguments": [list(span) for span in p.arguments]} for p in sentence.srl]
+    return tree
+
+
+def from_json(tree: Mapping[str, Any]) -> Sentence:
+    """The reverse of to_json."""
+    layers: dict[str, Any] = {}
+    if "pos" in tree:
+        layers["pos"] = tuple(tree["pos"])
+    for name in ("ner", "con"):
+        if name in tree:
+            layers[name] = tuple(Span(*span) for span in tree[name])
+    if "dep" in tree:
+        layers["dep"] = Dependencies(tuple(tree["dep"]["heads"]), tuple(tree["dep"]["relations"]))
+    if "srl" in tree:
+        layers["srl"] = tuple(
+            Predicate(p["index"], p["roleset"], tuple(Span(*span) for span in p["arguments"]), p["lemma"]) for p in tree["srl"]
+        )
+    return Sentence(tree["id"], tuple(tree["words"]), **layers)

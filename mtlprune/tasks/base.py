@@ -1,0 +1,130 @@
+"""What a task is: a label space, targets, a decoder, a loss, decoding. One file a task, nothing else changes.
+
+Letters: B sentences, N = all their words one after another, T the longest sentence, H the encoder's width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from mtlprune.encoder.model import Encoded
+from mtlprune.sentence import Sentence
+
+Target = dict[str, np.ndarray]  # one sentence's targets, small integer arrays
+
+
+class Options(BaseModel):
+    """A decoder's settings; each task extends it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Task(nn.Module, ABC):
+    """A task on the shared encoder.
+
+    Args:
+        labels: the vocabularies, name → list of labels; stored as JSON with a run.
+        hidden_size: H.
+        options: this task's own Options.
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Options]] = Options
+
+    def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
+        super().__init__()
+        self.labels = labels
+        self.hidden_size = hidden_size
+        self.options = options
+        self.index = {kind: {label: place for place, label in enumerate(all_)} for kind, all_ in labels.items()}
+
+    @classmethod
+    @abstractmethod
+    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
+        """The vocabularies, read off training sentences whose layer is known."""
+
+    @abstractmethod
+    def target(self, sentence: Sentence) -> Target:
+        """The targets of one training sentence whose layer is known, as small arrays."""
+
+    @abstractmethod
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        """Join the targets of one batch; ``sizes`` are its sentence lengths in words."""
+
+    @abstractmethod
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        """A scalar in fp32, comparable between batches of different size."""
+
+    @abstractmethod
+    def decode(self, encoded: Encoded) -> list[Any]:
+        """One value of the sentence layer ``name`` for each sentence."""
+
+    def known(self, sentence: Sentence) -> bool:
+        """Whether the sentence carries this task's layer."""
+        return getattr(sentence, self.name) is not None
+
+
+def vocabulary(counts: Counter[str]) -> list[str]:
+    """Labels in alphabetical order, so that a vocabulary depends on the data only."""
+    return sorted(counts)
+
+
+def joined(targets: Sequence[Target], key: str) -> Tensor:
+    """One array of every target, one after another, as int64."""
+    return torch.from_numpy(np.concatenate([target[key] for target in targets]).astype(np.int64, copy=False))
+
+
+def owners(targets: Sequence[Target], key: str) -> Tensor:
+    """For each row of ``joined(targets, key)`` the sentence it comes from."""
+    return torch.from_numpy(np.repeat(np.arange(len(targets)), [len(target[key]) for target in targets]))
+
+
+def offsets(sizes: Sequence[int]) -> Tensor:
+    """Where each sentence's words begin among the N words of the batch. (B,)"""
+    return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64))
+
+
+class SharedMLP(nn.Module):
+    """Several one-layer MLPs on the same input as one matrix: linear, LeakyReLU, dropout shared across a sentence's rows.
+
+    Dozat and Manning (2017). Orthogonal weights and zero bias for each part, as in He and Choi (2021).
+    """
+
+    def __init__(self, inputs: int, sizes: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        self.sizes = list(sizes)
+        self.dropout = dropout
+        self.linear = nn.Linear(inputs, sum(sizes))
+        with torch.no_grad():
+            for part in self.linear.weight.split(self.sizes):
+                nn.init.orthogonal_(part)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, flat: Tensor, owner: Tensor, sentences: int) -> tuple[Tensor, ...]:
+        """flat (M, inputs), owner (M,) the sentence of each row → one (M, size) for each part."""
+        hidden = nn.functional.leaky_relu(self.linear(flat), negative_slope=0.1)
+        if self.training and self.dropout:
+            keep = torch.rand(sentences, hidden.shape[1], device=flat.device).ge_(self.dropout)
+            keep = keep.to(hidden.dtype).div_(1 - self.dropout)
+            hidden = hidden * keep.index_select(0, owner)
+        return hidden.split(self.sizes, dim=1)
+
+
+def with_one(rows: Tensor) -> Tensor:
+    """Append a constant 1 to every row: the bias side of a biaffine form."""
+    return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
+
+
+def biaffine_rows(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
+    """left (M, a), weight (L, a, b), right (M, b) → scores (M, L): row m of left against row m of right only."""
+    labels, a, b = weight.shape
+    mixed = left @ weight.permute(1, 0, 2).reshape(a, labels * b)  # (M, L·b)
+    return torch.bmm(mixed.view(-1, labels, b), right.unsqueeze(-1).to(mixed.dtype)).squeeze(-1)

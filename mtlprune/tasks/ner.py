@@ -1,0 +1,101 @@
+"""Named entities: a biaffine classifier over all spans (Yu et al. 2020), flat greedy decoding."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mtlprune.encoder.model import Encoded
+from mtlprune.sentence import Sentence, Span
+from mtlprune.tasks import base
+from mtlprune.tasks.base import Target, Task, joined, owners, vocabulary, with_one
+
+
+class NEROptions(base.Options):
+    """Named-entity decoder."""
+
+    size: int = 150
+    """Width of the start and end projections."""
+
+
+class NER(Task):
+    """Every span (start ≤ end, no length limit) gets a type or none; label 0 is none.
+
+    Loss: mean cross-entropy over all candidate spans of the batch. Decoding: spans whose best label is not none, by
+    falling score, a span that overlaps an accepted one left out.
+    """
+
+    name = "ner"
+    Options = NEROptions
+
+    def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
+        super().__init__(labels, hidden_size, options)
+        size = options.size
+        self.ends = nn.Linear(hidden_size, 2 * size)  # the start and the end projection in one matrix
+        self.weight = nn.Parameter(torch.zeros(len(labels["types"]) + 1, size + 1, size + 1))
+
+    @classmethod
+    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
+        return {"types": vocabulary(Counter(span.label for s in sentences for span in s.ner or ()))}
+
+    def target(self, sentence: Sentence) -> Target:
+        assert sentence.ner is not None
+        index = self.index["types"]
+        rows = [(span.start, span.end - 1, index[span.label] + 1) for span in sentence.ner]
+        return {"spans": np.array(rows, dtype=np.int32).reshape(-1, 3)}
+
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        longest = max(sizes)
+        spans = joined(targets, "spans")
+        chart = torch.zeros(len(sizes), longest, longest, dtype=torch.long)
+        chart[owners(targets, "spans"), spans[:, 0], spans[:, 1]] = spans[:, 2]
+        return {"chart": chart}  # (B, T, T)
+
+    def span_scores(self, encoded: Encoded) -> Tensor:
+        """Scores of every label for every span. (B, L, T, T), fp32"""
+        start, end = encoded.padded(self.ends(encoded.words)).chunk(2, dim=-1)  # (B, T, size) each
+        labels, width, _ = self.weight.shape
+        batch, longest, _ = start.shape
+        start = with_one(start).reshape(batch * longest, width)
+        mixed = start @ self.weight.permute(1, 0, 2).reshape(width, labels * width)  # (B·T, L·width)
+        mixed = mixed.view(batch, longest * labels, width)
+        scores = torch.bmm(mixed, with_one(end).transpose(1, 2).to(mixed.dtype))  # (B, T·L, T)
+        return scores.view(batch, longest, labels, longest).float()  # start, label, end
+
+    @staticmethod
+    def candidates(lengths: Tensor, longest: int) -> Tensor:
+        """Which (start, end) are spans of their sentence. (B, T, T)"""
+        place = torch.arange(longest, device=lengths.device)
+        return (place[:, None] <= place) & (place < lengths[:, None, None])
+
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        scores = self.span_scores(encoded).transpose(2, 3)  # (B, T, T, L)
+        spans = self.candidates(encoded.lengths, scores.shape[1])
+        return nn.functional.cross_entropy(scores[spans], target["chart"][spans])
+
+    def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
+        scores = self.span_scores(encoded)
+        best, label = scores.max(2)  # (B, T, T)
+        found = (label > 0) & self.candidates(encoded.lengths, scores.shape[1])
+        sentence, start, end = found.nonzero(as_tuple=True)
+        rows = zip(
+            sentence.tolist(), best[found].tolist(), start.tolist(), end.tolist(), label[found].tolist(), strict=True
+        )
+        chosen: list[list[tuple[float, Span]]] = [[] for _ in encoded.sizes]
+        for owner, score, first, last, kind in rows:
+            chosen[owner].append((score, Span(first, last + 1, self.labels["types"][kind - 1])))
+        return [flat_entities(spans) for spans in chosen]
+
+
+def flat_entities(scored: list[tuple[float, Span]]) -> tuple[Span, ...]:
+    """Accept spans by falling score (ties: the earlier one), leaving out what overlaps an accepted span; in order."""
+    accepted: list[Span] = []
+    for _, span in sorted(scored, key=lambda pair: (-pair[0], pair[1])):
+        if all(span.end <= other.start or other.end <= span.start for other in accepted):
+            accepted.append(span)
+    return tuple(sorted(accepted))

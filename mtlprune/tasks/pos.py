@@ -1,0 +1,44 @@
+"""Part-of-speech tagging: one linear layer, as in He and Choi (2021); facts in docs/tasks.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from mtlprune.encoder.model import Encoded
+from mtlprune.sentence import Sentence
+from mtlprune.tasks.base import Target, Task, joined, vocabulary
+
+
+class POS(Task):
+    """Tags by a linear layer and argmax; loss: mean token cross-entropy."""
+
+    name = "pos"
+
+    def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
+        super().__init__(labels, hidden_size, options)
+        self.scores = nn.Linear(hidden_size, len(labels["tags"]))
+
+    @classmethod
+    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
+        return {"tags": vocabulary(Counter(tag for s in sentences if s.pos is not None for tag in s.pos))}
+
+    def target(self, sentence: Sentence) -> Target:
+        assert sentence.pos is not None
+        index = self.index["tags"]
+        return {"tags": np.array([index[tag] for tag in sentence.pos], dtype=np.int32)}
+
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        return {"tags": joined(targets, "tags")}  # (N,)
+
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(self.scores(encoded.words).float(), target["tags"])
+
+    def decode(self, encoded: Encoded) -> list[tuple[str, ...]]:
+        best = self.scores(encoded.words).argmax(-1).split(encoded.sizes)
+        tags = self.labels["tags"]
+        return [tuple(tags[place] for place in row.tolist()) for row in best]
