@@ -1,0 +1,169 @@
+"""Tokenised sentences to a padded batch, with the indices that lead back to words; long sentences become windows.
+
+Letters for shapes: B sentences, R rows of the batch (B plus the further windows of long sentences), L slots a row,
+P sub-words, N words, all over the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtlprune.encoder.pieces import EncoderError, Pieces
+
+
+@dataclass(eq=False)
+class EncoderBatch:
+    """A batch ready for the encoder.
+
+    Row ``b < B`` is the first (mostly the only) window of sentence ``b``; further windows follow as rows from B on.
+
+    Attributes:
+        input_ids: (R, L) int64, with special tokens and padding.
+        attention_mask: (R, L) int64, 1 at special tokens and pieces.
+        source: (R, L) int64, which of the P pieces stands in a slot, −1 for special tokens and padding.
+        piece_slot: (P,) int64, the slot (row · L + column) whose vector stands for the piece.
+        piece_word: (P,) int64, the word (0 to N − 1) the piece belongs to.
+        first_piece: (N,) int64, the first piece of each word.
+        piece_counts: (N,) float32, how many pieces each word has.
+        cls_slot, sep_slot: (B,) int64, slots of the first and the last special token of each sentence.
+        lengths: (B,) int64, words per sentence.
+        sizes: the same as a list, so that nobody has to ask the device.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    source: Tensor
+    piece_slot: Tensor
+    piece_word: Tensor
+    first_piece: Tensor
+    piece_counts: Tensor
+    cls_slot: Tensor
+    sep_slot: Tensor
+    lengths: Tensor
+    sizes: list[int]
+
+    def to(self, device: torch.device | str) -> EncoderBatch:
+        """The same batch on another device."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sizes"}
+        return EncoderBatch(
+            **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}, sizes=self.sizes
+        )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What surrounds pieces in a row.
+
+    Attributes:
+        before, after: ids of the special tokens.
+        padding: the id in unused slots.
+        capacity: pieces that fit between the special tokens, None without a limit.
+    """
+
+    before: Sequence[int]
+    after: Sequence[int]
+    padding: int
+    capacity: int | None
+
+
+def collate(sentences: Sequence[Pieces], frame: Frame) -> EncoderBatch:
+    """Lay tokenised sentences out as rows.
+
+    A sentence of more pieces than fit becomes overlapping windows, as in ELIT: with C pieces to a window and stride
+    S = C // 2, window w shows the pieces from w·S, and the S pieces from its ⌊S/2⌋-th on take their vectors from it
+    (slot S // 2 + 1 on, counting one [CLS]); the first window also gives those before, the last those after.
+
+    Raises:
+        EncoderError: no sentences.
+    """
+    if not sentences:
+        raise EncoderError("a batch needs at least one sentence, found none")
+    sizes = np.fromiter((len(s.ids) for s in sentences), np.int64, len(sentences))  # pieces per sentence
+    ids = np.concatenate([s.ids for s in sentences])
+    counts = np.concatenate([s.counts for s in sentences])
+    words = [len(s.counts) for s in sentences]
+    offsets = np.cumsum(sizes) - sizes  # (B,) the first piece of each sentence
+    first = _Windows(np.arange(len(sentences)), offsets, sizes, np.zeros_like(sizes), sizes.copy())
+    windows = first if frame.capacity is None or sizes.max() <= frame.capacity else _split(first, frame.capacity)
+    return _lay_out(ids, counts, words, windows, frame)
+
+
+@dataclass
+class _Windows:
+    """One entry a row: its sentence, first piece (in the batch), pieces shown, and which of those it gives."""
+
+    sentence: NDArray[np.int64]
+    start: NDArray[np.int64]
+    size: NDArray[np.int64]
+    given_from: NDArray[np.int64]
+    given_to: NDArray[np.int64]
+
+
+def _split(whole: _Windows, capacity: int) -> _Windows:
+    stride = capacity // 2
+    extra = np.maximum(0, -(-(whole.size - capacity) // stride))  # (B,) windows beyond the first
+    last = extra == 0
+    head = _Windows(
+        whole.sentence,
+        whole.start,
+        np.minimum(whole.size, capacity),
+        np.zeros_like(whole.size),
+        np.where(last, whole.size, stride // 2 + stride),
+    )
+    sentence = np.repeat(whole.sentence, extra)
+    rank = np.arange(len(sentence)) - np.repeat(np.cumsum(extra) - extra, extra) + 1
+    size = np.minimum(whole.size[sentence] - rank * stride, capacity)
+    tail = _Windows(
+        sentence,
+        whole.start[sentence] + rank * stride,
+        size,
+        np.full(len(sentence), stride // 2),
+        np.where(rank == extra[sentence], size, stride // 2 + stride),
+    )
+    return _Windows(*(np.concatenate([getattr(head, f.name), getattr(tail, f.name)]) for f in fields(_Windows)))
+
+
+def _lay_out(
+    ids: NDArray[np.int32], counts: NDArray[np.int32], words: list[int], windows: _Windows, frame: Frame
+) -> EncoderBatch:
+    front, back, shown = len(frame.before), len(frame.after), windows.size
+    rows, width = len(shown), int(shown.max()) + front + back
+    row = np.repeat(np.arange(rows), shown)
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(shown) - shown, shown)  # of a piece within its window
+    slot = row * width + front + rank
+    piece = windows.start[row] + rank
+    source = np.full(rows * width, -1, np.int64)
+    source[slot] = piece
+    input_ids = np.full(rows * width, frame.padding, np.int64)
+    input_ids[slot] = ids[piece]
+    starts, ends = np.arange(rows) * width, np.arange(rows) * width + front + shown
+    for place, special in enumerate(frame.before):
+        input_ids[starts + place] = special
+    for place, special in enumerate(frame.after):
+        input_ids[ends + place] = special
+    mask = np.arange(width)[None] < (shown + front + back)[:, None]
+    given = (rank >= windows.given_from[row]) & (rank < windows.given_to[row])
+    piece_slot = np.empty(len(ids), np.int64)
+    piece_slot[piece[given]] = slot[given]
+    sep_slot = np.empty(len(words), np.int64)
+    sep_slot[windows.sentence] = ends + back - 1  # rows of a sentence stand in order, so its last window stays
+    tensor = torch.from_numpy
+    return EncoderBatch(
+        input_ids=tensor(input_ids.reshape(rows, width)),
+        attention_mask=tensor(mask.astype(np.int64)),
+        source=tensor(source.reshape(rows, width)),
+        piece_slot=tensor(piece_slot),
+        piece_word=tensor(np.repeat(np.arange(len(counts)), counts)),
+        first_piece=tensor(np.cumsum(counts, dtype=np.int64) - counts),
+        piece_counts=tensor(counts.astype(np.float32)),
+        cls_slot=tensor(starts[: len(words)].copy()),
+        sep_slot=tensor(sep_slot),
+        lengths=tensor(np.array(words, np.int64)),
+        sizes=words,
+    )

@@ -1,0 +1,265 @@
+"""The shared encoder: any Hugging Face encoder, giving one vector a word.
+
+Letters for shapes: B sentences, R rows of the batch, L slots a row, P sub-words, N words over the batch, T words of the
+longest sentence, H the hidden size.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from mtlprune.encoder.batch import EncoderBatch, Frame, collate
+from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
+from mtlprune.encoder.sources import load_config, load_tokenizer, load_transformer, positions, quiet
+
+__all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
+
+SETTINGS = "encoder.json"
+EMBEDDINGS = "embeddings.safetensors"
+
+
+@dataclass(eq=False)
+class Encoded:
+    """What the encoder says about a batch, in float32 whatever autocast does.
+
+    Attributes:
+        words: (N, H), the words of all sentences one after another, no padding.
+        cls: (B, H), the first special token of each sentence.
+        sep: (B, H), the last special token.
+        lengths: (B,) int64, words per sentence.
+        sizes: the same as a list.
+    """
+
+    words: Tensor
+    cls: Tensor
+    sep: Tensor
+    lengths: Tensor
+    sizes: list[int]
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """(B,) int64, where in ``words`` each sentence begins."""
+        return self.lengths.cumsum(0) - self.lengths
+
+    @cached_property
+    def slots(self) -> Tensor:
+        """(N,) int64, the place of each word in a (B · T) table."""
+        sizes = np.array(self.sizes, np.int64)
+        shift = np.arange(len(sizes)) * sizes.max() - (np.cumsum(sizes) - sizes)
+        return torch.from_numpy(np.arange(sizes.sum()) + np.repeat(shift, sizes)).to(self.words.device)
+
+    def padded(self, flat: Tensor | None = None) -> Tensor:
+        """Lay words out by sentence: (N, ...) to (B, T, ...), zero where a sentence has no word; gradients pass.
+
+        Args:
+            flat: something by word, ``words`` if not given.
+        """
+        flat = self.words if flat is None else flat
+        rows, width = len(self.sizes), max(self.sizes)
+        table = flat.new_zeros((rows * width, *flat.shape[1:]))
+        return table.index_copy(0, self.slots, flat).view(rows, width, *flat.shape[1:])
+
+    def select(self, sentences: Sequence[int]) -> Encoded:
+        """Only these sentences, in this order.
+
+        Raises:
+            EncoderError: none is asked for, or one that is not in the batch.
+        """
+        chosen = np.asarray(sentences, np.int64)
+        if not chosen.size or chosen.min() < 0 or chosen.max() >= len(self.sizes):
+            raise EncoderError(
+                f"expected at least one sentence between 0 and {len(self.sizes) - 1}, found {list(sentences)}"
+            )
+        if np.array_equal(chosen, np.arange(len(self.sizes))):
+            return self
+        sizes = np.array(self.sizes, np.int64)
+        starts, picked = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
+        words = np.arange(picked.sum()) + np.repeat(starts - (np.cumsum(picked) - picked), picked)
+        device = self.words.device
+        at, of = torch.from_numpy(words).to(device), torch.from_numpy(chosen).to(device)
+        return Encoded(
+            self.words.index_select(0, at),
+            self.cls.index_select(0, of),
+            self.sep.index_select(0, of),
+            self.lengths.index_select(0, of),
+            picked.tolist(),
+        )
+
+
+class Encoder(nn.Module):
+    """A transformer (or only its input embeddings) and its tokenizer, from words to word vectors.
+
+    Made by :meth:`load` and :meth:`restore`.
+
+    Attributes:
+        transformer: the Hugging Face model; without context only its table of input embeddings.
+        config: the model's Hugging Face config.
+        tokenizer: its Hugging Face tokenizer.
+        hidden_size: H.
+        limit: tokens, special ones included, the model can see at once; None without context.
+    """
+
+    def __init__(
+        self,
+        transformer: PreTrainedModel | nn.Embedding,
+        config: PreTrainedConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        pooling: Literal["mean", "first"],
+        word_dropout: float,
+        limit: int | None,
+    ) -> None:
+        super().__init__()
+        if pooling not in ("mean", "first"):
+            raise EncoderError(f"pooling: expected 'mean' or 'first', found {pooling!r}")
+        if not 0 <= word_dropout < 1:
+            raise EncoderError(f"word_dropout: expected a probability from 0 to below 1, found {word_dropout!r}")
+        self.transformer: PreTrainedModel | nn.Embedding = transformer
+        self.config, self.tokenizer = config, tokenizer
+        self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
+        self.context = isinstance(transformer, PreTrainedModel)
+        contextual = isinstance(transformer, PreTrainedModel)
+        table = cast(nn.Embedding, transformer.get_input_embeddings() if contextual else transformer)
+        self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
+        self.word_pieces = WordPieces(tokenizer, table.num_embeddings)
+        before, after = self.word_pieces.before, self.word_pieces.after
+        capacity = None if limit is None else limit - len(before) - len(after)
+        if capacity is not None and capacity < 2:
+            raise EncoderError(
+                f"the model sees {limit} tokens at once, of which special tokens take all but {capacity}"
+            )
+        # the model's own padding id first: RoBERTa-like models count positions by it
+        padding = next((i for i in (config.pad_token_id, tokenizer.pad_token_id) if i is not None), 0)
+        self.frame = Frame(before, after, padding, capacity)
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        *,
+        pooling: Literal["mean", "first"] = "mean",
+        word_dropout: float = 0.2,
+        random: bool = False,
+        context: bool = True,
+        seed: int | None = None,
+        attention: str = "sdpa",
+    ) -> Encoder:
+        """Load an encoder, in evaluation mode.
+
+        Args:
+            name: a hub name, a folder, or ``minilm``.
+            pooling: how a word's sub-words become one vector: their mean, or the first.
+            word_dropout: while training, each sub-word is replaced by the mask token with this probability.
+            random: initialise at random from the config instead of reading the weights.
+            context: False keeps only the input embeddings: the baseline that sees no neighbours.
+            seed: of the random initialisation; None draws from torch's global generator.
+            attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
+
+        Raises:
+            EncoderError: in words, if there is no such encoder or it cannot serve.
+        """
+        config = load_config(name)
+        tokenizer = load_tokenizer(name)
+        model = load_transformer(name, config, random=random, seed=seed, attention=attention)
+        limit = positions(model, tokenizer) if context else None
+        part = model if context else cast(nn.Embedding, model.get_input_embeddings())
+        return cls(part, config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit).eval()
+
+    def tokenize(self, words: Sequence[str]) -> Pieces:
+        """Tokenise one sentence; keep the result, it never changes."""
+        return self.word_pieces.tokenize([words])[0]
+
+    def tokenize_all(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
+        """Tokenise many sentences at once, which is faster than one by one."""
+        return self.word_pieces.tokenize(sentences)
+
+    def collate(self, pieces: Sequence[Pieces]) -> EncoderBatch:
+        """Make a padded batch, on the CPU; see :func:`mtlprune.encoder.batch.collate` for sentences too long."""
+        return collate(pieces, self.frame)
+
+    def forward(self, batch: EncoderBatch) -> Encoded:
+        """Encode a batch that lies on the encoder's device."""
+        ids = self._drop(batch)
+        if self.context:
+            hidden = self.transformer(input_ids=ids, attention_mask=batch.attention_mask).last_hidden_state
+        else:
+            hidden = self.transformer(ids)
+        hidden = hidden.float().flatten(0, 1)  # (R · L, H)
+        return Encoded(
+            self._pool(hidden, batch),
+            hidden.index_select(0, batch.cls_slot),
+            hidden.index_select(0, batch.sep_slot),
+            batch.lengths,
+            batch.sizes,
+        )
+
+    def _drop(self, batch: EncoderBatch) -> Tensor:
+        """Word dropout: one draw a piece, so that a piece shown in two windows falls in both or in neither."""
+        if not self.training or self.word_dropout == 0:
+            return batch.input_ids
+        pieces = len(batch.piece_slot)
+        fallen = torch.rand(pieces + 1, device=batch.input_ids.device) < self.word_dropout  # (P + 1,)
+        fallen[pieces] = False  # index −1: special tokens and padding
+        return batch.input_ids.masked_fill(fallen[batch.source], self.word_pieces.mask)
+
+    def _pool(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
+        if self.pooling == "first":
+            return hidden.index_select(0, batch.piece_slot[batch.first_piece])
+        pieces = hidden.index_select(0, batch.piece_slot)  # (P, H)
+        sums = hidden.new_zeros(len(batch.first_piece), hidden.shape[1]).index_add(0, batch.piece_word, pieces)
+        return sums / batch.piece_counts.unsqueeze(1)
+
+    def save(self, folder: str | Path) -> None:
+        """Write config, tokenizer, weights (safetensors) and settings; an older save there is replaced as a whole."""
+        folder = Path(folder)
+        fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+        for rest in (fresh, old):
+            shutil.rmtree(rest, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        with quiet():
+            self.tokenizer.save_pretrained(fresh)
+            if isinstance(self.transformer, PreTrainedModel):
+                self.transformer.save_pretrained(fresh)
+            else:
+                self.config.save_pretrained(fresh)
+                save_file({"weight": self.transformer.weight.detach().contiguous()}, fresh / EMBEDDINGS)
+        settings = {"pooling": self.pooling, "word_dropout": self.word_dropout, "context": self.context}
+        (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+    @classmethod
+    def restore(cls, folder: str | Path, *, attention: str = "sdpa") -> Encoder:
+        """Load what :meth:`save` wrote, with its pooling, word dropout and context.
+
+        Raises:
+            EncoderError: the folder does not hold a saved encoder, or not a whole one.
+        """
+        folder = Path(folder).absolute()
+        try:
+            settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+            if settings["context"]:
+                del settings["context"]
+                return cls.load(str(folder), attention=attention, **settings)
+            weight = load_file(folder / EMBEDDINGS)["weight"]
+        except (OSError, KeyError, TypeError, json.JSONDecodeError, SafetensorError) as error:
+            raise EncoderError(f"{folder} does not hold a whole saved encoder: {error}") from error
+        name = str(folder)
+        table = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=None)
+        del settings["context"]
+        return cls(table, load_config(name), load_tokenizer(name), limit=None, **settings).eval()

