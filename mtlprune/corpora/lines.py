@@ -1,0 +1,58 @@
+"""Text files by lines and blocks of lines, with the line numbers that every error of a reader names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from mtlprune.corpora import CorpusError
+
+
+class Line(NamedTuple):
+    """One line without its line break, and its number counted from 1."""
+
+    number: int
+    text: str
+
+
+def malformed(source: str | Path, line: int, what: str) -> CorpusError:
+    """The error every reader raises: ``FILE, line N: what``."""
+    return CorpusError(f"{source}, line {line}: {what}")
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a UTF-8 file, with or without BOM, CRLF and a last newline.
+
+    Raises:
+        CorpusError: the file is missing, unreadable or not UTF-8.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise CorpusError(f"{path}: expected a readable file, found: {reason}; check the path") from error
+    yield from decode_lines(data, path)
+
+
+def decode_lines(data: bytes, source: str | Path) -> Iterator[Line]:
+    """As :func:`read_lines`, for bytes that were read elsewhere; ``source`` names them in errors."""
+    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        try:
+            yield Line(number, raw.removesuffix(b"\r").decode("utf-8"))
+        except UnicodeDecodeError as error:
+            place = f"byte {error.start} is 0x{raw[error.start]:02x}"
+            raise malformed(source, number, f"expected UTF-8 text, found that {place}; convert the file") from error
+
+
+def blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Runs of lines between blank lines."""
+    block: list[Line] = []
+    for line in lines:
+        if line.text.strip():
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
