@@ -31,6 +31,13 @@ SETTINGS = "encoder.json"
 EMBEDDINGS = "embeddings.safetensors"
 
 
+def input_embeddings(transformer: PreTrainedModel | nn.Embedding) -> nn.Embedding:
+    """The table of input embeddings of a transformer, or the table itself where nothing else is left."""
+    if isinstance(transformer, PreTrainedModel):
+        return cast(nn.Embedding, transformer.get_input_embeddings())
+    return transformer
+
+
 @dataclass(eq=False)
 class Encoded:
     """What the encoder says about a batch, in float32 whatever autocast does.
@@ -131,8 +138,7 @@ class Encoder(nn.Module):
         self.config, self.tokenizer = config, tokenizer
         self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
-        contextual = isinstance(transformer, PreTrainedModel)
-        table = cast(nn.Embedding, transformer.get_input_embeddings() if contextual else transformer)
+        table = input_embeddings(transformer)
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
         self.word_pieces = WordPieces(tokenizer, table.num_embeddings)
         before, after = self.word_pieces.before, self.word_pieces.after
@@ -175,8 +181,8 @@ class Encoder(nn.Module):
         tokenizer = load_tokenizer(name)
         model = load_transformer(name, config, random=random, seed=seed, attention=attention)
         limit = positions(model, tokenizer) if context else None
-        part = model if context else cast(nn.Embedding, model.get_input_embeddings())
-        return cls(part, config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit).eval()
+        part = model if context else input_embeddings(model)
+        return cls(part, model.config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit).eval()
 
     def tokenize(self, words: Sequence[str]) -> Pieces:
         """Tokenise one sentence; keep the result, it never changes."""

@@ -61,6 +61,7 @@ class WordPieces:
                 "yield no sub-word could not be represented; use another encoder"
             )
         self.unknown, self.mask = int(unknown), int(mask)
+        self.forbidden = special - {self.unknown}
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def _ask(self, texts: Iterable[str], specials: bool = False) -> list[list[int]]:
@@ -141,4 +142,6 @@ class WordPieces:
                     f"the tokenizer gives {word!r} the id {max(ids)}, but the model has only {self.rows} input "
                     "embeddings; the folder mixes the tokenizer of one model with the weights of another"
                 )
-            self._cache[word] = tuple(ids) if ids else (self.unknown,)
+            # SentencePiece vocabularies hold "[SEP]" as a piece; a word of a text must not act as a special token
+            kept = tuple(self.unknown if piece in self.forbidden else piece for piece in ids)
+            self._cache[word] = kept or (self.unknown,)
