@@ -33,7 +33,7 @@ class Counts:
 
 
 def count(sentences: Iterable[Sentence]) -> Counts:
-    """Count one split in one pass; ``tags``, ``relations``, ``constituent_labels`` and ``roles`` count distinct labels."""
+    """Count one split in one pass; tags, relations, constituent_labels and roles are numbers of distinct labels."""
     counts = Counts()
     tags: set[str] = set()
     relations: set[str] = set()

@@ -1,0 +1,133 @@
+"""Layers in the formats of their official scorers: CoNLL-U, IOB2 columns, bracketed trees, CoNLL-2005 props."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.brackets import format_tree, stars_from_spans
+from mtlprune.corpora.iob2 import iob2_from_spans
+from mtlprune.sentence import Predicate, Sentence, Span
+
+
+def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
+    """Write one layer of all sentences that know it; gold and predictions alike.
+
+    * ``pos``, ``dep``: CoNLL-U with a row for every word, the tags in the column XPOS. Both layers are written where
+      both are known. For ``pos`` alone the scorer still demands a tree: a flat one is put in, under the comment
+      ``# heads = placeholder``, by which :func:`mtlprune.corpora.conllu.read_conllu` knows that it means nothing.
+    * ``ner``: word and IOB2 tag, with a blank between.
+    * ``con``: one bracketed tree a line under TOP, pre-terminals from ``pos`` (X where unknown).
+    * ``srl``: CoNLL-2005 props: the predicate's lemma (its word where unknown), then a column for each predicate; V
+      stands at the predicate where its arguments have none. Nested arguments nest; crossing ones are an error.
+
+    The scorers compare words, tags (in trees) and lemmas of gold and prediction as text: give predictions the gold tags
+    before ``con``, and gold and predictions the same lemmas before ``srl``.
+
+    Blanks inside words become ``_`` in all formats but CoNLL-U. The file is written beside and renamed.
+
+    Returns:
+        the number of sentences written.
+
+    Raises:
+        CorpusError: the layer has no such format, a sentence cannot be said in it, or the file cannot be written.
+    """
+    if layer not in FORMATS:
+        raise CorpusError(f"expected a layer out of {', '.join(FORMATS)}, found {layer!r}; name one of them")
+    file = Path(file)
+    beside = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    written = 0
+    try:
+        with beside.open("w", encoding="utf-8", newline="\n") as stream:
+            for sentence in sentences:
+                if getattr(sentence, layer) is not None:
+                    stream.write(FORMATS[layer](sentence))
+                    written += 1
+        beside.replace(file)
+    except OSError as error:
+        raise CorpusError(f"{file}: expected to write a file, found: {error.strerror}; check the path") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return written
+
+
+def format_conllu(sentence: Sentence) -> str:
+    """Comments, ten columns a word, and an empty line.
+
+    Raises:
+        CorpusError: a tag or relation is ``_``, which means unknown there.
+    """
+    n = len(sentence)
+    tags = sentence.pos or ("_",) * n
+    heads, relations = sentence.dep or ((0,) + (1,) * (n - 1), ("root",) + ("dep",) * (n - 1))
+    for name, labels, known in (("tag", tags, sentence.pos), ("relation", relations, sentence.dep)):
+        if known is not None and "_" in labels:
+            where = f"sentence {sentence.id!r}, word {labels.index('_') + 1}"
+            raise CorpusError(f"{where}: found the {name} '_', which means unknown in CoNLL-U; rename it")
+    _check_conllu_texts(sentence)
+    lines = [f"# sent_id = {sentence.id}", f"# text = {' '.join(sentence.words)}"]
+    if sentence.dep is None:
+        lines.append("# heads = placeholder")
+    for place, word in enumerate(sentence.words):
+        row = (place + 1, word, "_", "_", tags[place], "_", heads[place], relations[place], "_", "_")
+        lines.append("\t".join(map(str, row)))
+    return "\n".join(lines) + "\n\n"
+
+
+def _check_conllu_texts(sentence: Sentence) -> None:
+    """What the format cannot hold: an id over several lines, or words with blanks at their ends or in a row."""
+    if sentence.id != " ".join(sentence.id.split()):
+        raise CorpusError(f"sentence {sentence.id!r}: the id has blanks that CoNLL-U cannot keep; rename it")
+    for word in sentence.words:
+        if word != word.strip() or "  " in word:
+            raise CorpusError(f"sentence {sentence.id!r}: CoNLL-U cannot keep the blanks of the word {word!r}")
+
+
+def format_iob2(sentence: Sentence) -> str:
+    """Word and tag a line, and an empty line."""
+    tags = iob2_from_spans(sentence.ner or (), len(sentence))
+    return "".join(f"{_solid(word)} {tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
+
+
+def format_props(sentence: Sentence) -> str:
+    """Lemmas and a column for each predicate, aligned, and an empty line.
+
+    Raises:
+        CorpusError: arguments of one predicate cross.
+    """
+    predicates = sentence.srl or ()
+    lemmas = ["-"] * len(sentence)
+    columns = [lemmas]
+    for predicate in predicates:
+        lemma = _solid(predicate.lemma or sentence.words[predicate.index])
+        lemmas[predicate.index] = "_" if lemma == "-" else lemma  # a dash would say: no predicate
+        try:
+            columns.append(stars_from_spans(_with_verb(predicate), len(sentence)))
+        except CorpusError as error:
+            where = f"sentence {sentence.id!r}, predicate at word {predicate.index}"
+            raise CorpusError(f"{where}: {error}") from error
+    widths = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, strict=True)
+    lines = (" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines) + "\n\n"
+
+
+def _with_verb(predicate: Predicate) -> tuple[Span, ...]:
+    if any(span.label == "V" for span in predicate.arguments):
+        return predicate.arguments
+    return (*predicate.arguments, Span(predicate.index, predicate.index + 1, "V"))
+
+
+def _solid(text: str) -> str:
+    return "_".join(text.split())
+
+
+FORMATS: dict[str, Callable[[Sentence], str]] = {
+    "pos": format_conllu,
+    "ner": format_iob2,
+    "dep": format_conllu,
+    "con": lambda sentence: format_tree(sentence) + "\n",
+    "srl": format_props,
+}
