@@ -87,7 +87,7 @@ def save_corpus(
         SentenceError: a sentence contradicts itself, or an id occurs twice.
     """
     out = Path(out)
-    _check_free(out, overwrite)
+    check_free(out, overwrite)
     sentences = {split: list(content) for split, content in splits.items()}
     for split, content in sentences.items():
         if not re.fullmatch(r"\w+", split):
@@ -119,7 +119,8 @@ def save_corpus(
     return load_corpus(out)
 
 
-def _check_free(out: Path, overwrite: bool) -> None:
+def check_free(out: Path, overwrite: bool) -> None:
+    """Raise CorpusError if a corpus may not be written to ``out``."""
     if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
         return
     if not overwrite:
@@ -240,6 +241,10 @@ class StoredSentences(Sequence[Sentence]):
     def __iter__(self) -> Iterator[Sentence]:
         for start in range(0, len(self), _ROWS_AT_ONCE):
             yield from self[start : start + _ROWS_AT_ONCE]
+
+    def ids(self) -> list[str]:
+        """The ids of all sentences in order."""
+        return self._table.column("id").to_pylist()
 
     def find(self, sentence_id: str) -> Sentence | None:
         """The sentence with this id, or None."""
