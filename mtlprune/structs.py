@@ -167,7 +167,8 @@ def constituency_cky(scores: Tensor, lengths: Tensor) -> list[list[tuple[int, in
                 value = splits.gather(0, best)[0] + value
             by_start[w, :n] = value
             by_end[size - w, w:] = value
-    return [_bracketing(middles[:, :, b], n) for b, n in enumerate(lengths.tolist())]
+    tables = middles.permute(2, 0, 1).cpu()
+    return [_bracketing(table, n) for table, n in zip(tables, lengths.tolist(), strict=True)]
 
 
 def _bracketing(middles: Tensor, length: int) -> list[tuple[int, int]]:

@@ -1,0 +1,461 @@
+"""Scores by hand, by property, and against the official programs where they are found.
+
+The official programs are no part of the project. udeval (PyPI: udtools) is taken from PATH; the others from
+MTLPRUNE_EVALB (the compiled evalb, with new.prm beside it), MTLPRUNE_SRL_EVAL (srl-eval.pl) and MTLPRUNE_CONLLEVAL
+(conlleval.pl).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtlprune import scores
+from mtlprune.corpora.brackets import format_tree
+from mtlprune.scores import MAIN, SCORES, add, count_con, count_dep, count_ner, count_pos, count_srl, score
+from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, find_cycle
+
+COUNT = scores.COUNT
+
+
+def spans(*triples):
+    return tuple(Span(*triple) for triple in triples)
+
+
+def one(layer, words, gold, predicted, pos=None):
+    """All scores of one sentence whose layer is gold against predicted."""
+    words = tuple(words.split())
+    mine = Sentence("s", words, pos=pos and tuple(pos.split())).with_layers(**{layer: gold}).validate()
+    theirs = Sentence("s", words).with_layers(**{layer: predicted}).validate()
+    counts = COUNT[layer](mine, theirs)
+    return counts, score(layer, [counts])
+
+
+# --- random sentences and their corruption, for properties and parity -----------------------------------------------
+
+TAGS = ["NN", "VB", ",", ".", "``", "''", ":", "HYPH", "-LRB-", "NFP", "DT"]
+WORDS = ["dog", "runs", ",", ".", "%", "$", "-LRB-", "well-known", "``", "(", "+", "Häuser"]
+LABELS = ["NP", "VP", "NP-SBJ", "ADVP", "PRT", "S", "PP=2"]
+ROLES = ["ARG0", "ARG1", "R-ARG0", "ARGM-TMP", "C-ARG1", "C-ARG0"]
+RELATIONS = ["nsubj", "nsubj:pass", "obl", "obl:tmod", "punct", "root"]
+
+
+def random_flat(rng, n, labels, chance):
+    found, start = [], 0
+    while start < n:
+        end = min(n, start + rng.randint(1, 3))
+        if rng.random() < chance:
+            found.append(Span(start, end, rng.choice(labels)))
+        start = end
+    return tuple(found)
+
+
+def random_brackets(rng, start, end):
+    found = [Span(start, end, rng.choice(LABELS))] if rng.random() < 0.7 else []
+    found += [Span(start, end, rng.choice(LABELS))] if rng.random() < 0.2 else []
+    if end - start > 1:
+        middle = rng.randint(start + 1, end - 1)
+        found += random_brackets(rng, start, middle) + random_brackets(rng, middle, end)
+    return found
+
+
+def random_heads(rng, n):
+    order = rng.sample(range(1, n + 1), n)
+    heads = {word: rng.choice(order[:k]) if k else 0 for k, word in enumerate(order)}
+    return tuple(heads[word] for word in range(1, n + 1))
+
+
+def random_arguments(rng, n, index):
+    free = [span for span in random_flat(rng, n, ROLES, 0.6) if not span.start <= index < span.end]
+    verb = [Span(index, index + 1, "V")]
+    if free and rng.random() < 0.2:
+        free[-1] = free[-1]._replace(label="C-V")
+    return tuple(sorted([*free, *verb]))
+
+
+def random_sentence(rng, number):
+    n = rng.randint(1, 12)
+    places = sorted(rng.sample(range(n), rng.randint(0, min(3, n))))
+    return Sentence(
+        f"s{number}",
+        tuple(rng.choice(WORDS) for _ in range(n)),
+        tuple(rng.choice(TAGS) for _ in range(n)),
+        random_flat(rng, n, ["PER", "LOC", "ORG"], 0.4),
+        Dependencies(random_heads(rng, n), tuple(rng.choice(RELATIONS) for _ in range(n))),
+        (Span(0, n, "S"), *random_brackets(rng, 0, n)),
+        tuple(Predicate(place, None, random_arguments(rng, n, place), "do") for place in places),
+    ).validate()
+
+
+def corrupted(rng, gold):
+    """The sentence with some of each layer changed; still well-formed."""
+    n = len(gold)
+
+    def relabelled(found, labels, keep=0.8):
+        kept = [span for span in found if rng.random() < keep]
+        return tuple(s._replace(label=rng.choice(labels)) if rng.random() < 0.2 else s for s in kept)
+
+    heads = list(gold.dep.heads)
+    for place in range(n):
+        if heads[place] and rng.random() < 0.3:
+            before, heads[place] = heads[place], rng.choice([h for h in range(1, n + 1) if h != place + 1])
+            if find_cycle(heads):
+                heads[place] = before
+    relations = tuple(rng.choice(RELATIONS) if rng.random() < 0.2 else r for r in gold.dep.relations)
+    predicates = [p for p in gold.srl if rng.random() < 0.8]
+    spare = [place for place in range(n) if place not in {p.index for p in gold.srl}]
+    if spare and rng.random() < 0.3:
+        predicates.append(Predicate(rng.choice(spare), None, (), "do"))
+    return Sentence(
+        gold.id,
+        gold.words,
+        tuple(rng.choice(TAGS) if rng.random() < 0.2 else tag for tag in gold.pos),
+        relabelled(gold.ner, ["PER", "LOC", "ORG"]),
+        Dependencies(tuple(heads), relations),
+        (gold.con[0], *relabelled(gold.con[1:], LABELS)),
+        tuple(
+            p._replace(arguments=tuple(sorted(relabelled(p.arguments or random_arguments(rng, n, p.index), ROLES))))
+            for p in sorted(predicates)
+        ),
+    ).validate()
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    rng = random.Random(17)
+    gold = [random_sentence(rng, number) for number in range(300)]
+    return [(sentence, corrupted(rng, sentence)) for sentence in gold]
+
+
+# --- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def test_pos_accuracy():
+    assert one("pos", "a b c d", tuple("ABCD"), tuple("ABCX")) == ({"correct": 3, "words": 4}, {"accuracy": 75.0})
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "counts", "f1"),
+    [
+        (spans((0, 2, "PER"), (3, 4, "LOC")), spans((0, 2, "PER")), (1, 2, 1), 200 / 3),
+        (spans((0, 2, "PER")), spans((0, 2, "ORG")), (0, 1, 1), 0.0),  # another type
+        (spans((0, 2, "PER")), spans((0, 1, "PER")), (0, 1, 1), 0.0),  # another end
+        (spans((0, 1, "PER"), (1, 2, "PER")), spans((0, 2, "PER")), (0, 2, 1), 0.0),  # neighbours are two
+        ((), spans((0, 1, "PER")), (0, 0, 1), 0.0),
+        ((), (), (0, 0, 0), 0.0),  # nothing there and nothing found: 0, not 100
+    ],
+)
+def test_ner_by_hand(gold, predicted, counts, f1):
+    found, values = one("ner", "a b c d", gold, predicted)
+    assert tuple(found.values()) == counts
+    assert values["f1"] == pytest.approx(f1)
+
+
+def test_dep_by_hand():
+    """Five words, one of them a comma: a wrong head, a wrong relation, a wrong subtype."""
+    gold = Dependencies((2, 0, 2, 2, 4), ("nsubj:pass", "root", "punct", "obl:tmod", "case"))
+    guess = Dependencies((2, 0, 4, 2, 2), ("nsubj:pass", "root", "punct", "obl:npmod", "case"))
+    counts, values = one("dep", "it was , then off", gold, guess)
+    assert counts == {
+        "words": 5, "heads": 3, "arcs": 2, "bare_arcs": 3,
+        "words_no_punct": 4, "heads_no_punct": 3, "arcs_no_punct": 2, "bare_arcs_no_punct": 3,
+    }  # fmt: skip
+    assert values == {
+        "uas": 60.0, "las": 40.0, "las_no_subtypes": 60.0,
+        "uas_no_punct": 75.0, "las_no_punct": 50.0, "las_no_subtypes_no_punct": 75.0,
+    }  # fmt: skip
+
+
+def test_a_label_counts_only_under_the_right_head():
+    counts, _ = one("dep", "a b", Dependencies((2, 0), ("x", "root")), Dependencies((0, 1), ("x", "root")))
+    assert (counts["heads"], counts["arcs"], counts["bare_arcs"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("word", ["%", "&", "#", "@", "*", "/", "...", "-LRB-", "``", "''", "—", "(", "«"])
+def test_punctuation(word):
+    assert scores.is_punctuation(word)
+
+
+@pytest.mark.parametrize("word", ["$", "+", "-a", "1.5", ":D", "word", "=", "😀", "-NONE-"])
+def test_no_punctuation(word):
+    assert not scores.is_punctuation(word)
+
+
+def test_sentence_of_punctuation_leaves_the_scores_without_it():
+    dep = Dependencies((0,), ("root",))
+    counts, values = one("dep", "...", dep, dep)
+    assert counts["words_no_punct"] == 0
+    assert values["las"] == 100.0 and values["las_no_punct"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "pos", "gold", "predicted", "counts"),
+    [
+        ("re-indexed: with or without the comma is the same bracket", "a , b", "NN , NN",
+         spans((0, 3, "S"), (0, 2, "NP")), spans((0, 3, "S"), (0, 1, "NP")), (2, 2, 2)),
+        ("nothing left: skipped", "?", ".", spans((0, 1, "X")), spans((0, 1, "Y")), (0, 0, 0)),
+        ("a bracket over deleted words only goes", "a .", "NN .",
+         spans((0, 2, "S"), (1, 2, "X")), spans((0, 2, "S")), (1, 1, 1)),
+        ("unary chain: every label", "a", "NN", spans((0, 1, "S"), (0, 1, "VP")), spans((0, 1, "S")), (1, 2, 1)),
+        ("the order within a chain does not matter", "a", "NN",
+         spans((0, 1, "S"), (0, 1, "VP")), spans((0, 1, "VP"), (0, 1, "S")), (2, 2, 2)),
+        ("equal brackets are a multiset", "a b", "NN NN",
+         spans((0, 2, "S"), (0, 2, "NP")), spans((0, 2, "S"), (0, 2, "NP"), (0, 2, "NP")), (2, 2, 3)),
+        ("ADVP is PRT", "a b", "NN RP", spans((0, 2, "S"), (1, 2, "PRT")), spans((0, 2, "S"), (1, 2, "ADVP")),
+         (2, 2, 2)),
+        ("function tags do not count", "a b", "NN NN",
+         spans((0, 2, "NP-SBJ-1")), spans((0, 2, "NP=2")), (1, 1, 1)),
+        ("TOP is no bracket", "a b", "NN NN", spans((0, 2, "S")), spans((0, 2, "TOP"), (0, 2, "S")), (1, 1, 1)),
+        ("HYPH, NFP and bracket tags are words", "- * (", "HYPH NFP -LRB-",
+         spans((0, 3, "S"), (0, 1, "NP"), (2, 3, "PRN")), spans((0, 3, "S")), (1, 3, 1)),
+        ("unknown tags: nothing is deleted", "a ,", None, spans((0, 2, "S"), (0, 2, "NP")),
+         spans((0, 2, "S"), (0, 1, "NP")), (1, 2, 2)),
+    ],
+)  # fmt: skip
+def test_con_by_hand(name, words, pos, gold, predicted, counts):
+    found, _ = one("con", words, gold, predicted, pos)
+    assert tuple(found.values()) == counts, name
+
+
+def test_con_deletes_by_the_gold_tags_on_both_sides():
+    """A full stop predicted as NN makes EVALB drop the sentence; with gold tags on both sides it stays."""
+    gold = Sentence("s", ("a", "."), ("NN", "."), con=spans((0, 2, "S"), (0, 1, "NP")))
+    guess = gold.with_layers(pos=("NN", "NN"))
+    assert count_con(gold, guess) == {"correct": 2, "gold": 2, "predicted": 2}
+
+
+def predicate(index, *triples, roleset=None, lemma=None):
+    return Predicate(index, roleset, spans(*triples), lemma)
+
+
+def srl(gold, predicted):
+    return one("srl", "a b c d e f", gold, predicted)[0]
+
+
+def conll05(counts):
+    return tuple(counts[f"conll05_{key}"] for key in ("correct", "gold", "predicted"))
+
+
+def test_srl_pieces_count_alone_end_to_end_and_joined_in_conll05():
+    gold = (predicate(2, (0, 1, "ARG1"), (2, 3, "V"), (4, 6, "C-ARG1")),)
+    guess = (predicate(2, (0, 1, "ARG1")),)
+    counts = srl(gold, guess)
+    assert (counts["correct"], counts["gold"], counts["predicted"]) == (1, 2, 1)
+    assert conll05(counts) == (0, 1, 1)
+    assert conll05(srl(gold, gold)) == (1, 1, 1)
+
+
+def test_srl_a_piece_without_its_head_is_an_argument_of_its_own():
+    gold, guess = (predicate(2, (0, 1, "ARG1")),), (predicate(2, (0, 1, "C-ARG1")),)
+    assert conll05(srl(gold, guess)) == (1, 1, 1)
+    assert srl(gold, guess)["correct"] == 0
+
+
+def test_srl_a_piece_joins_the_last_of_two_equal_roles():
+    gold = (predicate(2, (0, 1, "ARG1"), (1, 2, "ARG1"), (3, 4, "C-ARG1")),)
+    guess = (predicate(2, (0, 1, "ARG1"), (1, 2, "ARG1")),)
+    assert conll05(srl(gold, guess)) == (1, 2, 2)
+
+
+def test_srl_spurious_predicates_cost_end_to_end_but_not_in_conll05():
+    gold = (predicate(2, (0, 1, "ARG0")),)
+    guess = (predicate(2, (0, 1, "ARG0")), predicate(4, (5, 6, "ARG1")))
+    counts = srl(gold, guess)
+    assert (counts["correct"], counts["gold"], counts["predicted"]) == (1, 1, 2)
+    assert conll05(counts) == (1, 1, 1)
+    assert (counts["predicates_correct"], counts["predicates_gold"], counts["predicates_predicted"]) == (1, 1, 2)
+
+
+def test_srl_a_missed_predicate_loses_its_arguments_in_both():
+    counts = srl((predicate(2, (0, 1, "ARG0"), (3, 4, "ARG1")),), ())
+    assert (counts["correct"], counts["gold"], counts["predicted"]) == (0, 2, 0)
+    assert conll05(counts) == (0, 2, 0)
+
+
+def test_srl_v_is_never_an_argument_even_in_several_words_or_pieces():
+    gold = (predicate(2, (0, 1, "ARG0"), (2, 4, "V"), (5, 6, "C-V")),)
+    assert conll05(srl(gold, (predicate(2, (0, 1, "ARG0")),))) == (1, 1, 1)
+    assert srl(gold, gold)["gold"] == 1
+
+
+def test_srl_r_roles_are_ordinary_and_rolesets_and_lemmas_are_not_scored():
+    gold = (predicate(2, (0, 1, "R-ARG0"), roleset="want.01", lemma="want"),)
+    guess = (predicate(2, (0, 1, "R-ARG0"), roleset="want.02", lemma="WANT"),)
+    assert conll05(srl(gold, guess)) == (1, 1, 1) and srl(gold, guess)["correct"] == 1
+    assert srl(gold, (predicate(2, (0, 1, "ARG0")),))["correct"] == 0
+
+
+def test_srl_predicates_without_arguments_count_as_predicates_but_not_as_filled_ones():
+    gold = (predicate(1), predicate(2, (0, 1, "ARG0")), predicate(4, (4, 5, "V")))
+    counts = srl(gold, (predicate(2, (0, 1, "ARG1")), predicate(4)))
+    assert (counts["predicates_correct"], counts["predicates_gold"], counts["predicates_predicted"]) == (2, 3, 2)
+    assert (counts["filled_correct"], counts["filled_gold"], counts["filled_predicted"]) == (1, 1, 1)
+
+
+# --- unknown, incomparable -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_unknown_gold_is_not_counted_and_unknown_prediction_refused(layer, pairs):
+    gold, guess = pairs[3]
+    assert COUNT[layer](gold.with_layers(**{layer: None}), guess) is None
+    with pytest.raises(SentenceError, match=f"gold has a {layer} layer, but none was predicted"):
+        COUNT[layer](gold, guess.with_layers(**{layer: None}))
+    with pytest.raises(SentenceError, match="do not have the same words"):
+        COUNT[layer](gold, pairs[4][1])
+    with pytest.raises(ValueError, match=f"no sentence with a known {layer} layer"):
+        score(layer, [None, None])
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+PERFECT_IS_100 = {(layer, name) for layer in LAYERS for name in SCORES[layer]}
+
+
+@pytest.mark.parametrize(("layer", "name"), sorted(PERFECT_IS_100))
+def test_a_perfect_prediction_is_100(layer, name, pairs):
+    assert score(layer, [COUNT[layer](gold, gold) for gold, _ in pairs])[name] == 100.0
+
+
+@pytest.mark.parametrize("layer", ["ner", "con", "srl"])
+def test_gold_and_prediction_swapped_swap_precision_and_recall(layer, pairs):
+    pairs = [(g, p.with_layers(pos=g.pos)) for g, p in pairs]
+    forth = score(layer, [COUNT[layer](g, p) for g, p in pairs])
+    back = score(layer, [COUNT[layer](p, g) for g, p in pairs])
+    assert (forth["precision"], forth["recall"]) == (back["recall"], back["precision"])
+    assert forth["f1"] == back["f1"] == pytest.approx(
+        2 * forth["precision"] * forth["recall"] / (forth["precision"] + forth["recall"])
+    )
+    assert 30 < forth["f1"] < 95  # the corruption is real
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_counts_add_up_and_resampled_sums_may_be_arrays(layer, pairs):
+    counts = [COUNT[layer](g, p) for g, p in pairs]
+    total = add(counts)
+    assert total == add([add(counts[:100]), None, add(counts[100:])])
+    table = {key: np.array([c[key] for c in counts]) for key in total}
+    draws = np.random.default_rng(0).integers(len(counts), size=(5, len(counts)))
+    values = SCORES[layer][MAIN[layer]]({key: column[draws].sum(1) for key, column in table.items()})
+    for draw, value in zip(draws, values, strict=True):
+        assert value == pytest.approx(score(layer, [counts[k] for k in draw])[MAIN[layer]])
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=50, deadline=None)
+def test_scores_stay_within_bounds(seed):
+    rng = random.Random(seed)
+    gold = random_sentence(rng, 0)
+    guess = corrupted(rng, gold)
+    for layer in LAYERS:
+        counts = COUNT[layer](gold, guess)
+        assert all(isinstance(value, int) and value >= 0 for value in counts.values())
+        assert all(0.0 <= value <= 100.0 for value in score(layer, [counts]).values())
+
+
+def test_pos_and_dep_in_sum(pairs):
+    uas, las = (score("dep", [count_dep(g, p) for g, p in pairs])[name] for name in ("uas", "las"))
+    assert 40 < las < uas < 100
+    assert 60 < score("pos", [count_pos(g, p) for g, p in pairs])["accuracy"] < 100
+
+
+def test_ner_equals_seqeval_strict(pairs):
+    gold, guess = zip(*pairs, strict=True)
+    ours = score("ner", [count_ner(g, p) for g, p in pairs])
+    assert scores.ner_seqeval(gold, guess) == pytest.approx(ours)
+
+
+# --- the official programs -------------------------------------------------------------------------------------------
+
+
+def official(variable):
+    path = os.environ.get(variable, "")
+    return pytest.mark.skipif(not Path(path).is_file(), reason=f"{variable} does not name the official program")
+
+
+def run(*command, **keywords):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **keywords).stdout
+
+
+def conllu(sentences):
+    blocks = []
+    for s in sentences:
+        rows = zip(s.words, s.pos, s.dep.heads, s.dep.relations, strict=True)
+        blocks.append("\n".join(f"{k}\t{w}\t_\tX\t{t}\t_\t{h}\t{r}\t_\t_" for k, (w, t, h, r) in enumerate(rows, 1)))
+    return "\n\n".join(blocks) + "\n\n"
+
+
+@pytest.mark.skipif(shutil.which("udeval") is None, reason="udeval (PyPI: udtools) is not on PATH")
+def test_parity_with_udeval(pairs, tmp_path):
+    # the official LAS drops the subtype of a relation
+    for name, side in zip(("gold", "predicted"), zip(*pairs, strict=True), strict=True):
+        (tmp_path / name).write_text(conllu(side), encoding="utf-8")
+    table = run("udeval", "-v", "--no-enhanced", tmp_path / "gold", tmp_path / "predicted")
+    f1 = {line.split("|")[0].strip(): float(line.split("|")[3]) for line in table.splitlines()[2:] if "|" in line}
+    dep = score("dep", [count_dep(g, p) for g, p in pairs])
+    assert f1["UAS"] == pytest.approx(dep["uas"], abs=0.0051)
+    assert f1["LAS"] == pytest.approx(dep["las_no_subtypes"], abs=0.0051)
+    accuracy = score("pos", [count_pos(g, p) for g, p in pairs])["accuracy"]
+    assert f1["XPOS"] == pytest.approx(accuracy, abs=0.0051)
+
+
+@official("MTLPRUNE_EVALB")
+def test_parity_with_evalb(pairs, tmp_path):
+    program = Path(os.environ["MTLPRUNE_EVALB"])
+    for name, side in (("gold", 0), ("predicted", 1)):
+        lines = [format_tree(pair[side], tags=pair[0].pos) for pair in pairs]
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    report = run(program, "-p", program.with_name("new.prm"), "-e", "10000", tmp_path / "gold", tmp_path / "predicted")
+    summary = report.split("=== Summary ===")[1]
+    values = {
+        name: float(re.search(rf"Bracketing {name}\s*=\s*([\d.]+)", summary)[1])
+        for name in ("Recall", "Precision", "FMeasure")
+    }
+    assert re.search(r"Number of Error sentence\s*=\s*0\b", summary)
+    ours = score("con", [count_con(g, p) for g, p in pairs])
+    assert values["Precision"] == pytest.approx(ours["precision"], abs=0.0051)
+    assert values["Recall"] == pytest.approx(ours["recall"], abs=0.0051)
+    assert values["FMeasure"] == pytest.approx(ours["f1"], abs=0.0051)
+
+
+def props(sentence):
+    n = len(sentence)
+    columns = [["-"] * n]
+    for p in sentence.srl:
+        columns[0][p.index] = "do"
+        column = ["*"] * n
+        for start, end, label in p.arguments:
+            column[start] = f"({label}{column[start]}"
+            column[end - 1] += ")"
+        columns.append(column)
+    return "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)) + "\n"
+
+
+@official("MTLPRUNE_SRL_EVAL")
+def test_parity_with_srl_eval(pairs, tmp_path):
+    for name, side in (("gold", 0), ("predicted", 1)):
+        (tmp_path / name).write_text("".join(props(pair[side]) for pair in pairs), encoding="utf-8")
+    report = run("perl", os.environ["MTLPRUNE_SRL_EVAL"], tmp_path / "gold", tmp_path / "predicted")
+    correct, excess, missed = map(int, re.search(r"Overall\s+(\d+)\s+(\d+)\s+(\d+)", report).groups())
+    total = add(count_srl(g, p) for g, p in pairs)
+    assert conll05(total) == (correct, correct + missed, correct + excess)
+
+
+@official("MTLPRUNE_CONLLEVAL")
+def test_parity_with_conlleval(pairs):
+    lines = []
+    for gold, guess in pairs:
+        lines += [" ".join(row) for row in zip(gold.words, scores._iob2(gold), scores._iob2(guess), strict=True)] + [""]
+    report = run("perl", os.environ["MTLPRUNE_CONLLEVAL"], input="\n".join(lines) + "\n")
+    total = add(count_ner(g, p) for g, p in pairs)
+    found = re.search(r"with (\d+) phrases; found: (\d+) phrases; correct: (\d+)", report)
+    assert tuple(map(int, found.groups())) == (total["gold"], total["predicted"], total["correct"])
