@@ -1,0 +1,227 @@
+"""Pinned downloads: fetched beside, verified, renamed; archives unpacked inside their folder or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import logging
+import os
+import posixpath
+import shutil
+import ssl
+import tarfile
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mtlprune.corpora import CorpusError
+
+log = logging.getLogger(__name__)
+_CHUNK = 1 << 20  # bytes
+
+
+def fetch(url: str, out: Path, sha256: str | None, *, git_blob: str | None = None, timeout: float = 60.0) -> Path:
+    """Download ``url`` to ``out``, or keep ``out`` where it is already the expected file.
+
+    Args:
+        url: http or https.
+        out: the file to write; missing folders above it are made. It appears only when complete and verified.
+        sha256: expected checksum in hexadecimal; ``None`` where only ``git_blob`` is known, or where the caller
+            verifies what is inside (then an existing ``out`` is downloaded again).
+        git_blob: expected git blob id, as ``git hash-object FILE`` prints it.
+        timeout: seconds without a byte after which the server counts as silent.
+
+    Raises:
+        CorpusError: not http(s), host not reached, HTTP error, download cut off, or another checksum than expected.
+            Nothing new is left on the disk then.
+    """
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise CorpusError(f"{url}: expected an address that starts with http:// or https://")
+    if out.is_file() and (sha256 or git_blob) and _mismatch(out, sha256, git_blob) is None:
+        log.info("%s is already there and verified", out)
+        return out
+    _make_folder(out.parent)
+    part = out.with_name(f"{out.name}.{os.getpid()}.part")
+    try:
+        _stream(url, part, timeout)
+        wrong = _mismatch(part, sha256, git_blob)
+        if wrong:
+            raise CorpusError(
+                f"{url}: {wrong}; the file was not kept. The address serves something else than the pinned file: "
+                "try again, and if the checksum stays wrong, do not use this source"
+            )
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+    return out
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CorpusError(f"{folder}: the folder could not be made, so nothing can be written there: {error}") from None
+
+
+def _stream(url: str, part: Path, timeout: float) -> None:
+    """Write the body of ``url`` to ``part``; every failure of the network becomes one sentence."""
+    received, expected = 0, None
+    request = urllib.request.Request(url, headers={"User-Agent": "mtlprune", "Accept-Encoding": "identity"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            length = answer.headers.get("Content-Length")
+            expected = int(length) if length and length.isdigit() else None
+            with part.open("wb") as file:
+                while chunk := answer.read(_CHUNK):
+                    file.write(chunk)
+                    received += len(chunk)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise CorpusError(
+            f"{url}: the server answered {error.code} {error.reason}; expected 200 OK. Check the address"
+        ) from None
+    except urllib.error.URLError as error:
+        raise CorpusError(f"{url}: the host could not be reached ({error.reason}); check the network") from None
+    except http.client.IncompleteRead as error:
+        raise _cut_off(url, received + len(error.partial), expected) from None
+    except (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException) as error:
+        raise _cut_off(url, received, expected, f" ({error or type(error).__name__})") from None
+    except OSError as error:
+        raise CorpusError(f"{url}: the download could not be written to {part.parent}: {error}") from None
+    if expected is not None and received != expected:
+        raise _cut_off(url, received, expected)
+
+
+def _cut_off(url: str, received: int, expected: int | None, why: str = "") -> CorpusError:
+    of = "" if expected is None else f" of {expected:,}"
+    return CorpusError(f"{url}: the download was cut off after {received:,}{of} bytes{why}; start it again")
+
+
+def _mismatch(path: Path, sha256: str | None, git_blob: str | None) -> str | None:
+    """What is wrong with the checksums of ``path``, or None."""
+    if sha256 is not None and (found := file_sha256(path)) != sha256.lower():
+        return f"expected sha256 {sha256}, found {found} ({path.stat().st_size:,} bytes)"
+    if git_blob is not None and (found := git_blob_id(path)) != git_blob.lower():
+        return f"expected git blob {git_blob}, found {found} ({path.stat().st_size:,} bytes)"
+    return None
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def git_blob_id(path: Path) -> str:
+    """What ``git hash-object`` prints: SHA-1 over ``blob SIZE``, a zero byte and the content."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def git_tree_id(folder: Path) -> str:
+    """The git tree id of a folder of plain files (mode 100644); empty folders do not count, as in git."""
+    return _tree_digest(folder).hex()
+
+
+def _tree_digest(folder: Path) -> bytes:
+    entries: list[tuple[bytes, bytes]] = []  # sort key, entry
+    for path in folder.iterdir():
+        name = path.name.encode()
+        if path.is_dir():
+            if any(inner.is_file() for inner in path.rglob("*")):
+                # git sorts a folder as if its name ended in a slash
+                entries.append((name + b"/", b"40000 " + name + b"\0" + _tree_digest(path)))
+        else:
+            entries.append((name, b"100644 " + name + b"\0" + bytes.fromhex(git_blob_id(path))))
+    content = b"".join(entry for _, entry in sorted(entries))
+    return hashlib.sha1(b"tree %d\0" % len(content) + content, usedforsecurity=False).digest()
+
+
+def extract_tar(archive: Path, out: Path, only: str = "", suffix: str = "") -> Path:
+    """Unpack the members below ``only`` (which is cut off their names) into the new folder ``out``.
+
+    Where ``suffix`` is given, only members whose names end in it are unpacked.
+
+    The whole archive is looked through first: if any member, wanted or not, would leave its folder, nothing at all
+    is unpacked. The folder appears under its name only when complete.
+
+    Raises:
+        CorpusError: damaged archive; a member with an absolute name or with ``..``, a link that leads out, a device
+            or a pipe; no such member; ``out`` exists and is not an empty folder.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise CorpusError(f"{out}: already there; expected a folder that does not exist yet. Remove it or name another")
+    _make_folder(out.parent)
+    prefix = only.rstrip("/") + "/" if only else ""
+    with _staging(out) as staging:
+        try:
+            with tarfile.open(archive) as tar:
+                members = tar.getmembers()
+                for member in members:
+                    _check_member(archive, member, prefix)
+                wanted = [
+                    member
+                    for member in members
+                    if member.name.startswith(prefix) and member.name.endswith(suffix) and not member.isdir()
+                ]
+                if not wanted:
+                    raise CorpusError(f"{archive}: holds no file {only}/...{suffix}; is it the right archive?")
+                tar.extractall(staging, members=wanted, filter="data")
+        except tarfile.FilterError as error:
+            raise CorpusError(f"{archive}: refused: {error}; nothing was unpacked") from None
+        except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+            raise CorpusError(
+                f"{archive}: not a whole tar archive, or it could not be unpacked ({error}); nothing was unpacked. "
+                "Download it again"
+            ) from None
+        (staging / prefix).replace(out)
+    return out
+
+
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """A folder beside ``out``, gone afterwards whatever happens."""
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    inner = folder / "unpacked"
+    inner.mkdir()
+    try:
+        yield inner
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_member(archive: Path, member: tarfile.TarInfo, prefix: str) -> None:
+    """Refuse a member that would leave the folder, be it by its name, by where it points or by what it is."""
+    name = member.name
+    if _is_absolute(name) or ".." in _parts(name):
+        raise CorpusError(f"{archive}: refused: the member {name!r} would lie outside its folder; nothing was unpacked")
+    if member.issym() or member.islnk():
+        # a symbolic link counts from its own folder, a hard link from the archive's root
+        target = posixpath.join(posixpath.dirname(name), member.linkname) if member.issym() else member.linkname
+        inside = "/".join(_parts(posixpath.normpath(target))) + "/"
+        folder = prefix if name.startswith(prefix) else ""
+        if _is_absolute(member.linkname) or inside.startswith("../") or not inside.startswith(folder):
+            raise CorpusError(
+                f"{archive}: refused: the link {name!r} points to {member.linkname!r}, outside its folder; "
+                "nothing was unpacked"
+            )
+    elif not (member.isfile() or member.isdir()):
+        raise CorpusError(
+            f"{archive}: refused: {name!r} is a device or a pipe, expected files and folders; nothing was unpacked"
+        )
+
+
+def _is_absolute(name: str) -> bool:
+    return name.startswith(("/", "\\")) or name[1:2] == ":"
+
+
+def _parts(name: str) -> list[str]:
+    return name.replace("\\", "/").split("/")

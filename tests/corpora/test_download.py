@@ -1,0 +1,260 @@
+"""Downloads and archives: what is whole and verified arrives, anything else leaves nothing behind."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import socket
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.download import extract_tar, fetch, file_sha256, git_blob_id, git_tree_id
+
+BODY = b"one line\nand another\n" * 5000
+SHA256 = hashlib.sha256(BODY).hexdigest()
+BLOB = hashlib.sha1(b"blob %d\0" % len(BODY) + BODY).hexdigest()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """/good serves the body, the other addresses each fail in their own way."""
+
+    protocol_version = "HTTP/1.1"
+    requests = 0
+
+    def do_GET(self) -> None:
+        type(self).requests += 1
+        self.close_connection = True
+        if self.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", "/good")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif self.path == "/good":
+            self._answer({"Content-Length": str(len(BODY))}, BODY)
+        elif self.path == "/short":
+            self._answer({"Content-Length": str(len(BODY))}, BODY[:1000])
+        elif self.path == "/chunked":
+            self._answer({"Transfer-Encoding": "chunked"}, b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+        elif self.path == "/chunk-cut":
+            self._answer({"Transfer-Encoding": "chunked"}, b"%x\r\n%s" % (len(BODY), BODY[:1000]))
+        elif self.path == "/reset":
+            self._answer({"Content-Length": str(len(BODY))}, BODY[:1000])
+            # linger 0: closing sends a reset instead of an orderly end
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            self.connection.close()
+        elif self.path == "/silent":
+            self._answer({"Content-Length": str(len(BODY))}, BODY[:1000])
+            threading.Event().wait(2)
+        else:
+            self.send_error(404)
+
+    def _answer(self, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the tests' output free of the access log."""
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """The connection that /reset closes under the server's feet is meant."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with _Server(("127.0.0.1", 0), _Handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+@pytest.mark.parametrize("address", ["good", "moved", "chunked"])
+@pytest.mark.parametrize(("sha256", "blob"), [(SHA256, None), (SHA256.upper(), BLOB), (None, BLOB), (None, None)])
+def test_whole_files_arrive(server: str, tmp_path: Path, address: str, sha256: str | None, blob: str | None) -> None:
+    out = tmp_path / "deep" / "er" / "file.txt"
+    assert fetch(f"{server}/{address}", out, sha256, git_blob=blob) == out
+    assert out.read_bytes() == BODY
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_a_verified_file_is_not_fetched_again_and_a_wrong_one_is_replaced(server: str, tmp_path: Path) -> None:
+    out = tmp_path / "file"
+    fetch(f"{server}/good", out, SHA256)
+    before = _Handler.requests
+    fetch(f"{server}/good", out, SHA256)
+    assert _Handler.requests == before
+    out.write_bytes(b"something else")
+    fetch(f"{server}/good", out, SHA256)
+    assert _Handler.requests == before + 1
+    assert out.read_bytes() == BODY
+
+
+@pytest.mark.parametrize(
+    ("address", "sha256", "blob", "what"),
+    [
+        ("good", "0" * 64, None, f"expected sha256 {'0' * 64}, found {SHA256}"),
+        ("good", SHA256, "0" * 40, f"expected git blob {'0' * 40}, found {BLOB}"),
+        ("none", SHA256, None, "404"),
+        ("short", SHA256, None, f"cut off after 1,000 of {len(BODY):,} bytes"),
+        ("short", None, None, f"cut off after 1,000 of {len(BODY):,} bytes"),
+        ("chunk-cut", None, None, "cut off after"),
+        ("reset", None, None, "cut off after"),
+        ("silent", None, None, "timed out"),
+    ],
+)
+@pytest.mark.parametrize("existing", [None, b"older"])
+def test_failures_are_told_and_leave_nothing(
+    server: str, tmp_path: Path, address: str, sha256: str | None, blob: str | None, what: str, existing: bytes | None
+) -> None:
+    out = tmp_path / "file"
+    if existing:
+        out.write_bytes(existing)
+    with pytest.raises(CorpusError) as caught:
+        fetch(f"{server}/{address}", out, sha256, git_blob=blob, timeout=0.3)
+    assert what in str(caught.value)
+    assert f"{server}/{address}" in str(caught.value)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == ([existing] if existing else [])
+
+
+def test_unreachable_hosts_and_other_schemes_are_told(tmp_path: Path) -> None:
+    with socket.socket() as free:  # a port nobody listens on
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(CorpusError, match="could not be reached"):
+        fetch(f"http://127.0.0.1:{port}/file", tmp_path / "file", SHA256)
+    (tmp_path / "secret").write_bytes(BODY)
+    with pytest.raises(CorpusError, match="http"):
+        fetch((tmp_path / "secret").as_uri(), tmp_path / "file", SHA256)
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told(server: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(CorpusError, match="written"):
+        fetch(f"{server}/good", tmp_path / "file" / "out", SHA256)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is the oracle")
+def test_git_ids_are_those_of_git(tmp_path: Path) -> None:
+    # "a" sorts before "a.txt" as a file but, as a folder ("a/"), after it
+    for name in ("a/one", "a.txt", "a0", "deep/er/two", "über"):
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode() * 3)
+    (tmp_path / "tree" / "empty" / "folder").mkdir(parents=True)
+
+    def git(*arguments: str) -> str:
+        command = ["git", f"--git-dir={tmp_path}/git", f"--work-tree={tmp_path}/tree", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path / "tree").stdout.strip()
+
+    git("init", "-q")
+    git("add", "-A")
+    assert git_tree_id(tmp_path / "tree") == git("write-tree")
+    assert git_blob_id(tmp_path / "tree" / "a0") == git("hash-object", "a0")
+    assert file_sha256(tmp_path / "tree" / "a0") == hashlib.sha256(b"a0a0a0").hexdigest()
+
+
+def archive(folder: Path, *members: tarfile.TarInfo | tuple[str, bytes]) -> Path:
+    path = folder / "few.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                tar.addfile(member)
+            else:
+                info = tarfile.TarInfo(member[0])
+                info.size = len(member[1])
+                tar.addfile(info, io.BytesIO(member[1]))
+    return path
+
+
+def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+GOOD = ("top/part/a.txt", b"a"), ("top/part/in/b.txt", b"b"), ("top/part/c.bin", b"c"), ("top/other/d.txt", b"d")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_members_below_a_prefix(tmp_path: Path) -> None:
+    path = archive(tmp_path, *GOOD, special("top/link", tarfile.SYMTYPE, "part/a.txt"))
+    assert contents(extract_tar(path, tmp_path / "all")) == {**dict(GOOD), "top/link": b"a"}
+    assert contents(extract_tar(path, tmp_path / "part", only="top/part")) == {
+        "a.txt": b"a",
+        "in/b.txt": b"b",
+        "c.bin": b"c",
+    }
+    (tmp_path / "text").mkdir()  # an empty folder may be there
+    assert set(contents(extract_tar(path, tmp_path / "text", only="top/part/", suffix=".txt"))) == {"a.txt", "in/b.txt"}
+    with pytest.raises(CorpusError, match="already there"):
+        extract_tar(path, tmp_path / "text")
+    with pytest.raises(CorpusError, match="no file top/par/"):
+        extract_tar(path, tmp_path / "none", only="top/par")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["all", "few.tar.gz", "part", "text"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("../out.txt", b"x"),
+        ("top/part/../../../out.txt", b"x"),
+        ("/tmp/mtlprune-out.txt", b"x"),
+        ("..\\out.txt", b"x"),
+        ("C:\\out.txt", b"x"),
+        special("top/part/link", tarfile.SYMTYPE, "../../../out"),
+        special("top/part/link", tarfile.SYMTYPE, "/etc/passwd"),
+        special("top/part/link", tarfile.SYMTYPE, "../other/d.txt"),  # inside the archive, but not in what is unpacked
+        special("top/part/link", tarfile.LNKTYPE, "../out"),
+        special("top/part/link", tarfile.LNKTYPE, "/etc/passwd"),
+        special("top/part/null", tarfile.CHRTYPE),
+        special("top/part/disk", tarfile.BLKTYPE),
+        special("top/other/pipe", tarfile.FIFOTYPE),
+    ],
+    ids=lambda bad: repr(getattr(bad, "linkname", None) or getattr(bad, "name", None) or bad[0]),
+)
+def test_archives_that_escape_are_refused_whole(tmp_path: Path, bad: tarfile.TarInfo | tuple[str, bytes]) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    path = archive(inner, *GOOD, bad)
+    with pytest.raises(CorpusError, match="refused"):
+        extract_tar(path, inner / "out", only="top/part")
+    assert list(inner.iterdir()) == [path]
+    assert list(tmp_path.iterdir()) == [inner]
+
+
+def test_a_file_through_a_link_is_refused(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    path = archive(inner, special("top/link", tarfile.SYMTYPE, "../outside"), ("top/link/x", b"x"))
+    with pytest.raises(CorpusError):
+        extract_tar(path, inner / "out", only="top")
+    assert not any(outside.iterdir())
+    assert list(inner.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
+def test_damaged_archives_are_told(tmp_path: Path, keep: float) -> None:
+    path = archive(tmp_path, *GOOD, ("top/part/noise", hashlib.shake_256(b"").digest(100_000)))
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
+    with pytest.raises(CorpusError, match=r"few\.tar\.gz"):
+        extract_tar(path, tmp_path / "out", only="top/part")
+    assert list(tmp_path.iterdir()) == [path]
