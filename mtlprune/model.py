@@ -1,0 +1,159 @@
+"""One encoder, several decoders: losses for a batch, and sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from mtlprune.config import Config, build_config
+from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
+from mtlprune.encoder.pieces import Pieces
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sentence import Sentence
+from mtlprune.tasks import TASKS, Task
+from mtlprune.tasks.base import Target
+
+EVALUATION_SENTENCES = 64
+EVALUATION_PIECES = 4096
+
+
+@dataclass
+class Batch:
+    """One batch on a device: the encoder's input, and for each task its targets and the sentences that have them."""
+
+    pieces: EncoderBatch
+    targets: dict[str, tuple[list[int] | None, dict[str, Tensor]]]  # None: every sentence has the layer
+    sentences: int
+    words: int
+
+
+class MultiTaskModel(nn.Module):
+    """A shared encoder and one decoder a task.
+
+    Args:
+        encoder: gives word vectors.
+        tasks: name → decoder.
+    """
+
+    def __init__(self, encoder: Encoder, tasks: dict[str, Task]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.tasks = nn.ModuleDict(tasks)
+
+    @classmethod
+    def build(cls, config: Config, vocabularies: dict[str, dict[str, list[str]]], source: str | None = None) -> MultiTaskModel:
+        """A new model for a configuration.
+
+        Args:
+            vocabularies: task → its label lists.
+            source: a folder with encoder configuration and tokenizer; given, weights stay random (they will be loaded).
+        """
+        part = config.encoder
+        encoder = Encoder.load(
+            source or part.name,
+            pooling=part.pooling,
+            word_dropout=part.word_dropout,
+            random=part.random or source is not None,
+            context=part.context,
+            seed=config.train.seed,
+        )
+        torch.manual_seed(config.train.seed)
+        tasks = {
+            name: TASKS[name](vocabularies[name], encoder.hidden_size, getattr(config.decoders, name))
+            for name in config.tasks
+        }
+        return cls(encoder, tasks)
+
+    @classmethod
+    def load(cls, path: Any, *, task: str | None = None, device: str = "cpu") -> MultiTaskModel:
+        """The best model of a finished (or at least once evaluated) run; with ``task``, that task's own best.
+
+        Raises:
+            RunError: no run, or nothing kept yet.
+        """
+        run = RunFolder.existing(path)
+        config = build_config(run.read_config(), str(run.config_path))
+        best = run.read_json("best.json")
+        key = task or "joint"
+        if key not in best:
+            raise RunError(f"{run.path}: no best epoch is kept for {key!r}; there are {', '.join(best)}")
+        model = cls.build(config, run.read_json("vocabulary.json"), source=str(run.encoder_path))
+        weights = run.weights_path(best[key]["epoch"])
+        if not weights.is_file():
+            raise RunError(f"{weights} is missing, though best.json names it; was it removed by hand?")
+        model.load_state_dict(load_file(weights))
+        return model.to(device).eval()
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def collate(self, pieces: Sequence[Pieces], targets: dict[str, Sequence[Target | None]]) -> Batch:
+        """Join tokenised sentences and, for each task named, their targets (None where the layer is unknown)."""
+        batch = self.encoder.collate(pieces)
+        joined: dict[str, tuple[list[int] | None, dict[str, Tensor]]] = {}
+        for name, rows in targets.items():
+            known = [place for place, row in enumerate(rows) if row is not None]
+            if not known:
+                continue
+            sizes = [batch.sizes[place] for place in known]
+            part = self.tasks[name].collate([rows[place] for place in known], sizes)  # type: ignore[operator]
+            part = {key: value.to(self.device) for key, value in part.items()}
+            joined[name] = (None if len(known) == len(rows) else known, part)
+        return Batch(batch.to(self.device), joined, len(pieces), sum(batch.sizes))
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """One encoding, the loss of every task that has targets in the batch."""
+        encoded: Encoded = self.encoder(batch.pieces)
+        return {
+            name: self.tasks[name].loss(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
+            for name, (known, target) in batch.targets.items()
+        }
+
+    # -- use ---------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def annotate(self, sentences: Sequence[Sentence], precision: torch.dtype = torch.float32) -> Iterator[Sentence]:
+        """Sentences with predicted layers only, in the order given; batches of similar length are formed inside."""
+        self.eval()
+        pieces = [self.encoder.tokenize(sentence.words) for sentence in sentences]
+        done: dict[int, Sentence] = {}
+        for rows in evaluation_batches([len(p.ids) for p in pieces]):
+            batch = self.encoder.collate([pieces[row] for row in rows]).to(self.device)
+            with autocast(self.device, precision):
+                encoded = self.encoder(batch)
+                layers = {name: task.decode(encoded) for name, task in self.tasks.items()}  # type: ignore[operator]
+            for place, row in enumerate(rows):
+                found = {name: values[place] for name, values in layers.items()}
+                done[row] = sentences[row].bare().with_layers(**found)
+        return (done[row] for row in range(len(sentences)))
+
+    def parse(self, *texts: str | Sequence[str]) -> list[Sentence]:
+        """Annotate sentences given as words, or as text split at blanks."""
+        words = [tuple(text.split() if isinstance(text, str) else text) for text in texts]
+        return list(self.annotate([Sentence(str(number), w).validate() for number, w in enumerate(words, 1)]))
+
+
+def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of similar length, within the evaluation budget, longest first."""
+    rows: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        if rows and (len(rows) >= EVALUATION_SENTENCES or lengths[rows[0]] * (len(rows) + 1) > EVALUATION_PIECES):
+            yield rows
+            rows = []
+        rows.append(row)
+    if rows:
+        yield rows
+
+
+def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[Any]:
+    """bf16 autocast, or nothing for fp32."""
+    return torch.autocast(device.type, precision, enabled=precision != torch.float32)

@@ -1,0 +1,100 @@
+"""A resumable state in one safetensors file: weights, optimizer moments, and where training stands.
+
+Nothing random is stored: every batch order follows from (seed, epoch) and every dropout mask from (seed, step), so a
+run that goes on from here equals one that was never stopped, bit for bit (same machine, same number of threads).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from mtlprune.runs import RunError, replacing
+
+
+@dataclass
+class Progress:
+    """Where training stands, between two updates."""
+
+    epoch: int = 0
+    """Epochs finished."""
+    update: int = 0
+    """Updates done within the present epoch."""
+    step: int = 0
+    """Updates done in all."""
+    best: dict[str, dict[str, float]] = field(default_factory=dict)
+    """joint and each task → {"epoch", "score"} of its best dev score."""
+    balance: dict[str, list[float]] = field(default_factory=dict)
+    """What the loss balance remembers."""
+    log_size: int = 0
+    """Bytes of metrics.jsonl that belong to this state."""
+    seconds: float = 0.0
+    """Time spent training so far, over all processes."""
+    finished: bool = False
+
+
+def seed_step(seed: int, step: int) -> None:
+    """Set torch's generators for one update, as a function of (seed, step) alone."""
+    torch.manual_seed(int(np.random.SeedSequence([seed, step, 1]).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+
+
+def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
+    """The generator of an epoch's batch order, as a function of (seed, epoch) alone."""
+    return np.random.default_rng(np.random.SeedSequence([seed, epoch, 2]))
+
+
+def save_weights(path: Path, model: nn.Module) -> None:
+    """Write a model's weights, beside first, then in place. Raises RunError when the disk refuses."""
+    _write(path, {name: tensor.contiguous() for name, tensor in model.state_dict().items()}, {})
+
+
+def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+    """Write weights, moments and progress as one file, beside first, then in place. Raises RunError."""
+    tensors = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
+    for place, parameter in enumerate(_parameters(optimizer)):
+        for name, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"optimizer.{place}.{name}"] = torch.as_tensor(value).contiguous()
+    _write(path, tensors, {"progress": json.dumps(asdict(progress))})
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Bring model and optimizer to the stored state. Raises RunError where the file does not fit them."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            progress = Progress(**json.loads(file.metadata()["progress"]))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no dict)
+        model.load_state_dict({n[len("model.") :]: t for n, t in tensors.items() if n.startswith("model.")})
+    except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
+        raise RunError(f"{path} does not hold this run's state ({error}); remove it to begin anew") from error
+    parameters = _parameters(optimizer)
+    state: dict[int, dict[str, Any]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, place, key = name.split(".", 2)
+            state.setdefault(int(place), {})[key] = tensor
+    for place, values in state.items():
+        device = parameters[place].device
+        optimizer.state[parameters[place]] = {
+            key: value if key == "step" and device.type == "cpu" else value.to(device) for key, value in values.items()
+        }
+    return progress
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    with replacing(path) as beside:
+        try:
+            save_file({name: tensor.detach() for name, tensor in tensors.items()}, beside, metadata)
+        except SafetensorError as error:  # a full disk reaches us in this coat
+            raise OSError(str(error)) from error

@@ -1,0 +1,45 @@
+"""Which precision and device a run uses; decided once, written down, said in the log."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from mtlprune.runs import RunError
+
+
+def choose_device(wanted: str) -> str:
+    """auto → cuda where there is a GPU, else cpu. Raises RunError for a device that is not there."""
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=wanted)
+    except (RuntimeError, AssertionError) as error:
+        raise RunError(f"train.device={wanted} cannot be used here: {str(error).splitlines()[0]}") from None
+    return wanted
+
+
+def choose_precision(wanted: str, device: str) -> str:
+    """auto → bf16 where the hardware multiplies it natively, else fp32."""
+    if wanted != "auto":
+        return wanted
+    if device.startswith("cuda"):
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    return "bf16" if device == "cpu" and _cpu_has_bf16() else "fp32"
+
+
+def _cpu_has_bf16() -> bool:
+    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return any(check() for check in checks if check is not None)
+
+
+def choose_threads(wanted: int | None) -> int:
+    """All cores this process may use, if not told otherwise."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return wanted or available
+
+
+def dtype(precision: str) -> torch.dtype:
+    """bf16 or fp32 as a torch dtype."""
+    return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]

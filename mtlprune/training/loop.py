@@ -1,0 +1,231 @@
+"""The training loop.
+
+    for each epoch:                       order of batches from (seed, epoch)
+        for each update:                  dropout from (seed, step)
+            for each mini-batch:          one encoding; the losses of its tasks; balance; backward
+            clip, step, schedule
+        predict dev, count, score; keep the best weights, joint and by task
+        checkpoint
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtlprune.config import Config, TrainConfig
+from mtlprune.corpora.store import Corpus
+from mtlprune.model import MultiTaskModel, autocast
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sentence import Sentence
+from mtlprune.training import hardware, mixing
+from mtlprune.training.balance import Balance
+from mtlprune.training.checkpoint import (
+    Progress,
+    epoch_generator,
+    load_checkpoint,
+    save_checkpoint,
+    save_weights,
+    seed_step,
+)
+from mtlprune.training.evaluation import Evaluation, evaluate
+from mtlprune.training.setup import prepare
+
+log = logging.getLogger(__name__)
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says where it stopped and what is kept."""
+
+
+@dataclass
+class Event:
+    """What a watcher is told after each update and each evaluation."""
+
+    progress: Progress
+    updates: int
+    """Updates of the present epoch."""
+    losses: dict[str, float]
+    sentences: int
+    evaluation: Evaluation | None = None
+
+
+def train(
+    config: Config,
+    folder: RunFolder,
+    *,
+    watch: Callable[[Event], None] = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Progress:
+    """Train, or go on training, the run in ``folder``; returns where it stands in the end.
+
+    Args:
+        watch: called after every update and evaluation.
+        stop: asked after every update; True writes a checkpoint and returns early.
+
+    Raises:
+        RunError: the folder is in use, holds another run, or the disk is full.
+        TrainingError: a loss or a gradient is no number.
+    """
+    with folder.locked():
+        run = prepare(config, folder)
+        config = run.config  # with what was decided at the beginning: precision, device, threads
+        optimizer = make_optimizer(run.model, config.train)
+        progress = Progress()
+        if folder.checkpoint_path.exists():
+            progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
+            log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
+        folder.truncate_metrics(progress.log_size)
+        return _Trainer(run, folder, optimizer, progress, watch, stop).run()
+
+
+class _Trainer:
+    """One process's share of a run."""
+
+    def __init__(self, run: Any, folder: RunFolder, optimizer: Any, progress: Progress, watch: Any, stop: Any) -> None:
+        self.config: Config = run.config
+        self.model: MultiTaskModel = run.model
+        self.data = run
+        self.dev: Sequence[Sentence] = run.dev
+        self.folder, self.optimizer, self.progress = folder, optimizer, progress
+        self.watch, self.stop = watch, stop
+        self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
+        self.balance.restore(progress.balance)
+        self.precision = hardware.dtype(self.config.train.precision)
+        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.total = sum(len(self.plan(epoch)) for epoch in range(self.config.train.epochs))
+        self.saved_at = self.started_at = time.monotonic()
+        self.seconds_before = progress.seconds
+
+    def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:
+        """The mini-batches of an epoch, grouped into updates."""
+        settings = self.config.train
+        generator = epoch_generator(settings.seed, epoch)
+        sentences = max(1, settings.batch_sentences // settings.accumulate)
+        tokens = max(1, settings.batch_tokens // settings.accumulate)
+        if settings.mixing == "joint":
+            flat = mixing.joint(self.data.lengths, self.data.known, sentences, tokens, generator)
+        else:
+            flat = mixing.sampled(self.data.lengths, self.data.known, sentences, tokens, generator, settings.tau)
+        return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]
+
+    def run(self) -> Progress:
+        while not self.progress.finished:
+            updates = self.plan(self.progress.epoch)
+            self.model.train()
+            for update in updates[self.progress.update :]:
+                losses, sentences = self.update(update)
+                self.progress.update += 1
+                self.progress.step += 1
+                self.watch(Event(self.progress, len(updates), losses, sentences))
+                if self.stop():
+                    self.checkpoint()
+                    return self.progress
+                if time.monotonic() - self.saved_at > 60 * self.config.train.checkpoint_minutes:
+                    self.checkpoint()
+            self.end_epoch(len(updates))
+        return self.progress
+
+    def update(self, mini_batches: list[mixing.MiniBatch]) -> tuple[dict[str, float], int]:
+        """One step of the optimizer; returns the unweighed losses and the number of sentences."""
+        settings = self.config.train
+        seed_step(settings.seed, self.progress.step)
+        rate = schedule(self.progress.step, self.total, settings.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * rate
+        sums: dict[str, list[float]] = {}
+        for mini_batch in mini_batches:
+            batch = self.data.batch(mini_batch)
+            with autocast(self.model.device, self.precision):
+                losses = self.model.losses(batch)
+            self.check(losses)
+            total = torch.stack(list(self.balance(losses).values())).sum() / len(mini_batches)
+            total.backward()
+            for task, loss in losses.items():
+                sums.setdefault(task, []).append(float(loss.detach()))
+        norm = nn.utils.clip_grad_norm_(self.parameters, settings.clip)
+        if not math.isfinite(norm):
+            raise self.broken(f"the gradient is {float(norm)}", list(sums))
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
+        return {task: sum(values) / len(values) for task, values in sums.items()}, sum(len(m.rows) for m in mini_batches)
+
+    def check(self, losses: dict[str, Tensor]) -> None:
+        for task, loss in losses.items():
+            if not torch.isfinite(loss):
+                raise self.broken(f"the loss is {float(loss)}", [task])
+
+    def broken(self, what: str, tasks: list[str]) -> TrainingError:
+        kept = "the last checkpoint is kept" if self.folder.checkpoint_path.exists() else "no checkpoint was written yet"
+        return TrainingError(
+            f"{self.folder.path}: at step {self.progress.step} (epoch {self.progress.epoch + 1}), task {', '.join(tasks)}: "
+            f"{what}; {kept}. Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
+        )
+
+    def end_epoch(self, updates: int) -> None:
+        """Score dev, keep what is best, write a checkpoint."""
+        progress, settings = self.progress, self.config.train
+        progress.epoch += 1
+        progress.update = 0
+        self.seconds()
+        evaluation = evaluate(self.model, self.dev, self.precision)
+        current = {"joint": evaluation.joint(), **evaluation.main()}
+        better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
+        if better:
+            save_weights(self.folder.weights_path(progress.epoch), self.model)
+            progress.best.update({key: {"epoch": progress.epoch, "score": current[key]} for key in better})
+        self.folder.append_metrics(
+            {"epoch": progress.epoch, "step": progress.step, "dev": evaluation.scores, "joint": current["joint"]}
+        )
+        since = progress.epoch - int(progress.best["joint"]["epoch"])
+        out_of_patience = settings.patience is not None and since >= settings.patience
+        progress.finished = progress.epoch >= settings.epochs or out_of_patience
+        if "joint" in better:
+            split = self.config.data.dev
+            ids = [sentence.id for sentence in self.dev]
+            self.folder.write_results(split, evaluation.scores, ids, evaluation.counts, evaluation.predictions)
+        self.folder.write_json("best.json", progress.best)
+        self.checkpoint()
+        self.forget_weights()
+        self.watch(Event(progress, updates, {}, 0, evaluation))
+
+    def seconds(self) -> None:
+        self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
+
+    def checkpoint(self) -> None:
+        self.seconds()
+        self.progress.balance = self.balance.state()
+        self.progress.log_size = self.folder.metrics_size()
+        save_checkpoint(self.folder.checkpoint_path, self.model, self.optimizer, self.progress)
+        self.saved_at = time.monotonic()
+
+    def forget_weights(self) -> None:
+        """Remove weights that are nobody's best any more."""
+        kept = {self.folder.weights_path(int(best["epoch"])) for best in self.progress.best.values()}
+        for path in (self.folder.path / "weights").glob("epoch-*.safetensors"):
+            if path not in kept:
+                path.unlink()
+
+
+def make_optimizer(model: MultiTaskModel, settings: TrainConfig) -> torch.optim.AdamW:
+    """AdamW with one rate for the encoder and one for the decoders, the fused kernel where there is one."""
+    groups = [
+        {"params": list(model.encoder.parameters()), "lr": settings.encoder_rate, "peak": settings.encoder_rate},
+        {"params": list(model.tasks.parameters()), "lr": settings.decoder_rate, "peak": settings.decoder_rate},
+    ]
+    return torch.optim.AdamW(groups, weight_decay=settings.weight_decay, fused=model.device.type in ("cpu", "cuda"))
+
+
+def schedule(step: int, total: int, warmup: float) -> float:
+    """Linear rise over the first ``warmup`` share of ``total`` updates, then linear fall to 0 after the last."""
+    rise = math.ceil(total * warmup)
+    if step < rise:
+        return (step + 1) / rise
+    return (total - step) / max(1, total - rise)

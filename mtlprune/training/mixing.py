@@ -1,0 +1,63 @@
+"""Which tasks a batch serves: all of them (joint), or one, drawn by size (sampled)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mtlprune.training.batches import batches
+
+
+class MiniBatch(NamedTuple):
+    """Rows of the training set, and the tasks whose losses they feed."""
+
+    tasks: tuple[str, ...]
+    rows: list[int]
+
+
+def joint(
+    lengths: Sequence[int], known: Mapping[str, Sequence[bool]], sentences: int, tokens: int, generator: np.random.Generator
+) -> list[MiniBatch]:
+    """Every sentence with at least one of the layers once; a batch feeds every task."""
+    rows = [row for row in range(len(lengths)) if any(has[row] for has in known.values())]
+    cut = batches([lengths[row] for row in rows], sentences, tokens, generator)
+    return [MiniBatch(tuple(known), [rows[place] for place in batch]) for batch in cut]
+
+
+def sampled(
+    lengths: Sequence[int],
+    known: Mapping[str, Sequence[bool]],
+    sentences: int,
+    tokens: int,
+    generator: np.random.Generator,
+    tau: float,
+) -> list[MiniBatch]:
+    """One task a batch, drawn with p ∝ n^τ; an epoch has Σ n draws (He and Choi 2021; n: the task's batches).
+
+    Each task's batches are taken in shuffled order and begin anew, shuffled again, when they are used up.
+    """
+    own = {task: [row for row, has in enumerate(rows) if has] for task, rows in known.items()}
+
+    def shuffled(task: str) -> list[list[int]]:
+        rows = own[task]
+        cut = batches([lengths[row] for row in rows], sentences, tokens, generator)
+        return [[rows[place] for place in batch] for batch in cut]
+
+    queues = {task: shuffled(task) for task in own}
+    share = sampling_probabilities([len(queue) for queue in queues.values()], tau)
+    names = list(queues)
+    plan = []
+    for draw in generator.choice(len(names), size=sum(map(len, queues.values())), p=share).tolist():
+        task = names[draw]
+        if not queues[task]:
+            queues[task] = shuffled(task)
+        plan.append(MiniBatch((task,), queues[task].pop()))
+    return plan
+
+
+def sampling_probabilities(counts: Sequence[int], tau: float) -> np.ndarray:
+    """p_t = n_t^τ / Σ n^τ. (tasks,)"""
+    power = np.asarray(counts, dtype=np.float64) ** tau
+    return power / power.sum()

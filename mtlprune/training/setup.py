@@ -1,0 +1,199 @@
+"""From a configuration and a folder to a model and data that are ready to train; everything that can fail early."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import logging
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtlprune import __version__
+from mtlprune.config import Config, ConfigError
+from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.encoder.pieces import Pieces
+from mtlprune.model import Batch, MultiTaskModel
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sentence import Sentence
+from mtlprune.tasks import TASKS
+from mtlprune.tasks.base import Target
+from mtlprune.training import hardware
+from mtlprune.training.mixing import MiniBatch
+
+log = logging.getLogger(__name__)
+
+PACKAGES = ("torch", "transformers", "datasets", "supar", "numpy", "safetensors", "tokenizers")
+
+
+@dataclass
+class Run:
+    """What training needs, in memory."""
+
+    config: Config
+    model: MultiTaskModel
+    pieces: list[Pieces]
+    targets: dict[str, list[Target | None]]
+    lengths: list[int]
+    """Sub-words of each training sentence with its special tokens."""
+    known: dict[str, list[bool]]
+    dev: Sequence[Sentence]
+
+    def batch(self, mini_batch: MiniBatch) -> Batch:
+        """Join the rows of a mini-batch."""
+        targets = {task: [self.targets[task][row] for row in mini_batch.rows] for task in mini_batch.tasks}
+        return self.model.collate([self.pieces[row] for row in mini_batch.rows], targets)
+
+
+def prepare(config: Config, folder: RunFolder) -> Run:
+    """Read the data, make the model, write the folder's first files (or check them against an earlier start).
+
+    Raises:
+        RunError: the folder holds a different run, or the data has changed since it began.
+        ConfigError: the data does not fit the configuration.
+    """
+    config = decide(config, folder)
+    torch.set_num_threads(config.train.threads or 1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    corpus = load_corpus(Path(config.data.path))
+    train, dev = read_splits(config, corpus)
+    vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
+    model = MultiTaskModel.build(config, vocabularies).to(config.train.device)
+    if folder.config_path.exists():
+        check_same(config, folder, corpus)
+    else:
+        write_beginning(config, folder, corpus, model, vocabularies)
+    log.info("precision %s on %s, %d threads", config.train.precision, config.train.device, config.train.threads)
+    return load_data(config, model, train, dev)
+
+
+def decide(config: Config, folder: RunFolder) -> Config:
+    """Replace auto by what this machine offers, or by what the folder's run began with."""
+    settings = config.train
+    if folder.config_path.exists():
+        begun = folder.read_config().get("train", {})
+        fixed = {
+            key: begun.get(key)
+            for key, open_value in (("device", "auto"), ("precision", "auto"), ("threads", None))
+            if getattr(settings, key) == open_value
+        }
+    else:
+        device = hardware.choose_device(settings.device)
+        fixed = {
+            "device": device,
+            "precision": hardware.choose_precision(settings.precision, device),
+            "threads": hardware.choose_threads(settings.threads),
+        }
+    return config.model_copy(update={"train": settings.model_copy(update=fixed)})
+
+
+def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Sentence]]:
+    """Training and development sentences; every task must be known somewhere in both."""
+    for name in (config.data.train, config.data.dev):
+        if name not in corpus.splits:
+            raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
+    train = list(corpus[config.data.train])[: config.data.train_sentences]
+    dev = list(corpus[config.data.dev])
+    for task in config.tasks:
+        for name, sentences in ((config.data.train, train), (config.data.dev, dev)):
+            if all(getattr(sentence, task) is None for sentence in sentences):
+                raise ConfigError(
+                    f"{config.data.path}, split {name}: no sentence has the layer {task}; leave {task} out of `tasks`, "
+                    "or build a corpus that has it"
+                )
+    return train, dev
+
+
+def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev: list[Sentence]) -> Run:
+    """Tokenise and make targets, once."""
+    pieces = model.encoder.tokenize_all([sentence.words for sentence in train])
+    frame = len(model.encoder.frame.before) + len(model.encoder.frame.after)
+    known: dict[str, list[bool]] = {}
+    targets: dict[str, list[Target | None]] = {}
+    for name in config.tasks:
+        task: Any = model.tasks[name]
+        known[name] = [task.known(sentence) for sentence in train]
+        targets[name] = [task.target(s) if has else None for s, has in zip(train, known[name], strict=True)]
+    return Run(config, model, pieces, targets, [len(p.ids) + frame for p in pieces], known, dev)
+
+
+def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
+    """Refuse to go on with a run under another configuration or on other data."""
+    begun, now = folder.read_config(), config.model_dump(mode="json")
+    changed = [
+        f"{path} (was {old!r}, is {new!r})"
+        for path, old, new in _differences(begun, now)
+        if path not in ("name", "train.checkpoint_minutes", "data.path")
+    ]
+    if changed:
+        raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")
+    manifest = folder.read_json("manifest.json")
+    if manifest["data"]["fingerprint"] != corpus.fingerprint:
+        raise RunError(
+            f"{folder.path} was begun on data with fingerprint {manifest['data']['fingerprint']}, but {config.data.path} "
+            f"now has {corpus.fingerprint}. Choose another --out, or bring the data back"
+        )
+
+
+def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(set(old) | set(new))
+        return [d for key in keys for d in _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)]
+    return [] if old == new else [(path, old, new)]
+
+
+def write_beginning(
+    config: Config, folder: RunFolder, corpus: Corpus, model: MultiTaskModel, vocabularies: dict[str, Any]
+) -> None:
+    """The files a run begins with; config.yaml comes last, so that its presence means that all are there."""
+    folder.encoder_path.mkdir(parents=True, exist_ok=True)
+    model.encoder.config.save_pretrained(folder.encoder_path)
+    model.encoder.tokenizer.save_pretrained(folder.encoder_path)
+    folder.write_json("vocabulary.json", vocabularies)
+    folder.write_json(
+        "manifest.json",
+        {
+            "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "mtlprune": __version__,
+            "python": platform.python_version(),
+            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "platform": platform.platform(),
+            "processor": processor(),
+            "git": git_commit(),
+            "command": sys.argv,
+            "seed": config.train.seed,
+            "data": {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")},
+            "parameters": {
+                "encoder": sum(p.numel() for p in model.encoder.parameters()),
+                **{name: sum(p.numel() for p in task.parameters()) for name, task in model.tasks.items()},
+            },
+        },
+    )
+    folder.write_config(config.model_dump(mode="json"))
+
+
+def processor() -> str:
+    """The processor's name."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def git_commit() -> str | None:
+    """The commit of the code, with + behind when it was changed since; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
