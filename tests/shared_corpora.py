@@ -1,0 +1,14 @@
+"""Where the real corpora lie, for the tests that read them: MTLPRUNE_CORPORA, or beside the checkout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+CORPORA = Path(os.environ.get("MTLPRUNE_CORPORA") or Path(__file__).resolve().parents[2] / "shared/corpora")
+EWT = CORPORA / "ewt"
+needs_ewt = pytest.mark.skipif(
+    not EWT.is_dir(), reason=f"no English Web Treebank in {CORPORA}; set MTLPRUNE_CORPORA to a folder that holds ewt/"
+)
