@@ -167,7 +167,7 @@ def constituency_cky(scores: Tensor, lengths: Tensor) -> list[list[tuple[int, in
                 value = splits.gather(0, best)[0] + value
             by_start[w, :n] = value
             by_end[size - w, w:] = value
-    tables = middles.permute(2, 0, 1).cpu()
+    tables = middles.permute(2, 0, 1).contiguous().cpu()
     return [_bracketing(table, n) for table, n in zip(tables, lengths.tolist(), strict=True)]
 
 
