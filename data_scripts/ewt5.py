@@ -1,0 +1,148 @@
+"""Download the three sources of EWT5, verify them, join them, store the corpus.
+
+    python data_scripts/ewt5.py --out data/ewt5 [--downloads data/downloads/ewt5]
+
+Everything is pinned: files by SHA-256 or git blob id, what is taken from the PropBank archive by its git tree id.
+What is already downloaded and verified is not fetched again. The corpus is CC BY-SA 4.0; README.md says whom to cite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.download import extract_tar, fetch, git_tree_id
+from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
+from mtlprune.corpora.store import check_free, save_corpus, source_digest
+from mtlprune.sentence import SentenceError
+
+log = logging.getLogger("ewt5")
+
+RAW = "https://raw.githubusercontent.com"
+ARCHIVES = "https://codeload.github.com"
+UD = "UniversalDependencies/UD_English-EWT/r2.16"
+UNER = "UniversalNER/UNER_English-EWT/8ed072de2fd24022cc62458997fe96a8fe191ea4"
+UNER_EARLY = "UniversalNER/UNER_English-EWT/0c7ce0debb13a7d304da656f16309397e8ff36ef"
+
+
+class Pin(NamedTuple):
+    """A file of the downloads folder, where it comes from, and what it must be."""
+
+    name: str
+    repository: str
+    sha256: str | None = None
+    git_blob: str | None = None
+
+
+FILES = (
+    Pin("ud/en_ewt-ud-train.conllu", UD, "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b"),
+    Pin("ud/en_ewt-ud-dev.conllu", UD, "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6"),
+    Pin("ud/en_ewt-ud-test.conllu", UD, "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd"),
+    Pin("uner/en_ewt-ud-dev.iob2", UNER, "0cafd881cf31d39897b6d588420fab8fbbe4423d271725c59921ac9dd49c0713"),
+    Pin("uner/en_ewt-ud-test.iob2", UNER, "821ad826d5f503ac03b4edc3fbc2174f21fbb005ec25863caf2051c434616d6e"),
+)
+UNER_TRAIN = {
+    # of the release only the git blob id is known
+    "release": Pin("uner/en_ewt-ud-train.iob2", UNER, git_blob="b2423d72f37f2226e56cbe750da76f820e6c36a9"),
+    "early": Pin(
+        "uner/en_ewt-ud-train.iob2", UNER_EARLY, "2d986b063bb92df99540e37de34b1415eb2a22958b86de3e4698ec3be05e339f"
+    ),
+}
+PROPBANK = "propbank-release-4abade0b53ce4a181e1d98b3518101c1a44d395a"
+PROPBANK_ARCHIVE = "propbank/propbank-release/tar.gz/4abade0b53ce4a181e1d98b3518101c1a44d395a"
+PROPBANK_FOLDER = "data/google/ewt"
+SKELETON = ".gold_skel"
+# git tree id of the 1,145 skeletons alone; the tree of the repository (f5d784f0...) counts the *.prop beside them too
+SKELETON_TREE = "94b8c0f05a5b2a42b79e4c5e2432b3d72a6fabb2"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the script; the exit code is 2 after a message in words."""
+    options = _parse(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        check_free(options.out, options.overwrite)
+        download(options.downloads, options.uner_train, options.raw_base_url, options.archive_base_url)
+        log.info("joining the sources")
+        splits = build_ewt5(options.downloads)
+        digests = {
+            path.relative_to(options.downloads).as_posix(): source_digest(path)
+            for path in ewt5_files(options.downloads).values()
+        }
+        corpus = save_corpus(
+            splits, options.out, name="ewt5", licence=LICENCE, sources=digests, overwrite=options.overwrite
+        )
+    except (CorpusError, SentenceError) as error:
+        print(f"ewt5: {error}", file=sys.stderr)
+        return 2
+    sizes = ", ".join(f"{split} {len(corpus[split]):,}" for split in corpus.splits)
+    print(f"{options.out}: ewt5 ({sizes} sentences), fingerprint {corpus.fingerprint}")
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Download, verify and join the sources of EWT5.")
+    parser.add_argument("--out", type=Path, required=True, help="the corpus folder to make")
+    parser.add_argument(
+        "--downloads", type=Path, default=Path("data/downloads/ewt5"), help="where the sources are kept"
+    )
+    parser.add_argument(
+        "--uner-train",
+        choices=sorted(UNER_TRAIN),
+        default="release",
+        help="which version of the NER training file: that of the pinned release, or the early one of 2022-12-02, "
+        "which masks 38 words of entities",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the corpus at --out")
+    parser.add_argument("--raw-base-url", default=RAW, help="mirror of %(default)s")
+    parser.add_argument("--archive-base-url", default=ARCHIVES, help="mirror of %(default)s")
+    return parser.parse_args(arguments)
+
+
+def download(folder: Path, uner_train: str = "release", raw: str = RAW, archives: str = ARCHIVES) -> None:
+    """Bring every source into ``folder``, verified; what is there already stays.
+
+    Raises:
+        CorpusError: a download failed or is not what was pinned; nothing of it is kept.
+    """
+    for pin in (*FILES, UNER_TRAIN[uner_train]):
+        out = folder / pin.name
+        log.info("%s", out)
+        fetch(f"{raw.rstrip('/')}/{pin.repository}/{out.name}", out, pin.sha256, git_blob=pin.git_blob)
+    _download_propbank(folder, f"{archives.rstrip('/')}/{PROPBANK_ARCHIVE}")
+
+
+def _download_propbank(folder: Path, url: str) -> None:
+    """The archive is made on demand, so its own checksum is not pinned; the files taken from it are."""
+    target = folder / "propbank" / PROPBANK_FOLDER
+    log.info("%s", target)
+    if target.exists():
+        found = git_tree_id(target)
+        if found != SKELETON_TREE:
+            raise CorpusError(f"{target}: expected git tree {SKELETON_TREE}, found {found}; remove the folder")
+        return
+    archive, unverified = folder / f"{PROPBANK}.tar.gz", folder / f"{PROPBANK}.unverified"
+    shutil.rmtree(unverified, ignore_errors=True)
+    try:
+        fetch(url, archive, None)
+        extract_tar(archive, unverified, only=f"{PROPBANK}/{PROPBANK_FOLDER}", suffix=SKELETON)
+        found = git_tree_id(unverified)
+        if found != SKELETON_TREE:
+            raise CorpusError(
+                f"{url}: expected skeletons of git tree {SKELETON_TREE}, found {found}; nothing of it was kept. The "
+                "address serves something else than the pinned commit: do not use this source"
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unverified.replace(target)
+    finally:
+        shutil.rmtree(unverified, ignore_errors=True)
+        archive.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,336 @@
+"""OntoNotes 5 on a small corpus of our own in the same formats: splits, unknown layers, dependencies both ways."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.ontonotes5 import build_ontonotes5
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+# word, tag, parse bit, lemma, frameset, entity, arguments
+NAMED = (
+    "Ada   NNP   (TOP(S(NP*)  -    -   (PERSON)  (ARG0*)",
+    "saw   VBD   (VP*         see  01  *         (V*)",
+    "Rome  NNP   (NP*))       -    -   (GPE)     (ARG1*)",
+    "/.    .     *))          -    -   *         *",
+)
+PLAIN = (
+    "Yes    UH     (TOP(INTJ*       -  -  *",
+    "-LRB-  -LRB-  (PRN*            -  -  *",
+    "really RB     (ADVP*)          -  -  *",
+    "-RRB-  -RRB-  *)))             -  -  *",
+)
+TREELESS = ("Uh XX (TOP* - - *", "well XX *) - - *")
+FOLDERS = {"train": "train", "dev": "development", "test": "test"}
+
+
+def document(name: str, *sentences: tuple[str, ...]) -> str:
+    lines = [f"#begin document ({name}); part 000"]
+    for rows in sentences:
+        for number, row in enumerate(rows):
+            word, tag, bit, lemma, frameset, entity, *arguments = row.split()
+            lines.append(
+                "   ".join([name, "0", str(number), word, tag, bit, lemma, frameset, "-", "-", entity, *arguments, "-"])
+            )
+        lines.append("")
+    return "\n".join([*lines, "#end document", ""])
+
+
+def put(root: Path, folder: str, name: str, *sentences: tuple[str, ...], ending: str = "v4_gold_conll") -> Path:
+    path = root / "data" / folder / "data/english/annotations" / f"{name}.{ending}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(document(name, *sentences), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Two documents in train, one each in dev and test; the second of train has neither entities nor predicates."""
+    root = tmp_path / "conll-2012"
+    put(root, "train", "nw/own/00/own_0002", PLAIN, NAMED)
+    put(root, "train", "nw/own/00/own_0010", PLAIN)
+    put(root, "development", "nw/own/00/own_0003", NAMED, PLAIN)
+    put(root, "test", "nw/own/00/own_0004", NAMED)
+    return root
+
+
+def test_layers_splits_and_order(corpus: Path) -> None:
+    splits = build_ontonotes5(corpus)
+    assert {split: [sentence.id for sentence in sentences] for split, sentences in splits.items()} == {
+        "train": ["nw/own/00/own_0002/000/0", "nw/own/00/own_0002/000/1", "nw/own/00/own_0010/000/0"],
+        "dev": ["nw/own/00/own_0003/000/0", "nw/own/00/own_0003/000/1"],
+        "test": ["nw/own/00/own_0004/000/0"],
+    }
+    assert splits["test"] == [
+        Sentence(
+            "nw/own/00/own_0004/000/0",
+            ("Ada", "saw", "Rome", "."),
+            pos=("NNP", "VBD", "NNP", "."),
+            ner=(Span(0, 1, "PERSON"), Span(2, 3, "GPE")),
+            con=(Span(0, 4, "S"), Span(0, 1, "NP"), Span(1, 3, "VP"), Span(2, 3, "NP")),
+            srl=(Predicate(1, "see.01", (Span(0, 1, "ARG0"), Span(1, 2, "V"), Span(2, 3, "ARG1")), "see"),),
+        )
+    ]
+
+
+@pytest.mark.parametrize("ending", ["v4_gold_conll", "gold_conll", "v12_conll"])
+def test_releases_and_stray_files(corpus: Path, ending: str) -> None:
+    expected = build_ontonotes5(corpus)
+    for path in list(corpus.rglob("*_conll")):
+        path.rename(path.with_suffix("." + ending))
+        put(corpus, path.relative_to(corpus).parts[1], "nw/own/00/" + path.stem, PLAIN, ending="v4_auto_conll")
+    chinese = corpus / "data/train/data/chinese/annotations/zh.v4_gold_conll"
+    chinese.parent.mkdir(parents=True)
+    chinese.write_text("not read")
+    (corpus / "data" / "conll-2012-test").mkdir()
+    (corpus / "data" / "conll-2012-test" / "few.v4_gold_conll").write_text("not read")
+    assert build_ontonotes5(corpus) == expected
+
+
+def known(splits: dict[str, list[Sentence]]) -> dict[str, str]:
+    return {
+        sentence.id[len("nw/own/00/own_") :]: "".join(
+            "+" if layer == () else "-" if layer is None else "#" for layer in (sentence.ner, sentence.srl)
+        )
+        for sentences in splits.values()
+        for sentence in sentences
+    }
+
+
+def test_without_annotation_files_the_columns_decide(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        splits = build_ontonotes5(corpus)
+    assert known(splits) == {
+        "0002/000/0": "++", "0002/000/1": "##", "0010/000/0": "--",
+        "0003/000/0": "##", "0003/000/1": "++", "0004/000/0": "##",
+    }  # fmt: skip
+    assert "train: 2 documents, 1 without ner, 1 without srl" in caplog.text
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_annotation_files_decide(corpus: Path, beside: bool) -> None:
+    place = corpus / ("data/train/data/english/annotations" if beside else "release/files/english/annotations")
+    (place / "nw/own/00").mkdir(parents=True, exist_ok=True)
+    # dev: two documents without anything on the layers
+    put(corpus, "development", "nw/own/00/own_0003", PLAIN)
+    put(corpus, "development", "nw/own/00/own_0005", PLAIN)
+    for name in ("own_0002.name", "own_0010.name", "own_0002.prop"):
+        (place / "nw/own/00" / name).touch()
+    found = known(build_ontonotes5(corpus))
+    assert found["0010/000/0"] == "+-"  # named, with no names in it; not propbanked
+    assert found["0003/000/0"] == found["0005/000/0"] == "--"
+    assert found["0004/000/0"] == "##"  # what is marked is known, whatever files were copied
+
+
+def test_annotation_files_of_one_layer_say_nothing_of_the_other(corpus: Path) -> None:
+    (corpus / "own_0010.prop").touch()  # not under the document's name: no document has a .prop here
+    assert known(build_ontonotes5(corpus))["0010/000/0"] == "--"
+    folder = corpus / "annotations/nw/own/00"
+    folder.mkdir(parents=True)
+    (folder / "own_0010.prop").touch()
+    assert known(build_ontonotes5(corpus))["0010/000/0"] == "-+"
+
+
+def test_what_does_not_fit_is_told(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="expected a folder"):
+        build_ontonotes5(tmp_path / "none")
+    twice = put(corpus, "test", "nw/own/00/own_0002", NAMED)
+    with pytest.raises(CorpusError, match=r"already read from .*each document in one split"):
+        build_ontonotes5(corpus)
+    twice.unlink()
+    with pytest.raises(CorpusError, match="give one"):
+        build_ontonotes5(corpus, tmp_path, tmp_path)
+    dev = next((corpus / "data" / "development").rglob("*_conll"))
+    skeleton = dev.rename(dev.with_suffix(".v4_gold_skel"))
+    with pytest.raises(CorpusError, match=r"found none for dev\. There are \*_skel files"):
+        build_ontonotes5(corpus)
+    skeleton.unlink()
+    with pytest.raises(CorpusError, match=r"found none for dev\.$"):
+        build_ontonotes5(corpus)
+
+
+def conllx(*sentences: str) -> str:
+    """One string a sentence: words with head and relation, as in ``Ada/2/nsubj``."""
+    blocks = []
+    for sentence in sentences:
+        rows = [row.rsplit("/", 2) for row in sentence.split()]
+        blocks.append(
+            "".join(
+                f"{number}\t{word}\t_\tX\tX\t_\t{head}\t{relation}\t_\t_\n"
+                for number, (word, head, relation) in enumerate(rows, 1)
+            )
+        )
+    return "\n".join(blocks)
+
+
+NAMED_DEP = "Ada/2/nsubj saw/0/root Rome/2/dobj /./2/punct"
+PLAIN_DEP = "Yes/0/root (/1/punct really/1/advmod -RRB-/1/punct"
+
+
+def check_dependencies(splits: dict[str, list[Sentence]]) -> None:
+    for sentences in splits.values():
+        for sentence in sentences:
+            if sentence.words[0] == "Ada":
+                assert sentence.dep == Dependencies((2, 0, 2, 2), ("nsubj", "root", "dobj", "punct"))
+            else:
+                assert sentence.dep == Dependencies((0, 1, 1, 1), ("root", "punct", "advmod", "punct"))
+
+
+def test_dependencies_from_one_file(corpus: Path, tmp_path: Path) -> None:
+    path = tmp_path / "all.conllx"
+    path.write_text(conllx(PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP))
+    splits = build_ontonotes5(corpus, dep=path)
+    check_dependencies(splits)
+    bare = {split: [old.with_layers(dep=None) for old in sentences] for split, sentences in splits.items()}
+    assert bare == build_ontonotes5(corpus)
+
+
+@pytest.mark.parametrize("dev", ["dev.conllu", "en-development.conllx"])
+def test_dependencies_from_a_folder(corpus: Path, tmp_path: Path, dev: str) -> None:
+    folder = tmp_path / "dep"
+    folder.mkdir()
+    (folder / "train.dep.conllx").write_text(conllx(PLAIN_DEP, NAMED_DEP, PLAIN_DEP))
+    (folder / dev).write_text("# sent_id = x\n" + conllx(NAMED_DEP, PLAIN_DEP))
+    (folder / "README").write_text("not read")
+    with pytest.raises(CorpusError, match="one file with test in its name, found none"):
+        build_ontonotes5(corpus, dep=folder)
+    (folder / "test.conllx").write_text(conllx(NAMED_DEP))
+    check_dependencies(build_ontonotes5(corpus, dep=folder))
+    (folder / "test.conllu").write_text(conllx(NAMED_DEP))
+    with pytest.raises(CorpusError, match=r"found test\.conllu, test\.conllx"):
+        build_ontonotes5(corpus, dep=folder)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "what"),
+    [
+        ((PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP, PLAIN_DEP), "expected 6 sentences (6 with trees), found 5"),
+        ((PLAIN_DEP, NAMED_DEP.replace("Rome", "Rom")), "all.conllx, line 8: expected the word 'Rome' of sentence nw/"),
+        ((PLAIN_DEP, NAMED_DEP + " !/2/punct"), "line 6: expected the 4 words of sentence nw/own/00/own_0002/000/1"),
+        ((PLAIN_DEP, NAMED_DEP.replace("Ada/2", "Ada/1")), "line 6"),
+        ((PLAIN_DEP, NAMED_DEP.replace("Ada/2", "Ada/9")), "line 6"),
+    ],
+)
+def test_dependencies_that_do_not_fit(corpus: Path, tmp_path: Path, sentences: tuple[str, ...], what: str) -> None:
+    path = tmp_path / "all.conllx"
+    path.write_text(conllx(*sentences))
+    with pytest.raises(CorpusError) as caught:
+        build_ontonotes5(corpus, dep=path)
+    assert what in str(caught.value)
+
+
+def test_sentences_without_trees_may_be_missing_from_the_file(corpus: Path, tmp_path: Path) -> None:
+    put(corpus, "test", "nw/own/00/own_0004", TREELESS, NAMED)
+    path = tmp_path / "all.conllx"
+    path.write_text(conllx(PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP))
+    treeless, named = build_ontonotes5(corpus, dep=path)["test"]
+    assert (treeless.dep, treeless.con, treeless.pos) == (None, None, None)
+    assert named.dep is not None
+
+
+# Stands in for Stanford's class of this name: checks how it is called, chains each word of every tree to the one
+# before it, and goes wrong in the way the environment asks for.
+FAKE = r"""
+package edu.stanford.nlp.trees;
+
+import java.io.*;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.*;
+import java.util.*;
+import java.util.regex.*;
+
+public class EnglishGrammaticalStructure {
+    public static void main(String[] args) throws IOException {
+        String wrong = System.getenv().getOrDefault("FAKE_CONVERTER", "");
+        List<String> expected = Arrays.asList("-basic", "-keepPunct", "-conllx", "-treeFile");
+        if (wrong.equals("exit") || args.length != 5 || !Arrays.asList(args).subList(0, 4).equals(expected)) {
+            System.err.println("no such luck: " + String.join(" ", args));
+            System.exit(3);
+        }
+        List<String> trees = Files.readAllLines(Paths.get(args[4]), StandardCharsets.UTF_8);
+        if (wrong.equals("short")) trees = trees.subList(0, trees.size() - 1);
+        Pattern leaf = Pattern.compile("\\(([^\\s()]+) ([^\\s()]+)\\)");
+        for (String tree : trees) {
+            Matcher leaves = leaf.matcher(tree);
+            for (int number = 1; leaves.find(); number++) {
+                String word = wrong.equals("words") ? leaves.group(2) + "x" : leaves.group(2);
+                String head = (number - 1) + "\t" + (number == 1 ? "root" : "dep");
+                System.out.println(number + "\t" + word + "\t_\tX\tX\t_\t" + head + "\t_\t_");
+            }
+            System.out.println();
+        }
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("javac") is None or shutil.which("java") is None:
+        pytest.skip("needs java and javac to make a converter to call")
+    folder = tmp_path_factory.mktemp("fake converter")
+    source = folder / "EnglishGrammaticalStructure.java"
+    source.write_text(FAKE)
+    subprocess.run(["javac", "-d", str(folder / "classes"), str(source)], check=True)
+    path = folder / "fake-parser.jar"
+    with zipfile.ZipFile(path, "w") as archive:
+        for compiled in (folder / "classes").rglob("*.class"):
+            archive.write(compiled, compiled.relative_to(folder / "classes").as_posix())
+    shutil.rmtree(folder / "classes")
+    return path
+
+
+def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
+    put(corpus, "test", "nw/own/00/own_0004", TREELESS, NAMED, tuple(row.replace("Rome", "Zürich") for row in NAMED))
+    splits = build_ontonotes5(corpus, converter=jar)
+    for sentences in splits.values():
+        for sentence in sentences:
+            if sentence.con is None:
+                assert sentence.dep is None
+            else:
+                n = len(sentence)
+                assert sentence.dep == Dependencies(tuple(range(n)), ("root",) + ("dep",) * (n - 1))
+    assert splits["test"][2].words == ("Ada", "saw", "Zürich", ".")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ("exit", "exit code 3 (no such luck"),
+        ("short", "for train does not fit: .*expected 3 sentences .*found 2"),
+        ("words", "for train does not fit: .*line 1: expected the word 'Yes'.*found 'Yesx'"),
+    ],
+)
+def test_a_converter_that_goes_wrong(
+    corpus: Path, jar: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, what: str
+) -> None:
+    monkeypatch.setenv("FAKE_CONVERTER", wrong)
+    with pytest.raises(CorpusError, match=what.replace("(", r"\(")):
+        build_ontonotes5(corpus, converter=jar)
+
+
+def test_a_jar_without_the_class(corpus: Path, tmp_path: Path) -> None:
+    if shutil.which("java") is None:
+        pytest.skip("needs java")
+    jar = tmp_path / "empty.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("nothing", "")
+    with pytest.raises(CorpusError, match=r"exit code 1 .*3\.3\.0"):
+        build_ontonotes5(corpus, converter=jar)
+
+
+def test_no_jar_and_no_java(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CorpusError, match="found no such file"):
+        build_ontonotes5(corpus, converter=tmp_path / "none.jar")
+    jar = tmp_path / "any.jar"
+    jar.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CorpusError, match="install a Java runtime"):
+        build_ontonotes5(corpus, converter=jar)

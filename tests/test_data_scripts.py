@@ -1,0 +1,277 @@
+"""The data scripts, run against a server on this machine that serves the corpus files under their pinned addresses."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mtlprune.corpora.store import load_corpus
+
+ROOT = Path(__file__).resolve().parents[1]
+CORPORA = Path(os.environ.get("MTLPRUNE_CORPORA") or ROOT.parent / "shared" / "corpora")
+EWT = CORPORA / "ewt"
+needs_corpora = pytest.mark.skipif(
+    not EWT.is_dir(), reason="the sources of EWT5 are not here (set MTLPRUNE_CORPORA to a folder with ewt/)"
+)
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / "data_scripts" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ewt5 = script("ewt5")
+Addresses = dict[str, Callable[[], bytes]]
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves ``addresses``; what stands in ``cut`` ends half-way, as if the line broke."""
+
+    addresses: Addresses
+    cut: set[str]
+    asked: list[str]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        server = self.server
+        assert isinstance(server, _Server)
+        server.asked.append(self.path)
+        if self.path not in server.addresses:
+            self.send_error(404)
+            return
+        body = server.addresses[self.path]()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if self.path in server.cut else body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the tests' output free of the access log."""
+
+
+@pytest.fixture
+def server() -> Iterator[_Server]:
+    with _Server(("127.0.0.1", 0), _Handler) as httpd:
+        httpd.addresses, httpd.cut, httpd.asked = {}, set(), []
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield httpd
+        httpd.shutdown()
+
+
+PROPBANK = f"/{ewt5.PROPBANK_ARCHIVE}"
+DEV = f"/{ewt5.UNER}/en_ewt-ud-dev.iob2"
+TRAIN = f"/{ewt5.UNER}/en_ewt-ud-train.iob2"
+
+
+def tar(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def release_archive() -> bytes:
+    """PropBank's skeletons as the release's archive holds them, among files that are not wanted."""
+    members = {f"{ewt5.PROPBANK}/README.md": b"...", f"{ewt5.PROPBANK}/data/google/ewt/answers/00/x.xml.prop": b"..."}
+    with tarfile.open(EWT / "propbank" / "ewt_gold_skel.tar.gz") as archive:
+        for member in archive:
+            content = archive.extractfile(member)
+            if content:
+                members[f"{ewt5.PROPBANK}/{member.name}"] = content.read()
+    return tar(members)
+
+
+@pytest.fixture
+def mirror(server: _Server) -> _Server:
+    """Every pinned address, with the early version of UNER's train file (the release's is not at hand)."""
+    for pin in (*ewt5.FILES, ewt5.UNER_TRAIN["early"]):
+        path = EWT / pin.name
+        server.addresses[f"/{pin.repository}/{path.name}"] = path.read_bytes
+    server.addresses[PROPBANK] = release_archive
+    return server
+
+
+def run(mirror: _Server, folder: Path, *more: str) -> int:
+    bases = ["--raw-base-url", mirror.url, "--archive-base-url", mirror.url + "/"]
+    places = ["--out", str(folder / "ewt5"), "--downloads", str(folder / "downloads")]
+    result: int = ewt5.main([*places, *bases, *more])
+    return result
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@needs_corpora
+def test_ewt5_from_a_mirror(mirror: _Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(mirror, tmp_path, "--uner-train", "early") == 0
+    assert "train 12,544, dev 2,001, test 2,077 sentences" in capsys.readouterr().out
+    corpus = load_corpus(tmp_path / "ewt5")
+    counts = corpus.info["splits"]
+    assert [counts[split]["all_layers"] for split in ("train", "dev", "test")] == [12544, 1973, 2062]
+    assert [counts[split]["predicates"] for split in ("train", "dev", "test")] == [40486, 4977, 4799]
+    assert counts["train"]["entities"] == {"PER": 2873, "LOC": 2698, "ORG": 1434}
+    assert corpus.info["licence"] == "CC BY-SA 4.0"
+    assert set(corpus.info["sources"]) >= {"ud/en_ewt-ud-train.conllu", "propbank/data/google/ewt"}
+    downloads = tmp_path / "downloads"
+    assert len([name for name in files(downloads) if name.startswith("propbank/data/google/ewt/")]) == 1145
+    assert {name for name in files(downloads) if not name.startswith("propbank/")} == {
+        f"{source}/en_ewt-ud-{split}.{ending}"
+        for source, ending in (("ud", "conllu"), ("uner", "iob2"))
+        for split in ("train", "dev", "test")
+    }
+    # what is there is neither built over nor fetched again
+    mirror.asked.clear()
+    assert run(mirror, tmp_path, "--uner-train", "early") == 2
+    assert "found one; name another or say overwrite" in capsys.readouterr().err
+    ewt5.download(downloads, "early", mirror.url, mirror.url)
+    assert mirror.asked == []
+    # nor is what somebody changed taken for the pinned files
+    next((downloads / "propbank").rglob("*.gold_skel")).write_text("changed")
+    with pytest.raises(ewt5.CorpusError, match=r"expected git tree 94b8c0f.*remove the folder"):
+        ewt5.download(downloads, "early", mirror.url, mirror.url)
+
+
+@needs_corpora
+def test_the_early_file_is_not_taken_for_the_release(
+    mirror: _Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mirror.addresses[TRAIN] = (EWT / "uner/en_ewt-ud-train.iob2").read_bytes
+    assert run(mirror, tmp_path) == 2
+    told = capsys.readouterr().err
+    assert "expected git blob b2423d72f37f2226e56cbe750da76f820e6c36a9" in told
+    assert "found 236914d90bc061dfaae0abf322ab36da483fd70a" in told
+    assert "uner/en_ewt-ud-train.iob2" not in files(tmp_path / "downloads")
+    assert not (tmp_path / "ewt5").exists()
+
+
+def changed(content: bytes) -> bytes:
+    return content[:-2] + b"!\n"
+
+
+@needs_corpora
+@pytest.mark.parametrize(
+    ("address", "content", "cut", "what"),
+    [
+        (DEV, lambda: changed((EWT / "uner/en_ewt-ud-dev.iob2").read_bytes()), False, "expected sha256 0cafd881"),
+        (DEV, None, True, "cut off after"),
+        (DEV, lambda: None, False, "404"),
+        (PROPBANK, None, True, "cut off after"),
+        (PROPBANK, lambda: release_archive()[:500_000], False, "not a whole tar archive"),
+        (
+            PROPBANK,
+            lambda: tar({f"{ewt5.PROPBANK}/data/google/ewt/a/00/b.xml.gold_skel": b"x", "../../escaped": b"x"}),
+            False,
+            "refused: the member '../../escaped' would lie outside its folder; nothing was unpacked",
+        ),
+        (
+            PROPBANK,
+            lambda: tar({f"{ewt5.PROPBANK}/data/google/ewt/a/00/b.xml.gold_skel": b"x"}),
+            False,
+            "expected skeletons of git tree 94b8c0f05a5b2a42b79e4c5e2432b3d72a6fabb2, found",
+        ),
+        (PROPBANK, lambda: tar({"other/file": b"x"}), False, "is it the right archive?"),
+    ],
+    ids=[
+        "changed",
+        "cut",
+        "missing",
+        "archive cut",
+        "archive half",
+        "archive escapes",
+        "archive changed",
+        "other archive",
+    ],
+)
+def test_what_is_not_whole_or_not_pinned_is_refused(
+    mirror: _Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    address: str,
+    content: Callable[[], bytes] | None,
+    cut: bool,
+    what: str,
+) -> None:
+    if what == "404":
+        del mirror.addresses[address]
+    elif content:
+        mirror.addresses[address] = content
+    if cut:
+        mirror.cut.add(address)
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    assert run(mirror, folder, "--uner-train", "early") == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("ewt5: ") and what in told
+    assert not (folder / "ewt5").exists()
+    assert list(tmp_path.iterdir()) == [folder]  # nothing beside
+    left = files(folder)
+    assert not any("propbank" in name or name.endswith((".part", ".tar.gz")) for name in left)
+    if address == DEV:
+        assert "downloads/uner/en_ewt-ud-dev.iob2" not in left
+
+
+@needs_corpora
+def test_pins_are_those_of_the_corpora() -> None:
+    listed = dict(reversed(line.split()) for line in (CORPORA / "SHA256SUMS").read_text().splitlines() if line.strip())
+    for pin in (*ewt5.FILES, ewt5.UNER_TRAIN["early"]):
+        assert listed[f"ewt/{pin.name}"] == pin.sha256
+
+
+def test_an_unreachable_host_ends_with_one_sentence(server: _Server, tmp_path: Path) -> None:
+    server.shutdown()
+    server.server_close()
+    command = [sys.executable, str(ROOT / "data_scripts/ewt5.py"), "--out", "out", "--raw-base-url", server.url]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"ewt5: {server.url}/{ewt5.UD}/en_ewt-ud-train.conllu: the host")
+    assert files(tmp_path) == set()
+
+
+CONLL2012 = """#begin document ({name}); part 000
+{name} 0 0 Go VB (TOP(S(VP* go 01 - - * (V*) -
+{name} 0 1 home NN *))) - - - - * (ARGM-DIR*) -
+
+#end document
+"""
+
+
+def test_ontonotes5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main = script("ontonotes5").main
+    for number, folder in enumerate(("train", "development", "test")):
+        (tmp_path / "v4" / folder).mkdir(parents=True)
+        (tmp_path / "v4" / folder / "few.v4_gold_conll").write_text(CONLL2012.format(name=f"own_{number}"))
+    dep = tmp_path / "all.conllx"
+    dep.write_text("1\tGo\t_\tVB\tVB\t_\t0\troot\t_\t_\n2\thome\t_\tNN\tNN\t_\t1\tadvmod\t_\t_\n\n" * 3)
+    out = tmp_path / "ontonotes5"
+    assert main([str(tmp_path / "v4"), "--out", str(out), "--dep", str(dep)]) == 0
+    assert "train 1, dev 1, test 1 sentences" in capsys.readouterr().out
+    corpus = load_corpus(out)
+    assert corpus["dev"][0].layers() == ("pos", "dep", "con", "srl")
+    assert set(corpus.info["sources"]) == {"sources", "dep"}
+    assert main([str(tmp_path / "none"), "--out", str(tmp_path / "other")]) == 2
+    assert "ontonotes5: " in capsys.readouterr().err
