@@ -1,0 +1,321 @@
+"""The generated corpus: layers that agree with each other, splits that do not overlap, and ambiguity that is real."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter, defaultdict
+from dataclasses import asdict
+from itertools import count
+
+import pytest
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.brackets import format_tree
+from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
+from mtlprune.corpora.grammar_derivation import HEAD, Frame, derive, leaf, phrase
+from mtlprune.corpora.grammar_lexicon import NOUNS, plural
+from mtlprune.corpora.grammar_verbs import VERBS
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+SPLITS = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module")
+def corpus() -> dict[str, list[Sentence]]:
+    return build_grammar()
+
+
+@pytest.fixture(scope="module")
+def sentences(corpus: dict[str, list[Sentence]]) -> list[Sentence]:
+    return [sentence for split in SPLITS for sentence in corpus[split]]
+
+
+def fingerprint(corpus: dict[str, list[Sentence]]) -> str:
+    text = json.dumps({split: [asdict(s) for s in corpus[split]] for split in corpus}, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def subtree(heads: tuple[int, ...], top: int) -> set[int]:
+    """The words (from 0) that lead to word ``top``, with itself."""
+    found = set()
+    for word in range(len(heads)):
+        place = word
+        while place not in (top, -1):
+            place = heads[place] - 1
+        if place == top:
+            found.add(word)
+    return found
+
+
+def arguments(sentence: Sentence, lemma: str) -> dict[str, str]:
+    """Label → words of the (only) predicate with this lemma."""
+    predicate = next(p for p in sentence.srl or () if p.lemma == lemma)
+    return {a.label: " ".join(sentence.words[a.start : a.end]) for a in predicate.arguments}
+
+
+# --- sizes and splits ------------------------------------------------------------------------------------------------
+
+
+def test_sizes_lengths_and_layers(corpus, sentences):
+    assert {split: len(corpus[split]) for split in SPLITS} == {"train": 2000, "dev": 300, "test": 300}
+    assert all(s.validate().layers() == ("pos", "ner", "dep", "con", "srl") for s in sentences)
+    lengths = [len(s) for s in sentences]
+    assert max(lengths) <= LONGEST
+    assert 11 <= sum(lengths) / len(lengths) <= 14
+    assert len({s.id for s in sentences}) == len(sentences)
+
+
+def test_no_sentence_twice_in_or_between_splits(sentences):
+    forms = Counter(tuple(w.lower() for w in s.words) for s in sentences)
+    assert max(forms.values()) == 1
+
+
+def test_same_arguments_same_corpus_and_other_seed_another():
+    small = [build_grammar(train=60, dev=20, test=20, seed=seed) for seed in (3, 3, 4)]
+    assert fingerprint(small[0]) == fingerprint(small[1]) != fingerprint(small[2])
+    assert not {s.words for s in small[0]["train"]} & {s.words for s in small[2]["test"]}
+
+
+def test_a_larger_train_begins_with_the_smaller_one():
+    assert build_grammar(train=80, dev=0, test=0)["train"][:30] == build_grammar(train=30, dev=0, test=0)["train"]
+
+
+def test_the_corpus_is_the_same_on_every_python():
+    """Recorded once; changes only where the grammar changes on purpose."""
+    assert fingerprint(build_grammar(train=200, dev=50, test=50, seed=7)) == RECORDED
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("train", [25, 300])
+def test_labels_of_dev_and_test_occur_in_train(train, seed):
+    corpus = build_grammar(train=train, dev=20, test=20, seed=seed)
+    known = set().union(*map(labels, corpus["train"]))
+    assert all(labels(s) <= known for split in ("dev", "test") for s in corpus[split])
+
+
+def test_dev_and_test_hold_words_unknown_in_train(corpus):
+    known = {w.lower() for s in corpus["train"] for w in s.words}
+    for split in ("dev", "test"):
+        words = [w.lower() for s in corpus[split] for w in s.words]
+        assert 0.03 < sum(w not in known for w in words) / len(words) < 0.15
+
+
+@pytest.mark.parametrize("sizes", [{"train": -1}, {"train": 5, "dev": -2}, {"train": 0, "dev": 1, "test": 0}])
+def test_impossible_sizes_are_refused(sizes):
+    with pytest.raises(CorpusError, match="grammar"):
+        build_grammar(**sizes)
+
+
+def test_running_out_of_sentences_is_said():
+    few = [Sentence("-", ("a", str(n))) for n in range(3)]
+    draws = ((lambda identity, s=few[n % 3]: Sentence(identity, s.words)) for n in count())
+    taken: set[tuple[str, ...]] = {few[0].words}
+    with pytest.raises(CorpusError, match=r"asked for 3 sentences, but after 2 the last \d+ drawn"):
+        fill("dev", 3, draws, taken)
+    assert len(fill("dev", 2, draws, set())) == 2
+
+
+def test_three_thousand_sentences_take_seconds():
+    start = time.process_time()
+    build_grammar(train=2400, dev=300, test=300, seed=5)
+    assert time.process_time() - start < 6  # about 1.5 on an idle core
+
+
+# --- layers agree ----------------------------------------------------------------------------------------------------
+
+
+def test_arguments_are_constituents_or_single_words(sentences):
+    for s in sentences:
+        brackets = {(c.start, c.end) for c in s.con}
+        for predicate in s.srl:
+            assert all(a.end - a.start == 1 or (a.start, a.end) in brackets for a in predicate.arguments), s.words
+
+
+def test_arguments_do_not_overlap_nor_hold_their_predicate(sentences):
+    for s in sentences:
+        for p in s.srl:
+            ends = [0, *(a.end for a in p.arguments)]
+            assert all(a.start >= end for a, end in zip(p.arguments, ends, strict=False)), s.words
+            assert not any(a.start <= p.index < a.end for a in p.arguments), s.words
+
+
+def test_core_arguments_occur_once(sentences):
+    for s in sentences:
+        for p in s.srl:
+            numbered = [a.label for a in p.arguments if a.label.startswith("ARG") and a.label[3].isdigit()]
+            assert len(numbered) == len(set(numbered)), (s.words, p)
+            for label in {a.label for a in p.arguments}:
+                if label.startswith(("R-", "C-")):
+                    assert label[2:] in numbered
+
+
+def test_predicates_are_verbs_and_verbs_that_are_no_auxiliaries_are_predicates(sentences):
+    for s in sentences:
+        verbs = {
+            n
+            for n, (tag, relation) in enumerate(zip(s.pos, s.dep.relations, strict=True))
+            if tag.startswith("VB") and not relation.startswith("aux")
+        }
+        assert verbs == {p.index for p in s.srl}, s.words
+
+
+def test_entities_lie_in_noun_phrases_and_are_proper_nouns(sentences):
+    for s in sentences:
+        phrases = [c for c in s.con if c.label == "NP"]
+        for e in s.ner:
+            assert any(c.start <= e.start and e.end <= c.end for c in phrases)
+            assert s.pos[e.end - 1] == s.pos[e.start] == "NNP"
+
+
+def test_every_constituent_has_one_head(sentences):
+    """Exactly one word of a bracket depends on a word outside it; the long-distance relatives are the exception."""
+    crossing = 0
+    for s in sentences:
+        for c in s.con:
+            inside = range(c.start + 1, c.end + 1)
+            tops = [w for w in inside if s.dep.heads[w - 1] not in inside]
+            if len(tops) != 1:
+                crossing += 1
+                assert {s.pos[w - 1] for w in tops} & {"WDT", "WP"}, (s.words, c)
+    assert crossing <= len(sentences) // 50
+
+
+def test_subjects_are_contiguous_and_are_noun_phrases(sentences):
+    for s in sentences:
+        phrases = {(c.start, c.end) for c in s.con if c.label in ("NP", "WHNP")}
+        for word, relation in enumerate(s.dep.relations):
+            if relation.startswith("nsubj"):
+                words = subtree(s.dep.heads, word)
+                assert len(words) == max(words) - min(words) + 1
+                assert (min(words), max(words) + 1) in phrases, s.words
+
+
+def test_passive_subjects_are_never_agents(sentences):
+    for s in sentences:
+        predicates = {p.index: p for p in s.srl}
+        for word, (head, relation) in enumerate(zip(*s.dep, strict=True)):
+            if relation == "nsubj:pass":
+                held = [a.label for a in predicates[head - 1].arguments if a.start <= word < a.end]
+                assert held and held[0] in ("ARG1", "ARG2", "R-ARG1", "R-ARG2")
+
+
+def test_trees_print_and_end_in_punctuation(sentences):
+    for s in sentences:
+        assert format_tree(s).count("(") == len(s) + len(s.con) + 1
+        assert s.pos[-1] == "." and s.words[-1] in ".?"
+        assert s.dep.heads.count(0) == 1
+
+
+def test_two_percent_or_less_are_not_projective_but_some_are():
+    corpus = build_grammar(train=3000, dev=0, test=0, seed=2)["train"]
+    crossed = 0
+    for s in corpus:
+        arcs = [tuple(sorted((w, h))) for w, h in enumerate(s.dep.heads, 1)]
+        crossed += any(a < c < b < d for a, b in arcs for c, d in arcs)
+    assert 0 < crossed < 0.02 * len(corpus)
+
+
+# --- it is hard, and it can be decided -------------------------------------------------------------------------------
+
+
+def test_names_are_ambiguous_between_types(corpus):
+    types = defaultdict(set)
+    for s in corpus["train"]:
+        for e in s.ner:
+            if e.end - e.start == 1:
+                types[s.words[e.start]].add(e.label)
+    assert sum(len(found) == 3 for found in types.values()) >= 10
+
+
+def test_words_are_ambiguous_between_noun_and_verb(corpus):
+    tags = defaultdict(set)
+    for s in corpus["train"]:
+        for word, tag in zip(s.words, s.pos, strict=True):
+            tags[word.lower()].add(tag[:2])
+    assert sum({"NN", "VB"} <= found for found in tags.values()) >= 15
+    assert {"NN", "MD"} <= tags["can"] and {"DT", "IN", "WD"} <= tags["that"]
+
+
+def kind_of(sentence: Sentence, word: int) -> str:
+    """The kind of a common noun, the entity type of a name, "" of anything else."""
+    entity = next((e.label for e in sentence.ner if e.start <= word < e.end), "")
+    kinds = {noun: kind for kind, nouns in NOUNS.items() for singular in nouns for noun in (singular, plural(singular))}
+    return entity or kinds.get(sentence.words[word], "")
+
+
+def test_attachment_is_decided_by_verb_object_preposition_and_noun():
+    """After ``verb object preposition noun`` both attachments occur, yet never for the same verb and kinds."""
+    attachments = defaultdict(Counter)
+    prepositions = defaultdict(set)
+    for s in build_grammar(train=6000, dev=0, test=0)["train"]:
+        heads, relations = s.dep
+        rolesets = {p.index: p.roleset for p in s.srl}
+        for word, relation in enumerate(relations):
+            start = min(subtree(heads, word))
+            if relation in ("obl", "nmod") and start and relations[start - 1] == "obj" and s.pos[start] == "IN":
+                verb = rolesets[heads[start - 1] - 1]
+                what = (verb, kind_of(s, start - 1), s.words[start], kind_of(s, word))
+                if what[1] and what[3]:
+                    attachments[what][relation] += 1
+                    prepositions[s.words[start]].add(relation)
+    assert all(len(found) == 1 for found in attachments.values()), [a for a in attachments.items() if len(a[1]) > 1]
+    assert sum(found.total() > 1 for found in attachments.values()) > 100  # so the line above had something to find
+    assert sum(len(found) == 2 for found in prepositions.values()) >= 6
+
+
+def test_each_noun_is_of_one_kind():
+    kinds = Counter(noun for nouns in NOUNS.values() for noun in nouns)
+    assert max(kinds.values()) == 1
+
+
+def test_control_gives_the_shared_argument_to_both(corpus):
+    subjects = objects = 0
+    for s in corpus["train"]:
+        frames = {p.index: p for p in s.srl}
+        for word, relation in enumerate(s.dep.relations):
+            if relation != "xcomp" or word not in frames or s.dep.heads[word] - 1 not in frames:
+                continue
+            outer, inner = frames[s.dep.heads[word] - 1], frames[word]
+            shared = {(a.start, a.end) for a in outer.arguments} & {(a.start, a.end) for a in inner.arguments}
+            assert shared, s.words
+            objects += any(a.start > outer.index for a in outer.arguments if (a.start, a.end) in shared)
+            subjects += any(a.start < outer.index for a in outer.arguments if (a.start, a.end) in shared)
+    assert subjects > 50 and objects > 20
+
+
+# --- one derivation by hand ------------------------------------------------------------------------------------------
+
+
+def test_layers_of_a_derivation_by_hand():
+    verb = next(v for v in VERBS["transitive"] if v.lemma == "write")
+    word = leaf("written", "VBN")
+    name = phrase("NP", (HEAD, leaf("Anna", "NNP")), ("flat", leaf("Washington", "NNP")))
+    name.entity = "PER"
+    agent = phrase("PP", ("case", leaf("by", "IN")), (HEAD, name))
+    subject = phrase("NP", ("det", leaf("the", "DT")), (HEAD, leaf("letter", "NN")))
+    inner = phrase("VP", (HEAD, word), ("obl:agent", agent))
+    vp = phrase("VP", ("aux:pass", leaf("was", "VBD")), (HEAD, inner))
+    root = phrase("S", ("nsubj:pass", subject), (HEAD, vp), ("punct", leaf(".", ".")))
+    assert derive("x", root, [Frame(word, verb, [(agent, "ARG0"), (subject, "ARG1")])]) == Sentence(
+        "x",
+        ("The", "letter", "was", "written", "by", "Anna", "Washington", "."),
+        pos=("DT", "NN", "VBD", "VBN", "IN", "NNP", "NNP", "."),
+        ner=(Span(5, 7, "PER"),),
+        dep=Dependencies(
+            (2, 4, 4, 0, 6, 4, 6, 4), ("det", "nsubj:pass", "aux:pass", "root", "case", "obl:agent", "flat", "punct")
+        ),
+        con=(
+            Span(0, 8, "S"),
+            Span(0, 2, "NP"),
+            Span(2, 7, "VP"),
+            Span(3, 7, "VP"),
+            Span(4, 7, "PP"),
+            Span(5, 7, "NP"),
+        ),
+        srl=(Predicate(3, "write.01", (Span(0, 2, "ARG1"), Span(4, 7, "ARG0")), "write"),),
+    )
+
+
+RECORDED = "c138e089a4623a865ec482f9ecbce82c68d7568f5da0530b1d1b38a5678509da"
