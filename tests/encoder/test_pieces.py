@@ -50,6 +50,13 @@ def test_every_word_has_a_piece_and_none_is_a_special_token(pieces):
         assert not forbidden & set(made.ids.tolist()), word
 
 
+@pytest.mark.parametrize(("family", "word"), [("bert", "[MASK]"), ("roberta", "</s>"), ("mpnet", "<pad>")])
+def test_a_word_that_looks_like_a_special_token_is_spelled(tiny_encoder, family, word):
+    pieces = WordPieces(AutoTokenizer.from_pretrained(tiny_encoder(family)), ROWS)
+    spelled = pieces.tokenizer.convert_ids_to_tokens(pieces.tokenize([[word]])[0].ids.tolist())
+    assert "".join(spelled).replace("##", "").lstrip("Ġ").lower() == word.lower()
+
+
 def test_a_word_that_yields_nothing_is_the_unknown_token(tiny_encoder):
     pieces = WordPieces(AutoTokenizer.from_pretrained(tiny_encoder("bert")), ROWS)
     assert pieces.tokenize([["\x00"]])[0].ids.tolist() == [pieces.tokenizer.unk_token_id]
