@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
@@ -18,7 +20,7 @@ LABELS = st.text("ABXYZ-:0", min_size=1, max_size=4)
 def flat_spans(draw: st.DrawFn, n: int) -> tuple[Span, ...]:
     """Disjoint spans in order."""
     cuts = sorted(draw(st.sets(st.integers(0, n), max_size=6)))
-    pairs = [pair for pair in zip(cuts, cuts[1:], strict=False) if draw(st.booleans())]
+    pairs = [pair for pair in pairwise(cuts) if draw(st.booleans())]
     return tuple(Span(start, end, draw(LABELS)) for start, end in pairs)
 
 

@@ -24,7 +24,7 @@ GRAMMAR_DEFAULTS = {"train": 4000, "dev": 500, "test": 500, "seed": 1}
 
 def _build_ewt5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
     from mtlprune.corpora.ewt5 import MASKED_TOKENS, build_ewt5, ewt5_files
-    from mtlprune.corpora.store import source_digest
+    from mtlprune.corpora.fingerprint import source_digest
 
     sources: Path = options["sources"]
     masked = options.get("masked_tokens", False)
@@ -37,8 +37,8 @@ def _build_ewt5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
 
 
 def _build_ontonotes5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
+    from mtlprune.corpora.fingerprint import source_digest
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
-    from mtlprune.corpora.store import source_digest
 
     splits = build_ontonotes5(options["sources"], options.get("dep"), options.get("converter"))
     return splits, {name: source_digest(path) for name, path in options.items()}

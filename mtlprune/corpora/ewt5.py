@@ -65,7 +65,11 @@ def build_ewt5(sources: Path, *, masked_tokens: bool = False) -> dict[str, list[
     corpus = {}
     for split in SPLITS:
         sentences = list(read_conllu(files[f"ud {split}"]))
-        corrections = _masked_tags(sources, files["uner train"]) if masked_tokens and split == "train" else None
+        corrections = (
+            read_masked_tags(sources / MASKED_TOKENS, files["uner train"])
+            if masked_tokens and split == "train"
+            else None
+        )
         annotated = read_iob2(files[f"uner {split}"], as_outside=_NO_ENTITIES, corrections=corrections)
         sentences = list(_join_entities(sentences, _documents(annotated), files[f"uner {split}"]))
         corpus[split] = list(_join_skeletons(sentences, skeletons, exceptions))
@@ -200,11 +204,15 @@ def _read_exceptions() -> dict[str, _Exception]:
     return exceptions
 
 
-def _masked_tags(sources: Path, train: Path) -> dict[tuple[str, int], str]:
-    table = sources / MASKED_TOKENS
+def read_masked_tags(table: Path, train: Path) -> dict[tuple[str, int], str]:
+    """The tags that ``B-O`` masks in the early version of UNER's train file, by sentence id and word number.
+
+    Raises:
+        CorpusError: no table, a malformed one, or a train file that masks nothing (the full release).
+    """
     if not table.is_file():
         raise CorpusError(f"{table}: expected the table of masked tokens, found none; build without masked tokens")
-    if not any("\tB-O" in line.text for line in read_lines(train) if not line.text.startswith("#")):
+    if not any(line.text.split("\t")[2:3] == ["B-O"] for line in read_lines(train)):
         raise CorpusError(f"{train}: expected B-O tags that mask words, found none; build without masked tokens")
     tags = {}
     for line in read_lines(table):

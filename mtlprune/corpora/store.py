@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,7 +14,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
-from mtlprune.sentence import Sentence, check_unique
+from mtlprune.corpora.fingerprint import fingerprint
+from mtlprune.corpora.fingerprint import source_digest as source_digest  # part of this module too
+from mtlprune.sentence import Sentence, SentenceError, check_unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,44 +24,6 @@ if TYPE_CHECKING:
 INFO = "corpus.json"
 _FORMAT = {"format": "mtlprune corpus", "version": 1}
 _ROWS_AT_ONCE = 2048  # decoded together when a split is iterated over: fast, and small in memory
-
-
-def fingerprint(splits: Mapping[str, Iterable[Sentence]]) -> str:
-    """SHA-256 of the names of the splits and all their sentences in order; nothing else goes into it."""
-    digest = hashlib.sha256()
-    for name in sorted(splits):
-        digest.update(json.dumps(["split", name]).encode() + b"\n")
-        for sentence in splits[name]:
-            digest.update(json.dumps(_content(sentence), ensure_ascii=True, separators=(",", ":")).encode() + b"\n")
-    return digest.hexdigest()
-
-
-def _content(sentence: Sentence) -> list[Any]:
-    """Spelled out field by field: the hash must not change when a class gets a new field or another order of them."""
-    srl = sentence.srl
-    return [
-        sentence.id,
-        sentence.words,
-        sentence.pos,
-        sentence.ner,
-        sentence.dep,
-        sentence.con,
-        None if srl is None else [[p.index, p.roleset, p.lemma, p.arguments] for p in srl],
-    ]
-
-
-def source_digest(path: Path) -> str:
-    """SHA-256 of a file; of a folder, the SHA-256 over the relative names and digests of all files in it."""
-    path = Path(path)
-    if path.is_file():
-        with path.open("rb") as stream:
-            digest = hashlib.sha256()
-            while piece := stream.read(1 << 20):
-                digest.update(piece)
-        return digest.hexdigest()
-    files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
-    listing = "".join(f"{source_digest(file)}  {name}\n" for name, file in files)
-    return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def save_corpus(
@@ -199,7 +162,7 @@ def load_corpus(path: Path) -> Corpus:
     try:
         stored = datasets.load_from_disk(str(path), keep_in_memory=False)
         tables = {split: stored[split].data.table for split in info["splits"]}
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CorpusError(f"{path}: expected a whole corpus, found: {error}; build it anew") from error
     for split, table in tables.items():
         if [(field.name, field.type) for field in table.schema] != [(field.name, field.type) for field in SCHEMA]:
@@ -241,6 +204,15 @@ class StoredSentences(Sequence[Sentence]):
     def __iter__(self) -> Iterator[Sentence]:
         for start in range(0, len(self), _ROWS_AT_ONCE):
             yield from self[start : start + _ROWS_AT_ONCE]
+
+    def check_table(self, path: Path) -> None:
+        """Raise CorpusError, naming ``path``, where the bytes on disk are no longer a table at all."""
+        import pyarrow as pa
+
+        try:
+            self._table.validate(full=True)
+        except pa.ArrowException as error:
+            raise CorpusError(f"{path}: expected a whole corpus, found: {error}; build it anew") from error
 
     def ids(self) -> list[str]:
         """The ids of all sentences in order."""
@@ -289,8 +261,15 @@ class Corpus:
             CorpusError: the sentences are not those that were written.
             SentenceError: a sentence contradicts itself, or an id occurs twice.
         """
-        for sentence in check_unique(sentence for split in self._splits.values() for sentence in split):
-            sentence.validate()
+        for stored in self._splits.values():
+            stored.check_table(self.path)
+        try:
+            for sentence in check_unique(sentence for split in self._splits.values() for sentence in split):
+                sentence.validate()
+        except SentenceError:
+            raise
+        except (TypeError, ValueError) as error:  # nulls where no null can be, or text that is not UTF-8
+            raise CorpusError(f"{self.path}: expected a whole corpus, found: {error}; build it anew") from error
         found = fingerprint(self._splits)
         if found != self.fingerprint:
             raise CorpusError(

@@ -56,7 +56,7 @@ def test_without_groups_nothing_changes(case: tuple[int, tuple[Span, ...], tuple
 
 
 def test_several_tokens_to_one_word() -> None:
-    """(S (NP a b) (VP c (ADVP d))) with b c d joined, and with c d joined: the word takes the place of its first leaf."""
+    """(S (NP a b) (VP c (ADVP d))) with b c d or c d joined: the word takes the place of its first leaf."""
     con = (Span(0, 4, "S"), Span(0, 2, "NP"), Span(2, 4, "VP"), Span(3, 4, "ADVP"))
     srl = (Predicate(3, None, (Span(0, 2, "A0"), Span(3, 4, "V"))),)
     joined = Regrouping(4, 2, [Group((1, 2, 3), (1,))])

@@ -147,5 +147,5 @@ def test_props(tmp_path: Path) -> None:
     path.write_text("-    (ARG0*)\ncome (V*)\n\n-\n-\n")
     assert list(read_props(path)) == [(Predicate(1, None, (Span(0, 1, "ARG0"), Span(1, 2, "V")), "come"),), ()]
     path.write_text("- (ARG0*)\n- (V*)\n")
-    with pytest.raises(CorpusError, match="few.props, line 1: expected 0 columns of arguments"):
+    with pytest.raises(CorpusError, match=r"few.props, line 1: expected 0 columns of arguments"):
         list(read_props(path))

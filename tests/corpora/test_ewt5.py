@@ -1,0 +1,282 @@
+"""EWT5: the join on small sources with every trap, and on the real ones with their exact counts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from shared_corpora import EWT, needs_ewt
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.conllu import read_conllu
+from mtlprune.corpora.counts import count
+from mtlprune.corpora.ewt5 import build_ewt5, read_masked_tags
+from mtlprune.corpora.export import export
+from mtlprune.corpora.fingerprint import fingerprint
+from mtlprune.corpora.iob2 import read_iob2
+from mtlprune.corpora.propbank import read_props
+from mtlprune.corpora.ptb import read_ptb
+from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+Corpus = dict[str, list[Sentence]]
+
+
+def ud(sentence_id: str, *words: str) -> str:
+    rows = (
+        f"{k}\t{word}\t_\t_\tT\t_\t{int(k > 1)}\t{'dep' if k > 1 else 'root'}\t_\t_\n"
+        for k, word in enumerate(words, 1)
+    )
+    return f"# sent_id = {sentence_id}\n{''.join(rows)}\n"
+
+
+def uner(sentence_id: str, *words: str) -> str:
+    pairs = (word.rpartition("/") for word in words)
+    rows = (f"{k}\t{word}\t{tag}\n" for k, (word, _, tag) in enumerate(pairs, 1))
+    return f"# sent_id = {sentence_id}\n{''.join(rows)}\n"
+
+
+def skeleton(document: str, index: int, *bits: str) -> str:
+    """The first token is a predicate whose argument is the last one."""
+    name, last, rows = f"google/ewt/{document}.xml", len(bits) - 1, []
+    for k, bit in enumerate(bits):
+        lemma, argument = ("be be.01", "(V*)") if k == 0 else ("- -", "(A*)" if k == last else "*")
+        rows.append(f"{name} {index} {k} [WORD] T {bit} {lemma} {argument}\n")
+    return "".join(rows) + "\n"
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Two documents a split, the last without skeleton; UNER has them in another order and with other words."""
+    folder = tmp_path / "ewt"
+    (folder / "ud").mkdir(parents=True)
+    (folder / "uner").mkdir()
+    for split in ("train", "dev", "test"):
+        text = ud(f"answers-{split}-0001", "Al-Zaman", "is") + ud(f"answers-{split}-0002", "in", "Rome", ".")
+        text += ud(f"email-{split}-0001", "no")
+        tags = "B-LOC" if split != "train" else "B-OTH"
+        other = uner(f"email-{split}-0001", "no/O")
+        other += uner(
+            f"answers-{split}-0001", "Al/B-ORG", "-/I-ORG", "Zaman/I-ORG", "is/O" if split != "train" else "is/B-O"
+        )
+        other += uner(f"answers-{split}-0002", "in/O", f"Rome/{tags}", "./O")
+        (folder / f"ud/en_ewt-ud-{split}.conllu").write_text(text)
+        (folder / f"uner/en_ewt-ud-{split}.iob2").write_text(other)
+        file = folder / f"data/google/ewt/answers/00/{split}.xml.gold_skel"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        document = f"answers/00/{split}"
+        file.write_text(skeleton(document, 0, "(TOP(S*", "*))") + skeleton(document, 1, "(TOP(PP*", "(NP*", "*)))"))
+    return folder
+
+
+def test_the_join(sources: Path) -> None:
+    corpus = build_ewt5(sources)
+    assert corpus["dev"] == [
+        Sentence(
+            "answers-dev-0001",
+            ("Al-Zaman", "is"),
+            pos=("T", "T"),
+            ner=(Span(0, 1, "ORG"),),
+            dep=Dependencies((0, 1), ("root", "dep")),
+            con=(Span(0, 2, "S"),),
+            srl=(Predicate(0, "be.01", (Span(0, 1, "V"), Span(1, 2, "A")), "be"),),
+        ),
+        Sentence(
+            "answers-dev-0002",
+            ("in", "Rome", "."),
+            pos=("T", "T", "T"),
+            ner=(Span(1, 2, "LOC"),),
+            dep=Dependencies((0, 1, 1), ("root", "dep", "dep")),
+            con=(Span(0, 3, "PP"), Span(1, 3, "NP")),
+            srl=(Predicate(0, "be.01", (Span(0, 1, "V"), Span(2, 3, "A")), "be"),),
+        ),
+        Sentence("email-dev-0001", ("no",), pos=("T",), ner=(), dep=Dependencies((0,), ("root",))),
+    ]
+    assert [sentence.ner for sentence in corpus["train"]] == [(Span(0, 1, "ORG"),), (), ()]
+
+
+def test_masked_tokens(sources: Path) -> None:
+    table = sources / "uner/train_masked_tokens.tsv"
+    with pytest.raises(CorpusError, match="expected the table of masked tokens, found none"):
+        build_ewt5(sources, masked_tokens=True)
+    table.write_text("sent_id\ttoken\tform\ttag\tbasis\nanswers-train-0001\t4\tis\tI-ORG\tcontinues\n")
+    assert build_ewt5(sources)["train"][0].ner == (Span(0, 1, "ORG"),)
+    assert build_ewt5(sources, masked_tokens=True)["train"][0].ner == (Span(0, 2, "ORG"),)
+    table.write_text("sent_id\ttoken\nanswers-train-0001\t4\n")
+    with pytest.raises(CorpusError, match=r"masked_tokens.tsv, line 2: expected five columns"):
+        build_ewt5(sources, masked_tokens=True)
+    table.write_text("sent_id\ttoken\tform\ttag\tbasis\nanswers-train-0001\t4\tis\tI-ORG\tcontinues\n")
+    train = sources / "uner/en_ewt-ud-train.iob2"
+    train.write_text(train.read_text().replace("B-O\n", "O\n").replace("B-OTH", "O"))
+    with pytest.raises(CorpusError, match="expected B-O tags that mask words, found none"):
+        build_ewt5(sources, masked_tokens=True)
+    assert build_ewt5(sources)["train"][0].ner == (Span(0, 1, "ORG"),)  # the full release has no artefacts
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("ud/en_ewt-ud-dev.conllu", None, r"dev.conllu: expected a file, found none; get it from https://.*/r2.16/"),
+        ("uner/en_ewt-ud-test.iob2", None, r"test.iob2: expected a file, found none; get it from https://.*/8ed072d"),
+        ("data", None, r"found none; get it from https://codeload.github.com/propbank"),
+        ("uner/en_ewt-ud-dev.iob2", ("Rome", "Roma"), "expected the same characters"),
+        (
+            "uner/en_ewt-ud-dev.iob2",
+            ("email-dev", "email-x"),
+            "expected the documents of UD, found 'email-dev' only in UD",
+        ),
+        ("uner/en_ewt-ud-dev.iob2", ("Rome\tB", "Rome\tI"), "dev.iob2, line 12: I-LOC continues no open span"),
+        (
+            "data/google/ewt/answers/00/dev.xml.gold_skel",
+            ("google/ewt/answers/00/dev.xml 1 2 [WORD] T *))) - - (A*)", ""),
+            r"dev.xml.gold_skel, line 5: parse bits: word 1: the bracket \(NP opened here is never closed",
+        ),
+        (
+            "data/google/ewt/answers/00/dev.xml.gold_skel",
+            ("*))) - - (A*)", "*))) - - (A*)\ngoogle/ewt/answers/00/dev.xml 1 3 [WORD] T * - - *"),
+            "dev.xml.gold_skel, line 4: the skeleton does not fit sentence 'answers-dev-0002': .* found 4 and 3",
+        ),
+        (
+            "data/google/ewt/answers/00/dev.xml.gold_skel",
+            ("*))) - - (A*)\n", "*))) - - (A*)\n\ngoogle/ewt/answers/00/dev.xml 2 0 [WORD] T (TOP*) - -\n"),
+            "expected a sentence for each of UD, found 3 for 2",
+        ),
+        ("ud/en_ewt-ud-dev.conllu", ("\tT\t", "\tQ\t"), "expected the tags of UD and PropBank to agree, found 66.7%"),
+    ],
+)
+def test_sources_that_do_not_fit_are_worded(
+    sources: Path, name: str, change: tuple[str, str] | None, message: str
+) -> None:
+    path = sources / name
+    if change is None:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    else:
+        assert change[0] in path.read_text()
+        path.write_text(path.read_text().replace(*change))
+    with pytest.raises(CorpusError, match=message):
+        build_ewt5(sources)
+
+
+def test_two_archives_are_one_too_many(sources: Path) -> None:
+    shutil.rmtree(sources / "data")
+    (sources / "propbank").mkdir()
+    for name in ("a.tar.gz", "b.tar.gz"):
+        (sources / "propbank" / name).write_bytes(b"")
+    with pytest.raises(CorpusError, match=r"found a.tar.gz, b.tar.gz; keep one"):
+        build_ewt5(sources)
+
+
+@pytest.fixture(scope="module")
+def ewt5() -> Mapping[str, list[Sentence]]:
+    return build_ewt5(EWT)
+
+
+@needs_ewt
+def test_the_real_counts(ewt5: Corpus) -> None:
+    counts = [count(ewt5[split]) for split in ("train", "dev", "test")]
+    assert [c.sentences for c in counts] == [12_544, 2_001, 2_077]
+    assert [c.words for c in counts] == [204_577, 25_147, 25_094]
+    assert [c.all_layers for c in counts] == [12_544, 1_973, 2_062]
+    assert [c.predicates for c in counts] == [40_486, 4_977, 4_799]
+    assert [c.arguments for c in counts] == [81_396, 9_580, 9_329]
+    assert [c.entities for c in counts] == [
+        {"PER": 2_873, "LOC": 2_698, "ORG": 1_434},
+        {"PER": 343, "LOC": 399, "ORG": 224},
+        {"PER": 449, "LOC": 317, "ORG": 322},
+    ]
+
+
+@needs_ewt
+def test_every_real_sentence_is_valid_and_its_arguments_are_flat_and_in_order(ewt5: Corpus) -> None:
+    for sentences in ewt5.values():
+        for sentence in sentences:
+            sentence.validate()
+            for predicate in sentence.srl or ():
+                spans = predicate.arguments
+                assert all(a.end <= b.start for a, b in pairwise(spans))
+                assert "V" in {span.label for span in spans}
+
+
+@needs_ewt
+def test_real_sentences_that_are_not_one_to_one(ewt5: Corpus) -> None:
+    train = {sentence.id: sentence for sentence in ewt5["train"]}
+    # one skeleton sentence over two of UD
+    first, second = train["reviews-275919-0010"], train["reviews-275919-0011"]
+    assert [(len(s), [p.lemma for p in s.srl or ()]) for s in (first, second)] == [
+        (13, ["bill", "take", "take", "train"]),
+        (8, ["get", "answer"]),
+    ]
+    assert second.con is not None
+    assert second.con[:3] == (Span(0, 8, "S"), Span(0, 7, "SBARQ"), Span(0, 2, "WHADVP"))
+    # the skeleton's it + 's is the word it's, and its noun phrases follow
+    its = train["email-enronsent09_01-0033"]
+    assert its.words[18:21] == ("since", "it's", "creation")
+    assert its.con is not None
+    assert its.con[-3:] == (Span(18, 21, "PP"), Span(19, 21, "NP"), Span(19, 20, "NP"))
+    # the skeleton's one token at the beginning is two words, and an argument
+    moving = train["answers-20111108091938AAmE8Tv_ans-0003"]
+    assert moving.words[:3] == ("I", "m", "moving")
+    assert moving.srl is not None
+    assert moving.srl[0].arguments[:2] == (Span(0, 2, "ARG1"), Span(2, 3, "V"))
+    (backslash,) = (s for s in ewt5["dev"] if s.id == "answers-20110909115731AAl3uzs_ans-0004")
+    assert any(set(word) == {"\\"} for word in backslash.words)
+    assert backslash.con is not None
+
+
+@needs_ewt
+def test_what_the_masked_tokens_add() -> None:
+    train = EWT / "uner/en_ewt-ud-train.iob2"
+    tags = read_masked_tags(EWT / "uner/train_masked_tokens.tsv", train)
+    assert len(tags) == 38
+    plain = list(read_iob2(train, as_outside={"O", "OTH"}))
+    repaired = list(read_iob2(train, as_outside={"O", "OTH"}, corrections=tags))
+    assert count(plain).entities == {"PER": 2_873, "LOC": 2_698, "ORG": 1_434}
+    assert count(repaired).entities == {"PER": 2_874, "LOC": 2_712, "ORG": 1_436}
+    pairs = zip(plain, repaired, strict=True)
+    longer = sum(len(set(after.ner or ()) - set(before.ner or ())) for before, after in pairs)
+    assert longer == 38  # 17 entities more, 21 longer ones
+
+
+@needs_ewt
+def test_the_real_corpus_is_stored_and_loaded_equal(ewt5: Corpus, tmp_path: Path) -> None:
+    save_corpus(ewt5, tmp_path / "ewt5", name="ewt5", licence="CC BY-SA 4.0", sources={})
+    corpus = load_corpus(tmp_path / "ewt5")
+    assert {split: list(corpus[split]) for split in corpus.splits} == ewt5
+    assert corpus.fingerprint == fingerprint(ewt5)
+
+
+@needs_ewt
+def test_the_real_dev_set_is_exported_and_read_equal(ewt5: Corpus, tmp_path: Path) -> None:
+    dev = ewt5["dev"]
+    known = [sentence for sentence in dev if sentence.con is not None]
+    sizes = {layer: export(dev, layer, tmp_path / layer) for layer in ("pos", "ner", "dep", "con", "srl")}
+    assert sizes == {"pos": 2_001, "ner": 2_001, "dep": 2_001, "con": 1_973, "srl": 1_973}
+    expected = [Sentence(s.id, s.words, pos=s.pos, dep=s.dep) for s in dev]
+    assert list(read_conllu(tmp_path / "pos")) == expected
+    assert list(read_conllu(tmp_path / "dep")) == expected
+    assert [(s.words, s.ner) for s in read_iob2(tmp_path / "ner")] == [(s.words, s.ner) for s in dev]
+    assert list(read_props(tmp_path / "srl")) == [tuple(p._replace(roleset=None) for p in s.srl or ()) for s in known]
+    trees = [s.con for s in read_ptb(tmp_path / "con")]
+    assert trees == [s.con for s in known]
+
+
+@needs_ewt
+def test_the_official_scorer_finds_gold_perfect(ewt5: Corpus, tmp_path: Path) -> None:
+    udeval = Path(sys.executable).with_name("udeval")
+    if not udeval.is_file():
+        pytest.skip("udeval (from udtools) is not installed beside this Python")
+    with_tags_only = [sentence.with_layers(dep=None) for sentence in ewt5["dev"]]
+    export(ewt5["dev"], "dep", tmp_path / "gold")
+    export(with_tags_only, "pos", tmp_path / "tags")
+    for file, perfect in (("gold", ("XPOS", "UAS", "LAS")), ("tags", ("XPOS",))):
+        command = [udeval, "-v", tmp_path / "gold", tmp_path / file]
+        table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        scores = {cells[0]: cells[3] for cells in (line.split("|") for line in table.splitlines()) if len(cells) > 3}
+        scores = {name.strip(): score.strip() for name, score in scores.items()}
+        assert {name: scores[name] for name in perfect} == dict.fromkeys(perfect, "100.00")
+        assert scores["Words"] == "100.00"

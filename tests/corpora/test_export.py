@@ -1,0 +1,189 @@
+"""Export: what is written is read back equal, and says what the scorers expect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from random_sentences import corpora
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.conllu import read_conllu
+from mtlprune.corpora.export import export
+from mtlprune.corpora.iob2 import read_iob2
+from mtlprune.corpora.propbank import read_props
+from mtlprune.corpora.ptb import read_ptb
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+several_files = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SENTENCE = Sentence(
+    "s",
+    ("They", "10 000", "gave", "-", "("),
+    pos=("PRP", "CD", "VBD", "HYPH", "-LRB-"),
+    ner=(Span(1, 3, "PER"),),
+    dep=Dependencies((3, 1, 0, 3, 3), ("nsubj", "x:y", "root", "punct", "punct")),
+    con=(Span(0, 5, "S"), Span(0, 2, "NP"), Span(2, 3, "VP"), Span(2, 3, "VP")),
+    srl=(
+        Predicate(2, "give.01", (Span(0, 2, "ARG0"), Span(2, 3, "V")), "give"),
+        Predicate(3, None, (Span(2, 5, "ARG1"),)),
+    ),
+)
+
+
+def written(folder: Path, sentences: list[Sentence], layer: str) -> str:
+    export(sentences, layer, folder / "out")
+    return (folder / "out").read_text(encoding="utf-8")
+
+
+def test_conllu(tmp_path: Path) -> None:
+    rows = [
+        "# sent_id = s",
+        "# text = They 10 000 gave - (",
+        "1\tThey\t_\t_\tPRP\t_\t3\tnsubj\t_\t_",
+        "2\t10 000\t_\t_\tCD\t_\t1\tx:y\t_\t_",
+        "3\tgave\t_\t_\tVBD\t_\t0\troot\t_\t_",
+        "4\t-\t_\t_\tHYPH\t_\t3\tpunct\t_\t_",
+        "5\t(\t_\t_\t-LRB-\t_\t3\tpunct\t_\t_",
+        "",
+        "",
+    ]
+    for layer in ("pos", "dep"):
+        assert written(tmp_path, [SENTENCE], layer) == "\n".join(rows)
+
+
+def test_tags_without_a_tree_get_a_placeholder_that_is_read_as_unknown(tmp_path: Path) -> None:
+    alone = Sentence("s", ("a", "b", "c"), pos=("X", "Y", "Z"))
+    text = written(tmp_path, [alone], "pos")
+    assert "# heads = placeholder\n1\ta\t_\t_\tX\t_\t0\troot\t_\t_\n2\tb\t_\t_\tY\t_\t1\tdep" in text
+    assert list(read_conllu(tmp_path / "out")) == [alone]
+
+
+def test_iob2(tmp_path: Path) -> None:
+    assert written(tmp_path, [SENTENCE], "ner") == "They O\n10_000 B-PER\ngave I-PER\n- O\n( O\n\n"
+
+
+def test_trees(tmp_path: Path) -> None:
+    text = "(TOP (S (NP (PRP They) (CD 10_000)) (VP (VP (VBD gave))) (HYPH -) (-LRB- -LRB-)))\n"
+    assert written(tmp_path, [SENTENCE], "con") == text
+
+
+def test_props(tmp_path: Path) -> None:
+    rows = ["-    (ARG0* *", "-    *)     *", "give (V*)   (ARG1*", "_    *      (V*)", "-    *      *)", "", ""]
+    assert written(tmp_path, [SENTENCE], "srl") == "\n".join(rows)
+
+
+def test_sentences_without_the_layer_are_left_out(tmp_path: Path) -> None:
+    for layer in ("pos", "ner", "dep", "con", "srl"):
+        assert export([SENTENCE.bare(), SENTENCE, SENTENCE.bare()], layer, tmp_path / layer) == 1
+    nothing = Sentence("n", ("a", "b"), srl=(), ner=())
+    assert written(tmp_path, [nothing], "srl") == "-\n-\n\n"
+    assert written(tmp_path, [nothing], "ner") == "a O\nb O\n\n"
+
+
+@several_files
+@given(corpora())
+def test_conllu_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
+    for layer in ("pos", "dep"):
+        known = [sentence for sentence in sentences if getattr(sentence, layer) is not None]
+        written(tmp_path, sentences, layer)
+        expected = [Sentence(s.id, s.words, pos=s.pos, dep=s.dep) for s in known]
+        assert list(read_conllu(tmp_path / "out")) == expected
+
+
+@several_files
+@given(corpora())
+def test_iob2_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
+    known = [(s.words, s.ner) for s in sentences if s.ner is not None]
+    assume(all(span.label != "O" for _, spans in known for span in spans))
+    written(tmp_path, sentences, "ner")
+    assert [(s.words, s.ner) for s in read_iob2(tmp_path / "out")] == known
+
+
+@several_files
+@given(corpora())
+def test_props_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
+    known = [s for s in sentences if s.srl is not None]
+    written(tmp_path, sentences, "srl")
+    for sentence, found in zip(known, read_props(tmp_path / "out"), strict=True):
+        for before, after in zip(sentence.srl or (), found, strict=True):
+            verb = Span(before.index, before.index + 1, "V")
+            assert after.index == before.index
+            assert before.lemma is None or after.lemma == before.lemma
+            rest = list(after.arguments)
+            if not any(span.label == "V" for span in before.arguments):
+                rest.remove(verb)
+            assert tuple(rest) == before.arguments
+
+
+@several_files
+@given(corpora())
+def test_trees_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
+    def escape(text: str) -> str:
+        return text.replace("(", "-LRB-").replace(")", "-RRB-")
+
+    known = [s for s in sentences if s.con is not None]
+    written(tmp_path, sentences, "con")
+    text = (tmp_path / "out").read_text(encoding="utf-8")
+    assert text.count("\n") == len(known)
+    for sentence, line in zip(known, text.splitlines() if known else [], strict=True):
+        assert _parse(line) == (
+            [escape(word) for word in sentence.words],
+            list(sentence.pos or "X" * len(sentence)),
+            [Span(0, len(sentence), "TOP"), *(sentence.con or ())],
+        )
+
+
+def _parse(line: str) -> tuple[list[str], list[str], list[Span]]:
+    """The least reader of trees: a bracket whose next token is a bracket is a phrase, else a word."""
+    tokens = line.replace("(", " ( ").replace(")", " ) ").split()
+    words: list[str] = []
+    tags: list[str] = []
+    spans: list[Span] = []
+    still_open: list[int] = []
+    for before, token, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
+        if before == "(" and after == "(":
+            still_open.append(len(spans))
+            spans.append(Span(len(words), -1, token))
+        elif before == "(":
+            tags.append(token)
+            words.append(after)
+            still_open.append(-1)
+        elif token == ")":
+            opened = still_open.pop()
+            if opened >= 0:
+                spans[opened] = spans[opened]._replace(end=len(words))
+    return words, tags, spans
+
+
+def test_our_own_tree_reader_reads_them(tmp_path: Path) -> None:
+    sentence = Sentence("out-1", ("a", "\\", "b"), pos=("X", "Y", "Z"), con=(Span(0, 3, "S"), Span(1, 3, "NP")))
+    written(tmp_path, [sentence], "con")
+    (found,) = read_ptb(tmp_path / "out")
+    assert replace(found, id="out-1") == sentence
+
+
+@pytest.mark.parametrize(
+    ("layer", "sentence", "message"),
+    [
+        ("tags", SENTENCE, "expected a layer out of pos, ner, dep, con, srl, found 'tags'"),
+        ("pos", replace(SENTENCE, pos=("X", "_", "X", "X", "X")), "word 2: found the tag '_'"),
+        ("dep", replace(SENTENCE, dep=Dependencies((0, 1, 1, 1, 1), ("_",) * 5)), "word 1: found the relation '_'"),
+        ("dep", replace(SENTENCE, words=("a", "b  c", "d", "e", "f")), "cannot keep the blanks of the word 'b  c'"),
+        ("con", replace(SENTENCE, con=(Span(0, 1, "N)P"),)), "holds a bracket"),
+        (
+            "srl",
+            replace(SENTENCE, srl=(Predicate(0, None, (Span(0, 2, "A"), Span(1, 3, "B"))),)),
+            "'s', predicate at word 0: A 0–2 and B 1–3 cross",
+        ),
+    ],
+)
+def test_what_cannot_be_said_is_worded_and_leaves_nothing(
+    tmp_path: Path, layer: str, sentence: Sentence, message: str
+) -> None:
+    with pytest.raises(CorpusError, match=message):
+        export([SENTENCE, sentence], layer, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(CorpusError, match="No such file"):
+        export([SENTENCE], "pos", tmp_path / "no" / "folder")
