@@ -228,7 +228,7 @@ appear 02 person
 tend 02 person
 continue 01 person
 """),
-    # one entry for all but persons: "X is modern" does not tell a place from an organisation, so no ambiguous names there
+    # one entry for all but persons: "X is modern" does not tell places from organisations, so no ambiguous names there
     "copula": _verbs("""
 be/was/been 01 person
 be/was/been 01 place,orgn,building,document

@@ -1,0 +1,237 @@
+"""The majority baseline: what each word mostly is in train, for all five layers, without any context. Free of torch.
+
+    baseline = Majority(train)
+    predicted = [baseline.predict(sentence) for sentence in test]
+
+A vote looks up the word, then (words not in train) the word's predicted tag, then everything. Ties go to the value that
+sorts first, so the same train always gives the same baseline.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, find_cycle
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+class Votes(Generic[Value]):
+    """Counts of values by word, by tag and over all.
+
+    Args:
+        cased: whether ``Will`` and ``will`` are two words, of which the second is asked where the first is unknown.
+    """
+
+    def __init__(self, cased: bool = False) -> None:
+        self._cased = cased
+        self._counts: defaultdict[tuple[str, str], Counter[Value]] = defaultdict(Counter)
+        self._order: dict[tuple[str, str], list[Value]] = {}
+
+    def _keys(self, word: str, tag: str) -> list[tuple[str, str]]:
+        exact = [("exact", word)] if self._cased else []
+        return [*exact, ("word", word.lower()), ("tag", tag), ("all", "")]
+
+    def add(self, word: str, tag: str, value: Value) -> None:
+        """Count one value."""
+        for key in self._keys(word, tag):
+            self._counts[key][value] += 1
+            self._order.pop(key, None)
+
+    def counts(self, word: str, tag: str) -> Counter[Value]:
+        """The counts of the word, else of the tag, else of everything (empty where nothing was ever added)."""
+        return self._counts.get(self._key(word, tag), Counter())
+
+    def ranked(self, word: str, tag: str) -> list[Value]:
+        """The values of ``counts``, the most frequent first."""
+        key = self._key(word, tag)
+        if key not in self._order:
+            counts = self._counts.get(key, Counter())
+            self._order[key] = sorted(counts, key=lambda value: (-counts[value], repr(value)))
+        return self._order[key]
+
+    def _key(self, word: str, tag: str) -> tuple[str, str]:
+        return next((key for key in self._keys(word, tag) if key in self._counts), ("all", ""))
+
+
+class Reach(NamedTuple):
+    """How far a span goes: ``words`` words from its start, or up to ``words`` words before the sentence's end."""
+
+    to_end: bool
+    words: int
+
+    @classmethod
+    def of(cls, span: Span, length: int) -> Reach:
+        """A span that ends at the last word or just before it (at the full stop) is taken to reach the end."""
+        return cls(True, length - span.end) if length - span.end <= 1 else cls(False, span.end - span.start)
+
+    def end(self, start: int, length: int) -> int:
+        """Where the span ends if it starts there, within the sentence and not empty."""
+        return max(start + 1, min(length, length - self.words if self.to_end else start + self.words))
+
+
+class Majority:
+    """Predicts for each word what it mostly is in train.
+
+    - ``pos``: the word's most frequent tag; for unknown words the most frequent tag of all.
+    - ``ner``: the word's most frequent IOB2 tag; runs of tags become spans.
+    - ``dep``: the word's most frequent (head's distance, relation) that stays within the sentence. The first word
+      that is mostly a root is the root (else the first word); words that cannot be attached, and one word of each
+      circle, hang on it.
+    - ``con``: the most frequent label over whole sentences, and in it at each word the most frequent *list of brackets
+      that open there*, each with its length, or right-branching up to the sentence's end; cut where they would cross.
+    - ``srl``: a word is a predicate where it mostly is one; it has every label that at least half of the predicates
+      with that word have, at that label's most frequent place relative to the predicate.
+
+    A layer that no sentence of train knows is not predicted (None).
+
+    Raises:
+        SentenceError: train is empty.
+    """
+
+    def __init__(self, train: Iterable[Sentence]) -> None:
+        sentences = list(train)
+        if not sentences:
+            raise SentenceError("the majority baseline counts words in train, but train has no sentence")
+        self.layers = tuple(layer for layer in LAYERS if any(getattr(s, layer) is not None for s in sentences))
+        self._tags: Votes[str] = Votes(cased=True)
+        self._entities: Votes[str] = Votes(cased=True)
+        self._arcs: Votes[tuple[int, str]] = Votes()  # distance to the head (0: root), relation
+        self._roots: Votes[str] = Votes()  # labels over whole sentences
+        self._openings: Votes[tuple[tuple[str, Reach], ...]] = Votes()
+        self._predicates: Votes[bool] = Votes()
+        self._roles: Votes[str] = Votes()
+        self._places: defaultdict[str, Votes[tuple[int, Reach]]] = defaultdict(Votes)
+        for s in sentences:
+            self._count_tags(s)
+        for s in sentences:
+            tags = self._predict_pos(s.words)
+            self._count_entities(s, tags)
+            self._count_arcs(s, tags)
+            self._count_brackets(s, tags)
+            self._count_roles(s, tags)
+
+    def predict(self, sentence: Sentence) -> Sentence:
+        """The same words with the layers that train knows; only the words are looked at."""
+        words = sentence.words
+        tags = self._predict_pos(words)
+        predict: dict[str, Callable[[], object]] = {
+            "pos": lambda: tags,
+            "ner": lambda: self._predict_ner(words, tags),
+            "dep": lambda: self._predict_dep(words, tags),
+            "con": lambda: self._predict_con(words, tags),
+            "srl": lambda: self._predict_srl(words, tags),
+        }
+        return sentence.bare().with_layers(**{layer: predict[layer]() for layer in self.layers})
+
+    # Counting
+
+    def _count_tags(self, s: Sentence) -> None:
+        for word, tag in zip(s.words, s.pos or (), strict=False):
+            self._tags.add(word, "", tag)
+
+    def _count_entities(self, s: Sentence, tags: Sequence[str]) -> None:
+        if s.ner is not None:
+            marks = ["O"] * len(s)
+            for start, end, label in s.ner:
+                marks[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+            for word, tag, mark in zip(s.words, tags, marks, strict=True):
+                self._entities.add(word, tag, mark)
+
+    def _count_arcs(self, s: Sentence, tags: Sequence[str]) -> None:
+        if s.dep is not None:
+            for place, (word, tag, head, relation) in enumerate(zip(s.words, tags, *s.dep, strict=True), 1):
+                self._arcs.add(word, tag, (head - place if head else 0, relation))
+
+    def _count_brackets(self, s: Sentence, tags: Sequence[str]) -> None:
+        if s.con is None:
+            return
+        openings: list[list[tuple[str, Reach]]] = [[] for _ in s.words]
+        rooted = bool(s.con) and (s.con[0].start, s.con[0].end) == (0, len(s))
+        if rooted:
+            self._roots.add("", "", s.con[0].label)
+        for span in s.con[rooted:]:
+            openings[span.start].append((span.label, Reach.of(span, len(s))))
+        for word, tag, opening in zip(s.words, tags, openings, strict=True):
+            self._openings.add(word, tag, tuple(opening))
+
+    def _count_roles(self, s: Sentence, tags: Sequence[str]) -> None:
+        if s.srl is None:
+            return
+        places = {predicate.index for predicate in s.srl}
+        for place, (word, tag) in enumerate(zip(s.words, tags, strict=True)):
+            self._predicates.add(word, tag, place in places)
+        for predicate in s.srl:
+            word, tag = s.words[predicate.index], tags[predicate.index]
+            arguments = {span.label: span for span in reversed(predicate.arguments) if span.label not in ("V", "C-V")}
+            for label in ("", *arguments):  # "" counts the predicates themselves
+                self._roles.add(word, tag, label)
+            for label, span in arguments.items():
+                self._places[label].add(word, tag, (span.start - predicate.index, Reach.of(span, len(s))))
+
+    # Predicting
+
+    def _predict_pos(self, words: Sequence[str]) -> tuple[str, ...]:
+        return tuple(next(iter(self._tags.ranked(word, "")), "") for word in words)
+
+    def _predict_ner(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
+        spans: list[Span] = []
+        for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
+            mark, _, label = self._entities.ranked(word, tag)[0].partition("-")
+            if mark == "I" and spans and spans[-1].end == place and spans[-1].label == label:
+                spans[-1] = Span(spans[-1].start, place + 1, label)
+            elif mark != "O":
+                spans.append(Span(place, place + 1, label))
+        return tuple(spans)
+
+    def _predict_dep(self, words: Sequence[str], tags: Sequence[str]) -> Dependencies:
+        arcs = [self._arcs.ranked(word, tag) for word, tag in zip(words, tags, strict=True)]
+        root = next((place for place, ranked in enumerate(arcs, 1) if ranked[0][0] == 0), 1)
+        heads, relations = [0] * len(words), ["root"] * len(words)
+        for place, ranked in enumerate(arcs, 1):
+            if place != root:
+                within = ((d, relation) for d, relation in ranked if d and 1 <= place + d <= len(words))
+                distance, relation = next(within, (root - place, self._usual_relation(ranked)))
+                heads[place - 1], relations[place - 1] = place + distance, relation
+        while circle := find_cycle(heads):
+            heads[min(circle) - 1] = root
+        return Dependencies(tuple(heads), tuple(relations))
+
+    def _usual_relation(self, ranked: list[tuple[int, str]]) -> str:
+        """The most frequent relation that is not the root's, for a word none of whose arcs fits the sentence."""
+        return next((relation for d, relation in [*ranked, *self._arcs.ranked("", "")] if d), "dep")
+
+    def _predict_con(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
+        length = len(words)
+        brackets = [Span(0, length, label) for label in self._roots.ranked("", "")[:1]]
+        limits = [(0, length)]  # of the brackets that are still open: start, end
+        for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
+            while limits[-1][1] <= place:
+                limits.pop()
+            for label, reach in self._openings.ranked(word, tag)[0]:
+                end = min(reach.end(place, length), limits[-1][1])
+                brackets.append(Span(place, end, label))
+                limits.append((place, end))
+        return tuple(brackets)
+
+    def _predict_srl(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Predicate, ...]:
+        return tuple(
+            Predicate(place, None, self._arguments(place, words, tags))
+            for place, (word, tag) in enumerate(zip(words, tags, strict=True))
+            if self._predicates.ranked(word, tag)[0]
+        )
+
+    def _arguments(self, index: int, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
+        word, tag = words[index], tags[index]
+        counts = self._roles.counts(word, tag)
+        spans: list[Span] = []
+        for label in self._roles.ranked(word, tag):
+            if label and 2 * counts[label] >= counts[""]:
+                offset, reach = self._places[label].ranked(word, tag)[0]
+                start = index + offset
+                end = min(reach.end(start, len(words)), index if offset < 0 else len(words))
+                if 0 <= start < end and start != index and all(end <= s.start or s.end <= start for s in spans):
+                    spans.append(Span(start, end, label))
+        return tuple(sorted(spans))

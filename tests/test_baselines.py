@@ -1,0 +1,161 @@
+"""The majority baseline: votes counted by hand, repairs that always give valid layers, scores far below a model's."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_sentences import sentences as any_sentence
+
+from mtlprune.baselines import Majority, Reach
+from mtlprune.corpora.grammar import build_grammar
+from mtlprune.scores import COUNT, score
+from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span
+
+
+def said(words: str, **layers: object) -> Sentence:
+    return Sentence(words, tuple(words.split()), **layers)
+
+
+def test_most_frequent_tag_and_its_back_offs():
+    baseline = Majority(
+        [
+            said("can can Can will", pos=("MD", "MD", "NNP", "MD")),
+            said("can x", pos=("NN", "NN")),
+            said("y", pos=("NN",)),
+        ]
+    )
+    # Can as written; CAN in lower case (3 MD or NN, 1 NNP); unknown: MD 3, NN 3, NNP 1, a tie that the alphabet decides
+    assert baseline.predict(said("can Can CAN never")).pos == ("MD", "NNP", "MD", "MD")
+
+
+def test_tags_of_words_become_entities():
+    baseline = Majority(
+        [
+            said("New York Jordan", ner=(Span(0, 2, "LOC"), Span(2, 3, "PER"))),
+            said("Jordan slept", ner=(Span(0, 1, "PER"),)),
+            said("Jordan", ner=(Span(0, 1, "LOC"),)),
+        ]
+    )
+    assert baseline.predict(said("Jordan New York slept")).ner == (Span(0, 1, "PER"), Span(1, 3, "LOC"))
+    assert baseline.predict(said("Jordan York York")).ner == (Span(0, 1, "PER"), Span(1, 3, "LOC"))
+    assert baseline.predict(said("slept Jordan")).ner == (Span(1, 2, "PER"),)
+
+
+def test_arcs_that_leave_the_sentence_take_the_next_best():
+    train = [
+        said("a b c", dep=Dependencies((2, 0, 2), ("x", "root", "y"))),
+        said("b c", dep=Dependencies((0, 1), ("root", "y"))),
+    ]
+    baseline = Majority(train)
+    assert [baseline.predict(s).dep for s in train] == [s.dep for s in train]
+    assert baseline.predict(said("b a")).dep == Dependencies((0, 1), ("root", "x"))  # a's head would be word 3
+    assert baseline.predict(said("b b")).dep == Dependencies((0, 1), ("root", "y"))  # b has no arc but the root's
+    assert baseline.predict(said("c a")).dep == Dependencies((0, 1), ("root", "x"))  # no root: the first word
+
+
+def test_a_circle_is_broken_at_its_first_word():
+    train = [
+        said("a b z", dep=Dependencies((2, 3, 0), ("x", "v", "root"))),
+        said("a b z", dep=Dependencies((2, 3, 0), ("x", "v", "root"))),
+        said("z k b", dep=Dependencies((0, 1, 2), ("root", "k", "w"))),
+        said("z k b", dep=Dependencies((0, 1, 2), ("root", "k", "w"))),
+        said("z k b", dep=Dependencies((0, 1, 2), ("root", "k", "w"))),
+    ]
+    assert Majority(train).predict(said("a b z")).dep == Dependencies((3, 1, 0), ("x", "w", "root"))
+
+
+def test_brackets_open_as_they_mostly_do_and_never_cross():
+    tree = (Span(0, 6, "S"), Span(0, 2, "NP"), Span(2, 5, "VP"), Span(3, 5, "NP"))
+    baseline = Majority([said("the cat eats the rat .", con=tree)])
+    assert baseline.predict(said("the cat eats the rat .")).con == tree
+    longer = baseline.predict(said("the cat eats the cat eats the .")).con
+    assert longer == (
+        *(Span(0, 8, "S"), Span(0, 2, "NP"), Span(2, 7, "VP"), Span(3, 5, "NP")),
+        *(Span(5, 7, "VP"), Span(6, 7, "NP")),  # the last NP would cross its VP
+    )
+
+
+def test_predicates_and_their_arguments_relative_to_them():
+    def sees(words: str, *arguments: Span) -> Sentence:
+        return said(words, srl=(Predicate(2, "see.01", (*arguments, Span(2, 3, "V")), "see"),))
+
+    baseline = Majority(
+        [
+            sees("the cat sees a rat .", Span(0, 2, "ARG0"), Span(3, 5, "ARG1")),
+            sees("the dog sees it today .", Span(0, 2, "ARG0"), Span(3, 4, "ARG1"), Span(4, 5, "ARGM-TMP")),
+            sees("old Tom sees a big rat .", Span(0, 2, "ARG0"), Span(3, 6, "ARG1")),
+            said("cat sees", srl=()),
+        ]
+    )
+    # ARGM-TMP has one of three; ARG1 mostly reaches the sentence's end; the second predicate lacks room for its ARG0
+    assert baseline.predict(said("a cat sees many grey rats .")).srl == (
+        Predicate(2, None, (Span(0, 2, "ARG0"), Span(3, 6, "ARG1"))),
+    )
+    assert baseline.predict(said("cat sees rats .")).srl == (Predicate(1, None, (Span(2, 3, "ARG1"),)),)
+
+
+@pytest.mark.parametrize(
+    ("span", "reach", "start", "length", "end"),
+    [
+        (Span(1, 3, "A"), Reach(False, 2), 4, 9, 6),
+        (Span(1, 3, "A"), Reach(False, 2), 8, 9, 9),
+        (Span(1, 5, "A"), Reach(True, 1), 4, 9, 8),
+        (Span(1, 6, "A"), Reach(True, 0), 4, 9, 9),
+        (Span(1, 5, "A"), Reach(True, 1), 8, 9, 9),
+    ],
+)
+def test_reach(span, reach, start, length, end):
+    assert Reach.of(span, 6) == reach
+    assert reach.end(start, length) == end
+
+
+def test_only_known_layers_are_predicted_and_gold_is_not_looked_at():
+    gold = said("a b", pos=("X", "Y"), ner=(Span(0, 1, "PER"),))
+    predicted = Majority([gold.with_layers(ner=None)]).predict(gold.with_layers(pos=("Q", "Q")))
+    assert predicted == said("a b", pos=("X", "Y"))
+    with pytest.raises(SentenceError, match="no sentence"):
+        Majority([])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(any_sentence(st.sampled_from("abcABC")), min_size=1, max_size=5), any_sentence(st.sampled_from("abcdXC"))
+)
+def test_predictions_are_valid_and_hold_the_layers_of_train(train, sentence):
+    predicted = Majority(train).predict(sentence).validate()
+    assert predicted.words == sentence.words and predicted.id == sentence.id
+    assert set(predicted.layers()) == {layer for s in train for layer in s.layers()}
+    if predicted.dep:
+        assert predicted.dep.heads.count(0) == 1
+
+
+def test_the_order_of_train_does_not_matter():
+    corpus = build_grammar(train=150, dev=40, test=0)
+    shuffled = random.Random(0).sample(corpus["train"], 150)
+    one, other = Majority(corpus["train"]), Majority(shuffled)
+    assert [one.predict(s) for s in corpus["dev"]] == [other.predict(s) for s in corpus["dev"]]
+
+
+def test_without_context_the_grammar_cannot_be_parsed():
+    corpus = build_grammar()
+    baseline = Majority(corpus["train"])
+    predicted = [baseline.predict(s) for s in corpus["test"]]
+    scores = {
+        layer: score(layer, [COUNT[layer](g, p) for g, p in zip(corpus["test"], predicted, strict=True)])
+        for layer in LAYERS
+    }
+    assert 80 < scores["pos"]["accuracy"] < 93
+    assert 25 < scores["ner"]["f1"] < 60
+    assert 25 < scores["dep"]["las"] < 50
+    assert 40 < scores["con"]["f1"] < 75
+    assert 5 < scores["srl"]["f1"] < 30
+
+
+def test_it_needs_no_torch():
+    code = "import sys, mtlprune.baselines, mtlprune.corpora.grammar; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
