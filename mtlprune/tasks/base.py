@@ -5,6 +5,7 @@ Letters: B sentences, N = all their words one after another, T the longest sente
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -112,15 +113,44 @@ class SharedMLP(nn.Module):
         """flat (M, inputs), owner (M,) the sentence of each row → one (M, size) for each part."""
         hidden = nn.functional.leaky_relu(self.linear(flat), negative_slope=0.1)
         if self.training and self.dropout:
-            keep = torch.rand(sentences, hidden.shape[1], device=flat.device).ge_(self.dropout)
-            keep = keep.to(hidden.dtype).div_(1 - self.dropout)
-            hidden = hidden * keep.index_select(0, owner)
+            hidden = hidden * dropout_mask((sentences, hidden.shape[1]), self.dropout, hidden).index_select(0, owner)
         return hidden.split(self.sizes, dim=1)
+
+
+class Dropout(nn.Module):
+    """Dropout whose mask costs an eighth: one random byte an element, so the rate is rounded to a multiple of 1/256."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        if not self.training or not self.rate:
+            return hidden
+        return hidden * dropout_mask(hidden.shape, self.rate, hidden)
+
+
+def dropout_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
+    """0 with probability ``rate`` (to 1/256), else 1 / (1 − that); eight elements from each random 64-bit number."""
+    count = math.prod(shape)
+    numbers = torch.empty((count + 7) // 8, dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    fallen = round(rate * 256)
+    keep = numbers.view(torch.uint8)[:count].ge(fallen).view(shape)
+    return keep.to(like.dtype).mul_(256 / (256 - fallen))
 
 
 def with_one(rows: Tensor) -> Tensor:
     """Append a constant 1 to every row: the bias side of a biaffine form."""
     return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
+
+
+def biaffine_all(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
+    """left (B, S, a), weight (L, a, b), right (B, T, b) → scores (B, S, L, T) of every row against every row, fp32."""
+    labels, a, b = weight.shape
+    batch, rows, _ = left.shape
+    mixed = left.reshape(batch * rows, a) @ weight.permute(1, 0, 2).reshape(a, labels * b)  # (B·S, L·b)
+    mixed = mixed.view(batch, rows * labels, b)
+    return torch.bmm(mixed, right.transpose(1, 2).to(mixed.dtype)).view(batch, rows, labels, -1).float()
 
 
 def biaffine_rows(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:

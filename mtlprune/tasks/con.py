@@ -79,8 +79,7 @@ class CON(Task):
         side = max(sizes) + 1
         chart = torch.zeros(len(sizes), side, side, dtype=torch.bool)
         chart[owner, spans[:, 0], spans[:, 1]] = True
-        start = (offsets(sizes) + torch.arange(len(sizes)))[owner]  # a sentence of n words has n + 1 fenceposts
-        return {"chart": chart, "left": start + spans[:, 0], "right": start + spans[:, 1], "labels": spans[:, 2]}
+        return {"chart": chart, "sentence": owner, "left": spans[:, 0], "right": spans[:, 1], "labels": spans[:, 2]}
 
     def features(self, encoded: Encoded) -> tuple[list[int], tuple[Tensor, ...]]:
         """Fenceposts of each sentence, and for all N + B of them span left, label left, span right, label right."""
@@ -99,13 +98,28 @@ class CON(Task):
         ends = pad(right.split(sizes), batch_first=True)
         return torch.bmm(mixed, ends.transpose(1, 2).to(mixed.dtype)).float()
 
+    def label_scores(
+        self, sizes: list[int], left: Tensor, right: Tensor, sentence: Tensor, start: Tensor, end: Tensor
+    ) -> Tensor:
+        """Scores of every label for the given spans only. (spans, L), fp32
+
+        The form is applied to each fencepost once (n + 1 of them, while a tree has 2n − 1 spans); pairing it with all
+        right ends of the sentence then costs less than gathering the rows that are needed.
+        """
+        labels, a, b = self.label.shape
+        pad = nn.utils.rnn.pad_sequence
+        mixed = with_one(left) @ self.label.permute(1, 0, 2).reshape(a, labels * b)  # (N + B, L·b)
+        mixed = pad(mixed.split(sizes), batch_first=True)  # (B, T + 1, L·b)
+        count, posts, _ = mixed.shape
+        ends = pad(with_one(right).to(mixed.dtype).split(sizes), batch_first=True)  # (B, T + 1, b)
+        scores = torch.bmm(mixed.view(count, posts * labels, b), ends.transpose(1, 2))  # (B, (T + 1)·L, T + 1)
+        return scores.view(count, posts, labels, posts)[sentence, start, :, end].float()
+
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         sizes, (span_left, label_left, span_right, label_right) = self.features(encoded)
         scores = self.span_scores(sizes, span_left, span_right)
         crf = structs.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
-        left = label_left.index_select(0, target["left"])
-        right = label_right.index_select(0, target["right"])
-        labels = biaffine_rows(with_one(left), self.label, with_one(right)).float()
+        labels = self.label_scores(sizes, label_left, label_right, target["sentence"], target["left"], target["right"])
         return crf + nn.functional.cross_entropy(labels, target["labels"])
 
     def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
@@ -113,11 +127,10 @@ class CON(Task):
         scores = self.span_scores(sizes, span_left, span_right)
         marginals = structs.constituency_marginals(scores, encoded.lengths)
         trees = structs.constituency_cky(marginals, encoded.lengths)
-        start = np.concatenate([[0], np.cumsum(sizes)[:-1]]).repeat([len(tree) for tree in trees])
-        ends = np.array([span for tree in trees for span in tree]) + start[:, None]
-        rows = torch.from_numpy(ends).to(scores.device)
-        left, right = label_left.index_select(0, rows[:, 0]), label_right.index_select(0, rows[:, 1])
-        best = biaffine_rows(with_one(left), self.label, with_one(right)).float().argmax(-1).tolist()
+        sentence = np.arange(len(trees)).repeat([len(tree) for tree in trees])
+        ends = np.array([span for tree in trees for span in tree]).T
+        where = (torch.from_numpy(column).to(scores.device) for column in (sentence, *ends))
+        best = self.label_scores(sizes, label_left, label_right, *where).argmax(-1).tolist()
         names = iter([self.labels["labels"][place] for place in best])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 

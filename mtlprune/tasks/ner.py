@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Target, Task, joined, owners, vocabulary, with_one
+from mtlprune.tasks.base import Target, Task, biaffine_all, joined, owners, vocabulary, with_one
 
 
 class NEROptions(base.Options):
@@ -57,15 +57,9 @@ class NER(Task):
         return {"chart": chart}  # (B, T, T)
 
     def span_scores(self, encoded: Encoded) -> Tensor:
-        """Scores of every label for every span. (B, L, T, T), fp32"""
+        """Scores of every label for every span. (B, T starts, L, T ends), fp32"""
         start, end = encoded.padded(self.ends(encoded.words)).chunk(2, dim=-1)  # (B, T, size) each
-        labels, width, _ = self.weight.shape
-        batch, longest, _ = start.shape
-        start = with_one(start).reshape(batch * longest, width)
-        mixed = start @ self.weight.permute(1, 0, 2).reshape(width, labels * width)  # (B·T, L·width)
-        mixed = mixed.view(batch, longest * labels, width)
-        scores = torch.bmm(mixed, with_one(end).transpose(1, 2).to(mixed.dtype))  # (B, T·L, T)
-        return scores.view(batch, longest, labels, longest).float()  # start, label, end
+        return biaffine_all(with_one(start), self.weight, with_one(end))
 
     @staticmethod
     def candidates(lengths: Tensor, longest: int) -> Tensor:

@@ -1,13 +1,10 @@
 """Semantic roles: end-to-end span ranking after He et al. (2018); predicates are not given.
 
-Every network on spans or on predicate–argument pairs begins with a linear layer over joined vectors. That layer is
-split into per-word parts which are added (W[a; b] = W₁a + W₂b; a sum over a span is a difference of prefix sums), so
-no span vector is ever built: exact, and much cheaper. M candidate spans, K kept spans, P kept predicates.
+M candidate spans, K kept spans, P kept predicates; ends of spans are inclusive inside this file.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -20,7 +17,17 @@ from mtlprune import structs
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Predicate, Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Target, Task, joined, owners, vocabulary
+from mtlprune.tasks.base import Dropout, Target, Task, joined, owners, vocabulary
+from mtlprune.tasks.spans import (
+    Candidates,
+    SpanScorerBiaffine,
+    SpanScorerMLP,
+    SplitSpanLayer,
+    best_of_each,
+    candidates,
+    pairs,
+    scorer,
+)
 
 NOT_ARGUMENTS = frozenset({"V", "C-V"})
 
@@ -29,35 +36,40 @@ class SRLOptions(base.Options):
     """Semantic-role decoder."""
 
     size: int = 150
-    """Width of the two hidden layers of each scorer."""
+    """Width of the hidden layers."""
     width_size: int = 20
     """Width of the embedding of a span's length."""
     max_width: int = 30
     """Spans of more words are no candidates."""
     dropout: float = 0.2
-    """Dropout after each hidden layer."""
+    """Dropout after each hidden layer and on the width embedding."""
+    argument_scorer: Literal["biaffine", "mlp"] = "biaffine"
+    """mlp: the paper's, on the whole span vector. biaffine: on first and last word, many times cheaper."""
     argument_ratio: float = 0.8
     """Spans kept for labelling, per word of the sentence."""
     predicate_ratio: float = 0.4
     """Words kept as possible predicates, per word (predicates: ranked)."""
     predicates: Literal["classified", "ranked"] = "classified"
     """ranked: the paper's; the best words enter, and one that wins an argument is a predicate. classified: a binary
-    loss decides for each word, labelling is trained on gold predicates, and gold spans are never pruned in training."""
+    loss decides for each word and each span, labelling is trained on gold predicates, gold spans are never pruned in
+    training."""
 
 
-class Candidates(NamedTuple):
-    """Spans or words of a batch, sorted by sentence."""
+class Ranked(NamedTuple):
+    """Scores of everything that could be an argument or a predicate."""
 
-    sentence: Tensor  # (M,)
-    start: Tensor  # (M,) within the sentence
-    end: Tensor  # (M,) the last word, within the sentence
-
-    def take(self, rows: Tensor) -> Candidates:
-        return Candidates(*(column[rows] for column in self))
+    spans: Candidates
+    argument: Tensor  # (M,)
+    predicate: Tensor  # (N,)
+    owner: Tensor  # (N,) sentence of each word
 
 
 class SRL(Task):
-    """Scores of arguments, predicates and labels; score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0."""
+    """score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0; argument spans of a predicate do not overlap.
+
+    Loss, ranked: mean cross-entropy over all kept pairs. Loss, classified: binary cross-entropy of words (mean), plus
+    that of spans and the cross-entropy of pairs (sums / words); the predicate's score then stays out of the pairs.
+    """
 
     name = "srl"
     Options = SRLOptions
@@ -65,15 +77,25 @@ class SRL(Task):
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
         size = options.size
-        self.words = nn.Linear(hidden_size, 8 * size)  # first layers, all their per-word parts in one matrix
         self.widths = nn.Embedding(options.max_width, options.width_size)
-        self.width_parts = nn.Linear(options.width_size, 2 * size, bias=False)
-        self.argument = scorer(size, 1, options.dropout)
-        self.predicate = scorer(size, 1, options.dropout)
+        self.width_dropout = Dropout(options.dropout)
+        self.argument: nn.Module
+        if options.argument_scorer == "mlp":
+            self.argument = SpanScorerMLP(hidden_size, size, self.widths, options.dropout)
+        else:
+            self.argument = SpanScorerBiaffine(hidden_size, size, options.max_width)
+        self.predicate = nn.Sequential(nn.Linear(hidden_size, size), scorer(size, 1, options.dropout))
+        self.label_span = SplitSpanLayer(hidden_size, size, self.widths, beside=hidden_size)
+        self.label_predicate = nn.Linear(hidden_size, size, bias=False)
         self.label = scorer(size, len(labels["roles"]), options.dropout)
-        for weight in (self.words.weight, self.width_parts.weight):
-            bound = math.sqrt(6 / (3 * hidden_size + options.width_size + size))  # Xavier of the unsplit layer
-            nn.init.uniform_(weight, -bound, bound)
+        nn.init.xavier_uniform_(self.predicate[0].weight)  # type: ignore[arg-type]
+        if not self.ranked:  # begin with few predicates, or the first steps label half of all words
+            nn.init.constant_(self.predicate[1][-1].bias, -2.0)  # type: ignore[arg-type, index]
+        nn.init.uniform_(self.label_predicate.weight, -self.label_span.bound, self.label_span.bound)
+
+    @property
+    def ranked(self) -> bool:
+        return self.options.predicates == "ranked"
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
@@ -92,193 +114,110 @@ class SRL(Task):
             for span in predicate.arguments
             if span.label not in NOT_ARGUMENTS and span.end - span.start <= self.options.max_width
         }
+        table = [(*where, role) for where, role in sorted(rows.items())]
         return {
-            "arguments": np.array([(*where, role) for where, role in sorted(rows.items())], dtype=np.int32).reshape(-1, 4),
+            "arguments": np.array(table, dtype=np.int32).reshape(-1, 4),
             "predicates": np.array([predicate.index for predicate in sentence.srl], dtype=np.int32),
         }
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
-        arguments = joined(targets, "arguments")
+        """Places as single numbers: a word is its row among the N words, a span is start row · longest + width."""
+        offset = base.offsets(sizes)
+        longest = max(sizes)
+        arguments, where = joined(targets, "arguments"), offset[owners(targets, "arguments")]
+        span = (where + arguments[:, 1]) * longest + arguments[:, 2] - arguments[:, 1]
+        pair = (where + arguments[:, 0]) * (sum(sizes) * longest) + span
+        pair, order = pair.sort()
         return {
-            "sentence": owners(targets, "arguments"),
-            "predicate": arguments[:, 0],
-            "start": arguments[:, 1],
-            "end": arguments[:, 2],
-            "role": arguments[:, 3],
-            "predicates": joined(targets, "predicates"),
-            "predicate_sentence": owners(targets, "predicates"),
+            "span": span.unique(),
+            "pair": pair,
+            "role": arguments[order, 3],
+            "predicate": joined(targets, "predicates") + offset[owners(targets, "predicates")],
         }
 
-    # -- scores ------------------------------------------------------------------------------------------------------
+    def rank(self, encoded: Encoded) -> Ranked:
+        """Score all candidate spans and all words."""
+        spans = candidates(encoded, self.options.max_width)
+        argument = self.argument(encoded, spans, self.width_dropout(self.widths.weight))
+        predicate = self.predicate(encoded.words).float().squeeze(1)
+        owner = torch.arange(len(encoded.sizes), device=predicate.device).repeat_interleave(encoded.lengths)
+        return Ranked(spans, argument, predicate, owner)
 
-    def parts(self, encoded: Encoded) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor, Tensor]:
-        """First-layer parts by word: (start, end) of the argument scorer, of the label scorer, and the predicate's two.
-
-        Pooling is the sum over the span divided by max_width, as in the original: prefix sums give the part of the end
-        word, and the part of the word before the start with a minus. Every part: (N, size).
-        """
-        columns = self.words(encoded.words).chunk(8, dim=1)
-        scale = 1 / self.options.max_width
-        spans = []
-        for start, end, pooled in (columns[0:3], columns[3:6]):
-            prefix = pooled.float().cumsum(0) * scale
-            spans.append((start.float() - (prefix - pooled.float() * scale), end.float() + prefix))
-        return spans[0], spans[1], columns[6], columns[7]
-
-    def candidates(self, encoded: Encoded) -> Candidates:
-        """All spans of at most max_width words."""
-        longest = max(encoded.sizes)
-        start = torch.arange(longest, device=encoded.lengths.device)
-        width = torch.arange(min(longest, self.options.max_width), device=encoded.lengths.device)
-        end = start[:, None] + width
-        sentence, first, extra = (end < encoded.lengths[:, None, None]).nonzero(as_tuple=True)
-        return Candidates(sentence, first, first + extra)
-
-    @staticmethod
-    def gather(parts: tuple[Tensor, Tensor], width: Tensor, spans: Candidates, offset: Tensor) -> Tensor:
-        """The first layer of a span network, (M, size): start part + end part + width part."""
-        embedding = nn.functional.embedding  # a gather whose gradient is fast on CPUs
-        start = offset[spans.sentence]
-        return (
-            embedding(start + spans.start, parts[0])
-            + embedding(start + spans.end, parts[1])
-            + embedding(spans.end - spans.start, width)
-        )
-
-    def kept(self, scores: Tensor, owner: Tensor, lengths: Tensor, ratio: float) -> Tensor:
-        """Mark the best max(1, ⌊ratio · n⌋) candidates of each sentence. (M,) bool; ties go to the earlier one."""
-        order = scores.argsort(descending=True, stable=True)
-        order = order[owner[order].argsort(stable=True)]  # by sentence, best first
-        counts = torch.bincount(owner, minlength=len(lengths))
-        rank = torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
-        limit = (lengths * ratio).floor().clamp(min=1).long()
-        marked = torch.zeros_like(owner, dtype=torch.bool)
-        marked[order] = rank < limit[owner]  # owner is sorted, so owner[order] == owner
-        return marked
+    def keep(self, encoded: Encoded, found: Ranked) -> tuple[Tensor, Tensor]:
+        """Which spans (M,) and which words (N,) go on to labelling."""
+        options = self.options
+        spans = best_of_each(found.argument.detach(), found.spans.sentence, encoded.lengths, options.argument_ratio)
+        if self.ranked:
+            return spans, best_of_each(found.predicate.detach(), found.owner, encoded.lengths, options.predicate_ratio)
+        return spans, found.predicate.detach() > 0
 
     def pair_scores(
-        self, encoded: Encoded, spans: Candidates, argument: Tensor, predicates: Tensor, predicate: Tensor, parts: Any
+        self, encoded: Encoded, found: Ranked, kept: Tensor, chosen: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Every kept span with every kept predicate of its sentence.
-
-        Args:
-            spans: K kept spans; argument: their scores (K,).
-            predicates: (P,) rows among the N words, sorted; predicate: their scores (P,).
-        Returns:
-            (pairs, roles) scores without the null label, and for each pair the row of its span and of its predicate.
-        """
-        label_parts, predicate_part, width, offset = parts
-        owner = torch.arange(len(encoded.sizes), device=predicates.device).repeat_interleave(encoded.lengths)[predicates]
-        counts = torch.bincount(owner, minlength=len(encoded.sizes))
-        per_span = counts[spans.sentence]  # (K,) how many predicates each span meets
-        span = torch.arange(len(per_span), device=per_span.device).repeat_interleave(per_span)
-        first = (counts.cumsum(0) - counts)[spans.sentence] - (per_span.cumsum(0) - per_span)
-        which = torch.arange(len(span), device=span.device) + first[span]
-        hidden_span = self.gather(label_parts, width, spans, offset)  # (K, size)
+        """Role scores (pairs, R) of kept spans (K rows of M) with chosen words (P rows of N), and each pair's two rows."""
+        spans = found.spans.take(kept)
+        row, column = pairs(spans.sentence, found.owner[chosen], len(encoded.sizes))
+        layer = self.label_span
+        hidden_span = layer.gather(layer(encoded, self.width_dropout(self.widths.weight)), spans, encoded.starts)
+        hidden_predicate = self.label_predicate(encoded.words.index_select(0, chosen))
         embedding = nn.functional.embedding
-        hidden = embedding(span, hidden_span) + embedding(predicates[which], predicate_part.float())
-        scores = self.label(hidden).float() + (argument[span] + predicate[which])[:, None]
-        return scores, span, which
+        scores = self.label(embedding(row, hidden_span) + embedding(column, hidden_predicate)).float()
+        scores = scores + found.argument[kept][row, None]
+        if self.ranked:
+            scores = scores + found.predicate[chosen][column, None]
+        return scores, kept[row], chosen[column]
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        ranked = self.options.predicates == "ranked"
-        argument_parts, label_parts, predicate_hidden, predicate_part = self.parts(encoded)
-        width = self.width_parts(self.widths.weight).float()  # (max_width, 2 · size)
-        argument_width, label_width = width.chunk(2, dim=1)
-        offset = encoded.lengths.cumsum(0) - encoded.lengths
-        spans = self.candidates(encoded)
-        argument = self.argument(self.gather(argument_parts, argument_width, spans, offset)).float().squeeze(1)
-        predicate = self.predicate(predicate_hidden).float().squeeze(1)  # (N,)
-        word_sentence = torch.arange(len(encoded.sizes), device=offset.device).repeat_interleave(encoded.lengths)
-
-        keep = self.kept(argument.detach(), spans.sentence, encoded.lengths, self.options.argument_ratio)
-        gold_predicates = torch.zeros_like(predicate, dtype=torch.bool)
-        gold_predicates[offset[target["predicate_sentence"]] + target["predicates"]] = True
+        found = self.rank(encoded)
+        kept, chosen = self.keep(encoded, found)
         longest = max(encoded.sizes)
-        span_key = (spans.sentence * longest + spans.start) * longest + spans.end
-        gold_key = (target["sentence"] * longest + target["start"]) * longest + target["end"]
-        if ranked:
-            chosen = self.kept(predicate.detach(), word_sentence, encoded.lengths, self.options.predicate_ratio)
-        else:
-            chosen = gold_predicates | (predicate.detach() > 0)
-            is_argument = torch.isin(span_key, gold_key)
-            keep = keep | is_argument
-        kept = keep.nonzero().squeeze(1)
-        rows = chosen.nonzero().squeeze(1)
-        parts = (label_parts, predicate_part, label_width, offset)
-        scores, span, which = self.pair_scores(
-            encoded, spans.take(kept), argument[kept], rows, predicate[rows] if ranked else predicate.new_zeros(len(rows)), parts
+        start = encoded.starts[found.spans.sentence] + found.spans.start
+        place = start * longest + found.spans.end - found.spans.start  # (M,) as in collate, rising
+        if not self.ranked:
+            is_argument = torch.zeros_like(kept)
+            is_argument[torch.searchsorted(place, target["span"])] = True
+            is_predicate = torch.zeros_like(chosen)
+            is_predicate[target["predicate"]] = True
+            kept, chosen = kept | is_argument, chosen | is_predicate
+        scores, span, word = self.pair_scores(
+            encoded, found, kept.nonzero().squeeze(1), chosen.nonzero().squeeze(1)
         )
-
-        # the role of each pair, by looking its place up among the gold ones; 0 is none
-        total = len(predicate)
-        pair_key = rows[which] * longest * len(encoded.sizes) * longest + span_key[kept][span]
-        gold_pair = (offset[target["sentence"]] + target["predicate"]) * longest * len(encoded.sizes) * longest + gold_key
-        role = torch.zeros_like(pair_key)
-        if len(gold_pair):
-            gold_pair, order = gold_pair.sort()
-            place = torch.searchsorted(gold_pair, pair_key).clamp(max=len(gold_pair) - 1)
-            role = torch.where(gold_pair[place] == pair_key, target["role"][order][place], role)
-        if not len(role):
-            return predicate.sum() * 0
+        role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         scores = nn.functional.pad(scores, (1, 0))
-        if ranked:
+        if self.ranked:
             return nn.functional.cross_entropy(scores, role)
-        own = nn.functional.binary_cross_entropy_with_logits(predicate, gold_predicates.float())
-        spans_loss = nn.functional.binary_cross_entropy_with_logits(argument, is_argument.float(), reduction="sum")
-        pairs = nn.functional.cross_entropy(scores, role, reduction="sum")
-        return own + (spans_loss + pairs) / total
-
-    # -- decoding ----------------------------------------------------------------------------------------------------
+        binary = nn.functional.binary_cross_entropy_with_logits
+        words = binary(found.predicate, is_predicate.float())
+        spans = binary(found.argument, is_argument.float(), reduction="sum")
+        return words + (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
 
     def decode(self, encoded: Encoded) -> list[tuple[Predicate, ...]]:
-        ranked = self.options.predicates == "ranked"
-        argument_parts, label_parts, predicate_hidden, predicate_part = self.parts(encoded)
-        argument_width, label_width = self.width_parts(self.widths.weight).float().chunk(2, dim=1)
-        offset = encoded.lengths.cumsum(0) - encoded.lengths
-        spans = self.candidates(encoded)
-        argument = self.argument(self.gather(argument_parts, argument_width, spans, offset)).float().squeeze(1)
-        predicate = self.predicate(predicate_hidden).float().squeeze(1)
-        word_sentence = torch.arange(len(encoded.sizes), device=offset.device).repeat_interleave(encoded.lengths)
-        if ranked:
-            chosen = self.kept(predicate, word_sentence, encoded.lengths, self.options.predicate_ratio)
-        else:
-            chosen = predicate > 0
-        kept = self.kept(argument, spans.sentence, encoded.lengths, self.options.argument_ratio).nonzero().squeeze(1)
-        rows = chosen.nonzero().squeeze(1)
-        spans = spans.take(kept)
-        parts = (label_parts, predicate_part, label_width, offset)
-        own = predicate[rows] if ranked else predicate.new_zeros(len(rows))
-        scores, span, which = self.pair_scores(encoded, spans, argument[kept], rows, own, parts)
-        found: dict[int, list[tuple[int, int, float, str]]] = {} if ranked else {row: [] for row in rows.tolist()}
-        if len(scores):
-            best, role = scores.max(1)
-            positive = (best > 0).nonzero().squeeze(1)
-            chosen_spans = spans.take(span[positive])
-            for row, start, end, score, label in zip(
-                rows[which[positive]].tolist(),
-                chosen_spans.start.tolist(),
-                chosen_spans.end.tolist(),
-                best[positive].tolist(),
-                role[positive].tolist(),
-                strict=True,
-            ):
-                found.setdefault(row, []).append((start, end + 1, score, self.labels["roles"][label]))
+        found = self.rank(encoded)
+        kept, chosen = (mask.nonzero().squeeze(1) for mask in self.keep(encoded, found))
         layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
-        for row in sorted(found):
-            sentence = int(word_sentence[row])
-            index = row - int(offset[sentence])
-            free = [span for span in found[row] if not span[0] <= index < span[1]]
-            arguments = tuple(sorted(Span(start, end, label) for start, end, _, label in structs.nonoverlapping(free)))
-            if arguments or not ranked:
-                layers[sentence].append(Predicate(index, None, arguments))
+        if not len(chosen):
+            return [tuple(layer) for layer in layers]
+        scores, span, word = self.pair_scores(encoded, found, kept, chosen)
+        best, role = scores.max(1)
+        positive = (best > 0).nonzero().squeeze(1)
+        spans = found.spans.take(span[positive])
+        columns = (word[positive], spans.start, spans.end, best[positive], role[positive])
+        arguments: dict[int, list[tuple[int, int, float, str]]] = {row: [] for row in chosen.tolist()}
+        for row, start, end, score, label in zip(*(column.tolist() for column in columns), strict=True):
+            arguments[row].append((start, end + 1, score, self.labels["roles"][label]))
+        first, owner = encoded.starts.tolist(), found.owner.tolist()
+        for row, scored in arguments.items():
+            index = row - first[owner[row]]
+            free = [candidate for candidate in scored if not candidate[0] <= index < candidate[1]]
+            chosen_spans = tuple(Span(start, end, label) for start, end, _, label in structs.nonoverlapping(free))
+            if chosen_spans or not self.ranked:
+                layers[owner[row]].append(Predicate(index, None, chosen_spans))
         return [tuple(layer) for layer in layers]
 
 
-def scorer(size: int, outputs: int, dropout: float) -> nn.Sequential:
-    """What follows a split first layer: ReLU, dropout, a second hidden layer, scores. Xavier weights, zero bias."""
-    hidden, last = nn.Linear(size, size), nn.Linear(size, outputs)
-    for layer in (hidden, last):
-        nn.init.xavier_uniform_(layer.weight)
-        nn.init.zeros_(layer.bias)
-    return nn.Sequential(nn.ReLU(), nn.Dropout(dropout), hidden, nn.ReLU(), nn.Dropout(dropout), last)
+def looked_up(keys: Tensor, known: Tensor, values: Tensor) -> Tensor:
+    """For each key its value, 0 where it is not among the sorted ``known``."""
+    if not len(known):
+        return torch.zeros_like(keys)
+    place = torch.searchsorted(known, keys).clamp(max=len(known) - 1)
+    return torch.where(known[place] == keys, values[place], torch.zeros_like(keys))
