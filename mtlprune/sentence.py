@@ -35,7 +35,7 @@ class Dependencies(NamedTuple):
 class Predicate(NamedTuple):
     """A predicate at word ``index``. ``arguments`` may hold V and C-V as the corpus gives them; no task predicts those."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a predicate
     roleset: str | None = None
     arguments: tuple[Span, ...] = ()
     lemma: str | None = None

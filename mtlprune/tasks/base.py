@@ -93,8 +93,17 @@ def offsets(sizes: Sequence[int]) -> Tensor:
     return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64))
 
 
+def padded_rows(flat: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Lay rows out by sentence: (M, h) with ``sizes`` rows a sentence → (B, longest, h), zero elsewhere."""
+    lengths = np.array(sizes, np.int64)
+    shift = np.arange(len(lengths)) * lengths.max() - (np.cumsum(lengths) - lengths)
+    slots = torch.from_numpy(np.arange(len(flat)) + np.repeat(shift, lengths)).to(flat.device)
+    table = flat.new_zeros(len(lengths) * int(lengths.max()), flat.shape[1])
+    return table.index_copy(0, slots, flat).view(len(lengths), -1, flat.shape[1])
+
+
 class SharedMLP(nn.Module):
-    """Several one-layer MLPs on the same input as one matrix: linear, LeakyReLU, dropout shared across a sentence's rows.
+    """Several one-layer MLPs on the same input as one matrix: linear, LeakyReLU, dropout shared by a sentence's rows.
 
     Dozat and Manning (2017). Orthogonal weights and zero bias for each part, as in He and Choi (2021).
     """

@@ -14,17 +14,8 @@ from mtlprune import structs
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import (
-    SharedMLP,
-    Target,
-    Task,
-    biaffine_rows,
-    joined,
-    offsets,
-    owners,
-    vocabulary,
-    with_one,
-)
+from mtlprune.tasks.base import SharedMLP, Target, Task, joined, owners, padded_rows, vocabulary, with_one
+from mtlprune.tasks.pairs import PairScorer, pair_scorer
 
 DUMMY = "|<>"  # the mark of nodes that binarisation made
 TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
@@ -36,7 +27,9 @@ class CONOptions(base.Options):
     span_size: int = 500
     """Width of the span MLPs."""
     label_size: int = 100
-    """Width of the label MLPs."""
+    """Width of the label vectors (an MLP scorer's hidden layer is twice as wide)."""
+    label_scorer: PairScorer = "biaffine"
+    """biaffine: the paper's. mlp: two layers over the joined ends of a span, many times cheaper."""
     dropout: float = 0.33
     """Dropout in the MLPs, shared across a sentence."""
 
@@ -53,11 +46,12 @@ class CON(Task):
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
-        span, label = options.span_size, options.label_size
-        # a fencepost is half of the word on its left beside half of the word on its right, as in the original
-        self.mlp = SharedMLP(hidden_size // 2 * 2, [span, label, span, label], options.dropout)
+        span, width = options.span_size, hidden_size // 2 * 2
+        self.mlp = SharedMLP(width, [span, span], options.dropout)
         self.span = nn.Parameter(torch.zeros(span + 1, span))
-        self.label = nn.Parameter(torch.zeros(len(labels["labels"]), label + 1, label + 1))
+        self.label = pair_scorer(
+            options.label_scorer, width, options.label_size, len(labels["labels"]), options.dropout
+        )
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
@@ -81,56 +75,43 @@ class CON(Task):
         chart[owner, spans[:, 0], spans[:, 1]] = True
         return {"chart": chart, "sentence": owner, "left": spans[:, 0], "right": spans[:, 1], "labels": spans[:, 2]}
 
-    def features(self, encoded: Encoded) -> tuple[list[int], tuple[Tensor, ...]]:
-        """Fenceposts of each sentence, and for all N + B of them span left, label left, span right, label right."""
+    def fenceposts(self, encoded: Encoded) -> Tensor:
+        """Half of the word on the left beside half of that on the right, special tokens at the borders. (N + B, H)"""
         half = encoded.words.shape[1] // 2
         forward = with_border(encoded.words[:, :half], encoded.cls[:, :half], encoded, before=True)
-        backward = with_border(encoded.words[:, half : 2 * half], encoded.sep[:, half : 2 * half], encoded, before=False)
-        posts = encoded.lengths + 1
-        count = len(encoded.sizes)
-        owner = torch.arange(count, device=posts.device).repeat_interleave(posts)
-        return [size + 1 for size in encoded.sizes], self.mlp(torch.cat([forward, backward], dim=1), owner, count)
+        second = slice(half, 2 * half)
+        backward = with_border(encoded.words[:, second], encoded.sep[:, second], encoded, before=False)
+        return torch.cat([forward, backward], dim=1)
 
-    def span_scores(self, sizes: list[int], left: Tensor, right: Tensor) -> Tensor:
-        """Score of every pair of fenceposts. (B, T + 1, T + 1), fp32"""
-        pad = nn.utils.rnn.pad_sequence
-        mixed = pad((with_one(left) @ self.span).split(sizes), batch_first=True)
-        ends = pad(right.split(sizes), batch_first=True)
-        return torch.bmm(mixed, ends.transpose(1, 2).to(mixed.dtype)).float()
+    def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Span scores (B, T + 1, T + 1) in fp32, and the label vectors of all fenceposts."""
+        posts, count = self.fenceposts(encoded), len(encoded.sizes)
+        owner = torch.arange(count, device=posts.device).repeat_interleave(encoded.lengths + 1)
+        sizes = [size + 1 for size in encoded.sizes]
+        left, right = self.mlp(posts, owner, count)
+        mixed = padded_rows(with_one(left) @ self.span, sizes)
+        scores = torch.bmm(mixed, padded_rows(right, sizes).transpose(1, 2).to(mixed.dtype)).float()
+        return scores, self.label(posts, owner, count)
 
-    def label_scores(
-        self, sizes: list[int], left: Tensor, right: Tensor, sentence: Tensor, start: Tensor, end: Tensor
-    ) -> Tensor:
-        """Scores of every label for the given spans only. (spans, L), fp32
-
-        The form is applied to each fencepost once (n + 1 of them, while a tree has 2n − 1 spans); pairing it with all
-        right ends of the sentence then costs less than gathering the rows that are needed.
-        """
-        labels, a, b = self.label.shape
-        pad = nn.utils.rnn.pad_sequence
-        mixed = with_one(left) @ self.label.permute(1, 0, 2).reshape(a, labels * b)  # (N + B, L·b)
-        mixed = pad(mixed.split(sizes), batch_first=True)  # (B, T + 1, L·b)
-        count, posts, _ = mixed.shape
-        ends = pad(with_one(right).to(mixed.dtype).split(sizes), batch_first=True)  # (B, T + 1, b)
-        scores = torch.bmm(mixed.view(count, posts * labels, b), ends.transpose(1, 2))  # (B, (T + 1)·L, T + 1)
-        return scores.view(count, posts, labels, posts)[sentence, start, :, end].float()
+    def label_scores(self, encoded: Encoded, vectors: Any, sentence: Tensor, start: Tensor, end: Tensor) -> Tensor:
+        """Scores of every label for the given spans only. (spans, L), fp32"""
+        first = (encoded.starts + torch.arange(len(encoded.sizes), device=start.device))[sentence]
+        return self.label.score(vectors, first + start, first + end, sentence)
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        sizes, (span_left, label_left, span_right, label_right) = self.features(encoded)
-        scores = self.span_scores(sizes, span_left, span_right)
+        scores, vectors = self.features(encoded)
         crf = structs.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
-        labels = self.label_scores(sizes, label_left, label_right, target["sentence"], target["left"], target["right"])
+        labels = self.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
         return crf + nn.functional.cross_entropy(labels, target["labels"])
 
     def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
-        sizes, (span_left, label_left, span_right, label_right) = self.features(encoded)
-        scores = self.span_scores(sizes, span_left, span_right)
+        scores, vectors = self.features(encoded)
         marginals = structs.constituency_marginals(scores, encoded.lengths)
         trees = structs.constituency_cky(marginals, encoded.lengths)
         sentence = np.arange(len(trees)).repeat([len(tree) for tree in trees])
         ends = np.array([span for tree in trees for span in tree]).T
         where = (torch.from_numpy(column).to(scores.device) for column in (sentence, *ends))
-        best = self.label_scores(sizes, label_left, label_right, *where).argmax(-1).tolist()
+        best = self.label_scores(encoded, vectors, *where).argmax(-1).tolist()
         names = iter([self.labels["labels"][place] for place in best])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 

@@ -65,7 +65,7 @@ class Ranked(NamedTuple):
 
 
 class SRL(Task):
-    """score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0; argument spans of a predicate do not overlap.
+    """score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0; arguments of a predicate do not overlap.
 
     Loss, ranked: mean cross-entropy over all kept pairs. Loss, classified: binary cross-entropy of words (mean), plus
     that of spans and the cross-entropy of pairs (sums / words); the predicate's score then stays out of the pairs.
@@ -154,7 +154,7 @@ class SRL(Task):
     def pair_scores(
         self, encoded: Encoded, found: Ranked, kept: Tensor, chosen: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Role scores (pairs, R) of kept spans (K rows of M) with chosen words (P rows of N), and each pair's two rows."""
+        """Role scores (pairs, R) of kept spans (K of M) with chosen words (P of N), and each pair's two rows."""
         spans = found.spans.take(kept)
         row, column = pairs(spans.sentence, found.owner[chosen], len(encoded.sizes))
         layer = self.label_span
