@@ -1,4 +1,4 @@
-"""What a run is told: frozen models, one sentence under every field, unknown keys refused with the nearest known one."""
+"""What a run is told: frozen models, one sentence under every field, unknown keys refused with the nearest one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from mtlprune.tasks import TASKS
 
@@ -18,7 +18,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the file, the key, what was expected and what was found."""
+    """A configuration that cannot be used; the message names file and key, what was expected and what was found."""
 
 
 class Block(BaseModel):
@@ -127,6 +127,12 @@ class Config(Block):
     train: TrainConfig = TrainConfig()
     """How to train."""
 
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _as_names(cls, tasks: Any) -> Any:
+        """tasks=pos,ner on a command line needs no brackets, which shells take for patterns."""
+        return [name.strip() for name in tasks.split(",")] if isinstance(tasks, str) else tasks
+
     @model_validator(mode="after")
     def _tasks_exist(self) -> Config:
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
@@ -134,7 +140,9 @@ class Config(Block):
         for where, names in (("tasks", self.tasks), ("train.weights", self.train.weights)):
             for task in names:
                 if task not in TASKS:
-                    raise ValueError(f"{where}: there is no task {task!r}{_nearest(task, TASKS)}; tasks are {', '.join(TASKS)}")
+                    raise ValueError(
+                        f"{where}: there is no task {task!r}{_nearest(task, TASKS)}; tasks are {', '.join(TASKS)}"
+                    )
         for task, weight in self.train.weights.items():
             if weight < 0:
                 raise ValueError(f"train.weights: the weight of {task} is {weight}; expected 0 or more")
@@ -183,7 +191,8 @@ def find_config(source: str | Path) -> Path:
         return preset
     names = sorted(p.stem for p in PRESETS.glob("*.yaml"))
     raise ConfigError(
-        f"there is neither a file nor a preset {str(source)!r}{_nearest(str(source), names)}; presets are {', '.join(names)}"
+        f"there is neither a file nor a preset {str(source)!r}{_nearest(str(source), names)}; "
+        f"presets are {', '.join(names)}"
     )
 
 

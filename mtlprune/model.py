@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +47,9 @@ class MultiTaskModel(nn.Module):
         self.tasks = nn.ModuleDict(tasks)
 
     @classmethod
-    def build(cls, config: Config, vocabularies: dict[str, dict[str, list[str]]], source: str | None = None) -> MultiTaskModel:
+    def build(
+        cls, config: Config, vocabularies: dict[str, dict[str, list[str]]], source: str | None = None
+    ) -> MultiTaskModel:
         """A new model for a configuration.
 
         Args:
@@ -96,7 +98,7 @@ class MultiTaskModel(nn.Module):
 
     # -- training ----------------------------------------------------------------------------------------------------
 
-    def collate(self, pieces: Sequence[Pieces], targets: dict[str, Sequence[Target | None]]) -> Batch:
+    def collate(self, pieces: Sequence[Pieces], targets: Mapping[str, Sequence[Target | None]]) -> Batch:
         """Join tokenised sentences and, for each task named, their targets (None where the layer is unknown)."""
         batch = self.encoder.collate(pieces)
         joined: dict[str, tuple[list[int] | None, dict[str, Tensor]]] = {}
@@ -124,7 +126,7 @@ class MultiTaskModel(nn.Module):
     def annotate(self, sentences: Sequence[Sentence], precision: torch.dtype = torch.float32) -> Iterator[Sentence]:
         """Sentences with predicted layers only, in the order given; batches of similar length are formed inside."""
         self.eval()
-        pieces = [self.encoder.tokenize(sentence.words) for sentence in sentences]
+        pieces = self.encoder.tokenize_all([sentence.words for sentence in sentences])
         done: dict[int, Sentence] = {}
         for rows in evaluation_batches([len(p.ids) for p in pieces]):
             batch = self.encoder.collate([pieces[row] for row in rows]).to(self.device)

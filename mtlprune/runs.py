@@ -1,7 +1,7 @@
 """The run folder: one run, everything needed to doubt it. Knows nothing of torch.
 
-    config.yaml  manifest.json  vocabulary.json  metrics.jsonl  encoder/  weights/  checkpoint.safetensors
-    scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
+config.yaml  manifest.json  vocabulary.json  metrics.jsonl  encoder/  weights/  checkpoint.safetensors
+scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(handle.fileno())
         beside.replace(path)
     except OSError as error:
-        raise RunError(f"{path} could not be written ({error.strerror or error}); what was there before is untouched") from error
+        raise RunError(
+            f"{path} could not be written ({error.strerror or error}); what was there before is untouched"
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
@@ -100,7 +102,13 @@ class RunFolder:
         return self.path / "weights" / f"epoch-{epoch:03d}.safetensors"
 
     def read_config(self) -> dict[str, Any]:
-        return yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+        try:
+            tree = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise RunError(f"{self.config_path}: not readable as YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(tree, dict):
+            raise RunError(f"{self.config_path}: expected keys and values, found {type(tree).__name__}")
+        return tree
 
     def write_config(self, tree: Mapping[str, Any]) -> None:
         self.write_text("config.yaml", yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True))
@@ -157,7 +165,7 @@ class RunFolder:
         counts: Mapping[str, list[dict[str, int] | None]],
         predictions: Iterable[Sentence],
     ) -> None:
-        """Scores, per-sentence counts (a column a count; null where the layer is unknown) and predictions of a split."""
+        """Scores, per-sentence counts (a column a count; null: the layer is unknown) and predictions of a split."""
         columns = {}
         for task, rows in counts.items():
             names = sorted({name for row in rows if row for name in row})
@@ -212,6 +220,7 @@ def from_json(tree: Mapping[str, Any]) -> Sentence:
         layers["dep"] = Dependencies(tuple(tree["dep"]["heads"]), tuple(tree["dep"]["relations"]))
     if "srl" in tree:
         layers["srl"] = tuple(
-            Predicate(p["index"], p["roleset"], tuple(Span(*span) for span in p["arguments"]), p["lemma"]) for p in tree["srl"]
+            Predicate(p["index"], p["roleset"], tuple(Span(*span) for span in p["arguments"]), p["lemma"])
+            for p in tree["srl"]
         )
     return Sentence(tree["id"], tuple(tree["words"]), **layers)

@@ -34,6 +34,8 @@ class Progress:
     """joint and each task → {"epoch", "score"} of its best dev score."""
     balance: dict[str, list[float]] = field(default_factory=dict)
     """What the loss balance remembers."""
+    losses: dict[str, list[float]] = field(default_factory=dict)
+    """Task → sum and number of its losses in the present epoch."""
     log_size: int = 0
     """Bytes of metrics.jsonl that belong to this state."""
     seconds: float = 0.0

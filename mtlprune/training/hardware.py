@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 
 import torch
 
@@ -38,6 +40,12 @@ def choose_threads(wanted: int | None) -> int:
     """All cores this process may use, if not told otherwise."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return wanted or available
+
+
+def peak_memory() -> int:
+    """The most main memory this process has held so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def dtype(precision: str) -> torch.dtype:

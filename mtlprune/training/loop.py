@@ -1,29 +1,31 @@
 """The training loop.
 
-    for each epoch:                       order of batches from (seed, epoch)
-        for each update:                  dropout from (seed, step)
-            for each mini-batch:          one encoding; the losses of its tasks; balance; backward
-            clip, step, schedule
-        predict dev, count, score; keep the best weights, joint and by task
-        checkpoint
+for each epoch:                       order of batches from (seed, epoch)
+    for each update:                  dropout from (seed, step)
+        for each mini-batch:          one encoding; the losses of its tasks; balance; backward
+        clip, step, schedule
+    predict dev, count, score; keep the best weights, joint and by task
+    checkpoint
 """
 
 from __future__ import annotations
 
+import datetime
 import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mtlprune.config import Config, TrainConfig
-from mtlprune.corpora.store import Corpus
+from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel, autocast
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training import hardware, mixing
 from mtlprune.training.balance import Balance
@@ -36,7 +38,7 @@ from mtlprune.training.checkpoint import (
     seed_step,
 )
 from mtlprune.training.evaluation import Evaluation, evaluate
-from mtlprune.training.setup import prepare
+from mtlprune.training.setup import check_same, decide, prepare
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ class Event:
     progress: Progress
     updates: int
     """Updates of the present epoch."""
+    total: int
+    """Updates of all epochs."""
     losses: dict[str, float]
     sentences: int
     evaluation: Evaluation | None = None
@@ -72,11 +76,18 @@ def train(
 
     Raises:
         RunError: the folder is in use, holds another run, or the disk is full.
+        CorpusError, ConfigError, EncoderError: the data or the encoder cannot be used.
         TrainingError: a loss or a gradient is no number.
     """
     with folder.locked():
-        run = prepare(config, folder)
-        config = run.config  # with what was decided at the beginning: precision, device, threads
+        config = decide(config, folder)
+        corpus = load_corpus(Path(config.data.path))
+        if folder.config_path.exists():
+            check_same(config, folder, corpus)
+        if done := finished(folder):
+            folder.checkpoint_path.unlink(missing_ok=True)  # in case the end was cut short just here
+            return done
+        run = prepare(config, folder, corpus)
         optimizer = make_optimizer(run.model, config.train)
         progress = Progress()
         if folder.checkpoint_path.exists():
@@ -84,6 +95,14 @@ def train(
             log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
         folder.truncate_metrics(progress.log_size)
         return _Trainer(run, folder, optimizer, progress, watch, stop).run()
+
+
+def finished(folder: RunFolder) -> Progress | None:
+    """Where a finished run stands; None where it is still to be begun or to go on."""
+    if not folder.config_path.exists():
+        return None
+    record = folder.read_json("manifest.json").get("finished")
+    return Progress(**record) if record else None
 
 
 class _Trainer:
@@ -107,14 +126,7 @@ class _Trainer:
     def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:
         """The mini-batches of an epoch, grouped into updates."""
         settings = self.config.train
-        generator = epoch_generator(settings.seed, epoch)
-        sentences = max(1, settings.batch_sentences // settings.accumulate)
-        tokens = max(1, settings.batch_tokens // settings.accumulate)
-        if settings.mixing == "joint":
-            flat = mixing.joint(self.data.lengths, self.data.known, sentences, tokens, generator)
-        else:
-            flat = mixing.sampled(self.data.lengths, self.data.known, sentences, tokens, generator, settings.tau)
-        return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]
+        return mixing.plan(settings, self.data.lengths, self.data.known, epoch_generator(settings.seed, epoch))
 
     def run(self) -> Progress:
         while not self.progress.finished:
@@ -124,13 +136,15 @@ class _Trainer:
                 losses, sentences = self.update(update)
                 self.progress.update += 1
                 self.progress.step += 1
-                self.watch(Event(self.progress, len(updates), losses, sentences))
+                self.watch(Event(self.progress, len(updates), self.total, losses, sentences))
                 if self.stop():
                     self.checkpoint()
                     return self.progress
                 if time.monotonic() - self.saved_at > 60 * self.config.train.checkpoint_minutes:
                     self.checkpoint()
             self.end_epoch(len(updates))
+            if self.stop():
+                break  # a checkpoint was written just now
         return self.progress
 
     def update(self, mini_batches: list[mixing.MiniBatch]) -> tuple[dict[str, float], int]:
@@ -155,7 +169,11 @@ class _Trainer:
             raise self.broken(f"the gradient is {float(norm)}", list(sums))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
-        return {task: sum(values) / len(values) for task, values in sums.items()}, sum(len(m.rows) for m in mini_batches)
+        for task, values in sums.items():
+            past, number = self.progress.losses.get(task, (0.0, 0))
+            self.progress.losses[task] = [past + sum(values), number + len(values)]
+        means = {task: sum(values) / len(values) for task, values in sums.items()}
+        return means, sum(len(mini_batch.rows) for mini_batch in mini_batches)
 
     def check(self, losses: dict[str, Tensor]) -> None:
         for task, loss in losses.items():
@@ -163,10 +181,13 @@ class _Trainer:
                 raise self.broken(f"the loss is {float(loss)}", [task])
 
     def broken(self, what: str, tasks: list[str]) -> TrainingError:
-        kept = "the last checkpoint is kept" if self.folder.checkpoint_path.exists() else "no checkpoint was written yet"
+        kept = (
+            "the last checkpoint is kept" if self.folder.checkpoint_path.exists() else "no checkpoint was written yet"
+        )
         return TrainingError(
-            f"{self.folder.path}: at step {self.progress.step} (epoch {self.progress.epoch + 1}), task {', '.join(tasks)}: "
-            f"{what}; {kept}. Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
+            f"{self.folder.path}: at step {self.progress.step} (epoch {self.progress.epoch + 1}), "
+            f"task {', '.join(tasks)}: {what}; {kept}. "
+            f"Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
         )
 
     def end_epoch(self, updates: int) -> None:
@@ -181,8 +202,16 @@ class _Trainer:
         if better:
             save_weights(self.folder.weights_path(progress.epoch), self.model)
             progress.best.update({key: {"epoch": progress.epoch, "score": current[key]} for key in better})
+        train_losses = {task: past / number for task, (past, number) in progress.losses.items()}
+        progress.losses = {}
         self.folder.append_metrics(
-            {"epoch": progress.epoch, "step": progress.step, "dev": evaluation.scores, "joint": current["joint"]}
+            {
+                "epoch": progress.epoch,
+                "step": progress.step,
+                "loss": train_losses,
+                "dev": evaluation.scores,
+                "joint": current["joint"],
+            }
         )
         since = progress.epoch - int(progress.best["joint"]["epoch"])
         out_of_patience = settings.patience is not None and since >= settings.patience
@@ -192,9 +221,20 @@ class _Trainer:
             ids = [sentence.id for sentence in self.dev]
             self.folder.write_results(split, evaluation.scores, ids, evaluation.counts, evaluation.predictions)
         self.folder.write_json("best.json", progress.best)
-        self.checkpoint()
+        if progress.finished:
+            self.finish()
+        else:
+            self.checkpoint()
         self.forget_weights()
-        self.watch(Event(progress, updates, {}, 0, evaluation))
+        self.watch(Event(progress, updates, self.total, {}, 0, evaluation))
+
+    def finish(self) -> None:
+        """Note the end in the manifest; nothing is left to resume, so the large checkpoint goes."""
+        self.seconds()
+        ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        record = {"ended": ended, "peak_memory": hardware.peak_memory(), "finished": asdict(self.progress)}
+        self.folder.write_json("manifest.json", {**self.folder.read_json("manifest.json"), **record})
+        self.folder.checkpoint_path.unlink(missing_ok=True)
 
     def seconds(self) -> None:
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mtlprune.training.batches import batches
+
+if TYPE_CHECKING:
+    from mtlprune.config import TrainConfig
 
 
 class MiniBatch(NamedTuple):
@@ -17,8 +20,31 @@ class MiniBatch(NamedTuple):
     rows: list[int]
 
 
+def plan(
+    settings: TrainConfig, lengths: Sequence[int], known: Mapping[str, Sequence[bool]], generator: np.random.Generator
+) -> list[list[MiniBatch]]:
+    """The mini-batches of an epoch, grouped into updates.
+
+    Args:
+        lengths: sub-words of each sentence, special tokens included.
+        known: task → whether each sentence has its layer.
+        generator: the epoch's own.
+    """
+    sentences = max(1, settings.batch_sentences // settings.accumulate)
+    tokens = max(1, settings.batch_tokens // settings.accumulate)
+    if settings.mixing == "joint":
+        flat = joint(lengths, known, sentences, tokens, generator)
+    else:
+        flat = sampled(lengths, known, sentences, tokens, generator, settings.tau)
+    return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]
+
+
 def joint(
-    lengths: Sequence[int], known: Mapping[str, Sequence[bool]], sentences: int, tokens: int, generator: np.random.Generator
+    lengths: Sequence[int],
+    known: Mapping[str, Sequence[bool]],
+    sentences: int,
+    tokens: int,
+    generator: np.random.Generator,
 ) -> list[MiniBatch]:
     """Every sentence with at least one of the layers once; a batch feeds every task."""
     rows = [row for row in range(len(lengths)) if any(has[row] for has in known.values())]

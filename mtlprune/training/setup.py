@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from mtlprune import __version__
-from mtlprune.config import Config, ConfigError
-from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.config import Config, ConfigError, TrainConfig
+from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
@@ -51,38 +51,49 @@ class Run:
         return self.model.collate([self.pieces[row] for row in mini_batch.rows], targets)
 
 
-def prepare(config: Config, folder: RunFolder) -> Run:
-    """Read the data, make the model, write the folder's first files (or check them against an earlier start).
+def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
+    """Read the data, make the model, and write the folder's first files where there are none yet.
+
+    Args:
+        config: with device, precision and threads decided.
 
     Raises:
-        RunError: the folder holds a different run, or the data has changed since it began.
         ConfigError: the data does not fit the configuration.
+        EncoderError: there is no such encoder.
+        RunError: the disk is full.
     """
-    config = decide(config, folder)
-    torch.set_num_threads(config.train.threads or 1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    corpus = load_corpus(Path(config.data.path))
+    settle(config.train)
     train, dev = read_splits(config, corpus)
     vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
     model = MultiTaskModel.build(config, vocabularies).to(config.train.device)
-    if folder.config_path.exists():
-        check_same(config, folder, corpus)
-    else:
+    if not folder.config_path.exists():
         write_beginning(config, folder, corpus, model, vocabularies)
     log.info("precision %s on %s, %d threads", config.train.precision, config.train.device, config.train.threads)
     return load_data(config, model, train, dev)
 
 
-def decide(config: Config, folder: RunFolder) -> Config:
-    """Replace auto by what this machine offers, or by what the folder's run began with."""
+def settle(settings: TrainConfig) -> None:
+    """Set this process's threads, and make every operation give the same result each time."""
+    torch.set_num_threads(settings.threads or 1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, guards nothing here
+
+
+def decide(config: Config, folder: RunFolder | None = None) -> Config:
+    """Replace auto by what this machine offers, or by what the folder's run began with.
+
+    Raises:
+        RunError: a device that is not here.
+    """
     settings = config.train
-    if folder.config_path.exists():
+    if folder is not None and folder.config_path.exists():
         begun = folder.read_config().get("train", {})
         fixed = {
             key: begun.get(key)
             for key, open_value in (("device", "auto"), ("precision", "auto"), ("threads", None))
             if getattr(settings, key) == open_value
         }
+        hardware.choose_device(fixed.get("device", settings.device))
     else:
         device = hardware.choose_device(settings.device)
         fixed = {
@@ -136,8 +147,8 @@ def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
     manifest = folder.read_json("manifest.json")
     if manifest["data"]["fingerprint"] != corpus.fingerprint:
         raise RunError(
-            f"{folder.path} was begun on data with fingerprint {manifest['data']['fingerprint']}, but {config.data.path} "
-            f"now has {corpus.fingerprint}. Choose another --out, or bring the data back"
+            f"{folder.path} was begun on data with fingerprint {manifest['data']['fingerprint']}, but "
+            f"{config.data.path} now has {corpus.fingerprint}. Choose another --out, or bring the data back"
         )
 
 
@@ -193,7 +204,9 @@ def git_commit() -> str | None:
     here = Path(__file__).parent
     try:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -1,0 +1,213 @@
+"""What training and evaluation cost, as multiples of the bare encoder on the same batches.
+
+Everything is interleaved in one run: batch by batch, each kind of step once, round after round; of the rounds the
+fastest time of each (kind, batch) counts, so that a busy machine disturbs less. Ratios are of sums over batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtlprune.config import Config
+from mtlprune.corpora.store import load_corpus
+from mtlprune.model import MultiTaskModel, autocast, evaluation_batches
+from mtlprune.tasks import TASKS
+from mtlprune.training import hardware, mixing
+from mtlprune.training.checkpoint import epoch_generator
+from mtlprune.training.evaluation import evaluate
+from mtlprune.training.loop import make_optimizer
+from mtlprune.training.setup import Run, load_data, read_splits
+
+
+@dataclass
+class Result:
+    """Seconds over the batches measured, by kind, and what they mean."""
+
+    settings: dict[str, Any]
+    sentences: int
+    steps: dict[str, float] = field(default_factory=dict)
+    sampled_epoch: float = 0.0
+    joint_epoch: float = 0.0
+    dev_sentences: int = 0
+    bare_forward: float = 0.0
+    evaluation: float = 0.0
+    memory: int = 0
+    """Peak resident bytes of a fresh process that trains MTL for the batches measured (0: not measured)."""
+
+    def ratios(self) -> dict[str, float]:
+        """Each kind of step over the bare encoder's, and evaluation over the bare forward pass."""
+        bare = self.steps["bare encoder"]
+        steps = {kind: seconds / bare for kind, seconds in self.steps.items()}
+        return {
+            **steps,
+            "sampled epoch / joint epoch": self.sampled_epoch / self.joint_epoch,
+            "evaluation, all tasks / bare forward": self.evaluation / self.bare_forward,
+        }
+
+
+def measure(config: Config, batches: int, rounds: int, memory: bool, tick: Callable[[], None] = lambda: None) -> Result:
+    """Measure a configuration.
+
+    Args:
+        config: encoder, corpus, tasks and batch budget; mixing and epochs do not matter.
+        batches: training batches, evenly taken from the first epoch's.
+        rounds: repetitions; the fastest counts.
+        memory: also train in a fresh process and report its peak memory.
+        tick: called after every batch of every round, for a progress bar.
+    """
+    run, precision = make_run(config)
+    settings = run.config.train
+    plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
+    chosen = evenly(plan, batches)
+    steppers = {"bare encoder": Stepper(run, (), precision)}
+    for task in config.tasks:
+        steppers[f"STL {task}"] = Stepper(run, (task,), precision)
+    if len(config.tasks) > 1:
+        steppers[f"MTL-{len(config.tasks)} joint"] = Stepper(run, config.tasks, precision)
+    fastest = {kind: [float("inf")] * len(chosen) for kind in steppers}
+    for stepper in steppers.values():  # the first steps allocate
+        stepper.step(chosen[0].rows)
+    for _, (place, batch) in itertools.product(range(rounds), enumerate(chosen)):
+        for kind, stepper in steppers.items():
+            fastest[kind][place] = min(fastest[kind][place], stepper.step(batch.rows))
+        tick()
+    result = Result(
+        {"precision": settings.precision, "device": settings.device, "threads": settings.threads},
+        sum(len(batch.rows) for batch in chosen),
+    )
+    result.steps = {kind: sum(times) for kind, times in fastest.items()}
+    joint = list(steppers)[-1]
+    result.joint_epoch = result.steps[joint] / len(chosen) * len(plan)
+    result.sampled_epoch = sampled_epoch(run, config, result.steps, len(chosen))
+    measure_evaluation(run, precision, rounds, result, tick)
+    if memory:
+        result.memory = peak_memory(config, batches)
+    return result
+
+
+def sampled_epoch(run: Run, config: Config, steps: dict[str, float], measured: int) -> float:
+    """Seconds of a sampled epoch: its draws, each at the mean cost of its task's step."""
+    settings = run.config.train
+    plan = mixing.sampled(
+        run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0), settings.tau
+    )
+    return sum(steps[f"STL {batch.tasks[0]}"] / measured for batch in plan)
+
+
+def make_run(config: Config) -> tuple[Run, torch.dtype]:
+    """Model and data for a configuration, without a run folder."""
+    settings = config.train
+    device = hardware.choose_device(settings.device)
+    decided = {
+        "device": device,
+        "precision": hardware.choose_precision(settings.precision, device),
+        "threads": hardware.choose_threads(settings.threads),
+    }
+    config = config.model_copy(update={"train": settings.model_copy(update=decided)})
+    torch.set_num_threads(decided["threads"])
+    train, dev = read_splits(config, load_corpus(Path(config.data.path)))
+    model = MultiTaskModel.build(config, {task: TASKS[task].collect(train) for task in config.tasks}).to(device)
+    return load_data(config, model, train, dev), hardware.dtype(decided["precision"])
+
+
+class Stepper:
+    """One kind of update: forward, backward, clip, fused AdamW, over the encoder and the decoders of ``tasks``.
+
+    Without tasks the loss is the mean square of the word vectors: the bare encoder.
+    """
+
+    def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
+        self.run, self.tasks, self.precision = run, tasks, precision
+        self.optimizer = make_optimizer(run.model, run.config.train)
+        decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
+        encoder, heads = self.optimizer.param_groups
+        heads["params"] = [p for p in heads["params"] if id(p) in decoders]
+        self.parameters = [*encoder["params"], *heads["params"]]
+        for group in self.optimizer.param_groups:
+            group["lr"] = 1e-8  # the weights hardly move, so that every kind meets the same model
+
+    def loss(self, rows: list[int]) -> Tensor:
+        batch = self.run.batch(mixing.MiniBatch(self.tasks, rows))
+        if not self.tasks:
+            return self.run.model.encoder(batch.pieces).words.square().mean()
+        return torch.stack(list(self.run.model.losses(batch).values())).sum()
+
+    def step(self, rows: list[int]) -> float:
+        """Seconds of one update."""
+        self.run.model.train()
+        with clock(self.run.model.device) as seconds:
+            with autocast(self.run.model.device, self.precision):
+                loss = self.loss(rows)
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.parameters, self.run.config.train.clip)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return seconds[0]
+
+
+def measure_evaluation(run: Run, precision: torch.dtype, rounds: int, result: Result, tick: Callable[[], None]) -> None:
+    """The bare forward pass over dev beside predicting and counting every task on it."""
+    model = run.model.eval()
+    pieces = model.encoder.tokenize_all([sentence.words for sentence in run.dev])
+    cut = list(evaluation_batches([len(p.ids) for p in pieces]))
+    bare, full = [], []
+    for _ in range(rounds):
+        with clock(model.device) as seconds, torch.no_grad(), autocast(model.device, precision):
+            for rows in cut:
+                model.encoder(model.encoder.collate([pieces[row] for row in rows]).to(model.device))
+        bare.append(seconds[0])
+        with clock(model.device) as seconds:
+            evaluate(model, run.dev, precision)
+        full.append(seconds[0])
+        tick()
+    result.dev_sentences, result.bare_forward, result.evaluation = len(run.dev), min(bare), min(full)
+
+
+def peak_memory(config: Config, batches: int) -> int:
+    """Peak memory in bytes of a fresh process (or of its GPU) that makes MTL updates."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_train_alone, (config.model_dump(mode="json"), batches))
+
+
+def _train_alone(tree: dict[str, Any], batches: int) -> int:
+    run, precision = make_run(Config.model_validate(tree))
+    settings = run.config.train
+    plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
+    longest = max(plan, key=lambda batch: sum(run.lengths[row] for row in batch.rows))
+    stepper = Stepper(run, run.config.tasks, precision)
+    for batch in [longest, *evenly(plan, batches)]:
+        stepper.step(batch.rows)
+    if run.model.device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def evenly(plan: list[mixing.MiniBatch], count: int) -> list[mixing.MiniBatch]:
+    """``count`` batches spread over the plan, ordered by size before they are picked, so that all lengths are met."""
+    ordered = sorted(plan, key=lambda batch: (len(batch.rows), batch.rows))
+    count = min(count, len(ordered))
+    return [ordered[place * len(ordered) // count] for place in range(count)]
+
+
+@contextmanager
+def clock(device: torch.device) -> Iterator[list[float]]:
+    """Seconds spent in the block, with the GPU's work finished."""
+    seconds = [0.0]
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    begun = time.perf_counter()
+    yield seconds
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    seconds[0] = time.perf_counter() - begun
