@@ -69,7 +69,7 @@ def measure(config: Config, batches: int, rounds: int, memory: bool, tick: Calla
     run, precision = make_run(config)
     settings = run.config.train
     plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
-    chosen = evenly(plan, batches)
+    chosen = evenly(plan, batches, run.lengths)
     steppers = {"bare encoder": Stepper(run, (), precision)}
     for task in config.tasks:
         steppers[f"STL {task}"] = Stepper(run, (task,), precision)
@@ -186,18 +186,18 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
     plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
     longest = max(plan, key=lambda batch: sum(run.lengths[row] for row in batch.rows))
     stepper = Stepper(run, run.config.tasks, precision)
-    for batch in [longest, *evenly(plan, batches)]:
+    for batch in [longest, *evenly(plan, batches, run.lengths)]:
         stepper.step(batch.rows)
     if run.model.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def evenly(plan: list[mixing.MiniBatch], count: int) -> list[mixing.MiniBatch]:
-    """``count`` batches spread over the plan, ordered by size before they are picked, so that all lengths are met."""
-    ordered = sorted(plan, key=lambda batch: (len(batch.rows), batch.rows))
+def evenly(plan: list[mixing.MiniBatch], count: int, lengths: list[int]) -> list[mixing.MiniBatch]:
+    """``count`` batches spread over the plan from the largest to the smallest, so that all lengths are met."""
+    ordered = sorted(plan, key=lambda batch: (-sum(lengths[row] for row in batch.rows), batch.rows))
     count = min(count, len(ordered))
-    return [ordered[place * len(ordered) // count] for place in range(count)]
+    return [ordered[(2 * place + 1) * len(ordered) // (2 * count)] for place in range(count)]
 
 
 @contextmanager

@@ -1,0 +1,51 @@
+"""mtlprune bench: what training and evaluation cost beside the bare encoder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+
+def bench(
+    config: Annotated[str, typer.Argument(help="Configuration file or preset.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key.path=value ...")] = None,
+    batches: Annotated[int, typer.Option(min=1, help="Training batches, spread over an epoch.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions; the fastest of each batch counts.")] = 3,
+    memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+) -> None:
+    """Measure STL, MTL, sampled mixing and evaluation as multiples of the bare encoder, interleaved in one run."""
+    from mtlprune.config import load_config
+    from mtlprune.training.benchmark import measure
+
+    settings = load_config(config, overrides or [])
+    console = Console()
+    with Progress(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("measuring", total=rounds * (batches + 1))
+        result = measure(settings, batches, rounds, memory, tick=lambda: progress.advance(task))
+    how = ", ".join(f"{key} {value}" for key, value in result.settings.items())
+    table = Table(title=f"{settings.encoder.name} on {settings.data.path}: {how}")
+    for column in ("", "seconds", "sentences/s", "ratio"):
+        table.add_column(column, justify="left" if not column else "right")
+    ratios = result.ratios()
+    for kind, seconds in result.steps.items():
+        table.add_row(kind, f"{seconds:.2f}", f"{result.sentences / seconds:.0f}", f"{ratios[kind]:.3f}")
+    table.add_section()
+    for kind, seconds in (("joint epoch", result.joint_epoch), ("sampled epoch", result.sampled_epoch)):
+        table.add_row(kind, f"{seconds:.1f}", "", f"{seconds / result.joint_epoch:.3f}")
+    table.add_section()
+    for kind, seconds in (("bare forward over dev", result.bare_forward), ("evaluation, all tasks", result.evaluation)):
+        ratio = seconds / result.bare_forward
+        table.add_row(kind, f"{seconds:.2f}", f"{result.dev_sentences / seconds:.0f}", f"{ratio:.3f}")
+    console.print(table)
+    if result.memory:
+        console.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
+    if out is not None:
+        figures = {"settings": result.settings, "ratios": ratios, "steps": result.steps, "memory": result.memory}
+        out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
