@@ -228,7 +228,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise ConfigError(f"{path}: the value {text!r} is not readable as YAML") from None
-    if isinstance(value, str):
+    if isinstance(value, str) and value == text.strip():  # not in quotes
         value = _number(value)
     *blocks, last = path.split(".")
     for block in blocks:

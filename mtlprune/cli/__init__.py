@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
-from mtlprune.cli import data
+from mtlprune.cli import check, data, evaluate, predict, quickstart, table, train
+from mtlprune.cli.mistakes import exit_code, sentence
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Which attention heads does each task claim?")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Which attention heads does each task claim?",
+)
+app.command("quickstart")(quickstart.quickstart)
 app.add_typer(data.app, name="data", help="Build, check, show and export corpora.")
+app.command("check")(check.check)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.command("table")(table.table)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from mtlprune import __version__
+
+        typer.echo(f"mtlprune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version and stop.")
+    ] = False,
+) -> None:
+    """What can stand before a verb."""
 
 
 def main() -> None:
-    """Entry point: users' mistakes become one sentence and exit code 2, never a traceback."""
-    from mtlprune.corpora import CorpusError
-    from mtlprune.sentence import SentenceError
-
+    """Entry point: users' mistakes become one sentence and exit code 2 (3: training broke), never a traceback."""
     try:
         app()
-    except (CorpusError, SentenceError) as error:
-        print(f"mtlprune: {error}", file=sys.stderr)
-        sys.exit(2)
+    except Exception as error:
+        code = exit_code(error)
+        if code is None:
+            raise
+        print(f"mtlprune: {sentence(error)}", file=sys.stderr)
+        sys.exit(code)

@@ -1,0 +1,67 @@
+"""The terminal, and how scores look on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+SCORE_NAMES = {
+    "pos": "accuracy",
+    "ner": "strict span F1",
+    "dep": "LAS",
+    "con": "bracket F1",
+    "srl": "end-to-end F1",
+}
+
+
+def console(stderr: bool = False) -> Console:
+    """The terminal; into files and pipes, lines are as long as they need to be."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False, markup=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=240)
+
+
+def show_log(terminal: Console) -> None:
+    """Print what the library logs from now on, a line each."""
+    log = logging.getLogger("mtlprune")
+    for old in list(log.handlers):
+        log.removeHandler(old)
+    log.addHandler(_Lines(terminal))
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+class _Lines(logging.Handler):
+    def __init__(self, terminal: Console) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        self.terminal.print(f"{mark}{record.getMessage()}", soft_wrap=True)
+
+
+def scores_table(scores: Mapping[str, Mapping[str, float]], title: str) -> Table:
+    """All scores of each task in percent, *the* score of each first and in bold."""
+    from rich.table import Table
+
+    from mtlprune.scores import MAIN
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("task")
+    table.add_column("score")
+    table.add_column("%", justify="right")
+    for task, values in scores.items():
+        main = MAIN[task]
+        table.add_row(task, SCORE_NAMES.get(task, main), f"{values[main]:.2f}", style="bold")
+        rest = [(name, value) for name, value in values.items() if name != main]
+        for name, value in rest:
+            table.add_row("", name, f"{value:.2f}")
+        table.add_section()
+    return table

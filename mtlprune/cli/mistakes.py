@@ -1,0 +1,35 @@
+"""Which exceptions are users' mistakes: one sentence and an exit code instead of a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+MISTAKE, BROKEN = 2, 3
+
+# Looked up among the modules that are loaded: an error of a module that is not cannot have been raised, so saying
+# what went wrong never loads torch.
+_KNOWN = (
+    ("mtlprune.sentence", "SentenceError", MISTAKE),
+    ("mtlprune.corpora", "CorpusError", MISTAKE),
+    ("mtlprune.runs", "RunError", MISTAKE),
+    ("mtlprune.config", "ConfigError", MISTAKE),
+    ("mtlprune.encoder.pieces", "EncoderError", MISTAKE),
+    ("mtlprune.training.loop", "TrainingError", BROKEN),
+)
+
+
+def exit_code(error: BaseException) -> int | None:
+    """2 for what the user can mend, 3 for a training that broke, None for a defect of ours."""
+    for module, name, code in _KNOWN:
+        known = getattr(sys.modules.get(module), name, None)
+        if known is not None and isinstance(error, known):
+            return code
+    return MISTAKE if isinstance(error, OSError) else None
+
+
+def sentence(error: BaseException) -> str:
+    """The error as one line."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    return " ".join(str(error).splitlines())

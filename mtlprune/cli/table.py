@@ -1,0 +1,62 @@
+"""mtlprune table: STL beside MTL, in Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from mtlprune.runs import RunFolder
+
+
+def table(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    split: Annotated[str, typer.Option(help="Whose scores.")] = "test",
+    format_: Annotated[str, typer.Option("--format", help="markdown.")] = "markdown",
+    majority: Annotated[
+        Path | None,
+        typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.", show_default=False),
+    ] = None,
+) -> None:
+    """Compare runs: a row a task, a column a setting, several seeds as mean ± sample standard deviation."""
+    from mtlprune.reports.tables import compare, markdown
+    from mtlprune.runs import RunError, RunFolder
+
+    if format_ != "markdown":
+        raise RunError(f"--format: expected markdown, found {format_!r}")
+    folders = [RunFolder.existing(run) for run in runs]
+    extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
+    typer.echo(markdown(compare(folders, split, extra)), nl=False)
+
+
+def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
+    """*The* score of each layer when every word gets what it mostly has in train.
+
+    Raises:
+        CorpusError: no such corpus or split.
+        RunError: not the corpus that ``run`` was trained on.
+    """
+    from mtlprune.baselines import Majority
+    from mtlprune.corpora.store import load_corpus
+    from mtlprune.runs import RunError
+    from mtlprune.scores import COUNT, MAIN, score
+
+    corpus = load_corpus(data)
+    trained = run.read_json("manifest.json")["data"]["fingerprint"]
+    if corpus.fingerprint != trained:
+        raise RunError(
+            f"{data} has the fingerprint {corpus.fingerprint[:16]}…, but {run.path} was trained on {trained[:16]}…; "
+            "give --majority the corpus of the runs"
+        )
+    settings = run.read_config()["data"]
+    baseline = Majority(list(corpus[settings["train"]])[: settings.get("train_sentences")])
+    gold = list(corpus[split])
+    predicted = [baseline.predict(sentence) for sentence in gold]
+    scores = {}
+    for layer in baseline.layers:
+        counts = [COUNT[layer](g, p) for g, p in zip(gold, predicted, strict=True)]
+        if any(row is not None for row in counts):
+            scores[layer] = score(layer, counts)[MAIN[layer]]
+    return scores

@@ -1,0 +1,95 @@
+"""mtlprune train: begin a run, or go on with it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlprune.config import Config
+    from mtlprune.runs import RunFolder
+    from mtlprune.training.checkpoint import Progress
+
+INTERRUPTED = 130
+
+
+def train(
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that replace the file's.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)
+    ] = None,
+) -> None:
+    """Train a run; the same command again goes on where it stopped.
+
+    One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
+    go on.
+    """
+    from mtlprune.cli.console import console
+    from mtlprune.config import load_config
+    from mtlprune.runs import RunFolder
+
+    settings = load_config(config, overrides or [])
+    folder = RunFolder(out or Path("runs") / f"{settings.name}-{settings.digest()}")
+    terminal = console()
+    train_run(settings, folder, terminal)
+    terminal.print(_best_table(settings, folder))
+
+
+def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
+    """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
+    from mtlprune.cli.console import show_log
+    from mtlprune.cli.interrupt import Interruption
+    from mtlprune.cli.training_display import display
+    from mtlprune.training.loop import finished
+    from mtlprune.training.loop import train as train_model
+
+    show_log(terminal)
+    done_before = finished(folder) is not None
+    terminal.print(f"run {folder.path}: {', '.join(config.tasks)}", soft_wrap=True)
+    again = f"the same command goes on: {shlex.join(['mtlprune', *sys.argv[1:]])}"
+    try:
+        with Interruption(terminal) as stop, display(terminal, config.train.epochs) as watch:
+            progress = train_model(config, folder, watch=watch, stop=stop)
+    except KeyboardInterrupt:
+        terminal.print(f"stopped at once; what came after the last checkpoint is lost; {again}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if not progress.finished:
+        where = f"epoch {progress.epoch + 1}, step {progress.step}"
+        terminal.print(f"stopped in {where}; a checkpoint is written; {again}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED)
+    state = "was finished already" if done_before else "finished"
+    terminal.print(f"{folder.path} {state}: {progress.epoch} epochs, {progress.seconds:.0f} s", soft_wrap=True)
+    return progress
+
+
+def _best_table(config: Config, folder: RunFolder) -> object:
+    from rich.table import Table
+
+    from mtlprune.cli.console import SCORE_NAMES
+    from mtlprune.scores import MAIN
+
+    best = folder.read_json("best.json")
+    scores = folder.read_scores(config.data.dev)
+    table = Table(title=f"{config.data.dev}, best epoch {best['joint']['epoch']}", title_justify="left")
+    table.add_column("task")
+    table.add_column("score")
+    table.add_column("%", justify="right")
+    table.add_column("own best", justify="right")
+    table.add_column("in epoch", justify="right")
+    for task, values in scores.items():
+        own = best[task]
+        table.add_row(task, SCORE_NAMES[task], f"{values[MAIN[task]]:.2f}", f"{own['score']:.2f}", str(own["epoch"]))
+    if len(scores) > 1:
+        table.add_section()
+        table.add_row("joint", "mean", f"{best['joint']['score']:.2f}", "", "")
+    return table

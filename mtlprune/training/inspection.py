@@ -1,0 +1,135 @@
+"""What can be known of a run before it trains: everything that may fail, and everything worth a second look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mtlprune.config import Config
+from mtlprune.corpora.store import Corpus
+from mtlprune.encoder.pieces import Pieces
+from mtlprune.model import MultiTaskModel
+from mtlprune.sentence import Sentence
+from mtlprune.tasks import TASKS
+from mtlprune.tasks.srl import NOT_ARGUMENTS
+from mtlprune.training import mixing, setup
+from mtlprune.training.checkpoint import epoch_generator
+
+
+@dataclass
+class Inspection:
+    """Facts about a run that has not begun; ``config`` has device, precision and threads decided."""
+
+    config: Config
+    sentences: dict[str, int]
+    """Split → sentences."""
+    words: dict[str, int]
+    known: dict[str, dict[str, int]]
+    """Split → task → sentences with its layer."""
+    longest: dict[str, int]
+    """Split → words of its longest sentence."""
+    unknown_words: dict[str, int]
+    """Split → words of which the encoder sees an unknown token."""
+    windowed: dict[str, int]
+    """Split → sentences that need more than one window."""
+    windows: dict[str, int]
+    """Split → the most windows one sentence needs."""
+    unseen: dict[str, list[str]]
+    """Task → labels of dev that train has not."""
+    wide_arguments: int | None
+    """SRL arguments of train wider than decoders.srl.max_width, which cannot be learnt; None without SRL."""
+    updates: list[int]
+    """Updates of each epoch."""
+    parameters: dict[str, int]
+    """encoder and each task → number of parameters."""
+
+
+def inspect(config: Config, corpus: Corpus) -> Inspection:
+    """Verify the corpus, make the model, tokenise, and count. Nothing is written.
+
+    Raises:
+        CorpusError, SentenceError: the corpus is damaged.
+        ConfigError: it does not fit the configuration.
+        EncoderError: the encoder cannot be had.
+        RunError: the device is not here.
+    """
+    config = setup.decide(config)
+    corpus.verify()
+    train, dev = setup.read_splits(config, corpus)
+    splits = {config.data.train: train, config.data.dev: dev}
+    vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
+    model = MultiTaskModel.build(config, vocabularies)
+    pieces = {name: model.encoder.tokenize_all([s.words for s in content]) for name, content in splits.items()}
+    windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
+    unknown = model.encoder.word_pieces.unknown
+    known = {task: [model.tasks[task].known(s) for s in train] for task in config.tasks}  # type: ignore[operator]
+    frame = len(model.encoder.frame.before) + len(model.encoder.frame.after)
+    lengths = [len(row.ids) + frame for row in pieces[config.data.train]]
+    settings = config.train
+    return Inspection(
+        config=config,
+        sentences={name: len(content) for name, content in splits.items()},
+        words={name: sum(map(len, content)) for name, content in splits.items()},
+        known={
+            name: {task: sum(getattr(s, task) is not None for s in content) for task in config.tasks}
+            for name, content in splits.items()
+        },
+        longest={name: max(map(len, content)) for name, content in splits.items()},
+        unknown_words={name: count_unknown(rows, unknown) for name, rows in pieces.items()},
+        windowed={name: int((counts > 1).sum()) for name, counts in windows.items()},
+        windows={name: int(counts.max()) for name, counts in windows.items()},
+        unseen=unseen_labels(config.tasks, vocabularies, dev),
+        wide_arguments=count_wide(train, config) if "srl" in config.tasks else None,
+        updates=[
+            len(mixing.plan(settings, lengths, known, epoch_generator(settings.seed, epoch)))
+            for epoch in range(settings.epochs)
+        ],
+        parameters={
+            "encoder": sum(p.numel() for p in model.encoder.parameters()),
+            **{name: sum(p.numel() for p in task.parameters()) for name, task in model.tasks.items()},
+        },
+    )
+
+
+def count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
+    """How many windows each sentence needs where ``capacity`` sub-words fit into one. (sentences,)"""
+    sizes = np.array([len(row.ids) for row in rows])
+    if capacity is None:
+        return np.ones_like(sizes)
+    return 1 + np.maximum(0, -(-(sizes - capacity) // (capacity // 2)))
+
+
+def count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
+    """Words with at least one unknown sub-word."""
+    total = 0
+    for row in rows:
+        word = np.repeat(np.arange(len(row.counts)), row.counts)
+        total += len(np.unique(word[row.ids == unknown]))
+    return total
+
+
+def unseen_labels(
+    tasks: Sequence[str], vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
+) -> dict[str, list[str]]:
+    """Task → labels that dev holds and the vocabulary has not: they can never be predicted."""
+    found: dict[str, list[str]] = {}
+    for task in tasks:
+        there: dict[str, Any] = TASKS[task].collect(dev)
+        labels = sorted({label for kind in there for label in set(there[kind]) - set(vocabularies[task][kind])})
+        if labels:
+            found[task] = labels
+    return found
+
+
+def count_wide(sentences: Sequence[Sentence], config: Config) -> int:
+    """Arguments that are wider than the SRL decoder's candidates."""
+    width = getattr(config.decoders, "srl").max_width  # noqa: B009 (decoders is made from the table of tasks)
+    return sum(
+        span.end - span.start > width and span.label not in NOT_ARGUMENTS
+        for sentence in sentences
+        for predicate in sentence.srl or ()
+        for span in predicate.arguments
+    )
