@@ -70,7 +70,7 @@ def _facts(found: Inspection) -> list[str]:
     per_epoch = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     parameters = ", ".join(f"{name} {number:,}" for name, number in found.parameters.items())
     return [
-        f"precision {train.precision} on {train.device}, {train.threads} threads",
+        f"precision {train.precision} on {train.device}, threads: {train.threads}",
         f"updates: {per_epoch} an epoch, {sum(found.updates):,} in {train.epochs} epochs ({train.mixing} mixing)",
         f"parameters: {parameters}; together {sum(found.parameters.values()):,}",
     ]

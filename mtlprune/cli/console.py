@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,14 +28,18 @@ def console(stderr: bool = False) -> Console:
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=240)
 
 
-def show_log(terminal: Console) -> None:
-    """Print what the library logs from now on, a line each."""
+@contextlib.contextmanager
+def shown_log(terminal: Console) -> Iterator[None]:
+    """Print what the library logs meanwhile, a line each."""
     log = logging.getLogger("mtlprune")
-    for old in list(log.handlers):
-        log.removeHandler(old)
-    log.addHandler(_Lines(terminal))
+    lines, level = _Lines(terminal), log.level
+    log.addHandler(lines)
     log.setLevel(logging.INFO)
-    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(lines)
+        log.setLevel(level)
 
 
 class _Lines(logging.Handler):

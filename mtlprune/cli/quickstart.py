@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
     from mtlprune.config import Config
     from mtlprune.corpora.store import Corpus
 
-SIZES = {"train": 2000, "dev": 200, "test": 500, "seed": 1}
-
 
 def quickstart(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that replace the preset's.", show_default=False),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder for corpus, runs and table.")] = Path("quickstart"),
+    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 2000,
+    dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 200,
+    test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 500,
 ) -> None:
     """Generate a corpus, train five single-task models and a multi-task one, and compare them on held-out sentences.
 
@@ -34,9 +40,9 @@ def quickstart(
 
     began = time.monotonic()
     terminal = console()
-    corpus = corpus_at(out / "corpus", terminal)
+    corpus = corpus_at(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
     folders = []
-    for name, config in configurations(corpus.path).items():
+    for name, config in configurations(corpus.path, overrides or []).items():
         folder = RunFolder(out / "runs" / name)
         train_run(config, folder, terminal)
         if "test" not in folder.splits():
@@ -50,7 +56,7 @@ def quickstart(
     terminal.print(f"\n{text}\n{file}, after {time.monotonic() - began:.0f} s", soft_wrap=True)
 
 
-def corpus_at(path: Path, terminal: Console) -> Corpus:
+def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:
     """The generated corpus, made where it is not there yet.
 
     Raises:
@@ -61,7 +67,7 @@ def corpus_at(path: Path, terminal: Console) -> Corpus:
     from mtlprune.corpora.grammar import build_grammar
     from mtlprune.corpora.store import load_corpus, save_corpus
 
-    settings = ", ".join(f"{name} {number}" for name, number in SIZES.items())
+    settings = ", ".join(f"{name} {number}" for name, number in sizes.items())
     sources = {"generator": f"mtlprune {__version__}, {settings}"}
     if path.exists():
         corpus = load_corpus(path)
@@ -69,16 +75,16 @@ def corpus_at(path: Path, terminal: Console) -> Corpus:
             raise CorpusError(f"{path}: expected the corpus of this quickstart, found another one; name another --out")
         return corpus
     terminal.print(f"generating {path}: {settings}", soft_wrap=True)
-    return save_corpus(build_grammar(**SIZES), path, name="grammar", licence="Apache-2.0", sources=sources)
+    return save_corpus(build_grammar(**sizes), path, name="grammar", licence="Apache-2.0", sources=sources)
 
 
-def configurations(corpus: Path) -> dict[str, Config]:
+def configurations(corpus: Path, overrides: Sequence[str]) -> dict[str, Config]:
     """Name → configuration: each task alone, all together, and all together without an encoder."""
     from mtlprune.config import load_config
     from mtlprune.sentence import LAYERS
 
-    def preset(name: str, *overrides: str) -> Config:
-        return load_config("quickstart", [f"name={name}", f"data.path={json.dumps(str(corpus))}", *overrides])
+    def preset(name: str, *own: str) -> Config:
+        return load_config("quickstart", [*overrides, f"name={name}", f"data.path={json.dumps(str(corpus))}", *own])
 
     alone = {f"stl-{task}": preset(f"stl-{task}", f"tasks={task}") for task in LAYERS}
     return {

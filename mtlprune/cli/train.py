@@ -47,18 +47,17 @@ def train(
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
-    from mtlprune.cli.console import show_log
+    from mtlprune.cli.console import shown_log
     from mtlprune.cli.interrupt import Interruption
     from mtlprune.cli.training_display import display
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
 
-    show_log(terminal)
     done_before = finished(folder) is not None
     terminal.print(f"run {folder.path}: {', '.join(config.tasks)}", soft_wrap=True)
     again = f"the same command goes on: {shlex.join(['mtlprune', *sys.argv[1:]])}"
     try:
-        with Interruption(terminal) as stop, display(terminal, config.train.epochs) as watch:
+        with shown_log(terminal), Interruption(terminal) as stop, display(terminal, config.train.epochs) as watch:
             progress = train_model(config, folder, watch=watch, stop=stop)
     except KeyboardInterrupt:
         terminal.print(f"stopped at once; what came after the last checkpoint is lost; {again}", soft_wrap=True)

@@ -178,7 +178,7 @@ class _Trainer:
     def check(self, losses: dict[str, Tensor]) -> None:
         for task, loss in losses.items():
             if not torch.isfinite(loss):
-                raise self.broken(f"the loss is {float(loss)}", [task])
+                raise self.broken(f"the loss is {float(loss.detach())}", [task])
 
     def broken(self, what: str, tasks: list[str]) -> TrainingError:
         kept = (

@@ -68,7 +68,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     model = MultiTaskModel.build(config, vocabularies).to(config.train.device)
     if not folder.config_path.exists():
         write_beginning(config, folder, corpus, model, vocabularies)
-    log.info("precision %s on %s, %d threads", config.train.precision, config.train.device, config.train.threads)
+    log.info("precision %s on %s, threads: %d", config.train.precision, config.train.device, config.train.threads)
     return load_data(config, model, train, dev)
 
 
