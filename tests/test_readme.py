@@ -1,0 +1,161 @@
+"""What README.md promises is true: its commands run, its paths exist, its Python works, its licence notes hold.
+
+Every line of its code blocks is accounted for:
+
+- lines that install (``pip install``): run by .ci/run, word for word, in a fresh environment; compared here. The tests
+  they end in are this session and .ci/run's; ``mtlprune quickstart`` is run by .ci/run and by the slow tests of cli.
+- ``mtlprune ...`` and ``echo ...``: run here, in order, in an empty folder, with a small generated corpus in the place
+  of the real ones and a tiny encoder in that of MiniLM or BERT.
+- ``python data_scripts/...``: their options are parsed here; the scripts run in tests/test_data_scripts.py.
+- Python: run here on the run that those commands trained.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtlprune.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CI = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+SHELL = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines() if line]
+INSTALLS = [line for line in SHELL if "pip install" in line]
+SCRIPTS = [line for line in SHELL if line.startswith("python data_scripts/")]
+COMMANDS = [line for line in SHELL if line.startswith(("mtlprune ", "echo "))]
+FOLDERS = ("docs", "experiments", "data_scripts", "results")
+PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.md")))]
+
+
+def test_every_line_is_accounted_for() -> None:
+    assert {kind for kind, _ in BLOCKS} == {"sh", "python", "text", "bibtex"}
+    assert sorted(SHELL) == sorted([*INSTALLS, *SCRIPTS, *COMMANDS])
+    assert len(INSTALLS) == 2
+
+
+def test_the_main_job_stands_in_ci_word_for_word() -> None:
+    assert f"{INSTALLS[0]} || exit 1" in CI
+    assert INSTALLS[0].endswith(" && .venv/bin/mtlprune quickstart")
+
+
+def test_the_install_for_the_tests_stands_in_ci_word_for_word() -> None:
+    install, _, tests = INSTALLS[1].rpartition(" && ")
+    assert f"{install} || exit 1" in CI
+    assert tests == '.venv/bin/python -m pytest -m "not slow"'
+    assert any(line.startswith(".venv/bin/python -m pytest ") and " -m " not in line[24:] for line in CI)
+
+
+def test_the_torch_named_is_the_newest_allowed() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    bound = re.search(r"^torch>=[\d.]+,<=([\d.]+)$", setup["options"]["install_requires"], re.MULTILINE)
+    assert bound is not None
+    assert re.findall(r"pip install torch==([\d.]+)", README) == [bound[1]]
+
+
+@pytest.mark.parametrize("line", SCRIPTS)
+def test_data_scripts_know_the_options(line: str) -> None:
+    _, script, *arguments = shlex.split(line)
+    options = runpy.run_path(str(ROOT / script))["_parse"](arguments)
+    assert options.out == Path("data") / Path(script).stem
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str], Path]) -> Path:
+    """The folder in which the README's commands were run."""
+    from mtlprune.corpora.grammar import build_grammar
+    from mtlprune.corpora.store import save_corpus
+
+    folder = tmp_path_factory.mktemp("readme")
+    for name in ("ewt5", "ontonotes5"):
+        splits = build_grammar(train=12, dev=4, test=4, seed=1)
+        save_corpus(splits, folder / "data" / name, name="grammar", licence="Apache-2.0", sources={})
+    stand_ins = [f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.threads=1", "train.device=cpu"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for line in COMMANDS:
+            run(line, stand_ins, patch)
+    return folder
+
+
+def run(line: str, stand_ins: list[str], patch: pytest.MonkeyPatch) -> None:
+    """Run a line as a shell would; trainings get the stand-ins as their last settings."""
+    if line.startswith("echo "):
+        subprocess.run(line, shell=True, check=True)
+        return
+    arguments = shlex.split(line)
+    patch.setattr(sys, "argv", [*arguments, *(stand_ins if arguments[1] in ("train", "check") else [])])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 0, line
+
+
+def test_commands_leave_what_the_readme_says(place: Path) -> None:
+    for run_folder in ("runs/mtl-5", "runs/stl-pos"):
+        assert {path.name for path in (place / run_folder / "scores").iterdir()} == {"dev.json", "test.json"}
+    for layer in ("pos", "ner", "dep", "con", "srl"):
+        assert (place / f"predictions/{layer}.gold").is_file() and (place / f"predictions/{layer}.pred").is_file()
+    assert len((place / "predicted.jsonl").read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_python_runs(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    [code] = [text for kind, text in BLOCKS if kind == "python"]
+    monkeypatch.chdir(place)
+    exec(compile(code, "README.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(line.split()[0] for line in lines[:9]) == "The lawyer who met Jordan lives in Paris ."
+
+
+def test_python_of_the_card_of_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```$", card, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(place)
+    exec(compile(code, "runs.md", "exec"), {})
+
+
+def test_links_and_paths_exist() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    [tree] = [text for kind, text in BLOCKS if kind == "text"]
+    named = [line.split()[0] for line in tree.splitlines()]
+    package = [f"mtlprune/{name}" for name in re.findall(r"[\w.]+(?:/|\.py)", tree.splitlines()[0].partition(":")[2])]
+    assert len(links) > 5 and len(named) > 5 and len(package) > 5
+    for path in [*links, *named, *package]:
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8")):
+        assert "://" in link or (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("name", ["quickstart table", "ewt5 table"])
+def test_places_of_tables_are_marked(name: str) -> None:
+    assert README.count(f"<!-- {name} -->") == README.count(f"<!-- /{name} -->") == 1
+    assert README.index(f"<!-- {name} -->") < README.index(f"<!-- /{name} -->")
+
+
+def test_gpl_packages_are_never_imported() -> None:
+    code = (
+        "import importlib, pkgutil, sys, mtlprune\n"
+        "for module in pkgutil.walk_packages(mtlprune.__path__, 'mtlprune.'):\n"
+        "    importlib.import_module(module.name)\n"
+        "import torch\n"
+        "from mtlprune.structs import mst\n"
+        "chain = torch.tensor([[[0, 0, 0, 0], [0, 0, 9, 1], [0, 9, 0, 1], [9, 1, 1, 0]]]).float()\n"
+        "mst(chain, torch.tensor([3]), projective=True)\n"  # a cycle, so that supar's Eisner decodes
+        "assert 'supar' in sys.modules\n"
+        "print(sorted({'stanza', 'udtools', 'udapi'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
