@@ -1,0 +1,262 @@
+"""What every task owes with every family of encoders: one settings table, the same checks for each row.
+
+A row is trained once on ten sentences of the grammar corpus (train and dev are the same ten), and all checks look at
+that run. A sixth task is one more row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import CONTRACT_FAMILIES, make_tiny
+
+from mtlprune import scores
+from mtlprune.config import Config, build_config
+from mtlprune.corpora.grammar import build_grammar
+from mtlprune.corpora.store import save_corpus
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+from mtlprune.sentence import LAYERS, Sentence
+from mtlprune.tasks import TASKS
+from mtlprune.training.loop import Event, train
+
+COPIES = 16  # of the ten sentences in train, so that an epoch is 8 updates and evaluation costs little
+
+
+@dataclass(frozen=True)
+class Row:
+    """Settings of one training.
+
+    Args:
+        tasks: trained together.
+        decoders: settings of their decoders, the defaults where not given.
+        rates: of encoder and decoders.
+        epochs: enough for every family; training stops as soon as all ten sentences are right.
+        families: the families this row is tested with; the others are left to the slow tests.
+    """
+
+    tasks: tuple[str, ...]
+    decoders: dict[str, Any] = field(default_factory=dict)
+    rates: tuple[float, float] = (3e-3, 8e-3)
+    epochs: int = 40
+    families: tuple[str, ...] = tuple(CONTRACT_FAMILIES)
+
+
+SMALL = {  # five full-size decoders at once would take minutes
+    "dep": {"arc_size": 64, "relation_size": 32},
+    "con": {"span_size": 64, "label_size": 32},
+}
+ROWS = {
+    **{task: Row((task,)) for task in TASKS},
+    "joint": Row(tuple(TASKS), SMALL, families=("bert", "deberta-v2")),
+    "dep, relations by mlp": Row(("dep",), {"dep": {"relation_scorer": "mlp"}}, families=("bert",)),
+    "dep, projective": Row(("dep",), {"dep": {"projective": True}}, families=("roberta",)),
+    "con, labels by mlp": Row(("con",), {"con": {"label_scorer": "mlp"}}, families=("electra",)),
+    "srl, ranked, arguments by mlp": Row(
+        ("srl",),
+        {
+            "srl": {
+                "predicates": "ranked",
+                "argument_scorer": "mlp",
+                "size": 64,
+                "argument_ratio": 2.0,
+                "predicate_ratio": 0.6,
+                "dropout": 0.05,
+            }
+        },
+        families=("distilbert",),
+    ),
+}
+SLOW = {"joint"}  # with the families not named in the row
+
+
+def _cases() -> list[Any]:
+    cases = []
+    for name, row in ROWS.items():
+        cases += [pytest.param((name, family), id=f"{name}-{family}") for family in row.families]
+        if name in SLOW:
+            rest = [family for family in CONTRACT_FAMILIES if family not in row.families]
+            cases += [pytest.param((name, f), id=f"{name}-{f}", marks=pytest.mark.slow) for f in rest]
+    return cases
+
+
+CASES = _cases()
+
+
+@pytest.fixture(scope="module")
+def ten() -> list[Sentence]:
+    """Ten short sentences with all layers, among them an entity and a predicate each."""
+    drawn = build_grammar(300, 0, 0, seed=7)["train"]
+    return [s for s in drawn if 5 <= len(s) <= 12 and s.ner and s.srl][:10]
+
+
+@pytest.fixture(scope="module")
+def corpus(ten: list[Sentence], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copies = [replace(s, id=f"{s.id}-{copy}") for copy in range(COPIES) for s in ten]
+    out = tmp_path_factory.mktemp("ten") / "corpus"
+    save_corpus({"train": copies, "dev": ten}, out, name="ten", licence="Apache-2.0", sources={})
+    return out
+
+
+@pytest.fixture(scope="module")
+def encoder_of(ten: list[Sentence], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+
+    def folder(family: str) -> Path:
+        if family not in made:
+            words = [word for sentence in ten for word in sentence.words]
+            made[family] = make_tiny(family, tmp_path_factory.mktemp(f"ten-{family}"), words)
+        return made[family]
+
+    return folder
+
+
+def configured(row: Row, corpus: Path, encoder: Path, **train_settings: Any) -> Config:
+    settings = {
+        "epochs": row.epochs,
+        "batch_sentences": 20,
+        "encoder_rate": row.rates[0],
+        "decoder_rate": row.rates[1],
+        "device": "cpu",
+        "precision": "fp32",
+        "threads": 1,
+        "checkpoint_minutes": 1e6,
+    }
+    return build_config(
+        {
+            "data": {"path": str(corpus)},
+            "tasks": list(row.tasks),
+            "encoder": {"name": str(encoder), "word_dropout": 0.0},
+            "decoders": row.decoders,
+            "train": {**settings, **train_settings},
+        }
+    )
+
+
+@dataclass
+class Trained:
+    """What the checks look at."""
+
+    row: Row
+    folder: RunFolder
+    model: MultiTaskModel
+    stopped_at: int
+    best: dict[str, float]
+
+
+@pytest.fixture(scope="module")
+def trained(request, ten, corpus, encoder_of, tmp_path_factory) -> Trained:
+    name, family = request.param
+    row = ROWS[name]
+    config = configured(row, corpus, encoder_of(family))
+    folder = RunFolder(tmp_path_factory.mktemp("run") / "run")
+    started: list[int] = []
+    progress = train(config, folder, watch=lambda event: started.append(event.progress.step), stop=lambda: True)
+    best: dict[str, float] = {}
+
+    def watch(event: Event) -> None:
+        if event.evaluation is not None and event.evaluation.joint() > sum(best.values()) / len(row.tasks):
+            best.update(event.evaluation.main())
+
+    train(config, folder, watch=watch, stop=lambda: bool(best) and min(best.values()) == 100)
+    return Trained(row, folder, MultiTaskModel.load(folder.path), progress.step, best)
+
+
+@pytest.mark.parametrize("trained", CASES, indirect=True)
+class TestContract:
+    def test_overfits_ten_sentences(self, trained: Trained):
+        assert set(trained.best) == set(trained.row.tasks)
+        assert min(trained.best.values()) / 100 >= 0.99, trained.best
+
+    def test_went_on_from_its_checkpoint(self, trained: Trained):
+        assert trained.stopped_at == 1
+        metrics = trained.folder.read_metrics()
+        assert [line["epoch"] for line in metrics] == list(range(1, len(metrics) + 1))
+        assert [line["step"] for line in metrics] == [8 * line["epoch"] for line in metrics]
+        assert all(set(line["loss"]) == set(trained.row.tasks) for line in metrics)
+
+    def test_loaded_it_predicts_the_same(self, trained: Trained, ten: list[Sentence]):
+        kept = trained.folder.read_predictions("dev")
+        loaded = list(trained.model.annotate(ten))
+        assert loaded == kept
+        assert [s.layers() for s in loaded] == [tuple(t for t in LAYERS if t in trained.row.tasks)] * len(ten)
+        assert [s.validate().words for s in loaded] == [s.words for s in ten]
+        stored = trained.folder.read_scores("dev")
+        for task in trained.row.tasks:
+            rows = [scores.COUNT[task](g, p) for g, p in zip(ten, loaded, strict=True)]
+            assert scores.score(task, rows) == stored[task]
+
+    def test_alone_in_a_batch_and_in_another_order(self, trained: Trained, ten: list[Sentence]):
+        # sentences it was not trained on are in it too: their words are spelled out, so lengths differ a lot
+        strange = [replace(s, id=f"new-{s.id}") for s in build_grammar(12, 0, 0, seed=11)["train"]]
+        sentences = [*ten, *strange]
+        together = list(trained.model.annotate(sentences))
+        assert [found for s in sentences for found in trained.model.annotate([s])] == together
+        assert list(trained.model.annotate(sentences[::-1])) == together[::-1]
+
+    def test_gradient_reaches_every_layer_of_the_encoder(self, trained: Trained, ten: list[Sentence]):
+        for task in trained.row.tasks:
+            trained.model.zero_grad()
+            losses_of(trained.model, ten, {task: ten})[task].backward()
+            reached: dict[str, float] = {}
+            for name, parameter in trained.model.encoder.transformer.named_parameters():
+                if parameter.grad is not None:
+                    assert torch.isfinite(parameter.grad).all(), name
+                    for part in ("embeddings", "layer.0.", "layer.1.", "layers.0.", "layers.1."):
+                        if part in name:
+                            reached[part] = reached.get(part, 0.0) + float(parameter.grad.norm())
+            assert len(reached) == 3 and min(reached.values()) > 0, (task, reached)
+        trained.model.zero_grad()
+
+    def test_an_unknown_layer_contributes_nothing(self, trained: Trained, ten: list[Sentence]):
+        model = trained.model
+        for task in trained.row.tasks:
+            known = [s if place not in (0, 4, 9) else s.with_layers(**{task: None}) for place, s in enumerate(ten)]
+            rest = [s for s in known if getattr(s, task) is not None]
+            with torch.no_grad():
+                mixed = losses_of(model, ten, {other: known for other in trained.row.tasks})
+                without = losses_of(model, rest, {task: rest})
+                whole = losses_of(model, ten, {other: ten for other in trained.row.tasks})
+                nothing = losses_of(model, ten, {task: [s.with_layers(**{task: None}) for s in ten]})
+            torch.testing.assert_close(mixed[task], without[task], rtol=1e-4, atol=1e-6)
+            for other in trained.row.tasks:
+                if other != task:
+                    assert torch.equal(mixed[other], whole[other])
+            assert nothing == {}
+
+
+def losses_of(
+    model: MultiTaskModel, sentences: Sequence[Sentence], gold: dict[str, Sequence[Sentence]]
+) -> dict[str, torch.Tensor]:
+    """Losses of one batch, without dropout; a task's targets are read off its own list of the same sentences."""
+    model.eval()
+    targets = {}
+    for task, rows in gold.items():
+        part: Any = model.tasks[task]
+        targets[task] = [part.target(row) if part.known(row) else None for row in rows]
+    return model.losses(model.collate(model.encoder.tokenize_all([s.words for s in sentences]), targets))
+
+
+@pytest.mark.parametrize("family", CONTRACT_FAMILIES)
+def test_stopped_and_resumed_equals_never_stopped(family, ten, corpus, tmp_path):
+    """With every kind of dropout on; the same with killed processes is in tests/training/test_resume.py."""
+    words = [word for sentence in ten for word in sentence.words]
+    encoder = make_tiny(family, tmp_path / "encoder", words, dropout=0.1)
+    tree = configured(ROWS["joint"], corpus, encoder, epochs=2, batch_sentences=64).model_dump(mode="json")
+    tree["encoder"]["word_dropout"] = 0.2
+    config = build_config(tree)
+    whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
+    train(config, whole)
+    calls = 0
+    while not train(config, parts, stop=lambda: True).finished:
+        calls += 1
+    assert calls >= 5
+    assert whole.metrics_path.read_bytes() == parts.metrics_path.read_bytes()
+    for path in sorted((whole.path / "weights").iterdir()):
+        assert path.read_bytes() == (parts.path / "weights" / path.name).read_bytes()
+    assert whole.read_predictions("dev") == parts.read_predictions("dev")
