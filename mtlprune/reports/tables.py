@@ -89,7 +89,8 @@ def compare(
     Raises:
         RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, or different data.
     """
-    found = [read_run(folder, split) for folder in runs]
+    once = {folder.path.resolve(): folder for folder in runs}  # a folder named twice is still one result
+    found = [read_run(folder, split) for folder in once.values()]
     if not found:
         raise RunError("a table needs at least one run")
     for run in found[1:]:

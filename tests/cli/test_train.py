@@ -89,7 +89,8 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune: Call, lab: Any, tr
     code = "import sys; sys.argv[0] = 'mtlprune'; from mtlprune.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", code, *command],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert process.stdout is not None
     said = ""

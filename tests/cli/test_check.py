@@ -1,0 +1,92 @@
+"""mtlprune check: says what train would meet, and fails where train would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.runs import RunFolder
+from mtlprune.sentence import Predicate, Sentence, Span
+
+Call = Callable[..., Any]
+
+
+def row(out: str, title: str) -> list[str]:
+    """The cells behind a title of the printed table."""
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines()]
+    [found] = [cells[1:] for cells in rows if cells[:1] == [title]]
+    return found
+
+
+def test_it_says_what_training_then_does(mtlprune: Call, lab: Any, trained: Path) -> None:
+    answer = mtlprune("check", lab.config)
+    assert answer.code == 0, answer.err
+    assert answer.out.endswith("ready\n")
+    assert row(answer.out, "sentences with srl") == ["24", "8"]
+    corpus = load_corpus(lab.corpus)
+    assert row(answer.out, "words")[:1] == [f"{sum(map(len, corpus['train'])):,}"]
+    assert row(answer.out, "longest sentence (words)")[0] == str(max(map(len, corpus["train"])))
+    steps = RunFolder(trained).read_json("manifest.json")["finished"]["step"]
+    assert f"updates: 3 an epoch, {steps} in 2 epochs (joint mixing)" in answer.out
+    parameters = RunFolder(trained).read_json("manifest.json")["parameters"]
+    assert f"together {sum(parameters.values()):,}" in answer.out
+    assert "precision fp32 on cpu, threads: 1" in answer.out
+
+
+def test_it_warns(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
+    words = tuple(f"w{place}" for place in range(70))
+    wide = (Predicate(0, None, (Span(1, 50, "ARG1"),)),)
+    train = [Sentence("a", words, ("NN",) * 70, srl=wide), Sentence("b", ("\u4eba", "runs"), ("NN", "VB"), srl=())]
+    dev = [Sentence("c", ("Ann", "!"), ("NNP", "."), srl=())]
+    save_corpus({"train": train, "dev": dev}, tmp_path / "c", name="small", licence="none", sources={})
+    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos,srl")
+    assert answer.code == 0, answer.err
+    assert "warning: pos: 2 labels of dev are not in train and can never be predicted: ., NNP" in answer.out
+    assert "warning: srl: 1 arguments of train are wider than decoders.srl.max_width = 30" in answer.out
+    assert "warning: train: 1.4% of the words become unknown tokens" in answer.out
+    assert row(answer.out, "sentences longer than the positions") == ["1", "0"]
+    assert int(row(answer.out, "windows of the longest")[0]) > 1
+    assert row(answer.out, "words that become unknown tokens") == ["1", "0"]
+
+
+def test_a_layer_that_nobody_knows_is_refused(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
+    sentences = {split: [Sentence(split, ("Ann",), ("NNP",))] for split in ("train", "dev")}
+    save_corpus(sentences, tmp_path / "c", name="small", licence="none", sources={})
+    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}")
+    assert answer.code == 2
+    assert "split train: no sentence has the layer ner; leave ner out of `tasks`" in answer.err
+    assert mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos").code == 0
+
+
+def test_a_changed_corpus_is_found(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
+    corpus = load_corpus(lab.corpus)
+    save_corpus({s: corpus[s] for s in ("train", "dev")}, tmp_path / "c", name="g", licence="", sources={})
+    info = tmp_path / "c/corpus.json"
+    info.write_text(info.read_text().replace(load_corpus(tmp_path / "c").fingerprint, "0" * 64))
+    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}")
+    assert answer.code == 2
+    assert "the files were changed, build the corpus anew" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.path=none", "expected a corpus made by 'mtlprune data build', found no such folder"),
+        ("data.train=all", "has no split 'all'"),
+        ("encoder.name=./none", "looks like a folder, but there is no such folder"),
+        ("encoder.nam=x", "unknown key encoder.nam (did you mean 'name'?)"),
+        ("decoders.srl.widht=3", "unknown key decoders.srl.widht"),
+        ("train.precision=fp16", "train.precision: input should be 'auto', 'bf16' or 'fp32', found 'fp16'"),
+        ("train.device=cuda:77", "cannot be used here"),
+    ],
+)
+def test_mistakes_are_one_sentence(override: str, message: str, mtlprune: Call, lab: Any) -> None:
+    answer = mtlprune("check", lab.config, override)
+    assert answer.code == 2
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+    assert "ready" not in answer.out

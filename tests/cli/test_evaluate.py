@@ -1,0 +1,169 @@
+"""mtlprune evaluate: results in the run folder, and files on which the official scorers say the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtlprune.cli.scorer_files import write_scorer_files
+from mtlprune.corpora.conllu import read_conllu
+from mtlprune.corpora.store import load_corpus
+from mtlprune.runs import RunFolder
+from mtlprune.scores import ner_seqeval, score
+from mtlprune.sentence import Predicate, Sentence, Span
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def files(mtlprune: Call, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scorers")
+    answer = mtlprune("evaluate", trained, "--split", "test", "--predictions", folder)
+    assert answer.code == 0, answer.err
+    assert f"{folder}/srl.gold and srl.pred: 8 of 8 sentences" in answer.out
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scored(trained: Path, files: Path) -> dict[str, dict[str, float]]:
+    return RunFolder(trained).read_scores("test")
+
+
+def test_results_are_kept_in_the_run(trained: Path, lab: Any) -> None:
+    run = RunFolder(trained)
+    gold = list(load_corpus(lab.corpus)["test"])
+    predicted = run.read_predictions("test")
+    assert [s.words for s in predicted] == [s.words for s in gold]
+    assert all(sentence.validate().layers() == ("pos", "ner", "dep", "con", "srl") for sentence in predicted)
+    stored = run.read_counts("test")
+    assert stored["ids"] == [s.id for s in gold]
+    for task, columns in stored["counts"].items():
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        assert score(task, rows) == run.read_scores("test")[task]
+
+
+def test_evaluating_dev_again_gives_what_training_found(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    before = (folder / "scores/dev.json").read_text()
+    (folder / "scores/dev.json").unlink()
+    assert mtlprune("evaluate", folder, "--split", "dev").code == 0
+    assert (folder / "scores/dev.json").read_text() == before
+
+
+def test_results_of_other_weights_or_data_have_their_own_names(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    assert (
+        mtlprune("data", "build", "grammar", "--out", tmp_path / "g", "--train", 9, "--dev", 3, "--test", 0).code == 0
+    )
+    assert mtlprune("evaluate", folder, "--split", "test", "--best", "ner").code == 0
+    assert mtlprune("evaluate", folder, "--split", "dev", "--data", tmp_path / "g").code == 0
+    mark = load_corpus(tmp_path / "g").fingerprint[:8]
+    assert RunFolder(folder).splits() == ["dev", f"dev.on-grammar-{mark}", "test", "test.best-ner"]
+    assert len(RunFolder(folder).read_predictions(f"dev.on-grammar-{mark}")) == 3
+
+
+@pytest.mark.skipif(shutil.which("udeval") is None, reason="udeval (PyPI: udtools) is not installed")
+def test_udeval_agrees(files: Path, scored: dict[str, dict[str, float]]) -> None:
+    def official(layer: str) -> dict[str, float]:
+        command = ["udeval", "-v", files / f"{layer}.gold", files / f"{layer}.pred"]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return {
+            row[0]: float(row[3])
+            for line in out.splitlines()
+            if len(row := re.split(r"[\s|]+", line)) > 3 and "." in row[3]
+        }
+
+    assert official("pos")["XPOS"] == pytest.approx(scored["pos"]["accuracy"], abs=0.0051)
+    assert official("dep")["UAS"] == pytest.approx(scored["dep"]["uas"], abs=0.0051)
+    assert official("dep")["LAS"] == pytest.approx(scored["dep"]["las_no_subtypes"], abs=0.0051)
+
+
+def test_seqeval_agrees(files: Path, trained: Path, lab: Any, scored: dict[str, dict[str, float]]) -> None:
+    theirs = ner_seqeval(load_corpus(lab.corpus)["test"], RunFolder(trained).read_predictions("test"))
+    assert theirs == pytest.approx(scored["ner"])
+    columns = [line.split(" ") for line in (files / "ner.conlleval").read_text().split("\n")]
+    gold = [line.split(" ") for line in (files / "ner.gold").read_text().split("\n")]
+    predicted = [line.split(" ") for line in (files / "ner.pred").read_text().split("\n")]
+    assert columns == [g + p[1:] for g, p in zip(gold, predicted, strict=True)]
+
+
+@pytest.mark.skipif("MTLPRUNE_SRL_EVAL" not in os.environ, reason="MTLPRUNE_SRL_EVAL does not name srl-eval.pl")
+def test_srl_eval_agrees(files: Path, scored: dict[str, dict[str, float]]) -> None:
+    command = ["perl", os.environ["MTLPRUNE_SRL_EVAL"], files / "srl.gold", files / "srl.pred"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    [overall] = [line.split() for line in out.splitlines() if line.split()[:1] == ["Overall"]]
+    ours = [scored["srl"][f"conll05_{name}"] for name in ("precision", "recall", "f1")]
+    assert list(map(float, overall[-3:])) == pytest.approx(ours, abs=0.0051)
+
+
+@pytest.mark.skipif("MTLPRUNE_EVALB" not in os.environ, reason="MTLPRUNE_EVALB does not name the evalb program")
+def test_evalb_agrees(files: Path, scored: dict[str, dict[str, float]]) -> None:
+    evalb = Path(os.environ["MTLPRUNE_EVALB"])
+    command = [evalb, "-p", evalb.parent / "new.prm", "-e", "100000", files / "con.gold", files / "con.pred"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    [error, *_] = re.findall(r"Number of Error sentence\s*=\s*(\d+)", out)
+    [f1, *_] = re.findall(r"Bracketing FMeasure\s*=\s*([\d.]+)", out)
+    assert error == "0"
+    assert float(f1) == pytest.approx(scored["con"]["f1"], abs=0.0051)
+
+
+def test_scorer_files_fit_predictions_to_gold(tmp_path: Path) -> None:
+    words = ("Ann", "wants", "to", "go")
+    gold = [
+        Sentence("a", words, ("NNP", "VBZ", "TO", "VB"), con=(Span(0, 4, "S"),), srl=(Predicate(1, None, (), "want"),)),
+        Sentence("b", words),
+    ]
+    predicted = [
+        Sentence("a", words, ("NN",) * 4, con=(Span(1, 4, "VP"),), srl=(Predicate(1), Predicate(3))),
+        Sentence("b", words, ("NN",) * 4, con=(), srl=()),
+    ]  # fmt: skip
+    assert write_scorer_files(gold, predicted, tmp_path / "new" / "folder") == {"pos": 1, "con": 1, "srl": 1}
+    folder = tmp_path / "new" / "folder"
+    assert {path.name for path in folder.iterdir()} == {
+        f"{n}.{s}" for n in ("pos", "con", "srl") for s in ("gold", "pred")
+    }
+    assert (folder / "con.pred").read_text() == "(TOP (NNP Ann) (VP (VBZ wants) (TO to) (VB go)))\n"
+    lemmas = [line.split()[:1] for line in (folder / "srl.pred").read_text().splitlines()]
+    assert lemmas == [["-"], ["want"], ["-"], ["go"], []]
+    [read] = read_conllu(folder / "pos.pred")
+    assert read.pos == ("NN",) * 4
+    assert read.dep is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{tmp}", "--split", "test"], "is no run folder (it has no config.yaml); `mtlprune train` makes one"),
+        (["{run}", "--split", "tset"], "expected one of the splits train, dev, test, found 'tset'"),
+        (["{run}", "--split", "test", "--best", "sentiment"], "no best epoch is kept for 'sentiment'; there are"),
+        (["{run}", "--split", "test", "--data", "{tmp}"], "found no corpus.json"),
+        (["{run}", "--split", "test", "--device", "cuda:77"], "cuda:77 cannot be used here"),
+        (["{run}", "--split", "test", "--predictions", "{tmp}/thesis.txt"], "thesis.txt"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_sentence(
+    arguments: list[str], message: str, mtlprune: Call, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    answer = mtlprune("evaluate", *(argument.format(tmp=tmp_path, run=trained) for argument in arguments))
+    assert answer.code == 2
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_run_that_kept_nothing_yet(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run/best.json").unlink()
+    answer = mtlprune("evaluate", tmp_path / "run", "--split", "test")
+    assert answer.code == 2
+    assert "best.json is missing; is this run complete?" in answer.err

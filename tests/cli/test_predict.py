@@ -1,0 +1,88 @@
+"""mtlprune predict and mtlprune.load: text or CoNLL-U in, all layers out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mtlprune as package
+from mtlprune.corpora.conllu import read_conllu
+from mtlprune.corpora.export import export
+from mtlprune.corpora.store import load_corpus
+from mtlprune.runs import RunFolder, from_json
+
+Call = Callable[..., Any]
+TEXT = "\ufeffThe dog sees a man .\r\n\r\n  Ann   sleeps \r\n"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "t.txt").write_text(TEXT, encoding="utf-8", newline="")
+    return tmp_path / "t.txt"
+
+
+def test_text_becomes_json_lines(mtlprune: Call, trained: Path, text: Path) -> None:
+    answer = mtlprune("predict", trained, text)
+    assert answer.code == 0, answer.err
+    found = [from_json(json.loads(line)) for line in answer.out.splitlines()]
+    assert [s.id for s in found] == ["t-1", "t-3"]
+    assert [s.words for s in found] == [("The", "dog", "sees", "a", "man", "."), ("Ann", "sleeps")]
+    assert all(s.validate().layers() == ("pos", "ner", "dep", "con", "srl") for s in found)
+
+
+def test_conllu_in_and_out(mtlprune: Call, lab: Any, trained: Path, tmp_path: Path) -> None:
+    """The words of the test split give the predictions that evaluation stored; gold layers are not looked at."""
+    export(load_corpus(lab.corpus)["test"], "dep", tmp_path / "in.conllu")
+    out = tmp_path / "out.conllu"
+    answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "conllu", "--out", out)
+    assert answer.code == 0, answer.err
+    assert answer.out == f"{out}: 8 sentences\n"
+    stored = RunFolder(trained).read_predictions("test")
+    read = list(read_conllu(out))
+    assert [(s.id, s.words, s.pos, s.dep) for s in read] == [(s.id, s.words, s.pos, s.dep) for s in stored]
+
+
+def test_for_eyes(mtlprune: Call, trained: Path, text: Path, tmp_path: Path) -> None:
+    shown = mtlprune("predict", trained, text, "--format", "text").out
+    assert "The dog sees a man ." in shown
+    assert "relation" in shown
+    assert mtlprune("predict", trained, text, "--format", "text", "--out", tmp_path / "out.txt").code == 0
+    assert "Ann sleeps" in (tmp_path / "out.txt").read_text()
+
+
+def test_from_python(trained: Path) -> None:
+    model = package.load(trained)
+    [first, second] = model.parse("The dog sees a man .", ["Ann", "sleeps"])
+    assert first.validate().layers() == ("pos", "ner", "dep", "con", "srl")
+    assert second.words == ("Ann", "sleeps")
+    assert list(package.load(str(trained), task="srl").tasks) == ["pos", "ner", "dep", "con", "srl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{tmp}", "{tmp}/t.txt"], "is no run folder"),
+        (["{run}", "{tmp}/none.txt"], "none.txt: expected a readable file, found: No such file or directory"),
+        (["{run}", "{tmp}/empty.txt"], "empty.txt: expected one sentence a line, found none"),
+        (["{run}", "{tmp}/latin.txt"], "latin.txt, line 2: expected UTF-8 text"),
+        (["{run}", "{tmp}/t.conllu"], "t.conllu, line 1: "),
+        (["{run}", "{tmp}/t.txt", "--format", "xml"], "--format: expected jsonl, conllu or text, found 'xml'"),
+        (["{run}", "{tmp}/t.txt", "--out", "{tmp}/t.txt/x"], "t.txt"),
+        (["{run}", "{tmp}/t.txt", "--device", "cuda:77"], "cuda:77 cannot be used here"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    arguments: list[str], message: str, mtlprune: Call, trained: Path, text: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.txt").write_text(" \n\n")
+    (tmp_path / "latin.txt").write_bytes(b"Ann\ncaf\xe9\n")
+    (tmp_path / "t.conllu").write_text("The dog sees a man .\n")
+    answer = mtlprune("predict", *(argument.format(tmp=tmp_path, run=trained) for argument in arguments))
+    assert answer.code == 2
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+    assert answer.out == ""

@@ -1,0 +1,51 @@
+"""mtlprune quickstart on a tiny encoder: the table, the files, and going on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mtlprune.config import load_config
+from mtlprune.corpora.store import load_corpus
+from mtlprune.runs import RunFolder
+
+Call = Callable[..., Any]
+RUNS = ["mtl-5", "no-encoder", "stl-con", "stl-dep", "stl-ner", "stl-pos", "stl-srl"]
+
+
+def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], Path], tmp_path: Path) -> None:
+    out = tmp_path / "quick 1"
+    settings = [f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.threads=1", "train.precision=fp32"]
+    command = ["quickstart", *settings, "--out", out, "--train", 16, "--dev", 4, "--test", 6]
+    first = mtlprune(*command)
+    assert first.code == 0, first.err
+    table = (out / "table.md").read_text()
+    assert table in first.out
+    header, _, *rows = table.splitlines()[:7]
+    titles = [cell.strip() for cell in header.split("|")[1:-1]]
+    assert titles == ["task", "majority", "no encoder", "STL", "MTL-5", "Δ"]
+    for row in rows:
+        assert all(cell.strip() not in ("", "–") for cell in row.split("|")[1:-1])
+    assert sorted(path.name for path in (out / "runs").iterdir()) == RUNS
+    assert len(load_corpus(out / "corpus")["test"]) == 6
+
+    (out / "table.md").unlink()
+    (out / "runs/stl-srl/scores/test.json").unlink()  # as if it had been stopped before that evaluation
+    before = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in RUNS}
+    second = mtlprune(*command)
+    assert second.code == 0, second.err
+    assert second.out.count("was finished already") == 7
+    assert (out / "table.md").read_text() == table
+    assert before == {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in RUNS}
+
+    other = mtlprune(*command[:-1], 7)
+    assert other.code == 2
+    assert "found another one; name another --out" in other.err
+
+
+def test_the_preset_serves_every_run_of_it() -> None:
+    """The shipped preset trains all five tasks with the short name of the packaged encoder."""
+    config = load_config("quickstart")
+    assert config.encoder.name == "minilm"
+    assert config.tasks == ("pos", "ner", "dep", "con", "srl")

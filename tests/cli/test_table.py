@@ -1,0 +1,96 @@
+"""mtlprune table, --help and --version: what they print, what they refuse, and that they stay light."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mtlprune as package
+from mtlprune.baselines import Majority
+from mtlprune.corpora.store import load_corpus
+from mtlprune.runs import RunFolder
+from mtlprune.scores import count_dep, score
+
+Call = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("torch", "transformers", "datasets", "supar", "pyarrow", "numpy")
+
+
+def test_a_run_beside_the_majority(mtlprune: Call, trained: Path, lab: Any) -> None:
+    answer = mtlprune("table", trained, "--majority", lab.corpus)
+    assert answer.code == 0, answer.err
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.out.splitlines() if line[:2] == "| "]
+    assert rows[0] == ["task", "majority", "MTL-5"]
+    assert [row[0].split()[0] for row in rows[1:]] == ["POS", "NER", "DEP", "CON", "SRL"]
+    corpus = load_corpus(lab.corpus)
+    baseline = Majority(corpus["train"])
+    majority = score("dep", [count_dep(s, baseline.predict(s)) for s in corpus["test"]])["las"]
+    assert rows[3][1:] == [f"{majority:.2f}", f"{RunFolder(trained).read_scores('test')['dep']['las']:.2f}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{tmp}"], "is no run folder"),
+        (["{run}", "--split", "train"], "is not scored on 'train' (scored: dev, test); run: mtlprune evaluate"),
+        (["{run}", "--format", "latex"], "--format: expected markdown, found 'latex'"),
+        (["{run}", "--majority", "{tmp}"], "found no corpus.json"),
+        (["{run}", "--majority", "{tmp}/g"], "give --majority the corpus of the runs"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    arguments: list[str], message: str, mtlprune: Call, trained: Path, tmp_path: Path
+) -> None:
+    sizes = ("--train", 9, "--dev", 2, "--test", 0)
+    assert mtlprune("data", "build", "grammar", "--out", tmp_path / "g", *sizes).code == 0
+    answer = mtlprune("table", *(argument.format(tmp=tmp_path, run=trained) for argument in arguments))
+    assert answer.code == 2
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+    assert answer.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["train", "--help"], ["quickstart", "--help"], ["table", "nowhere"]],
+)
+def test_light_commands_load_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        f"import sys; sys.argv = ['mtlprune', *{arguments}]; from mtlprune.cli import main\n"
+        "try: main()\n"
+        f"finally: print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == (2 if "nowhere" in arguments else 0), run.stderr
+    assert run.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_answers_at_once() -> None:
+    """Under a second; the best of three, as other work may share the machine."""
+    code = "import sys; sys.argv = ['mtlprune', '--help']; from mtlprune.cli import main; main()"
+    spent = []
+    for _ in range(3):
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=ROOT)
+        spent.append(time.monotonic() - began)
+    assert min(spent) < 1
+
+
+def test_version(mtlprune: Call) -> None:
+    answer = mtlprune("--version")
+    assert (answer.code, answer.out) == (0, f"mtlprune {package.__version__}\n")
+
+
+def test_defects_of_ours_are_not_hidden(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+    """A traceback is for what no user can mend: here a vocabulary file with the wrong shape."""
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run/vocabulary.json").write_text("[]")
+    with pytest.raises(TypeError):
+        mtlprune("evaluate", tmp_path / "run", "--split", "test")
