@@ -3,7 +3,7 @@
 Every line of its code blocks is accounted for:
 
 - lines that install (``pip install``): run by .ci/run, word for word, in a fresh environment; compared here. The tests
-  they end in are this session and .ci/run's; ``mtlprune quickstart`` is run by .ci/run and by the slow tests of cli.
+  they end in are this session and .ci/run's; ``mtlprune quickstart`` is run in full by .ci/run, in small by tests/cli.
 - ``mtlprune ...`` and ``echo ...``: run here, in order, in an empty folder, with a small generated corpus in the place
   of the real ones and a tiny encoder in that of MiniLM or BERT.
 - ``python data_scripts/...``: their options are parsed here; the scripts run in tests/test_data_scripts.py.
