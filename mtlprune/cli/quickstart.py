@@ -23,9 +23,9 @@ def quickstart(
         typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that replace the preset's.", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for corpus, runs and table.")] = Path("quickstart"),
-    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 2000,
-    dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 200,
-    test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 500,
+    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 1200,
+    dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 150,
+    test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 400,
 ) -> None:
     """Generate a corpus, train five single-task models and a multi-task one, and compare them on held-out sentences.
 

@@ -16,24 +16,37 @@ from mtlprune.cli.scorer_files import write_scorer_files
 from mtlprune.corpora.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
-from mtlprune.scores import ner_seqeval, score
+from mtlprune.scores import MAIN, ner_seqeval, score
 from mtlprune.sentence import Predicate, Sentence, Span
 
 Call = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def files(mtlprune: Call, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("scorers")
-    answer = mtlprune("evaluate", trained, "--split", "test", "--predictions", folder)
-    assert answer.code == 0, answer.err
-    assert f"{folder}/srl.gold and srl.pred: 8 of 8 sentences" in answer.out
+def learned(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that knows its training sentences partly by heart, so that no score of them is trivial."""
+    folder = tmp_path_factory.mktemp("learned") / "run"
+    settings = ("train.epochs=20", "train.batch_sentences=2", "encoder.word_dropout=0")
+    rates = ("train.encoder_rate=3e-3", "train.decoder_rate=5e-3")
+    assert mtlprune("train", lab.config, *settings, *rates, "--out", folder).code == 0
     return folder
 
 
 @pytest.fixture(scope="module")
-def scored(trained: Path, files: Path) -> dict[str, dict[str, float]]:
-    return RunFolder(trained).read_scores("test")
+def files(mtlprune: Call, learned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scorers")
+    answer = mtlprune("evaluate", learned, "--split", "train", "--predictions", folder)
+    assert answer.code == 0, answer.err
+    assert f"{folder}/srl.gold and srl.pred: 24 of 24 sentences" in answer.out
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scored(learned: Path, files: Path) -> dict[str, dict[str, float]]:
+    scores = RunFolder(learned).read_scores("train")
+    for task, values in scores.items():
+        assert 5 < values[MAIN[task]] < 100, f"{task}: a score that could show no difference"
+    return scores
 
 
 def test_results_are_kept_in_the_run(trained: Path, lab: Any) -> None:
@@ -87,8 +100,8 @@ def test_udeval_agrees(files: Path, scored: dict[str, dict[str, float]]) -> None
     assert official("dep")["LAS"] == pytest.approx(scored["dep"]["las_no_subtypes"], abs=0.0051)
 
 
-def test_seqeval_agrees(files: Path, trained: Path, lab: Any, scored: dict[str, dict[str, float]]) -> None:
-    theirs = ner_seqeval(load_corpus(lab.corpus)["test"], RunFolder(trained).read_predictions("test"))
+def test_seqeval_agrees(files: Path, learned: Path, lab: Any, scored: dict[str, dict[str, float]]) -> None:
+    theirs = ner_seqeval(load_corpus(lab.corpus)["train"], RunFolder(learned).read_predictions("train"))
     assert theirs == pytest.approx(scored["ner"])
     columns = [line.split(" ") for line in (files / "ner.conlleval").read_text().split("\n")]
     gold = [line.split(" ") for line in (files / "ner.gold").read_text().split("\n")]
