@@ -75,7 +75,8 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no dict)
         model.load_state_dict({n[len("model.") :]: t for n, t in tensors.items() if n.startswith("model.")})
     except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
-        raise RunError(f"{path} does not hold this run's state ({error}); remove it to begin anew") from error
+        what = " ".join(str(error).split())  # torch lists what is missing on several lines
+        raise RunError(f"{path} does not hold this run's state ({what}); remove it to begin anew") from error
     parameters = _parameters(optimizer)
     state: dict[int, dict[str, Any]] = {}
     for name, tensor in tensors.items():

@@ -85,7 +85,7 @@ def train(
         if folder.config_path.exists():
             check_same(config, folder, corpus)
         if done := finished(folder):
-            folder.checkpoint_path.unlink(missing_ok=True)  # in case the end was cut short just here
+            tidy(folder, done)  # in case the end was cut short just here
             return done
         run = prepare(config, folder, corpus)
         optimizer = make_optimizer(run.model, config.train)
@@ -93,6 +93,7 @@ def train(
         if folder.checkpoint_path.exists():
             progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
             log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
+            tidy(folder, progress)
         folder.truncate_metrics(progress.log_size)
         return _Trainer(run, folder, optimizer, progress, watch, stop).run()
 
@@ -195,7 +196,6 @@ class _Trainer:
         progress, settings = self.progress, self.config.train
         progress.epoch += 1
         progress.update = 0
-        self.seconds()
         evaluation = evaluate(self.model, self.dev, self.precision)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
@@ -225,33 +225,38 @@ class _Trainer:
             self.finish()
         else:
             self.checkpoint()
-        self.forget_weights()
+        tidy(self.folder, progress)
         self.watch(Event(progress, updates, self.total, {}, 0, evaluation))
 
     def finish(self) -> None:
-        """Note the end in the manifest; nothing is left to resume, so the large checkpoint goes."""
-        self.seconds()
+        """Note the end in the manifest."""
+        self.note()
         ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         record = {"ended": ended, "peak_memory": hardware.peak_memory(), "finished": asdict(self.progress)}
         self.folder.write_json("manifest.json", {**self.folder.read_json("manifest.json"), **record})
-        self.folder.checkpoint_path.unlink(missing_ok=True)
 
-    def seconds(self) -> None:
+    def note(self) -> None:
+        """Bring the record of where training stands up to date."""
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
-
-    def checkpoint(self) -> None:
-        self.seconds()
         self.progress.balance = self.balance.state()
         self.progress.log_size = self.folder.metrics_size()
+
+    def checkpoint(self) -> None:
+        self.note()
         save_checkpoint(self.folder.checkpoint_path, self.model, self.optimizer, self.progress)
         self.saved_at = time.monotonic()
 
-    def forget_weights(self) -> None:
-        """Remove weights that are nobody's best any more."""
-        kept = {self.folder.weights_path(int(best["epoch"])) for best in self.progress.best.values()}
-        for path in (self.folder.path / "weights").glob("epoch-*.safetensors"):
-            if path not in kept:
-                path.unlink()
+
+def tidy(folder: RunFolder, progress: Progress) -> None:
+    """Remove large files nobody needs: weights that are no one's best any more, halves that a killed process left, and
+    the checkpoint of a finished run."""
+    kept = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
+    weights = folder.path / "weights"
+    halves = [folder.path / ".checkpoint.safetensors.part", *weights.glob(".epoch-*.safetensors.part")]
+    for path in [*halves, *(path for path in weights.glob("epoch-*.safetensors") if path not in kept)]:
+        path.unlink(missing_ok=True)
+    if progress.finished:
+        folder.checkpoint_path.unlink(missing_ok=True)
 
 
 def make_optimizer(model: MultiTaskModel, settings: TrainConfig) -> torch.optim.AdamW:

@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import logging
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import torch
 from mtlprune import __version__
 from mtlprune.config import Config, ConfigError, TrainConfig
 from mtlprune.corpora.store import Corpus
+from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
@@ -163,9 +165,7 @@ def write_beginning(
     config: Config, folder: RunFolder, corpus: Corpus, model: MultiTaskModel, vocabularies: dict[str, Any]
 ) -> None:
     """The files a run begins with; config.yaml comes last, so that its presence means that all are there."""
-    folder.encoder_path.mkdir(parents=True, exist_ok=True)
-    model.encoder.config.save_pretrained(folder.encoder_path)
-    model.encoder.tokenizer.save_pretrained(folder.encoder_path)
+    save_encoder_files(model.encoder, folder.encoder_path)
     folder.write_json("vocabulary.json", vocabularies)
     folder.write_json(
         "manifest.json",
@@ -187,6 +187,17 @@ def write_beginning(
         },
     )
     folder.write_config(config.model_dump(mode="json"))
+
+
+def save_encoder_files(encoder: Encoder, path: Path) -> None:
+    """Configuration and tokenizer, so that a run can be loaded where the encoder's source is not. Raises RunError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        encoder.config.save_pretrained(path)
+        encoder.tokenizer.save_pretrained(path)
+    except Exception as error:  # `tokenizers` tells of a full disk by a bare Exception
+        shutil.rmtree(path, ignore_errors=True)
+        raise RunError(f"{path}: tokenizer.json and its like could not be written ({error})") from error
 
 
 def processor() -> str:

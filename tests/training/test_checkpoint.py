@@ -1,0 +1,163 @@
+"""Checkpoints: all that is needed and nothing random; files that do not fit, and disks that are full, in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interrupted import Moment, error_of, run
+from safetensors.torch import load_file
+from torch import nn
+
+from mtlprune.runs import RunError
+from mtlprune.training.checkpoint import Progress, load_checkpoint, save_checkpoint, save_weights, seed_step
+
+Settings = Callable[..., dict[str, Any]]
+
+
+def net(seed: int) -> tuple[nn.Module, torch.optim.AdamW]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    groups = [{"params": list(model[0].parameters())}, {"params": list(model[2].parameters())}]
+    return model, torch.optim.AdamW(groups, lr=0.1, weight_decay=0.1, fused=True)
+
+
+def step(model: nn.Module, optimizer: torch.optim.AdamW, times: int, parts: slice = slice(None)) -> None:
+    for _ in range(times):
+        output = torch.ones(5, 3)
+        for layer in list(model.children())[parts]:
+            output = layer(output)
+        output.square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+def test_everything_comes_back_and_training_goes_on_the_same(tmp_path):
+    model, optimizer = net(1)
+    step(model, optimizer, 3, slice(0, 2))  # the last layer has no moments yet
+    progress = Progress(
+        epoch=2, update=3, step=17, best={"joint": {"epoch": 1, "score": 51.5}}, balance={"pos": [0.5, 0.25]},
+        losses={"pos": [3.5, 4]}, log_size=321, seconds=12.25,
+    )  # fmt: skip
+    save_checkpoint(tmp_path / "c.safetensors", model, optimizer, progress)
+    other, other_optimizer = net(2)
+    assert load_checkpoint(tmp_path / "c.safetensors", other, other_optimizer) == progress
+    assert len(other_optimizer.state) == len(optimizer.state) == 2
+    for one, two in ((model, optimizer), (other, other_optimizer)):
+        step(one, two, 3)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name])
+
+
+def test_dropout_follows_from_seed_and_step_alone():
+    def draw(seed: int, step: int) -> list[float]:
+        torch.rand(step + 3)
+        seed_step(seed, step)
+        return torch.rand(4).tolist()
+
+    assert draw(1, 5) == draw(1, 5)
+    draws = [draw(seed, step) for seed in (1, 2) for step in (0, 1, 2)]
+    assert all(draws[i] != draws[j] for i in range(6) for j in range(i))
+
+
+@pytest.mark.parametrize("what", ["cut", "other model", "no checkpoint", "rubbish"])
+def test_a_file_that_does_not_fit_is_refused_in_words(what, tmp_path):
+    model, optimizer = net(1)
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(path, model, optimizer, Progress())
+    if what == "cut":
+        path.write_bytes(path.read_bytes()[:-8])
+    elif what == "other model":
+        model = nn.Linear(2, 2)
+    elif what == "no checkpoint":
+        save_weights(path, model)
+    else:
+        path.write_bytes(b"{}")
+    with pytest.raises(
+        RunError, match=r"c.safetensors does not hold this run's state \(.*remove it to begin anew"
+    ) as e:
+        load_checkpoint(path, model, optimizer)
+    assert "\n" not in str(e.value)
+
+
+def sizes_of(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def whole(small_settings: Settings, tmp_path_factory) -> tuple[dict[str, Any], Path, dict[str, int]]:
+    """A finished run, and the sizes of all its files with a checkpoint among them."""
+    settings = small_settings("pos,dep", epochs=2)
+    folder = tmp_path_factory.mktemp("whole")
+    assert run(settings, folder / "stopped", Moment("os.rename", "epoch-002.safetensors")) == -9
+    assert run(settings, folder / "run") == 0
+    return settings, folder / "run", sizes_of(folder / "stopped") | sizes_of(folder / "run")
+
+
+@pytest.mark.parametrize("file", ["checkpoint.safetensors", "weights/epoch-001.safetensors", "encoder/tokenizer.json"])
+def test_a_full_disk_loses_nothing_that_was_complete(whole, file, tmp_path):
+    """The limit on the size of a file refuses as a full disk does, at the first file that is larger."""
+    settings, expected, sizes = whole
+    limit = sizes[file] - 100
+    assert run(settings, tmp_path / "run", largest_file=limit) == 3, "was not refused"
+    message = error_of(tmp_path / "run")
+    assert message.startswith("RunError: ") and Path(file).name in message and "could not be written" in message
+    assert not (tmp_path / "run" / file).exists()
+    for path in (tmp_path / "run").rglob("*.safetensors"):
+        load_file(path)  # what stands there is whole
+    assert run(settings, tmp_path / "run") == 0
+    same_results(tmp_path / "run", expected)
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoint(whole, tmp_path):
+    settings, expected, sizes = whole
+    often = {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
+    assert run(often, tmp_path / "run", Moment("update", count=3)) == -9
+    before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
+    assert run(often, tmp_path / "run", largest_file=sizes["checkpoint.safetensors"] // 2) == 3
+    assert "what was there before is untouched" in error_of(tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
+    assert run(settings, tmp_path / "run") == 0
+    same_results(tmp_path / "run", expected)
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)]
+    if os.getuid() or not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("only one who may mount file systems can make a small disk")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_fills_up_and_is_emptied(whole, small_disk):
+    settings, expected, sizes = whole
+    often = {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
+    assert run(often, small_disk / "run", Moment("update", count=3)) == -9
+    before = (small_disk / "run" / "checkpoint.safetensors").read_bytes()
+    free = os.statvfs(small_disk)
+    spare = sizes["checkpoint.safetensors"] // 2
+    with (small_disk / "full").open("wb") as file:
+        file.write(b"0" * (free.f_bavail * free.f_frsize - spare))
+    assert run(often, small_disk / "run") == 3
+    assert "No space left" in error_of(small_disk / "run")
+    assert (small_disk / "run" / "checkpoint.safetensors").read_bytes() == before
+    (small_disk / "full").unlink()
+    assert run(settings, small_disk / "run") == 0
+    same_results(small_disk / "run", expected)
+
+
+def same_results(folder: Path, expected: Path) -> None:
+    for name in ("metrics.jsonl", "best.json", "scores/dev.json", "predictions/dev.jsonl", "counts/dev.json"):
+        assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
+    weights = [{p.name: p.read_bytes() for p in (f / "weights").iterdir()} for f in (folder, expected)]
+    assert weights[0] == weights[1]
+    assert not list(folder.rglob("*.part"))

@@ -1,0 +1,259 @@
+"""One update, the schedule, what is kept: the parts of the loop that formulas and counting can judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtlprune.config import build_config
+from mtlprune.corpora.store import load_corpus
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.training.checkpoint import Progress, load_checkpoint
+from mtlprune.training.evaluation import evaluate
+from mtlprune.training.loop import TrainingError, _Trainer, make_optimizer, schedule, train
+from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.setup import prepare
+
+Settings = Callable[..., dict[str, Any]]
+
+
+@given(st.integers(1, 400), st.floats(0, 0.99))
+def test_the_schedule_rises_then_falls_to_nothing(total, warmup):
+    rates = [schedule(step, total, warmup) for step in range(total)]
+    rise = math.ceil(total * warmup)
+    assert rates[:rise] == pytest.approx([(step + 1) / rise for step in range(rise)])
+    fall = total - rise
+    assert rates[rise:] == pytest.approx([1 - step / fall for step in range(fall)])
+    assert all(0 < rate <= 1 for rate in rates) and schedule(total, total, warmup) == 0
+
+
+def trainer(settings: dict[str, Any], folder: Path) -> _Trainer:
+    """Ready for its first update, without dropout."""
+    config = build_config(settings)
+    run_folder = RunFolder(folder)
+    run = prepare(config, run_folder, load_corpus(Path(config.data.path)))
+    made = _Trainer(run, run_folder, make_optimizer(run.model, config.train), Progress(), lambda e: None, lambda: False)
+    made.model.eval()
+    return made
+
+
+def gradients(made: _Trainer, mini_batches: list[MiniBatch]) -> dict[str, torch.Tensor]:
+    """Those the optimizer is given in one update."""
+    seen: dict[str, torch.Tensor] = {}
+
+    def look(*_: Any) -> None:
+        seen.update({n: p.grad.clone() for n, p in made.model.named_parameters() if p.grad is not None})
+
+    handle = made.optimizer.register_step_pre_hook(look)
+    made.update(mini_batches)
+    handle.remove()
+    return seen
+
+
+def norm(grads: dict[str, torch.Tensor]) -> float:
+    return float(torch.stack([grad.norm() for grad in grads.values()]).norm())
+
+
+def test_the_gradient_is_clipped_as_a_whole(small_settings: Settings, tmp_path):
+    batch = [MiniBatch(("pos", "dep"), [1, 2, 4, 5])]
+    free = gradients(trainer(small_settings("pos,dep", clip=1e6), tmp_path / "free"), batch)
+    clipped = gradients(trainer(small_settings("pos,dep", clip=0.01), tmp_path / "clipped"), batch)
+    assert norm(free) > 0.1 and norm(clipped) == pytest.approx(0.01, rel=1e-3)
+    for name, grad in free.items():
+        torch.testing.assert_close(clipped[name], grad * (0.01 / norm(free)), rtol=1e-3, atol=1e-8)
+
+
+def test_both_rates_follow_the_schedule(small_settings: Settings, tmp_path):
+    made = trainer(small_settings("pos", epochs=2, warmup=0.5), tmp_path / "run")
+    assert made.total == 8  # 60 sentences in batches of at most 16, twice
+    seen = []
+    for step in range(8):
+        made.update([MiniBatch(("pos",), [step])])
+        made.progress.step += 1
+        seen.append([group["lr"] for group in made.optimizer.param_groups])
+    shape = [0.25, 0.5, 0.75, 1, 1, 0.75, 0.5, 0.25]
+    assert [rate for rate, _ in seen] == pytest.approx([1e-3 * s for s in shape])
+    assert [rate for _, rate in seen] == pytest.approx([3e-3 * s for s in shape])
+
+
+def test_idle_decoders_neither_step_nor_decay(small_settings: Settings, tmp_path):
+    made = trainer(small_settings("pos,ner,dep", mixing="sampled", weight_decay=0.5), tmp_path / "run")
+
+    def state() -> dict[str, torch.Tensor]:
+        return {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
+
+    def moved(before: dict[str, torch.Tensor]) -> set[str]:
+        now = made.model.state_dict()
+        changed = [name for name, tensor in before.items() if not torch.equal(tensor, now[name])]
+        return {"encoder" if name.startswith("encoder") else name.split(".")[1] for name in changed}
+
+    before = state()
+    made.update([MiniBatch(("ner",), [1, 2]), MiniBatch(("dep",), [1, 4])])  # ner and dep have momentum from here on
+    assert moved(before) == {"encoder", "ner", "dep"}
+    before = state()
+    made.update([MiniBatch(("pos",), [1, 2])])
+    assert moved(before) == {"encoder", "pos"}
+
+
+def test_accumulated_mini_batches_of_equal_size_give_the_gradient_of_one_batch(small_settings: Settings, tmp_path):
+    """Exact where the mini-batches hold equally many words (POS, DEP: means over words); where they do not, each
+    mini-batch counts the same, so its words weigh more or less than in one batch. Means over other things than words
+    (spans in NER, gold spans in CON) equal those of one batch only where the counts of those are equal."""
+    made = trainer(small_settings("pos,dep", clip=1e6, balance="none"), tmp_path / "run")
+    sizes = [len(s) for s in load_corpus(Path(made.config.data.path))["train"]]
+    by_size: dict[int, list[int]] = {}
+    for row, size in enumerate(sizes):
+        by_size.setdefault(size, []).append(row)
+    (a, b, c, d), short = sorted(by_size.values(), key=len)[-1][:4], sizes.index(min(sizes))
+    tasks = ("pos", "dep")
+    start = {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
+
+    def grads(*rows: list[int]) -> dict[str, torch.Tensor]:
+        made.model.load_state_dict(start)
+        return gradients(made, [MiniBatch(tasks, part) for part in rows])
+
+    whole, parts = grads([a, b, c, d]), grads([a, b], [c, d])
+    for name, grad in whole.items():
+        torch.testing.assert_close(parts[name], grad, rtol=1e-3, atol=1e-6)
+    whole, parts = grads([a, short]), grads([a], [short])
+    share = sizes[a] / (sizes[a] + sizes[short])
+    assert share > 0.55 and norm({n: parts[n] - g for n, g in whole.items()}) > 0.01 * norm(whole)
+    first, second = grads([a]), grads([short])
+    for name, grad in parts.items():
+        torch.testing.assert_close(grad, (first[name] + second[name]) / 2, rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(whole[name], share * first[name] + (1 - share) * second[name], rtol=1e-3, atol=1e-6)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_in_words(small_settings: Settings, tmp_path):
+    settings = small_settings("pos,dep", encoder_rate=1e30, warmup=0.0)
+    with pytest.raises(TrainingError, match=r"at step 1 \(epoch 1\), task (pos|dep|pos, dep): the (loss|gradient) is "):
+        train(build_config(settings), RunFolder(tmp_path / "run"))
+    with pytest.raises(TrainingError, match="no checkpoint was written yet"):
+        train(build_config(settings), RunFolder(tmp_path / "run"))
+
+
+def test_the_last_checkpoint_is_kept_when_a_loss_is_no_number(small_settings: Settings, tmp_path):
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    folder = RunFolder(tmp_path / "run")
+    config = build_config(small_settings("pos,dep", epochs=2))
+    train(config, folder, stop=lambda: True)
+    good = folder.checkpoint_path.read_bytes()
+    with safe_open(folder.checkpoint_path, framework="pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(folder.checkpoint_path)
+    tensors["model.tasks.dep.arc"][:] = math.nan
+    save_file(tensors, folder.checkpoint_path, metadata)
+    poisoned = folder.checkpoint_path.read_bytes()
+    with pytest.raises(
+        TrainingError, match=r"at step 1 \(epoch 1\), task dep: the loss is nan; the last checkpoint is"
+    ):
+        train(config, folder)
+    assert folder.checkpoint_path.read_bytes() == poisoned and folder.read_metrics() == []
+    folder.checkpoint_path.write_bytes(good)
+    made = trainer(config.model_dump(mode="json"), tmp_path / "other")
+    assert load_checkpoint(folder.checkpoint_path, made.model, made.optimizer).step == 1
+    assert train(config, folder).finished
+
+
+def test_patience(small_settings: Settings, tmp_path):
+    settings = small_settings("pos,ner", epochs=9, patience=2, encoder_rate=1e-12, decoder_rate=1e-12)
+    folder = RunFolder(tmp_path / "run")
+    progress = train(build_config(settings), folder)
+    assert progress.finished and progress.epoch == 3  # nothing changes: epochs 2 and 3 are no better than the first
+    assert [line["epoch"] for line in folder.read_metrics()] == [1, 2, 3]
+    assert {best["epoch"] for best in folder.read_json("best.json").values()} == {1}
+    assert [path.name for path in (folder.path / "weights").iterdir()] == ["epoch-001.safetensors"]
+    assert train(build_config(settings), folder) == progress  # again: nothing left to do
+
+
+@pytest.fixture(scope="module")
+def finished(small_settings: Settings, tmp_path_factory) -> RunFolder:
+    folder = RunFolder(tmp_path_factory.mktemp("finished") / "run")
+    train(build_config(small_settings("pos,ner,dep", epochs=6, encoder_rate=5e-3, decoder_rate=2e-2)), folder)
+    return folder
+
+
+def test_the_best_of_all_and_of_each_task_are_kept_and_nothing_else(finished: RunFolder):
+    metrics, best = finished.read_metrics(), finished.read_json("best.json")
+    score = {"joint": lambda m: m["joint"], "pos": lambda m: m["dev"]["pos"]["accuracy"]}
+    score |= {"ner": lambda m: m["dev"]["ner"]["f1"], "dep": lambda m: m["dev"]["dep"]["las"]}
+    assert set(best) == set(score)
+    for key, of in score.items():
+        values = [of(line) for line in metrics]
+        assert best[key] == {"epoch": values.index(max(values)) + 1, "score": max(values)}  # the first of equal ones
+    for line in metrics:
+        assert line["joint"] == pytest.approx(sum(score[task](line) for task in ("pos", "ner", "dep")) / 3)
+    kept = sorted(path.name for path in (finished.path / "weights").iterdir())
+    assert kept == sorted({f"epoch-{entry['epoch']:03d}.safetensors" for entry in best.values()})
+    assert len({entry["epoch"] for entry in best.values()}) > 1  # or the test shows little
+    assert not finished.checkpoint_path.exists()
+
+
+@pytest.mark.parametrize("task", [None, "pos", "ner", "dep"])
+def test_each_kept_best_scores_what_was_noted(finished: RunFolder, task):
+    model = MultiTaskModel.load(finished.path, task=task)
+    dev = list(load_corpus(Path(finished.read_config()["data"]["path"]))["dev"])
+    found = evaluate(model, dev, torch.float32)
+    value = found.main()[task] if task else found.joint()
+    assert value == finished.read_json("best.json")[task or "joint"]["score"]
+    if task is None:
+        assert found.scores == finished.read_scores("dev")
+        assert found.predictions == finished.read_predictions("dev")
+
+
+def test_a_best_that_is_not_kept_is_refused_in_words(finished: RunFolder, tmp_path):
+    with pytest.raises(RunError, match=r"no best epoch is kept for 'srl'; there are .*joint"):
+        MultiTaskModel.load(finished.path, task="srl")
+    with pytest.raises(RunError, match=r"is no run folder"):
+        MultiTaskModel.load(tmp_path)
+
+
+def test_other_settings_and_other_data_are_refused(finished: RunFolder, small_settings: Settings, tmp_path):
+    from mtlprune.corpora.store import save_corpus
+
+    tree = finished.read_config()
+    tree["train"]["seed"] = 2
+    tree["encoder"]["pooling"] = "first"
+    expected = r"other settings: encoder.pooling \(was 'mean', is 'first'\); train.seed \(was 1, is 2\). Choose another"
+    with pytest.raises(RunError, match=expected):
+        train(build_config(tree), finished)
+    tree = finished.read_config()
+    old = load_corpus(Path(tree["data"]["path"]))
+    splits = {"train": list(old["train"])[:-1], "dev": list(old["dev"])}
+    other = save_corpus(splits, tmp_path / "other", name="other", licence="Apache-2.0", sources={})
+    tree["data"]["path"] = str(tmp_path / "other")
+    with pytest.raises(RunError, match=f"begun on data with fingerprint {old.fingerprint}, but .* {other.fingerprint}"):
+        train(build_config(tree), finished)
+
+
+def test_the_same_data_elsewhere_is_accepted(finished: RunFolder, tmp_path):
+    import shutil
+
+    tree = finished.read_config()
+    shutil.copytree(tree["data"]["path"], tmp_path / "moved")
+    tree["data"]["path"] = str(tmp_path / "moved")
+    assert train(build_config(tree), finished).finished
+
+
+def test_running_on_a_task_that_no_sentence_has_is_refused(small_settings: Settings, tmp_path):
+    from mtlprune.config import ConfigError
+    from mtlprune.corpora.store import save_corpus
+
+    settings = small_settings("pos,srl")
+    old = load_corpus(Path(settings["data"]["path"]))
+    splits = {split: [s.with_layers(srl=None) for s in old[split]] for split in ("train", "dev")}
+    save_corpus(splits, tmp_path / "c", name="c", licence="Apache-2.0", sources={})
+    settings["data"]["path"] = str(tmp_path / "c")
+    with pytest.raises(ConfigError, match="split train: no sentence has the layer srl; leave srl out of `tasks`"):
+        train(build_config(settings), RunFolder(tmp_path / "run"))
+    assert not (tmp_path / "run" / "config.yaml").exists()

@@ -1,0 +1,154 @@
+"""Exact resume: a process is killed, the same training run again, and all equals an undisturbed run bit for bit."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interrupted import Moment, error_of, run, start
+from safetensors.torch import load_file
+
+KILLED = -signal.SIGKILL
+MIXINGS: dict[str, dict[str, Any]] = {
+    "joint": {},
+    "sampled": {
+        "mixing": "sampled",
+        "accumulate": 2,
+        "balance": "running_mean",
+        "balance_window": 3,
+        "weight_decay": 0.01,
+        "batch_sentences": 40,
+    },
+}
+MOMENTS = {  # of the second epoch or so, but for the first three
+    "at the very beginning": Moment("os.rename", "vocabulary.json"),
+    "before config.yaml is there": Moment("os.rename", "config.yaml"),
+    "before any checkpoint": Moment("update", count=2),
+    "between updates": Moment("update", count=8),
+    "within the backward pass of an update": Moment("call", "backward", 9),
+    "while the optimizer steps": Moment("call", "step", 7),
+    "in evaluation": Moment("call", "decode", 7),
+    "before weights are in place": Moment("os.rename", "epoch-002.safetensors"),
+    "before metrics are written": Moment("open", "metrics.jsonl", 2),
+    "with metrics written, results not": Moment("open", ".dev.jsonl.part", 1),
+    "before best.json is in place": Moment("os.rename", "best.json", 2),
+    "before the checkpoint is in place": Moment("os.rename", "checkpoint.safetensors", 2),
+    "at the end, before it is noted": Moment("os.rename", "manifest.json", 2),
+    "at the end, before the checkpoint is removed": Moment("os.remove", "checkpoint.safetensors"),
+    "within a checkpoint of the last epoch": Moment("open", ".checkpoint.safetensors.part", -1),
+}
+
+FEW = (
+    "before any checkpoint",
+    "between updates",
+    "before metrics are written",
+    "within a checkpoint of the last epoch",
+)
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Everything a run leaves behind but times: files by content, weights by tensor."""
+    found: dict[str, Any] = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = str(path.relative_to(folder))
+        if name == "manifest.json":
+            finished = json.loads(path.read_text())["finished"]
+            found[name] = {key: value for key, value in finished.items() if key != "seconds"}
+        elif name == ".lock":
+            found[name] = "process number"
+        elif path.suffix == ".safetensors":
+            found[name] = {key: tensor.numpy().tobytes() for key, tensor in load_file(path).items()}
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+def _cases() -> list[Any]:
+    cases = [pytest.param("joint", name, id=f"joint-{name}") for name in MOMENTS]
+    for name in MOMENTS:
+        marks = () if name in FEW else pytest.mark.slow
+        cases.append(pytest.param("sampled", name, id=f"sampled-{name}", marks=marks))
+    return cases
+
+
+@pytest.fixture(scope="module", params=list(MIXINGS))
+def undisturbed(request, small_settings, tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any]]:
+    settings = small_settings(**MIXINGS[request.param])
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert run(settings, folder) == 0
+    expected = outcome(folder)
+    assert {"config.yaml", "metrics.jsonl", "best.json", "scores/dev.json", "counts/dev.json"} <= set(expected)
+    assert "checkpoint.safetensors" not in expected
+    assert any(name.startswith("weights/") for name in expected)
+    return settings, expected
+
+
+def test_the_same_settings_twice_give_the_same_bits(undisturbed, tmp_path):
+    settings, expected = undisturbed
+    assert run(settings, tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == expected
+
+
+@pytest.mark.parametrize(("undisturbed", "name"), _cases(), indirect=["undisturbed"])
+def test_killed_once(undisturbed, name, tmp_path):
+    settings, expected = undisturbed
+    moment = MOMENTS[name]
+    if moment.count < 0:  # checkpoints after every update, so that one of the last epoch can be hit
+        often = {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
+        steps = expected["manifest.json"]["step"]
+        assert run(often, tmp_path / "run", moment._replace(count=steps + 1)) == KILLED
+        assert (tmp_path / "run" / ".checkpoint.safetensors.part").exists()
+    else:
+        assert run(settings, tmp_path / "run", moment) == KILLED
+    assert run(settings, tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == expected | changed(tmp_path / "run", expected)
+
+
+def changed(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    """config.yaml where the first process wrote another checkpoint_minutes, the one setting that may differ."""
+    text = (folder / "config.yaml").read_text()
+    assert text.replace("checkpoint_minutes: 0.0", "checkpoint_minutes: 1000000.0").encode() == expected["config.yaml"]
+    return {"config.yaml": text.encode()}
+
+
+def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
+    settings, expected = undisturbed
+    settings = {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
+    checkpoint, moments, kills = tmp_path / "run" / "checkpoint.safetensors", random.Random(3), 0
+    for _ in range(5):
+        process = start(settings, tmp_path / "run")
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        while process.is_alive() and (not checkpoint.exists() or checkpoint.stat().st_mtime_ns == before):
+            time.sleep(0.002)  # until this process has got a step further
+        time.sleep(moments.uniform(0, 0.1))
+        process.kill()
+        process.join()
+        kills += process.exitcode == KILLED
+    assert kills >= 3
+    assert run(settings, tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == expected | changed(tmp_path / "run", expected)
+
+
+def test_a_second_process_is_refused_and_the_first_goes_on(small_settings, tmp_path):
+    settings = small_settings("pos", epochs=400)
+    first = start(settings, tmp_path / "run")
+    try:
+        checkpoint, deadline = tmp_path / "run" / "checkpoint.safetensors", time.monotonic() + 60
+        while not checkpoint.exists():
+            assert first.is_alive() and time.monotonic() < deadline
+            time.sleep(0.02)
+        assert run(settings, tmp_path / "run") == 3
+        message = error_of(tmp_path / "run")
+        assert message.startswith("RunError") and f"in use by another process (number {first.pid})" in message
+        assert first.is_alive()
+    finally:
+        first.kill()
+        first.join()
+    shorter = {**settings, "train": {**settings["train"], "epochs": 2}}
+    assert run(shorter, tmp_path / "run") == 3  # not refused as in use: the lock died with its process
+    assert "train.epochs (was 400, is 2)" in error_of(tmp_path / "run")
