@@ -169,7 +169,7 @@ def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]
 
 def debinarise(spans: Iterable[tuple[int, int, str]]) -> tuple[Span, ...]:
     """The labelled brackets of a binary tree's spans: made nodes and TOP vanish, chains unfold; in pre-order."""
-    brackets = []
+    brackets: list[Span] = []
     for start, end, label in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not label.endswith(DUMMY):
             brackets.extend(Span(start, end, part) for part in label.split("+") if part != TOP)

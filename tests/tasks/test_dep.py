@@ -1,0 +1,99 @@
+"""DEP against plain loops over words and heads, and decoding against enumeration of trees."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from mtlprune.sentence import Dependencies, Sentence, find_cycle
+from mtlprune.tasks.base import with_one
+from mtlprune.tasks.dep import DEP
+
+SIZES = [3, 1, 4]
+GOLD = [
+    Sentence("1", tuple("abc"), dep=Dependencies((2, 0, 2), ("nsubj", "root", "obj"))),
+    Sentence("2", ("d",), dep=Dependencies((0,), ("root",))),
+    Sentence("3", tuple("efgh"), dep=Dependencies((3, 4, 0, 3), ("obj", "nsubj", "root", "obj"))),
+]
+NAMES = ["nsubj", "obj", "root"]
+SCORERS = ["biaffine", "mlp"]
+
+
+def leaky(values: torch.Tensor) -> torch.Tensor:
+    return torch.where(values > 0, values, 0.1 * values)
+
+
+def rows_of(words, number: int) -> torch.Tensor:
+    """(n + 1, H): the root's vector, then the words' of one sentence."""
+    return torch.cat([words.cls[number][None], words.words.split(words.sizes)[number]])
+
+
+def arc_table(task: DEP, rows: torch.Tensor) -> torch.Tensor:
+    """(n + 1, n + 1) score of every head (column) for every dependent (row)."""
+    size = task.options.arc_size
+    hidden = leaky(rows @ task.mlp.linear.weight.T + task.mlp.linear.bias)
+    return torch.einsum("di,ij,hj->dh", with_one(hidden[:, :size]), task.arc, hidden[:, size:])
+
+
+def relation_table(task: DEP, rows: torch.Tensor) -> torch.Tensor:
+    """(n + 1, n + 1, R) scores of every relation for every dependent and head: all, where the decoder asks for few."""
+    scorer, size = task.relation, task.options.relation_size
+    if task.options.relation_scorer == "biaffine":
+        hidden = leaky(rows @ scorer.mlp.linear.weight.T + scorer.mlp.linear.bias)
+        left, right = with_one(hidden[:, :size]), with_one(hidden[:, size:])
+        return torch.einsum("di,lij,hj->dhl", left, scorer.weight, right)
+    parts = rows @ scorer.first.weight.T + scorer.first.bias
+    hidden = leaky(parts[:, None, : 2 * size] + parts[None, :, 2 * size :])
+    return hidden @ scorer.last.weight.T + scorer.last.bias
+
+
+@pytest.mark.parametrize("relation_scorer", SCORERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_loss_is_that_of_heads_and_of_relations_at_gold_heads(encoded, decoder, relation_scorer, seed):
+    task = decoder(DEP, DEP.collect(GOLD), seed, arc_size=6, relation_size=4, relation_scorer=relation_scorer)
+    assert task.labels == {"relations": NAMES}
+    words = encoded(SIZES, seed)
+    heads, relations = [], []
+    for number, sentence in enumerate(GOLD):
+        rows = rows_of(words, number)
+        arcs, labels = arc_table(task, rows), relation_table(task, rows)
+        for dependent, (head, relation) in enumerate(zip(*sentence.dep, strict=True), 1):
+            heads.append(torch.logsumexp(arcs[dependent], 0) - arcs[dependent, head])
+            at = labels[dependent, head]
+            relations.append(torch.logsumexp(at, 0) - at[NAMES.index(relation)])
+    target = task.collate([task.target(s) for s in GOLD], SIZES)
+    expected = torch.stack(heads).mean() + torch.stack(relations).mean()
+    torch.testing.assert_close(task.loss(words, target), expected, rtol=1e-4, atol=1e-5)
+
+
+def trees(n: int, projective: bool):
+    """Heads of every tree over n words with one word under the root."""
+    for heads in itertools.product(range(n + 1), repeat=n):
+        if heads.count(0) != 1 or any(head == word for word, head in enumerate(heads, 1)) or find_cycle(heads):
+            continue
+        arcs = [(min(word, head), max(word, head)) for word, head in enumerate(heads, 1)]
+        crossing = any(a < c < b < d for (a, b), (c, d) in itertools.permutations(arcs, 2))
+        if not (projective and crossing):
+            yield heads
+
+
+@pytest.mark.parametrize("projective", [False, True])
+@pytest.mark.parametrize("relation_scorer", SCORERS)
+def test_decoding_finds_the_best_tree_of_all(encoded, decoder, relation_scorer, projective):
+    sizes = [4, 1, 5, 2, 5, 4]
+    options = {"arc_size": 6, "relation_size": 4, "relation_scorer": relation_scorer, "projective": projective}
+    greedy = 0
+    for seed in range(3):
+        task = decoder(DEP, {"relations": NAMES}, seed, **options)
+        words = encoded(sizes, seed)
+        for number, found in enumerate(task.decode(words)):
+            rows = rows_of(words, number)
+            arcs, labels = arc_table(task, rows).tolist(), relation_table(task, rows)
+            best = max(trees(sizes[number], projective), key=lambda t: sum(arcs[d][h] for d, h in enumerate(t, 1)))
+            assert found.heads == best
+            names = [NAMES[int(labels[dependent, head].argmax())] for dependent, head in enumerate(best, 1)]
+            assert found.relations == tuple(names)
+            greedy += all(arcs[d][h] == max(arcs[d]) for d, h in enumerate(best, 1))
+    assert greedy < 3 * len(sizes)  # some trees were not simply the best head of each word

@@ -1,0 +1,83 @@
+"""NER against plain loops over spans."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtlprune.sentence import Sentence, Span
+from mtlprune.tasks.ner import NER, flat_entities
+
+GOLD = [
+    Sentence("1", tuple("abcd"), ner=(Span(0, 2, "LOC"), Span(3, 4, "PER"))),
+    Sentence("2", ("e",), ner=()),
+    Sentence("3", tuple("fgh"), ner=(Span(0, 3, "PER"),)),
+]
+SIZES = [4, 1, 3]
+
+
+def scores_of(task: NER, vectors: torch.Tensor, start: int, end: int) -> torch.Tensor:
+    """(L,) scores of the span from word ``start`` to word ``end``, both inclusive."""
+    size = task.options.size
+    projected = vectors @ task.ends.weight.T + task.ends.bias
+    one = torch.ones(1)
+    left, right = torch.cat([projected[start, :size], one]), torch.cat([projected[end, size:], one])
+    return torch.einsum("i,lij,j->l", left, task.weight, right)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_loss_is_the_mean_over_all_spans(encoded, decoder, seed):
+    task = decoder(NER, NER.collect(GOLD), seed, size=5)
+    assert task.labels == {"types": ["LOC", "PER"]}
+    words = encoded(SIZES, seed)
+    losses = []
+    for sentence, vectors in zip(GOLD, words.words.split(SIZES), strict=True):
+        gold = {(span.start, span.end - 1): 1 + ["LOC", "PER"].index(span.label) for span in sentence.ner}
+        for start, end in itertools.combinations_with_replacement(range(len(sentence)), 2):
+            scores = scores_of(task, vectors, start, end)
+            losses.append(torch.logsumexp(scores, 0) - scores[gold.get((start, end), 0)])
+    assert len(losses) == 10 + 1 + 6
+    target = task.collate([task.target(s) for s in GOLD], SIZES)
+    torch.testing.assert_close(task.loss(words, target), torch.stack(losses).mean(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_decoding_is_greedy_by_score(encoded, decoder, seed):
+    task = decoder(NER, {"types": ["LOC", "PER"]}, seed, size=5)
+    sizes = [6, 1, 4, 7]
+    words = encoded(sizes, seed)
+    expected = []
+    for vectors in words.words.split(sizes):
+        found = []
+        for start, end in itertools.combinations_with_replacement(range(len(vectors)), 2):
+            scores = scores_of(task, vectors, start, end).tolist()
+            best = max(range(3), key=scores.__getitem__)
+            if best:
+                found.append((scores[best], Span(start, end + 1, ["LOC", "PER"][best - 1])))
+        taken: list[Span] = []
+        while found:
+            winner = max(found)
+            taken.append(winner[1])
+            found = [f for f in found if f[1].end <= winner[1].start or winner[1].end <= f[1].start]
+        expected.append(tuple(sorted(taken)))
+    assert task.decode(words) == expected
+    assert any(len(spans) > 1 for spans in expected)
+
+
+spans = st.builds(
+    lambda a, n, label: Span(a, a + n, label), st.integers(0, 9), st.integers(1, 4), st.sampled_from("XY")
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.5, 1.0, 2.0, 3.0]), spans), max_size=12))
+def test_flat_entities_do_not_depend_on_the_order_given(scored):
+    chosen = flat_entities(scored)
+    assert chosen == flat_entities(scored[::-1])
+    assert all(left.end <= right.start for left, right in itertools.pairwise(chosen))
+    for score, span in scored:  # what was left out overlaps something that scores at least as much
+        better = [other for value, other in scored if value >= score and other in chosen]
+        assert span in chosen or any(o.start < span.end and span.start < o.end for o in better)

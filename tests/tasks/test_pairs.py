@@ -1,0 +1,134 @@
+"""Bilinear forms, split layers and dropout masks of the decoders against einsum and plain loops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mtlprune.tasks.base import (
+    Dropout,
+    SharedMLP,
+    biaffine_all,
+    biaffine_rows,
+    dropout_mask,
+    offsets,
+    padded_rows,
+    with_one,
+)
+from mtlprune.tasks.pairs import BiaffinePairs, MLPPairs, pair_scorer
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_biaffine_forms():
+    left, weight, right = drawn(2, 3, 4), drawn(5, 4, 6, seed=1), drawn(2, 7, 6, seed=2)
+    expected = torch.einsum("bsi,lij,btj->bslt", left, weight, right)
+    torch.testing.assert_close(biaffine_all(left, weight, right), expected, rtol=1e-4, atol=1e-5)
+    left, right = drawn(9, 4, seed=3), drawn(9, 6, seed=4)
+    expected = torch.einsum("mi,lij,mj->ml", left, weight, right)
+    torch.testing.assert_close(biaffine_rows(left, weight, right), expected, rtol=1e-4, atol=1e-5)
+
+
+OWNER = torch.tensor([0, 0, 0, 1, 2, 2])
+LEFT, RIGHT = torch.tensor([0, 2, 2, 3, 5]), torch.tensor([1, 0, 2, 3, 4])
+
+
+def leaky(values: torch.Tensor) -> torch.Tensor:
+    return torch.where(values > 0, values, 0.1 * values)
+
+
+def test_pairs_by_a_biaffine_form_a_label():
+    scorer = BiaffinePairs(8, 5, 3, 0.33).eval()
+    torch.nn.init.normal_(scorer.weight)
+    rows = drawn(6, 8)
+    hidden = leaky(rows @ scorer.mlp.linear.weight.T + scorer.mlp.linear.bias)
+    found = scorer.score(scorer(rows, OWNER, 3), LEFT, RIGHT, OWNER[LEFT])
+    for number, (a, b) in enumerate(zip(LEFT, RIGHT, strict=True)):
+        expected = torch.einsum("i,lij,j->l", with_one(hidden[a, :5]), scorer.weight, with_one(hidden[b, 5:]))
+        torch.testing.assert_close(found[number], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_pairs_by_an_mlp_equal_the_unsplit_layer():
+    scorer = MLPPairs(8, 5, 3, 0.33).eval()
+    torch.nn.init.normal_(scorer.first.bias)
+    rows = drawn(6, 8)
+    found = scorer.score(scorer(rows, OWNER, 3), LEFT, RIGHT, OWNER[LEFT])
+    whole = torch.cat([scorer.first.weight[:5], scorer.first.weight[5:]], dim=1)  # W [a; b] + b
+    for number, (a, b) in enumerate(zip(LEFT, RIGHT, strict=True)):
+        first = leaky(whole @ torch.cat([rows[a], rows[b]]) + scorer.first.bias[:5] + scorer.first.bias[5:])
+        torch.testing.assert_close(found[number], scorer.last.weight @ first + scorer.last.bias, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "made"), [("biaffine", BiaffinePairs), ("mlp", MLPPairs)])
+def test_scorers_by_name(kind, made):
+    assert type(pair_scorer(kind, 8, 5, 3, 0.1)) is made
+
+
+def test_the_mask_is_shared_by_a_sentence_and_differs_between_sentences():
+    torch.manual_seed(0)
+    mlp = SharedMLP(8, [20, 30], 0.5)
+    rows = drawn(6, 8)
+    plain = torch.cat(mlp.eval()(rows, OWNER, 3), dim=1)
+    fallen = torch.cat(mlp.train()(rows, OWNER, 3), dim=1)
+    kept = fallen != 0
+    torch.testing.assert_close(fallen[kept], 2 * plain[kept])
+    for first, second in ((0, 1), (1, 2), (4, 5)):
+        assert torch.equal(kept[first], kept[second])
+    assert not torch.equal(kept[0], kept[3]) and not torch.equal(kept[3], kept[4])
+    assert 0.2 < kept.float().mean() < 0.8
+
+
+def test_an_mlp_of_pairs_shares_its_mask_too():
+    torch.manual_seed(0)
+    scorer = MLPPairs(8, 40, 40, 0.5)
+    with torch.no_grad():
+        scorer.last.weight.copy_(torch.eye(40))
+        scorer.last.bias.zero_()
+    rows, owner = drawn(6, 8), OWNER[LEFT]
+    plain = scorer.eval().score(scorer(rows, OWNER, 3), LEFT, RIGHT, owner)
+    fallen = scorer.train().score(scorer(rows, OWNER, 3), LEFT, RIGHT, owner)
+    kept = fallen != 0
+    torch.testing.assert_close(fallen[kept], 2 * plain[kept])
+    assert torch.equal(kept[0], kept[1]) and torch.equal(kept[1], kept[2])
+    assert not torch.equal(kept[2], kept[3]) and not torch.equal(kept[3], kept[4])
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.2, 0.33, 0.5])
+def test_dropout_keeps_the_mean_and_its_rate(rate):
+    torch.manual_seed(1)
+    mask = dropout_mask((500, 401), rate, torch.zeros(1))
+    assert mask.shape == (500, 401) and mask.dtype == torch.float32
+    exact = round(rate * 256) / 256
+    assert abs(exact - rate) <= 1 / 512
+    assert set(mask.unique().tolist()) == {0.0, torch.tensor(1 / (1 - exact)).item()}
+    error = (exact * (1 - exact) / mask.numel()) ** 0.5
+    assert abs(float((mask == 0).float().mean()) - exact) < 4 * error
+    assert abs(float(mask.mean()) - 1) < 4 * error / (1 - exact)
+    columns = (mask == 0).float().mean(0)  # no byte of the 64-bit numbers is special
+    assert float((columns - exact).abs().max()) < 6 * (exact * (1 - exact) / 500) ** 0.5
+
+
+def test_dropout_in_training_only():
+    layer, hidden = Dropout(0.5), drawn(40, 40)
+    assert layer.eval()(hidden) is hidden
+    assert Dropout(0.0).train()(hidden) is hidden
+    torch.manual_seed(0)
+    assert not torch.equal(layer.train()(hidden), layer(hidden))
+
+
+def test_rows_are_laid_out_by_sentence():
+    flat = drawn(6, 2)
+    table = padded_rows(flat, [3, 1, 2])
+    zero = torch.zeros(2)
+    expected = [[flat[0], flat[1], flat[2]], [flat[3], zero, zero], [flat[4], flat[5], zero]]
+    assert torch.equal(table, torch.stack([torch.stack(row) for row in expected]))
+    assert offsets([3, 1, 2]).tolist() == [0, 3, 4]
+
+
+def test_parts_of_a_shared_mlp_are_orthogonal_and_without_bias():
+    mlp = SharedMLP(8, [4, 8], 0.33)
+    for part in mlp.linear.weight.split([4, 8]):
+        torch.testing.assert_close(part @ part.T, torch.eye(len(part)), rtol=1e-4, atol=1e-5)
+    assert not mlp.linear.bias.any()

@@ -1,0 +1,189 @@
+"""SRL against plain loops over predicates, spans and roles."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from mtlprune.sentence import Predicate, Sentence, Span
+from mtlprune.tasks.srl import SRL, looked_up
+
+SIZES = [4, 1, 3, 2]
+GOLD = [
+    Sentence(
+        "1",
+        tuple("abcd"),
+        srl=(
+            Predicate(1, "go.01", (Span(0, 1, "A0"), Span(1, 2, "V"), Span(2, 4, "A1"))),
+            Predicate(3, None, (Span(0, 3, "A1"),)),
+        ),
+    ),
+    Sentence("2", ("e",), srl=()),
+    Sentence("3", tuple("fgh"), srl=(Predicate(0, None, (Span(1, 3, "A1"), Span(1, 2, "C-V"))),)),
+    Sentence("4", tuple("ij"), srl=(Predicate(0),)),
+]
+ROLES = ["A0", "A1"]
+KINDS = [("classified", "biaffine"), ("classified", "mlp"), ("ranked", "biaffine"), ("ranked", "mlp")]
+OPTIONS: dict[str, Any] = {"size": 6, "width_size": 3, "max_width": 3}
+
+
+def linear(layer: torch.nn.Linear, vector: torch.Tensor) -> torch.Tensor:
+    return layer.weight @ vector + layer.bias
+
+
+def two_layers(rest: torch.nn.Sequential, hidden: torch.Tensor) -> torch.Tensor:
+    return linear(rest[5], linear(rest[2], hidden.relu()).relu())
+
+
+def span_layer(layer: Any, words: torch.Tensor, start: int, end: int, widths: torch.Tensor) -> torch.Tensor:
+    """The unsplit first layer over [start; end; pooled; width], the pooled words summed and divided by max_width."""
+    by_start, by_end, by_pooled = layer.words.weight.chunk(3)
+    bias = layer.words.bias.chunk(3)
+    summed = sum((by_pooled @ words[t] + bias[2] for t in range(start, end + 1)), torch.zeros(6))
+    ends = by_start @ words[start] + bias[0] + by_end @ words[end] + bias[1]
+    return ends + summed / len(widths) + layer.width.weight @ widths[end - start]
+
+
+class Scores:
+    """Everything there is to score in one sentence."""
+
+    def __init__(self, task: SRL, words: torch.Tensor) -> None:
+        n, widths = len(words), task.widths.weight
+        self.spans = [(i, j) for i in range(n) for j in range(i, min(n, i + task.options.max_width))]
+        self.argument = {span: self._argument(task, words, *span, widths) for span in self.spans}
+        self.predicate = [two_layers(task.predicate[1], linear(task.predicate[0], word)).squeeze() for word in words]
+        self.pair = {}
+        for span, p in itertools.product(self.spans, range(n)):
+            hidden = span_layer(task.label_span, words, *span, widths) + task.label_predicate.weight @ words[p]
+            roles = two_layers(task.label, hidden) + self.argument[span] + (self.predicate[p] if task.ranked else 0)
+            self.pair[span, p] = torch.cat([torch.zeros(1), roles])  # none first
+        best = sorted(self.spans, key=lambda span: -self.argument[span].item())
+        self.kept = set(best[: max(1, int(n * task.options.argument_ratio))])
+        if task.ranked:
+            order = sorted(range(n), key=lambda p: -self.predicate[p].item())
+            self.chosen = set(order[: max(1, int(n * task.options.predicate_ratio))])
+        else:
+            self.chosen = {p for p in range(n) if self.predicate[p].item() > 0}
+
+    @staticmethod
+    def _argument(task: SRL, words: torch.Tensor, start: int, end: int, widths: torch.Tensor) -> torch.Tensor:
+        scorer: Any = task.argument
+        if task.options.argument_scorer == "mlp":
+            return two_layers(scorer.rest, span_layer(scorer.first, words, start, end, widths)).squeeze()
+        one, size = torch.ones(1), task.options.size
+        left = torch.cat([linear(scorer.ends, words[start])[:size], one])
+        right = torch.cat([linear(scorer.ends, words[end])[size:], one])
+        return left @ scorer.weight[0] @ right + scorer.width[end - start]
+
+
+def gold_roles(sentence: Sentence, max_width: int) -> dict[tuple[tuple[int, int], int], int]:
+    return {
+        ((span.start, span.end - 1), predicate.index): 1 + ROLES.index(span.label)
+        for predicate in sentence.srl
+        for span in predicate.arguments
+        if span.label in ROLES and span.end - span.start <= max_width
+    }
+
+
+def surprise(scores: torch.Tensor, gold: int) -> torch.Tensor:
+    return torch.logsumexp(scores, 0) - scores[gold]
+
+
+def binary(score: torch.Tensor, gold: bool) -> torch.Tensor:
+    return surprise(torch.stack([torch.tensor(0.0), score]), int(gold))
+
+
+@pytest.mark.parametrize(("predicates", "argument_scorer"), KINDS)
+@pytest.mark.parametrize("max_width", [3, 2])
+@pytest.mark.parametrize("seed", range(2))
+def test_loss(encoded, decoder, predicates, argument_scorer, max_width, seed):
+    options = {**OPTIONS, "max_width": max_width, "predicates": predicates, "argument_scorer": argument_scorer}
+    task = decoder(SRL, SRL.collect(GOLD), seed, **options)
+    assert task.labels == {"roles": ROLES}
+    words = encoded(SIZES, seed)
+    word_losses, span_losses, pair_losses = [], [], []
+    for sentence, vectors in zip(GOLD, words.words.split(SIZES), strict=True):
+        scores, gold = Scores(task, vectors), gold_roles(sentence, max_width)
+        kept, chosen = set(scores.kept), set(scores.chosen)
+        if predicates == "classified":
+            spans, places = {span for span, _ in gold}, {p.index for p in sentence.srl}
+            word_losses += [binary(score, p in places) for p, score in enumerate(scores.predicate)]
+            span_losses += [binary(score, span in spans) for span, score in scores.argument.items()]
+            kept |= spans
+            chosen |= places
+        pairs = itertools.product(kept, chosen)
+        pair_losses += [surprise(scores.pair[pair], gold.get(pair, 0)) for pair in pairs]
+    if predicates == "ranked":
+        expected = torch.stack(pair_losses).mean()
+    else:
+        expected = torch.stack(word_losses).mean() + (sum(span_losses) + sum(pair_losses)) / sum(SIZES)
+    target = task.collate([task.target(s) for s in GOLD], SIZES)
+    torch.testing.assert_close(task.loss(words, target), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("predicates", "argument_scorer"), KINDS)
+@pytest.mark.parametrize("ratio", [0.8, 5.0])
+def test_decoding_takes_the_best_spans_that_do_not_overlap(encoded, decoder, predicates, argument_scorer, ratio):
+    sizes = [4, 1, 5, 3]
+    options = {**OPTIONS, "predicates": predicates, "argument_scorer": argument_scorer, "argument_ratio": ratio}
+    options |= {"predicate_ratio": 1.0}
+    several = 0
+    for seed in range(3):
+        task = decoder(SRL, {"roles": ROLES}, seed, **options)
+        words = encoded(sizes, seed)
+        for n, vectors, found in zip(sizes, words.words.split(sizes), task.decode(words), strict=True):
+            Sentence("x", tuple("abcde"[:n]), srl=found).validate()
+            scores = Scores(task, vectors)
+            by_index = {predicate.index: predicate for predicate in found}
+            for p in range(n):
+                best = best_set(scores, p) if p in scores.chosen else ()
+                expected = p in scores.chosen and (bool(best) or predicates == "classified")
+                assert (p in by_index) == expected
+                if expected:
+                    assert by_index[p].arguments == best
+                several += len(best) > 1
+    assert several or ratio < 1
+
+
+def best_set(scores: Scores, p: int) -> tuple[Span, ...]:
+    """Of all sets of kept spans without overlap that leave the predicate free, the one of highest summed score."""
+    usable = [
+        span for span in sorted(scores.kept) if not span[0] <= p <= span[1] and scores.pair[span, p][1:].max() > 0
+    ]
+    best, best_score = (), 0.0
+    for size in range(1, len(usable) + 1):
+        for chosen in itertools.combinations(usable, size):
+            if all(left[1] < right[0] for left, right in itertools.pairwise(chosen)):
+                score = sum(scores.pair[span, p][1:].max().item() for span in chosen)
+                if score > best_score:
+                    best, best_score = chosen, score
+    return tuple(Span(i, j + 1, ROLES[int(scores.pair[(i, j), p][1:].argmax())]) for i, j in best)
+
+
+def test_targets_leave_out_what_no_task_predicts():
+    task = SRL({"roles": ROLES}, 8, SRL.Options(max_width=2))
+    target = task.target(GOLD[0])
+    assert target["arguments"].tolist() == [[1, 0, 0, 1], [1, 2, 3, 2]]  # no V, nothing wider than two words
+    assert target["predicates"].tolist() == [1, 3]
+    empty = task.target(GOLD[1])
+    assert empty["arguments"].shape == (0, 4) and empty["predicates"].shape == (0,)
+
+
+@pytest.mark.parametrize(("predicates", "argument_scorer"), KINDS)
+def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, predicates, argument_scorer):
+    task = decoder(SRL, {"roles": ROLES}, predicates=predicates, argument_scorer=argument_scorer, **OPTIONS)
+    words = encoded([1, 1])
+    words.words.requires_grad_()
+    gold = [Sentence("1", ("a",), srl=()), Sentence("2", ("b",), srl=())]
+    loss = task.loss(words, task.collate([task.target(s) for s in gold], [1, 1]))
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(words.words.grad).all() and words.words.grad.any()
+
+
+def test_looked_up():
+    known, values = torch.tensor([2, 5, 9]), torch.tensor([7, 8, 6])
+    assert looked_up(torch.tensor([0, 2, 3, 9, 11, 5]), known, values).tolist() == [0, 7, 0, 6, 0, 8]
+    assert looked_up(torch.tensor([0, 2]), known[:0], values[:0]).tolist() == [0, 0]
