@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mtlprune.model import MultiTaskModel
 
-# oneDNN keeps compiled kernels with their buffers for every shape it has met, 1,024 by default: gigabytes when sentences
-# differ in length, and not faster. It reads this when torch first multiplies.
+# oneDNN keeps compiled kernels with their buffers for every shape it has met, 1,024 by default: gigabytes when
+# sentences differ in length, and not faster. It reads this when torch first multiplies.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 __version__ = "0.1.0"

@@ -252,6 +252,13 @@ SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
 MAIN = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}
 
 
+def main_score(layer: str, decoders: Mapping[str, Mapping[str, Any]]) -> str:
+    """The name of *the* score of a layer in a run, given the run's ``decoders`` settings as plain data."""
+    if layer == "dep" and not decoders.get("dep", {}).get("score_punctuation", True):
+        return "las_no_punct"
+    return MAIN[layer]
+
+
 def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:
     """The sum of counts, key by key; sentences that are not counted (None) add nothing."""
     total: Counter[str] = Counter()

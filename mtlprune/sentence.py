@@ -33,7 +33,7 @@ class Dependencies(NamedTuple):
 
 
 class Predicate(NamedTuple):
-    """A predicate at word ``index``. ``arguments`` may hold V and C-V as the corpus gives them; no task predicts those."""
+    """A predicate at word ``index``. ``arguments`` may hold V and C-V as in the corpus; no task predicts those."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a predicate
     roleset: str | None = None
@@ -141,8 +141,8 @@ def _check_ner(sentence: Sentence) -> None:
             raise _wrong(
                 sentence,
                 "ner",
-                f"{span.label} {span.start}–{span.end} overlaps or precedes {before.label} {before.start}–{before.end}; "
-                "entities are flat and in order",
+                f"{span.label} {span.start}–{span.end} overlaps or precedes {before.label} {before.start}–{before.end}"
+                "; entities are flat and in order",
             )
         before = span
 

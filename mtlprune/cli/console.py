@@ -15,6 +15,7 @@ SCORE_NAMES = {
     "pos": "accuracy",
     "ner": "strict span F1",
     "dep": "LAS",
+    "las_no_punct": "LAS without punctuation",
     "con": "bracket F1",
     "srl": "end-to-end F1",
 }
@@ -52,19 +53,17 @@ class _Lines(logging.Handler):
         self.terminal.print(f"{mark}{record.getMessage()}", soft_wrap=True)
 
 
-def scores_table(scores: Mapping[str, Mapping[str, float]], title: str) -> Table:
+def scores_table(scores: Mapping[str, Mapping[str, float]], names: Mapping[str, str], title: str) -> Table:
     """All scores of each task in percent, *the* score of each first and in bold."""
     from rich.table import Table
-
-    from mtlprune.scores import MAIN
 
     table = Table(title=title, title_justify="left")
     table.add_column("task")
     table.add_column("score")
     table.add_column("%", justify="right")
     for task, values in scores.items():
-        main = MAIN[task]
-        table.add_row(task, SCORE_NAMES.get(task, main), f"{values[main]:.2f}", style="bold")
+        main = names[task]
+        table.add_row(task, SCORE_NAMES[main if main in SCORE_NAMES else task], f"{values[main]:.2f}", style="bold")
         rest = [(name, value) for name, value in values.items() if name != main]
         for name, value in rest:
             table.add_row("", name, f"{value:.2f}")

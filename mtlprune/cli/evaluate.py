@@ -39,7 +39,7 @@ def evaluate(
     for task in folder.read_config()["tasks"]:
         if task not in result.scores:
             terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score", soft_wrap=True)
-    terminal.print(scores_table(result.scores, f"{folder.path}: {name}"))
+    terminal.print(scores_table(result.scores, result.names, f"{folder.path}: {name}"))
     terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*", soft_wrap=True)
     if predictions is not None:
         _write_files(gold, result.predictions, predictions, terminal)

@@ -41,7 +41,7 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     from mtlprune.baselines import Majority
     from mtlprune.corpora.store import load_corpus
     from mtlprune.runs import RunError
-    from mtlprune.scores import COUNT, MAIN, score
+    from mtlprune.scores import COUNT, main_score, score
 
     corpus = load_corpus(data)
     trained = run.read_json("manifest.json")["data"]["fingerprint"]
@@ -58,5 +58,5 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     for layer in baseline.layers:
         counts = [COUNT[layer](g, p) for g, p in zip(gold, predicted, strict=True)]
         if any(row is not None for row in counts):
-            scores[layer] = score(layer, counts)[MAIN[layer]]
+            scores[layer] = score(layer, counts)[main_score(layer, run.read_config()["decoders"])]
     return scores

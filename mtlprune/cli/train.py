@@ -75,9 +75,9 @@ def _best_table(config: Config, folder: RunFolder) -> object:
     from rich.table import Table
 
     from mtlprune.cli.console import SCORE_NAMES
-    from mtlprune.scores import MAIN
+    from mtlprune.scores import main_score
 
-    best = folder.read_json("best.json")
+    best, decoders = folder.read_json("best.json"), config.model_dump()["decoders"]
     scores = folder.read_scores(config.data.dev)
     table = Table(title=f"{config.data.dev}, best epoch {best['joint']['epoch']}", title_justify="left")
     table.add_column("task")
@@ -87,7 +87,9 @@ def _best_table(config: Config, folder: RunFolder) -> object:
     table.add_column("in epoch", justify="right")
     for task, values in scores.items():
         own = best[task]
-        table.add_row(task, SCORE_NAMES[task], f"{values[MAIN[task]]:.2f}", f"{own['score']:.2f}", str(own["epoch"]))
+        main = main_score(task, decoders)
+        name = SCORE_NAMES[main if main in SCORE_NAMES else task]
+        table.add_row(task, name, f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"]))
     if len(scores) > 1:
         table.add_section()
         table.add_row("joint", "mean", f"{best['joint']['score']:.2f}", "", "")

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import MAIN
+from mtlprune.scores import main_score
 from mtlprune.sentence import LAYERS
 
 SCORE_TITLES = {
     "pos": "POS accuracy",
     "ner": "NER strict span F1",
     "dep": "DEP LAS",
+    "las_no_punct": "DEP LAS without punctuation",
     "con": "CON bracket F1",
     "srl": "SRL end-to-end F1",
 }
@@ -43,6 +44,8 @@ class ScoredRun:
     """Fingerprint of the data."""
     scores: dict[str, float]
     """Task → *the* score in percent."""
+    names: dict[str, str]
+    """Task → the name of that score."""
 
 
 @dataclass
@@ -68,6 +71,10 @@ class Comparison:
     columns: list[Column]
     against: dict[int, int]
     """MTL column → STL column, as places in ``columns``."""
+
+    def name(self, task: str) -> str:
+        """The name of the score in a task's row."""
+        return next(run.names[task] for column in self.columns for run in column.runs if task in run.names)
 
     def tasks(self) -> list[str]:
         """The tasks for which a run has a score, in the order of the layers."""
@@ -99,6 +106,12 @@ def compare(
                 f"{found[0].path} and {run.path} were trained on different data (fingerprints {found[0].data[:12]} and "
                 f"{run.data[:12]}); their scores do not belong into one table"
             )
+        for task, name in run.names.items():
+            if name != (first_name := found[0].names.get(task, name)):
+                raise RunError(
+                    f"{found[0].path} is scored by {first_name} and {run.path} by {name} (decoders.{task}); "
+                    "they do not belong into one row"
+                )
     groups: dict[str, list[ScoredRun]] = {}
     for run in found:
         tasks = list(run.tasks) if len(run.tasks) > 1 else "STL"
@@ -121,6 +134,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
             f"mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
         )
     scores = folder.read_scores(split)
+    names = {task: main_score(task, tree.get("decoders", {})) for task in scores}
     encoder = tree.get("encoder", {})
     kind = "no encoder" if not encoder.get("context", True) else "random encoder" if encoder.get("random") else ""
     tasks = tuple(tree["tasks"])
@@ -133,7 +147,8 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         {path: value for path, value in flat.items() if path not in _ASIDE},
         flat.get("train.seed", 0),
         folder.read_json("manifest.json")["data"]["fingerprint"],
-        {task: values[MAIN[task]] for task, values in scores.items()},
+        {task: values[names[task]] for task, values in scores.items()},
+        names,
     )
 
 
@@ -209,7 +224,7 @@ def markdown(comparison: Comparison) -> str:
         header += [column.title] + (["Δ"] if place in comparison.against else [])
     rows = [[cell.replace("|", "\\|") for cell in header]]
     for task in comparison.tasks():
-        row = [SCORE_TITLES[task]]
+        row = [SCORE_TITLES.get(comparison.name(task), SCORE_TITLES[task])]
         for place, column in enumerate(comparison.columns):
             row.append(cell(column.values(task)))
             if place in comparison.against:

@@ -29,6 +29,8 @@ class DEPOptions(base.Options):
     """biaffine: the paper's. mlp: two layers over the joined dependent and head, many times cheaper."""
     dropout: float = 0.33
     """Dropout in the MLPs, shared across a sentence."""
+    score_punctuation: bool = True
+    """Whether *the* score, LAS, counts punctuation; the paper's does not. All variants are reported either way."""
     projective: bool = False
     """Decode projective trees only (Eisner), as the paper does; otherwise maximum spanning trees."""
 

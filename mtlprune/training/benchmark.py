@@ -109,16 +109,14 @@ def make_run(config: Config) -> tuple[Run, torch.dtype]:
     """Model and data for a configuration, without a run folder."""
     settings = config.train
     device = hardware.choose_device(settings.device)
-    decided = {
-        "device": device,
-        "precision": hardware.choose_precision(settings.precision, device),
-        "threads": hardware.choose_threads(settings.threads),
-    }
+    precision = hardware.choose_precision(settings.precision, device)
+    threads = hardware.choose_threads(settings.threads)
+    decided = {"device": device, "precision": precision, "threads": threads}
     config = config.model_copy(update={"train": settings.model_copy(update=decided)})
-    torch.set_num_threads(decided["threads"])
+    torch.set_num_threads(threads)
     train, dev = read_splits(config, load_corpus(Path(config.data.path)))
     model = MultiTaskModel.build(config, {task: TASKS[task].collect(train) for task in config.tasks}).to(device)
-    return load_data(config, model, train, dev), hardware.dtype(decided["precision"])
+    return load_data(config, model, train, dev), hardware.dtype(precision)
 
 
 class Stepper:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,12 @@ class Evaluation:
     predictions: list[Sentence]
     counts: dict[str, list[dict[str, int] | None]]
     scores: dict[str, dict[str, float]]
+    names: dict[str, str]
+    """Task → the name of *the* score."""
 
     def main(self) -> dict[str, float]:
         """*The* score of each task that could be scored, in percent."""
-        return {task: values[scores.MAIN[task]] for task, values in self.scores.items()}
+        return {task: values[self.names[task]] for task, values in self.scores.items()}
 
     def joint(self) -> float:
         """The unweighted mean of the tasks' scores."""
@@ -36,17 +38,25 @@ def evaluate(model: MultiTaskModel, sentences: Sequence[Sentence], precision: to
 
     A sentence whose layer is unknown counts nowhere in that task; a task unknown in all of them has no score.
     """
-    return count(sentences, list(model.annotate(sentences, precision)), list(model.tasks))
+    decoders = {name: task.options.model_dump() for name, task in model.tasks.items()}  # type: ignore[union-attr, operator]
+    return count(sentences, list(model.annotate(sentences, precision)), decoders)
 
 
-def count(gold: Sequence[Sentence], predictions: list[Sentence], tasks: Sequence[str]) -> Evaluation:
-    """Per-sentence counts and scores of predictions against gold sentences, in the same order."""
+def count(
+    gold: Sequence[Sentence], predictions: list[Sentence], decoders: Mapping[str, Mapping[str, Any]]
+) -> Evaluation:
+    """Per-sentence counts and scores of predictions against gold sentences, in the same order.
+
+    Args:
+        decoders: task → its decoder's settings, of the tasks to count.
+    """
     counts: dict[str, list[dict[str, int] | None]] = {}
     table: dict[str, dict[str, Any]] = {}
-    for task in tasks:
+    for task in decoders:
         rows = [scores.COUNT[task](g, p) for g, p in zip(gold, predictions, strict=True)]
         known = [row for row in rows if row is not None]
         if known:
             counts[task] = rows
             table[task] = scores.score(task, known)
-    return Evaluation(predictions, counts, table)
+    names = {task: scores.main_score(task, decoders) for task in table}
+    return Evaluation(predictions, counts, table, names)
