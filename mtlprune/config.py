@@ -197,7 +197,7 @@ def find_config(source: str | Path) -> Path:
 
 
 def _read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    if path in seen:
+    if path.resolve() in [other.resolve() for other in seen]:
         raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*seen, path]))}")
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))

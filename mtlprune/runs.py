@@ -153,7 +153,7 @@ class RunFolder:
     def read_metrics(self) -> list[dict[str, Any]]:
         if not self.metrics_path.exists():
             return []
-        return [json.loads(line) for line in self.metrics_path.read_text(encoding="utf-8").splitlines() if line]
+        return [record for _, record in read_json_lines(self.metrics_path)]
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,26 @@ class RunFolder:
         path = self.path / "predictions" / f"{split}.jsonl"
         if not path.is_file():
             raise RunError(f"{path} is missing; `mtlprune evaluate {self.path} --split {split}` writes it")
-        return [from_json(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+        found = []
+        for number, tree in read_json_lines(path):
+            try:
+                found.append(from_json(tree))
+            except (KeyError, TypeError) as error:
+                what = f"this is no sentence ({type(error).__name__}: {error})"
+                raise RunError(f"{path}, line {number}: {what}") from None
+        return found
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
+
+    Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
+    """
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
+        try:
+            yield number, json.loads(line)
+        except json.JSONDecodeError as error:
+            raise RunError(f"{path}, line {number}: not readable as JSON ({error.msg})") from None
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:

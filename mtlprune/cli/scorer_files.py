@@ -59,6 +59,6 @@ _FITTED: dict[str, Callable[[Sentence, Sentence], Sentence]] = {"con": _with_gol
 
 def _three_columns(pair: Pair) -> str:
     """word gold predicted, and an empty line."""
-    gold, predicted = (format_iob2(sentence).splitlines() for sentence in pair)
+    gold, predicted = (format_iob2(sentence).split("\n")[:-1] for sentence in pair)
     rows = (f"{g} {p.rsplit(' ', 1)[-1]}" if g else "" for g, p in zip(gold, predicted, strict=True))
     return "\n".join(rows) + "\n"

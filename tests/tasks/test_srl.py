@@ -26,7 +26,13 @@ GOLD = [
     Sentence("4", tuple("ij"), srl=(Predicate(0),)),
 ]
 ROLES = ["A0", "A1"]
-KINDS = [("classified", "biaffine"), ("classified", "mlp"), ("ranked", "biaffine"), ("ranked", "mlp")]
+KINDS = [  # the first are the defaults, the last the paper's
+    ("classified", "biaffine", True),
+    ("classified", "mlp", False),
+    ("ranked", "biaffine", True),
+    ("ranked", "mlp", False),
+]
+NAMES = ("predicates", "argument_scorer", "affinity")
 OPTIONS: dict[str, Any] = {"size": 6, "width_size": 3, "max_width": 3}
 
 
@@ -59,6 +65,9 @@ class Scores:
         for span, p in itertools.product(self.spans, range(n)):
             hidden = span_layer(task.label_span, words, *span, widths) + task.label_predicate.weight @ words[p]
             roles = two_layers(task.label, hidden) + self.argument[span] + (self.predicate[p] if task.ranked else 0)
+            if task.options.affinity:
+                key = span_layer(task.match_span, words, *span, widths)
+                roles = roles + key @ linear(task.match_predicate, words[p])
             self.pair[span, p] = torch.cat([torch.zeros(1), roles])  # none first
         best = sorted(self.spans, key=lambda span: -self.argument[span].item())
         self.kept = set(best[: max(1, int(n * task.options.argument_ratio))])
@@ -96,11 +105,12 @@ def binary(score: torch.Tensor, gold: bool) -> torch.Tensor:
     return surprise(torch.stack([torch.tensor(0.0), score]), int(gold))
 
 
-@pytest.mark.parametrize(("predicates", "argument_scorer"), KINDS)
+@pytest.mark.parametrize(NAMES, KINDS)
 @pytest.mark.parametrize("max_width", [3, 2])
 @pytest.mark.parametrize("seed", range(2))
-def test_loss(encoded, decoder, predicates, argument_scorer, max_width, seed):
+def test_loss(encoded, decoder, predicates, argument_scorer, affinity, max_width, seed):
     options = {**OPTIONS, "max_width": max_width, "predicates": predicates, "argument_scorer": argument_scorer}
+    options["affinity"] = affinity
     task = decoder(SRL, SRL.collect(GOLD), seed, **options)
     assert task.labels == {"roles": ROLES}
     words = encoded(SIZES, seed)
@@ -124,12 +134,14 @@ def test_loss(encoded, decoder, predicates, argument_scorer, max_width, seed):
     torch.testing.assert_close(task.loss(words, target), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("predicates", "argument_scorer"), KINDS)
+@pytest.mark.parametrize(NAMES, KINDS)
 @pytest.mark.parametrize("ratio", [0.8, 5.0])
-def test_decoding_takes_the_best_spans_that_do_not_overlap(encoded, decoder, predicates, argument_scorer, ratio):
+def test_decoding_takes_the_best_spans_that_do_not_overlap(
+    encoded, decoder, predicates, argument_scorer, affinity, ratio
+):
     sizes = [4, 1, 5, 3]
     options = {**OPTIONS, "predicates": predicates, "argument_scorer": argument_scorer, "argument_ratio": ratio}
-    options |= {"predicate_ratio": 1.0}
+    options |= {"predicate_ratio": 1.0, "affinity": affinity}
     several = 0
     for seed in range(3):
         task = decoder(SRL, {"roles": ROLES}, seed, **options)
@@ -172,9 +184,10 @@ def test_targets_leave_out_what_no_task_predicts():
     assert empty["arguments"].shape == (0, 4) and empty["predicates"].shape == (0,)
 
 
-@pytest.mark.parametrize(("predicates", "argument_scorer"), KINDS)
-def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, predicates, argument_scorer):
-    task = decoder(SRL, {"roles": ROLES}, predicates=predicates, argument_scorer=argument_scorer, **OPTIONS)
+@pytest.mark.parametrize(NAMES, KINDS)
+def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, predicates, argument_scorer, affinity):
+    options = {**OPTIONS, "predicates": predicates, "argument_scorer": argument_scorer, "affinity": affinity}
+    task = decoder(SRL, {"roles": ROLES}, **options)
     words = encoded([1, 1])
     words.words.requires_grad_()
     gold = [Sentence("1", ("a",), srl=()), Sentence("2", ("b",), srl=())]

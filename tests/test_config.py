@@ -1,0 +1,245 @@
+"""Configurations: unknown keys, wrong values, overrides, bases; what the shipped presets say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from mtlprune.config import PRESETS, Config, ConfigError, build_config, find_config, load_config
+from mtlprune.tasks import TASKS
+
+MINIMAL = {"data": {"path": "corpus"}}
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+UNKNOWN = [
+    ({"trian": {}}, "unknown key trian (did you mean 'train'?); known there: name, data, tasks"),
+    (
+        {"train": {"encoder_rat": 1}},
+        "unknown key train.encoder_rat (did you mean 'encoder_rate'?); known there: epochs",
+    ),
+    ({"decoders": {"sRl": {}}}, "unknown key decoders.sRl (did you mean 'srl'?); known there: pos, ner, dep, con, srl"),
+    ({"decoders": {"dep": {"arcs_size": 3}}}, "unknown key decoders.dep.arcs_size (did you mean 'arc_size'?)"),
+    ({"encoder": {"qqq": 3}}, "unknown key encoder.qqq; known there: name, random, context, pooling, word_dropout"),
+    ({"decoders": {"pos": {"size": 3}}}, "unknown key decoders.pos.size; known there: "),
+]
+
+
+@pytest.mark.parametrize(("tree", "message"), UNKNOWN, ids=[message.split()[2] for _, message in UNKNOWN])
+def test_unknown_keys_are_refused_with_path_and_nearest(tree, message):
+    with pytest.raises(ConfigError) as error:
+        build_config({**MINIMAL, **tree}, "mine.yaml")
+    assert str(error.value).startswith("mine.yaml: ") and message in str(error.value)
+
+
+WRONG = [
+    ({"train": {"epochs": 0}}, "train.epochs: input should be greater than or equal to 1, found 0"),
+    ({"train": {"encoder_rate": 0}}, "train.encoder_rate: input should be greater than 0, found 0"),
+    ({"train": {"encoder_rate": "fast"}}, "train.encoder_rate: input should be a valid number"),
+    ({"train": {"encoder_rate": float("nan")}}, "train.encoder_rate"),
+    ({"train": {"warmup": 1.0}}, "train.warmup: input should be less than 1, found 1.0"),
+    ({"train": {"mixing": "all"}}, "train.mixing: input should be 'joint' or 'sampled', found 'all'"),
+    ({"train": {"precision": "fp16"}}, "train.precision: input should be 'auto', 'bf16' or 'fp32', found 'fp16'"),
+    ({"train": {"accumulate": 65}}, "train.accumulate: more mini-batches an update than train.batch_sentences"),
+    ({"train": {"balance": "fixed", "weights": {"pos": -1}}}, "train.weights: the weight of pos is -1.0"),
+    ({"train": {"balance": "fixed", "weights": {"psr": 1}}}, "train.weights: there is no task 'psr' (did you mean"),
+    ({"train": {"weights": {"pos": 2}}}, "has an effect only with train.balance: fixed"),
+    ({"tasks": ["pos", "deps"]}, "tasks: there is no task 'deps' (did you mean 'dep'?); tasks are pos, ner, dep"),
+    ({"tasks": []}, "tasks: expected one or more different tasks, found []"),
+    ({"tasks": ["pos", "pos"]}, "tasks: expected one or more different tasks, found ['pos', 'pos']"),
+    (
+        {"decoders": {"srl": {"predicates": "gold"}}},
+        "decoders.srl.predicates: input should be 'classified' or 'ranked'",
+    ),
+    ({"encoder": {"word_dropout": 1}}, "encoder.word_dropout: input should be less than 1, found 1"),
+    ({"train": None}, "train: input should be"),
+    ({"data": {}}, "data.path is missing"),
+]
+
+
+@pytest.mark.parametrize(("tree", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_wrong_values_are_refused_in_words(tree, message):
+    with pytest.raises(ConfigError) as error:
+        build_config({**MINIMAL, **tree})
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_several_mistakes_are_told_at_once():
+    with pytest.raises(ConfigError, match=r"train.epochs: .*; train.clip: .*; unknown key a; known"):
+        build_config({**MINIMAL, "a": 1, "train": {"epochs": -1, "clip": 0}})
+
+
+OVERRIDES = [
+    ("train.epochs=7", lambda c: c.train.epochs == 7),
+    ("train.encoder_rate=1e-4", lambda c: c.train.encoder_rate == 1e-4),
+    ("tasks=pos,ner", lambda c: c.tasks == ("pos", "ner")),
+    ("tasks=[srl]", lambda c: c.tasks == ("srl",)),
+    ("tasks=srl", lambda c: c.tasks == ("srl",)),
+    ("train.patience=null", lambda c: c.train.patience is None),
+    ("encoder.random=true", lambda c: c.encoder.random is True),
+    ("decoders.dep.projective=yes", lambda c: c.decoders.dep.projective is True),
+    ("train.weights={pos: 2}", lambda c: c.train.weights == {"pos": 2.0}),
+    ("data.path=a=b", lambda c: c.data.path == "a=b"),
+    ("name='1e5'", lambda c: c.name == "1e5"),
+]
+
+
+@pytest.mark.parametrize(("override", "holds"), OVERRIDES, ids=[override for override, _ in OVERRIDES])
+def test_overrides(tmp_path, override, holds):
+    path = write(tmp_path, "a.yaml", "data: {path: c}\ntrain: {epochs: 2, patience: 3, balance: fixed, seed: 9}\n")
+    config = load_config(path, [override])
+    assert holds(config) and config.train.seed == 9
+
+
+REFUSED = [
+    ("train.epochs", "expected key.path=value, found 'train.epochs'"),
+    ("=3", "expected key.path=value, found '=3'"),
+    ("train.epochs=[1", "train.epochs: the value '[1' is not readable as YAML"),
+    ("data.path.more=3", "'data.path.more=3': path is a single value, nothing lies below it"),
+    ("train.epoch=3", "unknown key train.epoch (did you mean 'epochs'?)"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), REFUSED)
+def test_overrides_that_are_refused(tmp_path, override, message):
+    with pytest.raises(ConfigError) as error:
+        load_config(write(tmp_path, "a.yaml", "data: {path: c}\n"), [override])
+    assert message in str(error.value)
+
+
+def test_a_base_is_merged_block_by_block(tmp_path):
+    write(tmp_path, "ground.yaml", "data: {path: c, dev: d}\ntrain: {epochs: 9, seed: 4}\ntasks: [pos, ner]\n")
+    write(tmp_path, "sub/middle.yaml", "base: ../ground.yaml\ntrain: {epochs: 8}\ntasks: [dep]\n")
+    config = load_config(write(tmp_path, "top.yaml", "base: sub/middle.yaml\nname: top\ndata: {dev: e}\n"))
+    assert (config.name, config.tasks, config.data.path, config.data.dev) == ("top", ("dep",), "c", "e")
+    assert (config.train.epochs, config.train.seed) == (8, 4)
+    config = load_config(write(tmp_path, "preset.yaml", "base: minilm-ewt5\ntrain: {epochs: 1}\n"))
+    assert config == load_config("minilm-ewt5", ["train.epochs=1"])
+
+
+@pytest.mark.parametrize("base", ["a.yaml", "./a.yaml", "../{}/a.yaml", "b.yaml"])
+def test_a_base_in_a_circle(tmp_path, base):
+    write(tmp_path, "b.yaml", "base: a.yaml\n")
+    path = write(tmp_path, "a.yaml", f"base: {base.format(tmp_path.name)}\ndata: {{path: c}}\n")
+    with pytest.raises(ConfigError, match=r"`base` runs in a circle: .*a.yaml → .*a.yaml"):
+        load_config(path)
+
+
+FILES = [
+    ("[1, 2]", "expected keys and values, found list"),
+    ("", "expected keys and values, found NoneType"),
+    ("a: [", "not readable as YAML"),
+    ("a: !!python/object/apply:os.system ['false']", "not readable as YAML"),
+    ("base: nowhere\n", "there is neither a file nor a preset 'nowhere'"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FILES)
+def test_files_that_are_no_configuration(tmp_path, text, message):
+    with pytest.raises(ConfigError) as error:
+        load_config(write(tmp_path, "a.yaml", text))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_missing_file_names_the_nearest_preset(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"neither a file nor a preset 'quikstart' \(did you mean 'quickstart'\?\); pre"
+    ):
+        load_config("quikstart")
+    assert find_config("quickstart") == PRESETS / "quickstart.yaml"
+    with pytest.raises(ConfigError, match="not readable as YAML"):
+        (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
+        load_config(tmp_path / "latin.yaml")
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
+def test_presets_parse_and_survive_being_stored(preset):
+    config = load_config(preset)
+    assert config.name == preset
+    stored = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json")))
+    assert build_config(stored) == config and build_config(stored).digest() == config.digest()
+
+
+def test_he_choi_2021_is_what_the_paper_and_its_code_say():
+    """Sections 2 to 4 of the facts on He and Choi (2021), as a literal table."""
+    config = load_config("he-choi-2021")
+    assert config.tasks == ("pos", "ner", "dep", "con", "srl")
+    encoder = {"name": "bert-base-cased", "pooling": "mean", "word_dropout": 0.2, "random": False, "context": True}
+    assert config.encoder.model_dump() == encoder
+    assert config.decoders.model_dump() == {
+        "pos": {},
+        "ner": {"size": 150},
+        "dep": {
+            "arc_size": 500,
+            "relation_size": 100,
+            "relation_scorer": "biaffine",
+            "dropout": 0.33,
+            "score_punctuation": False,
+            "projective": True,
+        },
+        "con": {"span_size": 500, "label_size": 100, "label_scorer": "biaffine", "dropout": 0.33},
+        "srl": {
+            "size": 150,
+            "width_size": 20,
+            "max_width": 30,
+            "dropout": 0.2,
+            "argument_scorer": "mlp",
+            "affinity": False,
+            "argument_ratio": 0.8,
+            "predicate_ratio": 0.4,
+            "predicates": "ranked",
+        },
+    }
+    training = {
+        "epochs": 30,
+        "patience": 15,
+        "batch_sentences": 64,
+        "batch_tokens": 6400,
+        "accumulate": 4,
+        "mixing": "sampled",
+        "tau": 0.8,
+        "balance": "running_mean",
+        "balance_window": 5,
+        "encoder_rate": 5e-5,
+        "decoder_rate": 1e-3,
+        "weight_decay": 0.0,
+        "warmup": 0.1,
+        "clip": 1.0,
+    }
+    assert {key: getattr(config.train, key) for key in training} == training
+
+
+def test_every_field_has_a_sentence():
+    """The sentence under a field is its documentation, so none may lack it."""
+    import ast
+    import inspect
+
+    import mtlprune.config
+    import mtlprune.tasks
+
+    modules = [mtlprune.config, *(inspect.getmodule(task) for task in TASKS.values())]
+    for module in modules:
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.ClassDef) and (node.name.endswith(("Config", "Options"))):
+                for field, after in zip(node.body, [*node.body[1:], None], strict=True):
+                    if isinstance(field, ast.AnnAssign):
+                        said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                        assert said, f"{module.__name__}.{node.name}.{ast.unparse(field.target)}"
+
+
+def test_configurations_are_frozen_and_told_apart():
+    config = build_config(MINIMAL)
+    with pytest.raises(ValidationError):
+        config.train.epochs = 3
+    other = build_config({**MINIMAL, "train": {"seed": 2}})
+    assert config.digest() != other.digest() and len(config.digest()) == 8
+    assert isinstance(config, Config) and config.tasks == tuple(TASKS)

@@ -1,0 +1,147 @@
+"""Who may import whom, and what nobody may: read off the source by ast, and off real processes."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "mtlprune"
+STOREYS = [  # a room may import from those below; within a storey, as long as it does not go in circles
+    {"sentence"},
+    {"corpora", "structs", "arborescence", "scores", "baselines"},
+    {"encoder", "tasks", "runs", "config", "model"},
+    {"training", "probes", "analyses"},
+    {"reports"},
+    {"cli"},
+]
+HEIGHT = {room: height for height, storey in enumerate(STOREYS) for room in storey}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
+    for line, name in imported(path):
+        top, *rest = name.split(".")
+        if top == "mtlprune" and rest and rest[0] != "__version__":
+            yield line, rest[0]
+
+
+def test_every_room_has_its_storey():
+    assert {room_of(path) for path in FILES} - {"__init__"} <= set(HEIGHT)
+
+
+def test_nobody_imports_upwards():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {room}"
+        for path in FILES
+        if room_of(path) != "__init__"
+        for line, room in rooms_imported(path)
+        if HEIGHT[room] > HEIGHT[room_of(path)]
+    ]
+    assert not wrong
+
+
+def test_rooms_do_not_import_in_circles():
+    graph: dict[str, set[str]] = {room: set() for room in HEIGHT}
+    for path in FILES:
+        if room_of(path) != "__init__":
+            graph[room_of(path)] |= {room for _, room in rooms_imported(path)} - {room_of(path)}
+    assert graph["tasks"] >= {"encoder"} and graph["model"] >= {"tasks", "config"}  # the reading works
+    while graph:
+        free = [room for room, needs in graph.items() if not needs & graph.keys()]
+        assert free, f"these import each other: {graph}"
+        for room in free:
+            del graph[room]
+
+
+def test_sentence_knows_nothing_of_ours_and_tasks_nothing_of_each_other():
+    assert not list(rooms_imported(PACKAGE / "sentence.py"))
+    shared = {"base", "pairs", "spans"}
+    for path in (PACKAGE / "tasks").glob("*.py"):
+        if path.stem != "__init__":
+            names = {name.split(".")[2] for _, name in imported(path) if name.startswith("mtlprune.tasks.")}
+            assert names <= shared, path
+
+
+FORBIDDEN = {"pickle", "cPickle", "dill", "shelve", "marshal", "joblib", "cloudpickle"}
+SOURCES = [*FILES, *sorted((ROOT / "data_scripts").rglob("*.py")), *sorted((ROOT / "experiments").rglob("*.py"))]
+
+
+def test_no_pickle_and_no_code_from_data():
+    wrong = []
+    for path in SOURCES:
+        wrong += [f"{path}:{line} {name}" for line, name in imported(path) if name.split(".")[0] in FORBIDDEN]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                unsafe = called in {"eval", "exec", "torch.load", "torch.save", "yaml.load", "yaml.unsafe_load"}
+                pickled = any(k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in node.keywords)
+                trusted = any(k.arg == "trust_remote_code" and ast.unparse(k.value) != "False" for k in node.keywords)
+                if unsafe or pickled or trusted:
+                    wrong.append(f"{path}:{node.lineno} {ast.unparse(node)[:60]}")
+    assert not wrong
+
+
+def test_supar_is_imported_in_one_place():
+    users = {path.name for path in FILES for _, name in imported(path) if name.split(".")[0] == "supar"}
+    assert users == {"structs.py"}
+
+
+def test_the_library_is_silent():
+    wrong = [
+        f"{path}:{node.lineno}"
+        for path in FILES
+        if room_of(path) != "cli"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.stdout.write", "sys.stderr.write")
+    ]
+    assert not wrong
+
+
+HEAVY = ("torch", "transformers", "datasets", "supar")
+LIGHT = {
+    "mtlprune": HEAVY,
+    "mtlprune.sentence": (*HEAVY, "numpy"),
+    "mtlprune.scores": HEAVY,
+    "mtlprune.runs": HEAVY,
+    "mtlprune.cli": HEAVY,
+    "mtlprune.structs": ("supar",),
+}
+REPORTS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) == "reports")
+ABOVE_REPORTS = tuple(f"mtlprune.{room}" for room in ("encoder", "tasks", "training", "model", "config", "structs"))
+LIGHT |= {name.removesuffix(".__init__"): (*HEAVY, *ABOVE_REPORTS) for name in REPORTS}
+
+
+@pytest.mark.parametrize("module", sorted(LIGHT))
+def test_importing_it_is_light(module):
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert module in loaded.split()
+    assert not [name for name in loaded.split() if name in LIGHT[module]]
+
+
+def test_help_answers_without_heavy_imports():
+    code = "import sys; sys.argv = ['mtlprune', '--help']\nfrom mtlprune.cli import main\n"
+    code += "try:\n    main()\nfinally:\n    print('loaded:', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    loaded = done.stdout.partition("loaded:")[2].split()
+    assert "train" in done.stdout and "typer" in loaded and not set(loaded) & set(HEAVY)

@@ -1,0 +1,118 @@
+"""The run folder: nothing half-written, one process at a time, everything read back as it was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from random_sentences import sentences
+
+from mtlprune.runs import RunError, RunFolder, from_json, replacing, to_json
+from mtlprune.sentence import LAYERS, Sentence, Span
+
+
+@given(sentences())
+def test_sentences_survive_json(sentence):
+    text = json.dumps(to_json(sentence), ensure_ascii=False)
+    assert from_json(json.loads(text)) == sentence
+    assert set(json.loads(text)) == {"id", "words", *sentence.layers()}
+    assert len(text.splitlines()) == 1 or any(c in text for c in "\x85\u2028\u2029")
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "sub" / "file"
+    with replacing(path) as beside:
+        beside.write_text("one")
+        assert not path.exists()
+    assert path.read_text() == "one"
+    for error, raised in ((KeyError("x"), KeyError), (OSError(28, "No space left on device"), RunError)):
+        with pytest.raises(raised), replacing(path) as beside:
+            beside.write_text("two, but only ha")
+            raise error
+        assert path.read_text() == "one"
+        assert list(path.parent.iterdir()) == [path]
+    message = r"file could not be written \(No space left on device\); what was there before is untouched"
+    with pytest.raises(RunError, match=message), replacing(path):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_folder_has_one_owner_at_a_time(tmp_path):
+    first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    message = r"run is in use by another process \(number \d+\); wait for it, or choose"
+    with first.locked(), pytest.raises(RunError, match=message), second.locked():
+        raise AssertionError("two owners")
+    with pytest.raises(KeyError), second.locked():
+        raise KeyError
+    with first.locked():
+        pass
+
+
+def test_results_come_back(tmp_path):
+    folder = RunFolder(tmp_path)
+    predictions = [
+        Sentence("a", ("x", "y\u2028z"), pos=("A", "B"), ner=(Span(0, 1, "P"),), srl=()),
+        Sentence("b", ("x",), pos=("A",), ner=(), srl=()),
+    ]
+    counts = {"pos": [{"correct": 1, "words": 2}, None], "ner": [{"correct": 0}, {"correct": 1, "gold": 2}]}
+    assert folder.splits() == []
+    folder.write_results("dev", {"pos": {"accuracy": 50.0}}, ["a", "b"], counts, predictions)
+    assert folder.splits() == ["dev"] and folder.read_scores("dev") == {"pos": {"accuracy": 50.0}}
+    assert folder.read_predictions("dev") == predictions
+    assert folder.read_counts("dev") == {
+        "ids": ["a", "b"],
+        "counts": {"pos": {"correct": [1, None], "words": [2, None]}, "ner": {"correct": [0, 1], "gold": [0, 2]}},
+    }
+
+
+def test_metrics_are_appended_cut_back_and_read(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert folder.read_metrics() == [] and folder.metrics_size() == 0
+    folder.append_metrics({"epoch": 1})
+    size = folder.metrics_size()
+    folder.append_metrics({"epoch": 2})
+    assert folder.read_metrics() == [{"epoch": 1}, {"epoch": 2}]
+    folder.truncate_metrics(size)
+    assert folder.read_metrics() == [{"epoch": 1}]
+    with folder.metrics_path.open("a") as file:
+        file.write('{"epoch": 2, "lo')  # a process was killed, or is writing just now
+    assert folder.read_metrics() == [{"epoch": 1}]
+    folder.truncate_metrics(10**6)
+    folder.truncate_metrics(0)
+    assert folder.read_metrics() == []
+
+
+BROKEN = [
+    ("best.json", lambda f: f.read_json("best.json"), '{"a": \n 1,}', r"best.json, line 2: not readable as JSON"),
+    ("best.json", lambda f: f.read_json("best.json"), None, r"best.json is missing; is this run complete\?"),
+    ("config.yaml", lambda f: f.read_config(), "a: [", r"config.yaml: not readable as YAML"),
+    ("config.yaml", lambda f: f.read_config(), "- 1", r"config.yaml: expected keys and values, found list"),
+    ("metrics.jsonl", lambda f: f.read_metrics(), '{"a": 1}\nx\n', r"metrics.jsonl, line 2: not readable as JSON"),
+    ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), None, r"dev.jsonl is missing; `mtlprune evaluate "),
+    ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), "{\n", r"dev.jsonl, line 1: not readable as JSON"),
+    ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), "1\n", r"dev.jsonl, line 1: .*no sentence"),
+    ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), "{}\n", r"dev.jsonl, line 1: .*no sentence"),
+]
+
+
+@pytest.mark.parametrize(("name", "read", "text", "message"), BROKEN)
+def test_broken_files_are_told_in_words(tmp_path, name, read, text, message):
+    folder = RunFolder(tmp_path)
+    if text is not None:
+        folder.write_text(name, text)
+    with pytest.raises(RunError, match=message):
+        read(folder)
+
+
+def test_what_is_no_run_folder(tmp_path):
+    with pytest.raises(RunError, match=r"is no run folder \(it has no config.yaml\); `mtlprune train` makes one"):
+        RunFolder.existing(tmp_path)
+    RunFolder(tmp_path).write_config({"name": "größer", "tasks": ["pos"]})
+    assert RunFolder.existing(tmp_path).read_config() == {"name": "größer", "tasks": ["pos"]}
+
+
+def test_unknown_is_not_empty():
+    bare = Sentence("a", ("x",))
+    empty = Sentence("a", ("x",), ner=(), con=(), srl=())
+    assert from_json(to_json(bare)).layers() == () and from_json(to_json(empty)).layers() == ("ner", "con", "srl")
+    assert set(LAYERS) >= {"ner", "con", "srl"}
