@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 
 def bench(
@@ -21,12 +18,17 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
     """Measure STL, MTL, sampled mixing and evaluation as multiples of the bare encoder, interleaved in one run."""
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from mtlprune.cli.console import console
     from mtlprune.config import load_config
+    from mtlprune.runs import replacing
     from mtlprune.training.benchmark import measure
 
     settings = load_config(config, overrides or [])
-    console = Console()
-    with Progress(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as progress:
+    terminal, bar = console(), console(stderr=True)
+    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * (batches + 1))
         result = measure(settings, batches, rounds, memory, tick=lambda: progress.advance(task))
     how = ", ".join(f"{key} {value}" for key, value in result.settings.items())
@@ -38,14 +40,15 @@ def bench(
         table.add_row(kind, f"{seconds:.2f}", f"{result.sentences / seconds:.0f}", f"{ratios[kind]:.3f}")
     table.add_section()
     for kind, seconds in (("joint epoch", result.joint_epoch), ("sampled epoch", result.sampled_epoch)):
-        table.add_row(kind, f"{seconds:.1f}", "", f"{seconds / result.joint_epoch:.3f}")
+        table.add_row(f"{kind}, estimated from steps", f"{seconds:.1f}", "", f"{seconds / result.joint_epoch:.3f}")
     table.add_section()
     for kind, seconds in (("bare forward over dev", result.bare_forward), ("evaluation, all tasks", result.evaluation)):
         ratio = seconds / result.bare_forward
         table.add_row(kind, f"{seconds:.2f}", f"{result.dev_sentences / seconds:.0f}", f"{ratio:.3f}")
-    console.print(table)
+    terminal.print(table)
     if result.memory:
-        console.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
+        terminal.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
     if out is not None:
         figures = {"settings": result.settings, "ratios": ratios, "steps": result.steps, "memory": result.memory}
-        out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        with replacing(out) as beside:
+            beside.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

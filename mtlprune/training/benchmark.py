@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlprune.config import Config
+from mtlprune.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches
 from mtlprune.tasks import TASKS
@@ -27,7 +26,7 @@ from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import make_optimizer
-from mtlprune.training.setup import Run, load_data, read_splits
+from mtlprune.training.setup import Run, decide, load_data, read_splits, settle
 
 
 @dataclass
@@ -38,7 +37,9 @@ class Result:
     sentences: int
     steps: dict[str, float] = field(default_factory=dict)
     sampled_epoch: float = 0.0
+    """Estimated: its draws, each at the mean cost of its task's step."""
     joint_epoch: float = 0.0
+    """Estimated: its batches, each at the mean cost of a joint step."""
     dev_sentences: int = 0
     bare_forward: float = 0.0
     evaluation: float = 0.0
@@ -65,11 +66,19 @@ def measure(config: Config, batches: int, rounds: int, memory: bool, tick: Calla
         rounds: repetitions; the fastest counts.
         memory: also train in a fresh process and report its peak memory.
         tick: called after every batch of every round, for a progress bar.
+
+    Raises:
+        ConfigError: no batch has the layers of all tasks, so their steps cannot be compared on the same batches.
     """
     run, precision = make_run(config)
     settings = run.config.train
     plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
-    chosen = evenly(plan, batches, run.lengths)
+    chosen = evenly([batch for batch in plan if serves_all(run, batch)], batches, run.lengths)
+    if not chosen:
+        raise ConfigError(
+            f"{config.data.path}: no batch holds the layers of all of {', '.join(config.tasks)}, so their steps cannot "
+            "be compared; measure fewer tasks, or larger batches"
+        )
     steppers = {"bare encoder": Stepper(run, (), precision)}
     for task in config.tasks:
         steppers[f"STL {task}"] = Stepper(run, (task,), precision)
@@ -105,18 +114,18 @@ def sampled_epoch(run: Run, config: Config, steps: dict[str, float], measured: i
     return sum(steps[f"STL {batch.tasks[0]}"] / measured for batch in plan)
 
 
+def serves_all(run: Run, batch: mixing.MiniBatch) -> bool:
+    """Whether every task finds a sentence with its layer in the batch."""
+    return all(any(has[row] for row in batch.rows) for has in run.known.values())
+
+
 def make_run(config: Config) -> tuple[Run, torch.dtype]:
-    """Model and data for a configuration, without a run folder."""
-    settings = config.train
-    device = hardware.choose_device(settings.device)
-    precision = hardware.choose_precision(settings.precision, device)
-    threads = hardware.choose_threads(settings.threads)
-    decided = {"device": device, "precision": precision, "threads": threads}
-    config = config.model_copy(update={"train": settings.model_copy(update=decided)})
-    torch.set_num_threads(threads)
+    """Model and data for a configuration, without a run folder; the process is set up as for training."""
+    config = decide(config)
+    settle(config.train)
     train, dev = read_splits(config, load_corpus(Path(config.data.path)))
-    model = MultiTaskModel.build(config, {task: TASKS[task].collect(train) for task in config.tasks}).to(device)
-    return load_data(config, model, train, dev), hardware.dtype(precision)
+    model = MultiTaskModel.build(config, {task: TASKS[task].collect(train) for task in config.tasks})
+    return load_data(config, model.to(config.train.device), train, dev), hardware.dtype(config.train.precision)
 
 
 class Stepper:
@@ -188,7 +197,7 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
         stepper.step(batch.rows)
     if run.model.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return hardware.peak_memory()
 
 
 def evenly(plan: list[mixing.MiniBatch], count: int, lengths: list[int]) -> list[mixing.MiniBatch]:

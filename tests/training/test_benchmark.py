@@ -1,0 +1,109 @@
+"""bench measures what training does: the same batches, the same settings of the process, only the parameters named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtlprune.config import ConfigError, build_config
+from mtlprune.training import mixing
+from mtlprune.training.benchmark import Result, Stepper, evenly, make_run, measure, sampled_epoch, serves_all
+from mtlprune.training.checkpoint import epoch_generator
+
+Settings = Callable[..., dict[str, Any]]
+
+
+def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
+    ticks: list[int] = []
+    config = build_config(small_settings("pos,srl", batch_sentences=12))
+    result = measure(config, 2, 2, memory=False, tick=lambda: ticks.append(1))
+    assert set(result.steps) == {"bare encoder", "STL pos", "STL srl", "MTL-2 joint"}
+    assert min(result.steps.values()) > 0 and result.memory == 0
+    assert 0 < result.sentences <= 24 and len(ticks) == 2 * (2 + 1)
+    ratios = result.ratios()
+    assert ratios["bare encoder"] == 1.0
+    assert ratios["MTL-2 joint"] == result.steps["MTL-2 joint"] / result.steps["bare encoder"]
+    assert ratios["evaluation, all tasks / bare forward"] == result.evaluation / result.bare_forward > 1
+    assert result.dev_sentences == 12
+
+
+def test_batches_that_lack_a_task_are_not_measured(small_settings: Settings):
+    """One sentence a batch, of which one in six has no roles: an SRL step on such a batch would have no loss."""
+    config = build_config(small_settings("pos,srl", batch_sentences=1))
+    run, _ = make_run(config)
+    assert not all(run.known["srl"])
+    kept = [row for row in range(len(run.lengths)) if serves_all(run, mixing.MiniBatch(("pos", "srl"), [row]))]
+    assert kept == [row for row, has in enumerate(run.known["srl"]) if has]
+    assert measure(config, 100, 1, memory=False).sentences == len(kept)
+    run.known["srl"] = [False] * len(kept)
+    assert not serves_all(run, mixing.MiniBatch(("pos", "srl"), kept[:4]))
+
+
+def test_a_corpus_without_common_batches_is_refused(small_settings: Settings, tmp_path):
+    from mtlprune.corpora.store import load_corpus, save_corpus
+
+    settings = small_settings("pos,srl", batch_sentences=1)
+    old = load_corpus(settings["data"]["path"])
+    splits: dict[str, Any] = {name: list(old[name]) for name in old.splits}
+    splits["train"] = [s.with_layers(**{("pos", "srl")[n % 2]: None}) for n, s in enumerate(splits["train"])]
+    save_corpus(splits, tmp_path / "c", name="c", licence="Apache-2.0", sources={})
+    settings["data"]["path"] = str(tmp_path / "c")
+    with pytest.raises(ConfigError, match="no batch holds the layers of all of pos, srl"):
+        measure(build_config(settings), 2, 1, memory=False)
+
+
+def test_the_process_is_set_up_as_for_training(small_settings: Settings):
+    torch.use_deterministic_algorithms(False)
+    run, precision = make_run(build_config(small_settings("pos", threads=None, precision="auto", device="auto")))
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == run.config.train.threads
+    assert run.config.train.precision in ("bf16", "fp32") and precision in (torch.bfloat16, torch.float32)
+    torch.set_num_threads(1)
+
+
+def test_a_step_concerns_the_encoder_and_its_own_decoders(small_settings: Settings):
+    run, precision = make_run(build_config(small_settings("pos,dep")))
+    named = {id(p): name for name, p in run.model.named_parameters()}
+    for tasks in ((), ("dep",), ("pos", "dep")):
+        stepper = Stepper(run, tasks, precision)
+        rooms = {".".join(named[id(p)].split(".")[:2]) for p in stepper.parameters}
+        assert {room for room in rooms if room.startswith("tasks.")} == {f"tasks.{task}" for task in tasks}
+        assert [p for group in stepper.optimizer.param_groups for p in group["params"]] == stepper.parameters
+        before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+        assert stepper.step([0, 1, 2]) > 0
+        for name, tensor in run.model.state_dict().items():
+            torch.testing.assert_close(tensor, before[name], rtol=0, atol=1e-7)
+
+
+def test_a_sampled_epoch_costs_its_draws(small_settings: Settings):
+    config = build_config(small_settings("pos,srl", batch_sentences=8))
+    run, _ = make_run(config)
+    settings = run.config.train
+    plan = mixing.sampled(run.lengths, run.known, 8, settings.batch_tokens, epoch_generator(1, 0), settings.tau)
+    draws = {task: sum(batch.tasks == (task,) for batch in plan) for task in ("pos", "srl")}
+    seconds = sampled_epoch(run, config, {"STL pos": 2.0, "STL srl": 10.0}, 4)
+    assert seconds == pytest.approx(draws["pos"] * 0.5 + draws["srl"] * 2.5)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 50))
+def test_batches_are_taken_evenly_by_size(lengths, count):
+    plan = [mixing.MiniBatch(("pos",), [row]) for row in range(len(lengths))]
+    chosen = [lengths[batch.rows[0]] for batch in evenly(plan, count, lengths)]
+    assert len(chosen) == min(count, len(plan)) and chosen == sorted(chosen, reverse=True)
+    if count >= len(plan):
+        assert chosen == sorted(lengths, reverse=True)
+
+
+def test_ratios_by_hand():
+    result = Result({}, 8, {"bare encoder": 2.0, "STL pos": 2.5}, 30.0, 10.0, 4, 0.5, 1.5)
+    assert result.ratios() == {
+        "bare encoder": 1.0,
+        "STL pos": 1.25,
+        "sampled epoch / joint epoch": 3.0,
+        "evaluation, all tasks / bare forward": 3.0,
+    }
