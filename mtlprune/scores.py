@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
+from mtlprune.corpora.iob2 import iob2_from_spans
 from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
 
 Counts = dict[str, int]
@@ -25,7 +26,7 @@ DELETED = frozenset({"TOP", "S1", "-NONE-", ",", ":", "``", "''", ".", "?", "!"}
 EQUAL_LABELS = {"PRT": "ADVP"}
 
 # Penn Treebank spellings of signs: punctuation, although they hold letters or accents
-_PENN_SIGNS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "``"})
+_PENN_SIGNS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "``", "`"})
 
 
 def _both_known(layer: str, gold: Sentence, predicted: Sentence) -> bool:
@@ -288,16 +289,9 @@ def ner_seqeval(gold: Iterable[Sentence], predicted: Iterable[Sentence]) -> dict
     pairs = [(g, p) for g, p in zip(gold, predicted, strict=True) if _both_known("ner", g, p)]
     if not pairs:
         raise ValueError("no sentence with a known ner layer was given; there is nothing to score")
-    tags = [[_iob2(sentence) for sentence in side] for side in zip(*pairs, strict=True)]
+    tags = [[iob2_from_spans(s.ner or (), len(s)) for s in side] for side in zip(*pairs, strict=True)]
     functions = {"precision": precision_score, "recall": recall_score, "f1": f1_score}
     return {
         name: 100.0 * float(function(*tags, mode="strict", scheme=IOB2, zero_division=0))
         for name, function in functions.items()
     }
-
-
-def _iob2(sentence: Sentence) -> list[str]:
-    tags = ["O"] * len(sentence)
-    for start, end, label in sentence.ner or ():
-        tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
-    return tags

@@ -180,7 +180,7 @@ def test_a_label_counts_only_under_the_right_head():
     assert (counts["heads"], counts["arcs"], counts["bare_arcs"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("word", ["%", "&", "#", "@", "*", "/", "...", "-LRB-", "``", "''", "—", "(", "«"])
+@pytest.mark.parametrize("word", ["%", "&", "#", "@", "*", "/", "...", "-LRB-", "``", "`", "''", "—", "(", "«"])
 def test_punctuation(word):
     assert scores.is_punctuation(word)
 
