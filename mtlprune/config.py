@@ -22,9 +22,9 @@ class ConfigError(ValueError):
 
 
 class Block(BaseModel):
-    """A part of the configuration: frozen, no unknown keys."""
+    """A part of the configuration: frozen, no unknown keys, finite numbers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DataConfig(Block):
@@ -96,7 +96,7 @@ class TrainConfig(Block):
     """CPU threads (all cores, if not given)."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """A resumable state is written after every epoch and whenever so much time has passed."""
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, lt=2**63)
     """Everything random follows from it."""
 
 

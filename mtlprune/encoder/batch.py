@@ -105,9 +105,14 @@ class _Windows:
     given_to: NDArray[np.int64]
 
 
+def further_windows(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
+    """How many windows sentences of so many pieces need beyond the first. (sentences,)"""
+    return np.maximum(0, -(-(sizes - capacity) // (capacity // 2)))
+
+
 def _split(whole: _Windows, capacity: int) -> _Windows:
     stride = capacity // 2
-    extra = np.maximum(0, -(-(whole.size - capacity) // stride))  # (B,) windows beyond the first
+    extra = further_windows(whole.size, capacity)  # (B,)
     last = extra == 0
     head = _Windows(
         whole.sentence,

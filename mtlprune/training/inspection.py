@@ -10,6 +10,7 @@ import numpy as np
 
 from mtlprune.config import Config
 from mtlprune.corpora.store import Corpus
+from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence
@@ -99,7 +100,7 @@ def count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
     sizes = np.array([len(row.ids) for row in rows])
     if capacity is None:
         return np.ones_like(sizes)
-    return 1 + np.maximum(0, -(-(sizes - capacity) // (capacity // 2)))
+    return 1 + further_windows(sizes, capacity)
 
 
 def count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
