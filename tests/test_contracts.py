@@ -47,22 +47,23 @@ class Row:
     families: tuple[str, ...] = tuple(CONTRACT_FAMILIES)
 
 
-SMALL = {  # five full-size decoders at once would take minutes
+SMALL = {  # full-size decoders would take minutes
     "dep": {"arc_size": 64, "relation_size": 32},
     "con": {"span_size": 64, "label_size": 32},
 }
 ROWS = {
-    **{task: Row((task,)) for task in TASKS},
+    **{task: Row((task,), {task: SMALL.get(task, {})}) for task in TASKS},
     "joint": Row(tuple(TASKS), SMALL, families=("bert", "deberta-v2")),
-    "dep, relations by mlp": Row(("dep",), {"dep": {"relation_scorer": "mlp"}}, families=("bert",)),
-    "dep, projective": Row(("dep",), {"dep": {"projective": True}}, families=("roberta",)),
-    "con, labels by mlp": Row(("con",), {"con": {"label_scorer": "mlp"}}, families=("electra",)),
+    "dep, relations by mlp": Row(("dep",), {"dep": {**SMALL["dep"], "relation_scorer": "mlp"}}, families=("bert",)),
+    "dep, projective": Row(("dep",), {"dep": {**SMALL["dep"], "projective": True}}, families=("roberta",)),
+    "con, labels by mlp": Row(("con",), {"con": {**SMALL["con"], "label_scorer": "mlp"}}, families=("electra",)),
     "srl, ranked, arguments by mlp": Row(
         ("srl",),
         {
             "srl": {
                 "predicates": "ranked",
                 "argument_scorer": "mlp",
+                "affinity": False,
                 "size": 64,
                 "argument_ratio": 2.0,
                 "predicate_ratio": 0.6,

@@ -95,7 +95,7 @@ def whole(small_settings: Settings, tmp_path_factory) -> tuple[dict[str, Any], P
     """A finished run, and the sizes of all its files with a checkpoint among them."""
     settings = small_settings("pos,dep", epochs=2)
     folder = tmp_path_factory.mktemp("whole")
-    assert run(settings, folder / "stopped", Moment("os.rename", "epoch-002.safetensors")) == -9
+    assert run(settings, folder / "stopped", Moment("os.remove", "checkpoint.safetensors")) == -9
     assert run(settings, folder / "run") == 0
     return settings, folder / "run", sizes_of(folder / "stopped") | sizes_of(folder / "run")
 

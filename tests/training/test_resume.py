@@ -25,7 +25,7 @@ MIXINGS: dict[str, dict[str, Any]] = {
         "batch_sentences": 40,
     },
 }
-MOMENTS = {  # of the second epoch or so, but for the first three
+MOMENTS = {  # an epoch has four updates where mixing is joint, eight where it is sampled
     "at the very beginning": Moment("os.rename", "vocabulary.json"),
     "before config.yaml is there": Moment("os.rename", "config.yaml"),
     "before any checkpoint": Moment("update", count=2),
@@ -33,7 +33,7 @@ MOMENTS = {  # of the second epoch or so, but for the first three
     "within the backward pass of an update": Moment("call", "backward", 9),
     "while the optimizer steps": Moment("call", "step", 7),
     "in evaluation": Moment("call", "decode", 7),
-    "before weights are in place": Moment("os.rename", "epoch-002.safetensors"),
+    "before weights are in place": Moment("os.rename", "epoch-001.safetensors"),
     "before metrics are written": Moment("open", "metrics.jsonl", 2),
     "with metrics written, results not": Moment("open", ".dev.jsonl.part", 1),
     "before best.json is in place": Moment("os.rename", "best.json", 2),
