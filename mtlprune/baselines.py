@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, find_cycle
+from mtlprune.sentence import LAYERS, NOT_ARGUMENTS, Dependencies, Predicate, Sentence, SentenceError, Span, find_cycle
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -165,7 +165,7 @@ class Majority:
             self._predicates.add(word, tag, place in places)
         for predicate in s.srl:
             word, tag = s.words[predicate.index], tags[predicate.index]
-            arguments = {span.label: span for span in reversed(predicate.arguments) if span.label not in ("V", "C-V")}
+            arguments = {span.label: span for span in reversed(predicate.arguments) if span.label not in NOT_ARGUMENTS}
             for label in ("", *arguments):  # "" counts the predicates themselves
                 self._roles.add(word, tag, label)
             for label, span in arguments.items():

@@ -33,7 +33,10 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
     try:
+        beside.touch()
+        mode = beside.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
         yield beside
+        beside.chmod(mode)
         with beside.open("rb") as handle:
             os.fsync(handle.fileno())
         beside.replace(path)

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import Any
 
 from mtlprune.corpora.iob2 import iob2_from_spans
-from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
+from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, SentenceError, Span
 
 Counts = dict[str, int]
 
@@ -166,7 +166,7 @@ def _arguments(predicates: Iterable[Predicate]) -> set[tuple[int, int, int, str]
         (predicate.index, span.start, span.end, span.label)
         for predicate in predicates
         for span in predicate.arguments
-        if span.label not in ("V", "C-V")
+        if span.label not in NOT_ARGUMENTS
     }
 
 

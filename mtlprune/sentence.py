@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 LAYERS = ("pos", "ner", "dep", "con", "srl")
 
+NOT_ARGUMENTS = frozenset({"V", "C-V"})
+"""Labels that mark the predicate itself; no task predicts them and no score counts them."""
+
 
 class SentenceError(ValueError):
     """A sentence contradicts itself; the message names the sentence, the layer and what is wrong."""

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mtlprune.sentence import LAYERS, Sentence
+from mtlprune.sentence import LAYERS, NOT_ARGUMENTS, Sentence
 
 # The predicate's own span and its second piece: given by the corpus, predicted by no task.
-NOT_ARGUMENTS = frozenset({"V", "C-V"})
 
 
 @dataclass

@@ -25,7 +25,7 @@ Target = dict[str, np.ndarray]  # one sentence's targets, small integer arrays
 class Options(BaseModel):
     """A decoder's settings; each task extends it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Task(nn.Module, ABC):

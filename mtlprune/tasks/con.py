@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
@@ -24,13 +25,13 @@ TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
 class CONOptions(base.Options):
     """Constituent decoder."""
 
-    span_size: int = 500
+    span_size: int = Field(default=500, ge=1)
     """Width of the span MLPs."""
-    label_size: int = 100
+    label_size: int = Field(default=100, ge=1)
     """Width of the label vectors (an MLP scorer's hidden layer is twice as wide)."""
     label_scorer: PairScorer = "biaffine"
     """biaffine: the paper's. mlp: two layers over the joined ends of a span, many times cheaper."""
-    dropout: float = 0.33
+    dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
 
 

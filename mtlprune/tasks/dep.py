@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
@@ -21,13 +22,13 @@ from mtlprune.tasks.pairs import PairScorer, pair_scorer
 class DEPOptions(base.Options):
     """Dependency decoder."""
 
-    arc_size: int = 500
+    arc_size: int = Field(default=500, ge=1)
     """Width of the arc MLPs."""
-    relation_size: int = 100
+    relation_size: int = Field(default=100, ge=1)
     """Width of the relation vectors (an MLP scorer's hidden layer is twice as wide)."""
     relation_scorer: PairScorer = "biaffine"
     """biaffine: the paper's. mlp: two layers over the joined dependent and head, many times cheaper."""
-    dropout: float = 0.33
+    dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
     score_punctuation: bool = True
     """Whether *the* score, LAS, counts punctuation; the paper's does not. All variants are reported either way."""

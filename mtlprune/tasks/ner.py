@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune.encoder.model import Encoded
@@ -19,7 +20,7 @@ from mtlprune.tasks.base import Target, Task, biaffine_all, joined, owners, voca
 class NEROptions(base.Options):
     """Named-entity decoder."""
 
-    size: int = 150
+    size: int = Field(default=150, ge=1)
     """Width of the start and end projections."""
 
 

@@ -93,6 +93,9 @@ class SplitSpanLayer(nn.Module):
         start, end, pooled = self.words(encoded.words).chunk(3, dim=1)
         pooled = pooled.float() / self.max_width
         prefix = pooled.cumsum(0)  # the sum over a span: the prefix of its end without the prefix before its start
+        owner = torch.arange(len(encoded.sizes), device=prefix.device).repeat_interleave(encoded.lengths)
+        # counted from each sentence's start: over a whole batch the sums outgrow bf16, and their differences are lost
+        prefix = prefix - (prefix - pooled).index_select(0, encoded.starts).index_select(0, owner)
         kind = start.dtype
         return (start - (prefix - pooled)).to(kind), (end + prefix).to(kind), self.width(widths).to(kind)
 

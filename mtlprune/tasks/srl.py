@@ -11,11 +11,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
 from mtlprune.encoder.model import Encoded
-from mtlprune.sentence import Predicate, Sentence, Span
+from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
 from mtlprune.tasks.base import Dropout, Target, Task, joined, owners, vocabulary
 from mtlprune.tasks.spans import (
@@ -29,28 +30,26 @@ from mtlprune.tasks.spans import (
     scorer,
 )
 
-NOT_ARGUMENTS = frozenset({"V", "C-V"})
-
 
 class SRLOptions(base.Options):
     """Semantic-role decoder."""
 
-    size: int = 150
+    size: int = Field(default=150, ge=1)
     """Width of the hidden layers."""
-    width_size: int = 20
+    width_size: int = Field(default=20, ge=1)
     """Width of the embedding of a span's length."""
-    max_width: int = 30
+    max_width: int = Field(default=30, ge=1)
     """Spans of more words are no candidates."""
-    dropout: float = 0.2
+    dropout: float = Field(default=0.2, ge=0, le=0.99)
     """Dropout after each hidden layer and on the width embedding."""
     argument_scorer: Literal["biaffine", "mlp"] = "biaffine"
     """mlp: the paper's, on the whole span vector. biaffine: on first and last word, many times cheaper."""
     affinity: bool = True
     """Add a bilinear score of span and predicate to every role (not in the paper): which predicate a span belongs to is
     a matter of matching, and the paper's sum of the two parts learns matching slowly."""
-    argument_ratio: float = 0.8
+    argument_ratio: float = Field(default=0.8, gt=0)
     """Spans kept for labelling, per word of the sentence."""
-    predicate_ratio: float = 0.4
+    predicate_ratio: float = Field(default=0.4, gt=0)
     """Words kept as possible predicates, per word (predicates: ranked)."""
     predicates: Literal["classified", "ranked"] = "classified"
     """ranked: the paper's; the best words enter, and one that wins an argument is a predicate. classified: a binary
@@ -192,9 +191,7 @@ class SRL(Task):
             is_predicate = torch.zeros_like(chosen)
             is_predicate[target["predicate"]] = True
             kept, chosen = kept | is_argument, chosen | is_predicate
-        scores, span, word = self.pair_scores(
-            encoded, found, kept.nonzero().squeeze(1), chosen.nonzero().squeeze(1)
-        )
+        scores, span, word = self.pair_scores(encoded, found, kept.nonzero().squeeze(1), chosen.nonzero().squeeze(1))
         role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:

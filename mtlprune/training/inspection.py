@@ -13,9 +13,8 @@ from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel
-from mtlprune.sentence import Sentence
+from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.tasks import TASKS
-from mtlprune.tasks.srl import NOT_ARGUMENTS
 from mtlprune.training import mixing, setup
 from mtlprune.training.checkpoint import epoch_generator
 

@@ -79,9 +79,9 @@ def train(
         CorpusError, ConfigError, EncoderError: the data or the encoder cannot be used.
         TrainingError: a loss or a gradient is no number.
     """
+    corpus = load_corpus(Path(config.data.path))  # before anything is made, so that a wrong path leaves no folder
     with folder.locked():
         config = decide(config, folder)
-        corpus = load_corpus(Path(config.data.path))
         if folder.config_path.exists():
             check_same(config, folder, corpus)
         if done := finished(folder):
@@ -93,6 +93,7 @@ def train(
         if folder.checkpoint_path.exists():
             progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
             log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
+            folder.write_json("best.json", progress.best)  # a kill may have left it ahead of the checkpoint
             tidy(folder, progress)
         folder.truncate_metrics(progress.log_size)
         return _Trainer(run, folder, optimizer, progress, watch, stop).run()
