@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,12 +22,15 @@ class NEROptions(base.Options):
 
     size: int = Field(default=150, ge=1)
     """Width of the start and end projections."""
+    loss_per: Literal["word", "span"] = "word"
+    """Divide the summed loss by the words of the batch, as the other tasks' losses are, or by its candidate spans, as
+    the paper does: then it is so small that NER is hardly learnt when the five losses are simply added."""
 
 
 class NER(Task):
     """Every span (start ≤ end, no length limit) gets a type or none; label 0 is none.
 
-    Loss: mean cross-entropy over all candidate spans of the batch. Decoding: spans whose best label is not none, by
+    Loss: cross-entropy over all candidate spans of the batch, summed, per word or per span. Decoding: spans whose best label is not none, by
     falling score, a span that overlaps an accepted one left out.
     """
 
@@ -71,7 +74,8 @@ class NER(Task):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         scores = self.span_scores(encoded).transpose(2, 3)  # (B, T, T, L)
         spans = self.candidates(encoded.lengths, scores.shape[1])
-        return nn.functional.cross_entropy(scores[spans], target["chart"][spans])
+        total = nn.functional.cross_entropy(scores[spans], target["chart"][spans], reduction="sum")
+        return total / (len(encoded.words) if self.options.loss_per == "word" else spans.sum())
 
     def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
         scores = self.span_scores(encoded)
