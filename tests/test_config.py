@@ -180,7 +180,7 @@ def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     assert config.encoder.model_dump() == encoder
     assert config.decoders.model_dump() == {
         "pos": {},
-        "ner": {"size": 150},
+        "ner": {"size": 150, "loss_per": "span"},
         "dep": {
             "arc_size": 500,
             "relation_size": 100,

@@ -106,7 +106,7 @@ def test_idle_decoders_neither_step_nor_decay(small_settings: Settings, tmp_path
 def test_accumulated_mini_batches_of_equal_size_give_the_gradient_of_one_batch(small_settings: Settings, tmp_path):
     """Exact where the mini-batches hold equally many words (POS, DEP: means over words); where they do not, each
     mini-batch counts the same, so its words weigh more or less than in one batch. Means over other things than words
-    (spans in NER, gold spans in CON) equal those of one batch only where the counts of those are equal."""
+    (gold spans in CON, pairs in ranked SRL) equal those of one batch only where the counts of those are equal."""
     made = trainer(small_settings("pos,dep", clip=1e6, balance="none"), tmp_path / "run")
     sizes = [len(s) for s in load_corpus(Path(made.config.data.path))["train"]]
     by_size: dict[int, list[int]] = {}
