@@ -30,8 +30,8 @@ class NEROptions(base.Options):
 class NER(Task):
     """Every span (start ≤ end, no length limit) gets a type or none; label 0 is none.
 
-    Loss: cross-entropy over all candidate spans of the batch, summed, per word or per span. Decoding: spans whose best label is not none, by
-    falling score, a span that overlaps an accepted one left out.
+    Loss: cross-entropy over all candidate spans of the batch, summed, per word or per span. Decoding: spans whose best
+    label is not none, by falling score, a span that overlaps an accepted one left out.
     """
 
     name = "ner"
