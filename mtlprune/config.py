@@ -130,8 +130,16 @@ class Config(Block):
     @field_validator("tasks", mode="before")
     @classmethod
     def _as_names(cls, tasks: Any) -> Any:
-        """tasks=pos,ner on a command line needs no brackets, which shells take for patterns."""
-        return [name.strip() for name in tasks.split(",")] if isinstance(tasks, str) else tasks
+        """tasks=pos,ner on a command line needs no brackets, which shells take for patterns.
+
+        Whatever their order, the same tasks are the same run: they are put into the order of the layers.
+        """
+        if isinstance(tasks, str):
+            tasks = [name.strip() for name in tasks.split(",")]
+        if not isinstance(tasks, list | tuple):
+            raise ValueError(f"tasks: expected names of tasks such as pos,ner, found {tasks!r}")
+        order = list(TASKS)
+        return sorted(tasks, key=lambda name: order.index(name) if name in order else len(order))
 
     @model_validator(mode="after")
     def _tasks_exist(self) -> Config:

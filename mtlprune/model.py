@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -81,15 +82,22 @@ class MultiTaskModel(nn.Module):
         """
         run = RunFolder.existing(path)
         config = build_config(run.read_config(), str(run.config_path))
-        best = run.read_json("best.json")
+        best = run.read_best()
         key = task or "joint"
         if key not in best:
             raise RunError(f"{run.path}: no best epoch is kept for {key!r}; there are {', '.join(best)}")
-        model = cls.build(config, run.read_json("vocabulary.json"), source=str(run.encoder_path))
+        model = cls.build(config, run.read_vocabularies(), source=str(run.encoder_path))
         weights = run.weights_path(best[key]["epoch"])
         if not weights.is_file():
             raise RunError(f"{weights} is missing, though best.json names it; was it removed by hand?")
-        model.load_state_dict(load_file(weights))
+        try:
+            model.load_state_dict(load_file(weights))
+        except (SafetensorError, RuntimeError) as error:
+            what = " ".join(str(error).split())  # torch lists what does not fit on several lines
+            raise RunError(
+                f"{weights} does not hold the weights of this run; it, config.yaml or vocabulary.json was changed or "
+                f"damaged ({what})"
+            ) from error
         return model.to(device).eval()
 
     @property

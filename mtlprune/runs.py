@@ -71,11 +71,17 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Own the folder while training; a second process is refused. The lock dies with its process."""
+        """Own the folder while training; a second process is refused. The lock dies with its process.
+
+        A folder in which nothing was written meanwhile is removed again: a mistake leaves no trace.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a+") as handle:
+        lock = self.path / ".lock"
+        with lock.open("a+") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(handle.fileno())):
+                    raise BlockingIOError  # its owner removed it just now
             except BlockingIOError:
                 handle.seek(0)
                 owner = handle.read().strip() or "unknown"
@@ -85,7 +91,13 @@ class RunFolder:
             handle.truncate(0)
             handle.write(str(os.getpid()))
             handle.flush()
-            yield
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    if list(self.path.iterdir()) == [lock]:
+                        lock.unlink()
+                        self.path.rmdir()
 
     # -- small files -------------------------------------------------------------------------------------------------
 
@@ -124,6 +136,36 @@ class RunFolder:
             raise RunError(f"{path} is missing; is this run complete?") from None
         except json.JSONDecodeError as error:
             raise RunError(f"{path}, line {error.lineno}: not readable as JSON ({error.msg})") from None
+
+    def read_manifest(self) -> dict[str, Any]:
+        """What the run began with, and how it ended. Raises RunError where the file is damaged."""
+        manifest = self.read_json("manifest.json")
+        data = manifest.get("data") if isinstance(manifest, dict) else None
+        if not isinstance(data, dict) or not isinstance(data.get("fingerprint"), str):
+            raise RunError(f"{self.path / 'manifest.json'} does not name the data of the run (data.fingerprint)")
+        return manifest
+
+    def read_best(self) -> dict[str, dict[str, Any]]:
+        """joint and each task → {"epoch", "score"} of its best dev score. Raises RunError where the file is damaged."""
+        best = self.read_json("best.json")
+        whole = isinstance(best, dict) and all(
+            isinstance(value, dict) and isinstance(value.get("epoch"), int) and "score" in value
+            for value in best.values()
+        )
+        if not whole or "joint" not in best:
+            raise RunError(f"{self.path / 'best.json'}: expected the best epoch of joint and of each task")
+        return best
+
+    def read_vocabularies(self) -> dict[str, dict[str, list[str]]]:
+        """Task → kind → labels. Raises RunError where the file is damaged, or leaves a task of the run out."""
+        found = self.read_json("vocabulary.json")
+        whole = isinstance(found, dict) and all(
+            isinstance(kinds, dict) and kinds and all(isinstance(labels, list) for labels in kinds.values())
+            for kinds in found.values()
+        )
+        if not whole or not set(self.read_config().get("tasks", ())) <= found.keys():
+            raise RunError(f"{self.path / 'vocabulary.json'}: expected the labels of every task of the run")
+        return found
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_text(name, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
@@ -178,12 +220,28 @@ class RunFolder:
         self.write_text(f"counts/{split}.json", json.dumps({"ids": ids, "counts": columns}))
         self.write_json(f"scores/{split}.json", scores)
 
+    def forget_results(self, keys: Iterable[str]) -> None:
+        """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
+        gone = set(keys)
+        for path in [*self.path.glob("scores/*"), *self.path.glob("counts/*"), *self.path.glob("predictions/*")]:
+            _, _, task = path.stem.partition(".best-")
+            if (task.partition(".on-")[0] or "joint") in gone:
+                path.unlink(missing_ok=True)
+
     def splits(self) -> list[str]:
         """The splits that have been scored."""
         return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
 
     def read_scores(self, split: str) -> dict[str, Any]:
-        return self.read_json(f"scores/{split}.json")
+        """Task → name → score. Raises RunError where the file is damaged."""
+        scores = self.read_json(f"scores/{split}.json")
+        whole = isinstance(scores, dict) and all(isinstance(values, dict) and values for values in scores.values())
+        if not scores or not whole:
+            raise RunError(
+                f"{self.path / 'scores' / split}.json: expected scores of tasks; "
+                f"`mtlprune evaluate {self.path} --split {split.partition('.')[0]}` writes them anew"
+            )
+        return scores
 
     def read_counts(self, split: str) -> dict[str, Any]:
         return self.read_json(f"counts/{split}.json")

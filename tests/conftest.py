@@ -4,7 +4,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("mtlprune", deadline=None)  # a busy machine is no defect
+hypothesis.settings.load_profile("mtlprune")
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that every test can import tiny, in any import mode
 

@@ -58,6 +58,7 @@ WRONG = [
     ({"train": {"weights": {"pos": 2}}}, "has an effect only with train.balance: fixed"),
     ({"tasks": ["pos", "deps"]}, "tasks: there is no task 'deps' (did you mean 'dep'?); tasks are pos, ner, dep"),
     ({"tasks": []}, "tasks: expected one or more different tasks, found []"),
+    ({"tasks": None}, "tasks: expected names of tasks such as pos,ner, found None"),
     ({"tasks": ["pos", "pos"]}, "tasks: expected one or more different tasks, found ['pos', 'pos']"),
     (
         {"decoders": {"srl": {"predicates": "gold"}}},
@@ -86,6 +87,7 @@ OVERRIDES = [
     ("train.encoder_rate=1e-4", lambda c: c.train.encoder_rate == 1e-4),
     ("tasks=pos,ner", lambda c: c.tasks == ("pos", "ner")),
     ("tasks=[srl]", lambda c: c.tasks == ("srl",)),
+    ("tasks=srl,pos,con", lambda c: c.tasks == ("pos", "con", "srl")),
     ("tasks=srl", lambda c: c.tasks == ("srl",)),
     ("train.patience=null", lambda c: c.train.patience is None),
     ("encoder.random=true", lambda c: c.encoder.random is True),

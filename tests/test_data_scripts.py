@@ -145,7 +145,7 @@ def test_ewt5_from_a_mirror(mirror: _Server, tmp_path: Path, capsys: pytest.Capt
     # what is there is neither built over nor fetched again
     mirror.asked.clear()
     assert run(mirror, tmp_path, "--uner-train", "early") == 2
-    assert "found one; name another or say overwrite" in capsys.readouterr().err
+    assert "found one; name another, or replace it (--overwrite)" in capsys.readouterr().err
     ewt5.download(downloads, "early", mirror.url, mirror.url)
     assert mirror.asked == []
     # nor is what somebody changed taken for the pinned files

@@ -45,7 +45,27 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path):
     with pytest.raises(KeyError), second.locked():
         raise KeyError
     with first.locked():
+        assert first.path.is_dir()
+    assert not first.path.exists()  # nothing was written
+    with first.locked():
+        first.write_text("a", "b")
+    with second.locked():
         pass
+    assert (first.path / "a").is_file()
+
+
+def test_results_of_surpassed_weights_are_forgotten(tmp_path):
+    folder = RunFolder(tmp_path)
+    names = {"dev", "test", "test.on-x-1234", "test.best-pos", "test.best-pos.on-x-1234", "test.best-ner"}
+    for name in names:
+        folder.write_results(name, {"pos": {"accuracy": 1.0}}, [], {}, [])
+    folder.forget_results([])
+    assert set(folder.splits()) == names
+    folder.forget_results(["pos"])
+    assert set(folder.splits()) == names - {"test.best-pos", "test.best-pos.on-x-1234"}
+    folder.forget_results(["joint"])
+    assert folder.splits() == ["test.best-ner"]
+    assert len(list(tmp_path.rglob("*.json*"))) == 3
 
 
 def test_results_come_back(tmp_path):

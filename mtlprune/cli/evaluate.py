@@ -35,6 +35,9 @@ def evaluate(
 
     terminal = console()
     folder = RunFolder.existing(run)
+    if "finished" not in folder.read_manifest():
+        words = f"{folder.path} is not trained to the end; its best weights so far are taken"
+        terminal.print(f"warning: {words}", soft_wrap=True)
     result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
     for task in folder.read_config()["tasks"]:
         if task not in result.scores:
@@ -88,7 +91,7 @@ def evaluate_run(
 def _name(folder: RunFolder, corpus: Corpus, split: str, best: str | None, other: bool) -> str:
     from mtlprune.runs import RunError
 
-    fingerprint = folder.read_json("manifest.json")["data"]["fingerprint"]
+    fingerprint = folder.read_manifest()["data"]["fingerprint"]
     name = split if best is None else f"{split}.best-{best}"
     if corpus.fingerprint == fingerprint:
         return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,8 @@ def predict(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Plain text, one sentence a line, words apart by blanks; or CoNLL-U (.conllu, .conll).",
+            help="Plain text (- for standard input), one sentence a line, words apart by blanks; or CoNLL-U (.conllu, "
+            ".conll).",
             show_default=False,
         ),
     ],
@@ -28,7 +30,9 @@ def predict(
     format_: Annotated[
         str | None,
         typer.Option(
-            "--format", help="jsonl, conllu or text; jsonl if not given, text on a terminal.", show_default=False
+            "--format",
+            help="jsonl, conllu or text; if not given, text on a terminal, conllu for a file .conllu, else jsonl.",
+            show_default=False,
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)] = None,
@@ -39,7 +43,7 @@ def predict(
     from mtlprune.runs import RunError, RunFolder, replacing
 
     terminal = console()
-    kind = format_ or ("text" if terminal.is_terminal and out is None else "jsonl")
+    kind = format_ or _usual_format(out, terminal.is_terminal)
     if kind not in ("jsonl", "conllu", "text"):
         raise RunError(f"--format: expected jsonl, conllu or text, found {kind!r}")
     folder = RunFolder.existing(run)
@@ -67,23 +71,31 @@ def predict(
         terminal.print(f"{out}: {len(found)} sentences", soft_wrap=True)
 
 
+def _usual_format(out: Path | None, terminal: bool) -> str:
+    if out is None:
+        return "text" if terminal else "jsonl"
+    return "conllu" if out.suffix.lower() in CONLLU_SUFFIXES else "jsonl"
+
+
 def read_sentences(file: Path) -> list[Sentence]:
-    """Words only. CoNLL-U by its suffix, everything else is text: a sentence a line, empty lines skipped.
+    """Words only. CoNLL-U by its suffix, everything else is text: a sentence a line, empty lines skipped; - is stdin.
 
     Raises:
         CorpusError: no such file, not UTF-8, not CoNLL-U, or no sentence in it.
     """
     from mtlprune.corpora import CorpusError
     from mtlprune.corpora.conllu import read_conllu
-    from mtlprune.corpora.lines import read_lines
+    from mtlprune.corpora.lines import decode_lines, read_lines
     from mtlprune.sentence import Sentence
 
     if file.suffix.lower() in CONLLU_SUFFIXES:
         sentences = [sentence.bare() for sentence in read_conllu(file)]
     else:
+        stdin = str(file) == "-"
+        lines = decode_lines(sys.stdin.buffer.read(), "standard input") if stdin else read_lines(file)
         sentences = [
-            Sentence(f"{file.stem}-{line.number}", tuple(line.text.split())).validate()
-            for line in read_lines(file)
+            Sentence(f"{'stdin' if stdin else file.stem}-{line.number}", tuple(line.text.split())).validate()
+            for line in lines
             if line.text.strip()
         ]
     if not sentences:

@@ -44,7 +44,7 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     from mtlprune.scores import COUNT, main_score, score
 
     corpus = load_corpus(data)
-    trained = run.read_json("manifest.json")["data"]["fingerprint"]
+    trained = run.read_manifest()["data"]["fingerprint"]
     if corpus.fingerprint != trained:
         raise RunError(
             f"{data} has the fingerprint {corpus.fingerprint[:16]}…, but {run.path} was trained on {trained[:16]}…; "

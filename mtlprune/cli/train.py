@@ -77,7 +77,7 @@ def _best_table(config: Config, folder: RunFolder) -> object:
     from mtlprune.cli.console import SCORE_NAMES
     from mtlprune.scores import main_score
 
-    best, decoders = folder.read_json("best.json"), config.model_dump()["decoders"]
+    best, decoders = folder.read_best(), config.model_dump()["decoders"]
     scores = folder.read_scores(config.data.dev)
     table = Table(title=f"{config.data.dev}, best epoch {best['joint']['epoch']}", title_justify="left")
     table.add_column("task")

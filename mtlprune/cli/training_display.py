@@ -50,6 +50,11 @@ class Pace:
         """Sentences a second while training (evaluation does not count); 0 where nothing was timed yet."""
         return self._sentences / self._seconds if self._seconds else 0.0
 
+    def text(self, event: Event) -> str:
+        """Speed and time left; the speed is not known before the second update."""
+        speed = f"{self.speed:.0f} sentences/s, " if self._seconds else ""
+        return f"{speed}{clock(self.left(event))} left"
+
     def left(self, event: Event) -> float:
         """Seconds until the last epoch ends, evaluations included."""
         update = self._seconds / max(1, self._updates - 1)
@@ -87,7 +92,7 @@ class Lines:
         best = "  (best so far)" if event.progress.best["joint"]["epoch"] == epoch else ""
         self.terminal.print(
             f"epoch {epoch}/{self.epochs}: loss {self.pace.losses}; dev {dev}; joint {event.evaluation.joint():.2f}"
-            f"{best}; {self.pace.speed:.0f} sentences/s, {clock(self.pace.left(event))} left",
+            f"{best}; {self.pace.text(event)}",
             soft_wrap=True,
         )
 
@@ -126,7 +131,7 @@ class Bars(Lines):
             description=f"epoch {min(event.progress.epoch + 1, self.epochs)}/{self.epochs}",
             completed=event.progress.step,
             total=event.total,
-            status=f"{pace.speed:.0f} sentences/s  {clock(pace.left(event))} left{dev}  loss {pace.losses}",
+            status=f"{pace.text(event)}{dev}  loss {pace.losses}",
         )
 
 

@@ -46,6 +46,8 @@ class ScoredRun:
     """Task → *the* score in percent."""
     names: dict[str, str]
     """Task → the name of that score."""
+    finished: bool = True
+    """Trained to the end."""
 
 
 @dataclass
@@ -139,6 +141,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
     kind = "no encoder" if not encoder.get("context", True) else "random encoder" if encoder.get("random") else ""
     tasks = tuple(tree["tasks"])
     flat = dict(_flat(tree))
+    manifest = folder.read_manifest()
     return ScoredRun(
         str(folder.path),
         tree.get("name", "run"),
@@ -146,9 +149,10 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         kind,
         {path: value for path, value in flat.items() if path not in _ASIDE},
         flat.get("train.seed", 0),
-        folder.read_json("manifest.json")["data"]["fingerprint"],
+        manifest["data"]["fingerprint"],
         {task: values[names[task]] for task, values in scores.items()},
         names,
+        "finished" in manifest,
     )
 
 
@@ -260,6 +264,9 @@ def _legend(comparison: Comparison) -> str:
         unlike = [columns[m].title for m, s in comparison.against.items() if _differ(columns[m], columns[s])]
         if unlike:
             parts.append(f"in {', '.join(unlike)} not only the tasks differ from STL, but other settings too")
+    unfinished = [run.path for column in comparison.columns for run in column.runs if not run.finished]
+    if unfinished:
+        parts.append(f"not trained to the end: {', '.join(unfinished)}")
     return "; ".join(parts) + "."
 
 

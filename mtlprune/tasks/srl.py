@@ -208,6 +208,8 @@ class SRL(Task):
         if not len(chosen):
             return [tuple(layer) for layer in layers]
         scores, span, word = self.pair_scores(encoded, found, kept, chosen)
+        if not self.labels["roles"]:  # no predicate of the training sentences has arguments
+            scores = scores.new_zeros(len(scores), 1)
         best, role = scores.max(1)
         positive = (best > 0).nonzero().squeeze(1)
         spans = found.spans.take(span[positive])

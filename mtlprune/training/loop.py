@@ -103,7 +103,7 @@ def finished(folder: RunFolder) -> Progress | None:
     """Where a finished run stands; None where it is still to be begun or to go on."""
     if not folder.config_path.exists():
         return None
-    record = folder.read_json("manifest.json").get("finished")
+    record = folder.read_manifest().get("finished")
     return Progress(**record) if record else None
 
 
@@ -217,6 +217,7 @@ class _Trainer:
         since = progress.epoch - int(progress.best["joint"]["epoch"])
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
+        self.folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
         if "joint" in better:
             split = self.config.data.dev
             ids = [sentence.id for sentence in self.dev]
@@ -234,7 +235,7 @@ class _Trainer:
         self.note()
         ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         record = {"ended": ended, "peak_memory": hardware.peak_memory(), "finished": asdict(self.progress)}
-        self.folder.write_json("manifest.json", {**self.folder.read_json("manifest.json"), **record})
+        self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **record})
 
     def note(self) -> None:
         """Bring the record of where training stands up to date."""

@@ -113,13 +113,16 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
             raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
     train = list(corpus[config.data.train])[: config.data.train_sentences]
     dev = list(corpus[config.data.dev])
-    for task in config.tasks:
-        for name, sentences in ((config.data.train, train), (config.data.dev, dev)):
-            if all(getattr(sentence, task) is None for sentence in sentences):
-                raise ConfigError(
-                    f"{config.data.path}, split {name}: no sentence has the layer {task}; leave {task} out of `tasks`, "
-                    "or build a corpus that has it"
-                )
+    for name, sentences in ((config.data.train, train), (config.data.dev, dev)):
+        missing = [task for task in config.tasks if all(getattr(sentence, task) is None for sentence in sentences)]
+        if missing:
+            several = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
+            left = ",".join(task for task in config.tasks if task not in missing)
+            advice = f"train without (tasks={left}), " if left else "take other tasks, "
+            raise ConfigError(
+                f"{config.data.path}, split {name}: no sentence has the {several}; {advice}or build a corpus that has "
+                f"{'them' if len(missing) > 1 else 'it'}"
+            )
     return train, dev
 
 
@@ -146,7 +149,7 @@ def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
     ]
     if changed:
         raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")
-    manifest = folder.read_json("manifest.json")
+    manifest = folder.read_manifest()
     if manifest["data"]["fingerprint"] != corpus.fingerprint:
         raise RunError(
             f"{folder.path} was begun on data with fingerprint {manifest['data']['fingerprint']}, but "

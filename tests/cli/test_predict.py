@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,56 @@ def test_from_python(trained: Path) -> None:
     assert first.validate().layers() == ("pos", "ner", "dep", "con", "srl")
     assert second.words == ("Ann", "sleeps")
     assert list(package.load(str(trained), task="srl").tasks) == ["pos", "ner", "dep", "con", "srl"]
+
+
+def test_the_suffix_of_the_output_chooses_the_format(mtlprune: Call, trained: Path, text: Path, tmp_path: Path) -> None:
+    for name in ("out.conllu", "out.jsonl"):
+        assert mtlprune("predict", trained, text, "--out", tmp_path / name).code == 0
+    assert [s.words for s in read_conllu(tmp_path / "out.conllu")][1] == ("Ann", "sleeps")
+    assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])["words"] == ["Ann", "sleeps"]
+
+
+def test_standard_input(mtlprune: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    answer = mtlprune("predict", trained, "-")
+    assert [json.loads(line)["id"] for line in answer.out.splitlines()] == ["stdin-1", "stdin-3"]
+
+
+def change(path: Path, text: str | None) -> None:
+    if text is None:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("weights/epoch-*", None, "does not hold the weights of this run"),
+        ("weights/epoch-*", "", "does not hold the weights of this run"),
+        ("config.yaml", "data: {path: x}", "does not hold the weights of this run"),
+        ("config.yaml", "", "config.yaml: expected keys and values"),
+        ("vocabulary.json", "{}", "vocabulary.json: expected the labels of every task"),
+        ("vocabulary.json", "[]", "vocabulary.json: expected the labels of every task"),
+        ("vocabulary.json", '{"pos": {}}', "vocabulary.json: expected the labels of every task"),
+        ("vocabulary.json", None, "vocabulary.json, line"),
+        ("best.json", "{}", "best.json: expected the best epoch"),
+        ("best.json", '{"joint": {}}', "best.json: expected the best epoch"),
+        ("encoder/config.json", "", "encoder/config.json"),
+        ("encoder/tokenizer.json", "", "the tokenizer of the encoder"),
+    ],
+)
+def test_a_damaged_run_is_one_sentence(
+    name: str, text: str | None, message: str, mtlprune: Call, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    for path in (tmp_path / "run").glob(name):
+        change(path, text)
+    (tmp_path / "t.txt").write_text("Ann sleeps\n")
+    answer = mtlprune("predict", tmp_path / "run", tmp_path / "t.txt")
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,28 @@ def test_version(mtlprune: Call) -> None:
     assert (answer.code, answer.out) == (0, f"mtlprune {package.__version__}\n")
 
 
-def test_defects_of_ours_are_not_hidden(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
-    """A traceback is for what no user can mend: here a vocabulary file with the wrong shape."""
+def test_defects_of_ours_are_not_hidden(mtlprune: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback is for what no user can mend."""
+    monkeypatch.setattr(RunFolder, "read_scores", lambda folder, split: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        mtlprune("table", trained)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("scores/test.json", "{}", "test.json: expected scores of tasks; `mtlprune evaluate"),
+        ("scores/test.json", '{"pos": {}}', "test.json: expected scores of tasks; `mtlprune evaluate"),
+        ("manifest.json", "{}", "manifest.json does not name the data of the run"),
+        ("manifest.json", "[", "manifest.json, line 1: not readable as JSON"),
+    ],
+)
+def test_a_damaged_run_is_one_sentence(
+    name: str, text: str, message: str, mtlprune: Call, trained: Path, tmp_path: Path
+) -> None:
     shutil.copytree(trained, tmp_path / "run")
-    (tmp_path / "run/vocabulary.json").write_text("[]")
-    with pytest.raises(TypeError):
-        mtlprune("evaluate", tmp_path / "run", "--split", "test")
+    (tmp_path / "run" / name).write_text(text)
+    answer = mtlprune("table", tmp_path / "run")
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+    assert answer.err.count("\n") == 1

@@ -207,6 +207,16 @@ def damage_swap(folder: Path) -> None:
     (folder / "x").rename(folder / "dev")
 
 
+def damage_no_splits(folder: Path) -> None:
+    info = json.loads((folder / "corpus.json").read_text())
+    (folder / "corpus.json").write_text(json.dumps({**info, "splits": {}}))
+
+
+def damage_counts(folder: Path) -> None:
+    info = json.loads((folder / "corpus.json").read_text())
+    (folder / "corpus.json").write_text(json.dumps({**info, "splits": {"train": {}}}))
+
+
 def damage_count(folder: Path) -> None:
     info = json.loads((folder / "corpus.json").read_text())
     info["splits"]["train"]["sentences"] = 3
@@ -215,7 +225,7 @@ def damage_count(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_cut, damage_remove, damage_state, damage_keys, damage_swap, damage_count],
+    [damage_cut, damage_remove, damage_state, damage_keys, damage_no_splits, damage_counts, damage_swap, damage_count],
     ids=lambda f: f.__name__,
 )
 def test_damage_is_noticed(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
@@ -223,6 +233,17 @@ def test_damage_is_noticed(tmp_path: Path, damage) -> None:  # type: ignore[no-u
     damage(tmp_path / "c")
     with pytest.raises(CorpusError, match=r"build (it|the corpus) anew"):
         load_corpus(tmp_path / "c").verify()
+
+
+def test_offsets_that_would_crash_the_reader_are_noticed_when_opened(tmp_path: Path) -> None:
+    save(tmp_path / "c", {"train": [replace(FULL, id=str(k)) for k in range(500)]})
+    file = tmp_path / "c/train/data-00000-of-00001.arrow"
+    data = bytearray(file.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 4000] = b"\xff" * 4000
+    file.write_bytes(data)
+    with pytest.raises(CorpusError, match="build it anew"):
+        load_corpus(tmp_path / "c")
 
 
 def test_source_digests(tmp_path: Path) -> None:

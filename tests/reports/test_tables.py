@@ -42,7 +42,7 @@ def make(tmp_path: Path) -> Make:
             (tree[block] if block else tree)[key] = value
         folder = RunFolder(tmp_path / f"run-{len(list(tmp_path.iterdir()))}")
         folder.write_config(tree)
-        folder.write_json("manifest.json", {"data": {"fingerprint": data}})
+        folder.write_json("manifest.json", {"data": {"fingerprint": data}, "finished": {"epoch": 3}})
         table = {task: {MAIN[task]: value, "other": 1.0} for task, value in scores.items()}
         folder.write_results(split, table, [], {}, [])
         return folder
@@ -71,6 +71,13 @@ def test_stl_beside_mtl(make: Make) -> None:
         ["POS accuracy", "96.25", "97.00", "+0.75"],
         ["NER strict span F1", "82.00", "80.50", "-1.50"],
     ]
+
+
+def test_a_run_that_is_not_trained_to_the_end_is_named(make: Make) -> None:
+    one, other = make({"pos": 90.0}), make({"pos": 91.0}, **{"train.seed": 2})
+    assert "not trained" not in markdown(compare([one, other], "test"))
+    other.write_json("manifest.json", {"data": {"fingerprint": "f" * 64}})
+    assert markdown(compare([one, other], "test")).endswith(f"; not trained to the end: {other.path}.\n")
 
 
 def test_the_whole_text(make: Make) -> None:

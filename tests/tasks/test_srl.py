@@ -200,3 +200,17 @@ def test_looked_up():
     known, values = torch.tensor([2, 5, 9]), torch.tensor([7, 8, 6])
     assert looked_up(torch.tensor([0, 2, 3, 9, 11, 5]), known, values).tolist() == [0, 7, 0, 6, 0, 8]
     assert looked_up(torch.tensor([0, 2]), known[:0], values[:0]).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("predicates", ["classified", "ranked"])
+def test_predicates_without_any_role(encoded, decoder, predicates):
+    """Where training sentences hold no argument there are no roles; predicates are still found."""
+    sentences = [s.with_layers(srl=tuple(p._replace(arguments=()) for p in s.srl)) for s in GOLD]
+    assert SRL.collect(sentences) == {"roles": []}
+    task = decoder(SRL, {"roles": []}, predicates=predicates, predicate_ratio=1.0, **OPTIONS)
+    batch = encoded(SIZES)
+    loss = task.loss(batch, task.collate([task.target(s) for s in sentences], SIZES))
+    assert torch.isfinite(loss)
+    found = task.decode(batch)
+    assert all(not predicate.arguments for layer in found for predicate in layer)
+    assert any(found) == (predicates == "classified")
