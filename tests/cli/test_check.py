@@ -58,9 +58,7 @@ def test_a_layer_that_nobody_knows_is_refused(mtlprune: Call, lab: Any, tmp_path
     save_corpus(sentences, tmp_path / "c", name="small", licence="none", sources={})
     answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}")
     assert answer.code == 2
-    assert (
-        "split train: no sentence has the layers ner, dep, con, srl; train without (tasks=pos), or" in answer.err
-    )
+    assert "split train: no sentence has the layers ner, dep, con, srl; train without (tasks=pos), or" in answer.err
     assert mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos").code == 0
 
 
