@@ -1,0 +1,222 @@
+"""Which heads a run claims: the gates of its best epoch, read from its folder.
+
+for claim in load_claims(["runs/pos-1", "runs/pos-2"]):
+    claim.label, claim.seed, claim.gates.shape  # "POS", 1, (12, 12)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.runs import RunError, RunFolder, read_json_lines
+
+Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
+
+FILE = "gates.jsonl"
+SHARED = "shared"
+OPEN_ABOVE = 1e-3
+"""A head is open where its gate exceeds this (He and Choi 2021, the released code)."""
+
+# Settings in which the seeds of one label may differ.
+_ASIDE = ("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes")
+
+
+class ClaimError(RunError):
+    """Runs whose gates cannot be read or compared; the message says which, why and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """The gates that one run ended with: one gate set of it, where it has one a task."""
+
+    run: str
+    """The folder, as it was given."""
+    label: str
+    """POS (one task), POS+DEP (two, one gate set), MTL-5 (five), MTL-5:POS (a task's own gate set in a joint run)."""
+    seed: int
+    encoder: str
+    gates: Gates
+    """(L, A), in [0, 1], in the encoder's original numbering."""
+    history: list[tuple[int, Gates]]
+    """Optimiser step and gates of every evaluation, in the order of training."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Path → value of the settings in which seeds of one label should not differ."""
+    data: str = ""
+    """Fingerprint of the data."""
+    finished: bool = True
+    """Trained to the end."""
+
+    @property
+    def open(self) -> NDArray[np.bool_]:
+        """(L, A): which heads are open."""
+        return self.gates > OPEN_ABOVE
+
+
+def is_joint(label: str) -> bool:
+    """Whether runs of several tasks have this label."""
+    return "+" in label or ":" in label or label.startswith("MTL-")
+
+
+def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
+    """Read the claims of run folders, in the order given; a run with one gate set a task gives one claim a task.
+
+    Joint runs of three tasks or more are called MTL-k; where runs of different k tasks meet, by their tasks instead.
+
+    Raises:
+        ClaimError: a run without gates or with damaged ones, the same run twice, different encoders.
+        RunError: no run folder, or a damaged one.
+    """
+    folders = [RunFolder.existing(path) for path in paths]
+    _refuse_repeated(folders)
+    joint: dict[int, set[tuple[str, ...]]] = {}
+    read = []
+    for folder in folders:
+        tasks, claims = _read(folder)
+        joint.setdefault(len(tasks), set()).add(tasks)
+        read.append((tasks, claims))
+    found = []
+    for tasks, claims in read:
+        name = _name(tasks, ambiguous=len(joint[len(tasks)]) > 1)
+        found += [replace(claim, label=name + claim.label) for claim in claims]
+    for claim in found[1:]:
+        _refuse_other_encoder(found[0], claim)
+    return found
+
+
+def _refuse_repeated(folders: Iterable[RunFolder]) -> None:
+    seen: dict[Path, Path] = {}
+    for folder in folders:
+        first = seen.setdefault(folder.path.resolve(), folder.path)
+        if first is not folder.path:
+            also = "" if str(first) == str(folder.path) else f" (also as {first})"
+            raise ClaimError(f"{folder.path} is given twice{also}; a run counts once, so name it once")
+
+
+def _refuse_other_encoder(first: Claim, other: Claim) -> None:
+    if first.encoder != other.encoder:
+        raise ClaimError(
+            f"{first.run} is a run of the encoder {first.encoder} and {other.run} one of {other.encoder}; heads of "
+            "different encoders do not correspond, so give runs of one encoder at a time"
+        )
+    if first.gates.shape != other.gates.shape:
+        (layers, heads), (l_other, h_other) = first.gates.shape, other.gates.shape
+        raise ClaimError(
+            f"{first.run} has gates for {layers} layers of {heads} heads and {other.run} for {l_other} of {h_other}; "
+            "these are different encoders, so give runs of one encoder at a time"
+        )
+
+
+def _name(tasks: tuple[str, ...], ambiguous: bool) -> str:
+    return f"MTL-{len(tasks)}" if len(tasks) > 2 and not ambiguous else "+".join(task.upper() for task in tasks)
+
+
+def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
+    """The tasks of a run and its claims, whose labels are "" (shared gates) or ":TASK" yet."""
+    tree = folder.read_config()
+    try:
+        tasks, encoder, seed = tuple(map(str, tree["tasks"])), dict(tree["encoder"]), int(tree["train"]["seed"])
+        name = str(encoder["name"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ClaimError(
+            f"{folder.config_path}: expected tasks, encoder.name and train.seed of a run ({type(error).__name__}: "
+            f"{error}); is this the folder of a run?"
+        ) from None
+    manifest = folder.read_manifest()
+    path = folder.path / FILE
+    if not path.is_file():
+        raise ClaimError(
+            f"{folder.path} is a run without gates (it has no {FILE}), so it claims no heads; give runs that were "
+            "trained with pruning"
+        )
+    records = _records(path, tasks)
+    best = folder.read_best()["joint"]["epoch"]
+    chosen = [sets for epoch, _, sets in records if epoch == best]
+    if not chosen:
+        raise ClaimError(
+            f"{path}: the best epoch is {best} (best.json), but there are no gates of that epoch; the folder is "
+            "damaged, so train the run anew"
+        )
+    claims = [
+        Claim(
+            run=str(folder.path),
+            label="" if key == SHARED else f":{key.upper()}",
+            seed=seed,
+            encoder=f"{name}, random weights" if encoder.get("random") else name,
+            gates=chosen[-1][key],
+            history=[(step, sets[key]) for _, step, sets in records],
+            settings={path: value for path, value in _flat(tree) if path not in _ASIDE},
+            data=manifest["data"]["fingerprint"],
+            finished="finished" in manifest,
+        )
+        for key in records[0][2]
+    ]
+    return tasks, claims
+
+
+def _records(path: Path, tasks: tuple[str, ...]) -> list[tuple[int, int, dict[str, Gates]]]:
+    """Epoch, step and gate sets of every evaluation. Raises ClaimError with file and line."""
+    records: list[tuple[int, int, dict[str, Gates]]] = []
+    try:
+        for number, record in read_json_lines(path):
+            where = f"{path}, line {number}"
+            if not isinstance(record, dict) or not all(isinstance(record.get(key), int) for key in ("epoch", "step")):
+                raise ClaimError(f"{where}: expected an evaluation with epoch, step and gates; train the run anew")
+            sets = record.get("gates")
+            keys = set(sets) if isinstance(sets, dict) else set()
+            if not isinstance(sets, dict) or keys not in ({SHARED}, set(tasks) if len(tasks) > 1 else {SHARED}):
+                several = f", or one set for each of {', '.join(tasks)}" if len(tasks) > 1 else ""
+                raise ClaimError(
+                    f"{where}: expected the gate set {SHARED!r}{several}, found {', '.join(map(str, keys)) or 'none'}"
+                )
+            arrays = {key: _gates(sets[key], f"{where}, gates of {key}") for key in sorted(keys, key=_place(tasks))}
+            _refuse_change(records[0][2] if records else arrays, arrays, where)
+            records.append((record["epoch"], record["step"], arrays))
+    except UnicodeDecodeError as error:
+        raise ClaimError(f"{path}: not readable as UTF-8 ({error.reason} at byte {error.start})") from None
+    if not records:
+        raise ClaimError(f"{path} holds no evaluation yet; wait for the first one, or train the run anew")
+    return records
+
+
+def _place(tasks: tuple[str, ...]) -> Any:
+    return lambda key: tasks.index(key) if key in tasks else -1
+
+
+def _gates(rows: Any, where: str) -> Gates:
+    try:
+        gates = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        gates = np.empty(0)
+    if gates.ndim != 2 or not gates.size:
+        raise ClaimError(f"{where}: expected rows of equally many numbers, a row a layer")
+    if not ((gates >= 0) & (gates <= 1)).all():
+        wrong = gates[~((gates >= 0) & (gates <= 1))][0]
+        raise ClaimError(f"{where}: expected numbers from 0 to 1, found {wrong:g}")
+    return gates
+
+
+def _refuse_change(first: Mapping[str, Gates], now: Mapping[str, Gates], where: str) -> None:
+    was, found = ({key: gates.shape for key, gates in sets.items()} for sets in (first, now))
+    if len(set(found.values()) | set(was.values())) > 1 or was.keys() != found.keys():
+        raise ClaimError(
+            f"{where}: gate sets and their sizes change within the file (first {_sizes(was)}, here {_sizes(found)})"
+        )
+
+
+def _sizes(sets: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{key} {' × '.join(map(str, shape))}" for key, shape in sets.items())
+
+
+def _flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        here = f"{path}.{key}" if path else str(key)
+        if isinstance(value, dict) and value:
+            yield from _flat(value, here)
+        else:
+            yield here, value
