@@ -1,0 +1,103 @@
+"""Claims grouped by label: a claimant is a task (or a joint setting) with all its seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.analyses.claims import Claim, ClaimError, is_joint
+from mtlprune.sentence import LAYERS
+
+
+@dataclass(frozen=True, eq=False)
+class Claimant:
+    """All claims of one label, by rising seed."""
+
+    label: str
+    claims: tuple[Claim, ...]
+
+    @property
+    def joint(self) -> bool:
+        """Whether several tasks trained its runs."""
+        return is_joint(self.label)
+
+    @cached_property
+    def gates(self) -> NDArray[np.float64]:
+        """(S, L, A): gates of each seed."""
+        return np.stack([claim.gates for claim in self.claims])
+
+    @cached_property
+    def open(self) -> NDArray[np.bool_]:
+        """(S, L, A): open heads of each seed."""
+        return np.stack([claim.open for claim in self.claims])
+
+    @cached_property
+    def times(self) -> NDArray[np.int64]:
+        """(L, A): in how many seeds a head is open."""
+        return self.open.sum(axis=0, dtype=np.int64)
+
+    @property
+    def claimed(self) -> NDArray[np.bool_]:
+        """(L, A): heads that more than half of the seeds have open. Of two seeds that is both."""
+        return 2 * self.times > len(self.claims)
+
+
+def group(claims: Iterable[Claim]) -> list[Claimant]:
+    """Claimants: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger.
+
+    Raises:
+        ClaimError: no claim; or two claims of one label with the same seed, which are no two seeds.
+    """
+    members: dict[str, dict[int, Claim]] = {}
+    for claim in claims:
+        twin = members.setdefault(claim.label, {}).setdefault(claim.seed, claim)
+        if twin is not claim:
+            raise ClaimError(
+                f"{twin.run} and {claim.run} are both runs of {claim.label} with seed {claim.seed}; one label holds "
+                "runs that differ in nothing but the seed, so name one of them, and compare other settings apart"
+            )
+    if not members:
+        raise ClaimError("nothing to compare: expected one run or more")
+    return [
+        Claimant(label, tuple(seeds[seed] for seed in sorted(seeds)))
+        for label, seeds in sorted(members.items(), key=lambda item: _order(item[0]))
+    ]
+
+
+def _order(label: str) -> tuple[bool, int, str, int, str]:
+    shared, _, task = label.partition(":")
+    size = int(shared[4:]) if shared.startswith("MTL-") else shared.count("+") + 1
+    own = task or shared
+    return is_joint(label), size, shared if task else "", _layer(own), own
+
+
+def _layer(label: str) -> int:
+    names = [layer.upper() for layer in LAYERS]
+    return names.index(label) if label in names else -1 if is_joint(label) else len(names)
+
+
+def notes(claimants: Sequence[Claimant]) -> list[str]:
+    """What a reader must know of the runs before believing the numbers, in sentences."""
+    claims = [claim for claimant in claimants for claim in claimant.claims]
+    found = []
+    for claimant in claimants:
+        paths = sorted({path for claim in claimant.claims for path in claim.settings})
+        for path in paths:
+            values = [json.dumps(claim.settings.get(path)) for claim in claimant.claims]
+            if len(set(values)) > 1:
+                found.append(f"The seeds of {claimant.label} differ in {path} too: {', '.join(values)}.")
+    if len({claim.data for claim in claims}) > 1:
+        found.append("Not all runs were trained on the same data (their fingerprints differ).")
+    unfinished = list(dict.fromkeys(claim.run for claim in claims if not claim.finished))
+    if unfinished:
+        found.append(f"Not trained to the end: {', '.join(unfinished)}.")
+    numbers = {len(claimant.claims) for claimant in claimants}
+    if len(numbers) > 1:
+        seeds = ", ".join(f"{claimant.label} {len(claimant.claims)}" for claimant in claimants)
+        found.append(f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same.")
+    return found

@@ -1,0 +1,160 @@
+"""Two labels side by side: how many heads they share, and how many they would by chance.
+
+Letters: n labels, S seeds, L layers, A heads a layer, P permutations.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.analyses.agreement import Spread, jaccard, overlap_coefficient, pearson, spread
+from mtlprune.analyses.claimants import Claimant
+from mtlprune.analyses.permutation import (
+    corrected,
+    hypergeometric_p,
+    layered_hypergeometric_p,
+    shared_moments,
+    shared_null,
+    tail,
+)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Open heads that two runs share, averaged over pairs of runs, beside chance within layers."""
+
+    heads: float
+    expected: float
+    """Mean over all permutations of heads within layers; exact."""
+    z: float
+    """(heads − expected) / standard deviation over all such permutations; exact. NaN where that is 0."""
+    p: float
+    """Share of permutations that reach ``heads`` or more. NaN where all give the same, or there were none."""
+
+
+UNDEFINED = Sharing(math.nan, math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class ClaimedByBoth:
+    """Heads that two labels both claim (each by the majority of its seeds), beside chance."""
+
+    heads: int
+    expected_uniform: float
+    """Where heads fall anywhere."""
+    p_hypergeometric: float
+    q_hypergeometric: float
+    """Benjamini-Hochberg over the pairs."""
+    expected_layers: float
+    """Where heads fall anywhere within their layers."""
+    p_layers: float
+    """Exact: a sum of hypergeometric numbers, one a layer."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two labels."""
+
+    first: str
+    second: str
+    pearson: float
+    """Of mean gates."""
+    jaccard: Spread
+    """Over pairs of a seed of the first and a seed of the second."""
+    overlap_coefficient: Spread
+    sharing: Sharing
+    q: float
+    """sharing.p after Benjamini-Hochberg over the pairs."""
+    claimed: ClaimedByBoth
+
+
+def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> list[Pair]:
+    """Every two labels.
+
+    Args:
+        null: (P, n, n) of shared_null over the same labels.
+    """
+    found = []
+    for (i, one), (j, other) in itertools.combinations(enumerate(claimants), 2):
+        seeds = [(a, b) for a in one.open for b in other.open]
+        found.append(
+            Pair(
+                one.label,
+                other.label,
+                pearson(one.gates.mean(0).ravel(), other.gates.mean(0).ravel()),
+                spread(jaccard(a, b) for a, b in seeds),
+                spread(overlap_coefficient(a, b) for a, b in seeds),
+                _sharing([(one.times, other.times, len(seeds))], null[:, i, j] / len(seeds)),
+                math.nan,
+                _claimed_by_both(one.claimed, other.claimed),
+            )
+        )
+    q = corrected([pair.sharing.p for pair in found])
+    plain = corrected([pair.claimed.p_hypergeometric for pair in found])
+    return [
+        replace(pair, q=float(mine), claimed=replace(pair.claimed, q_hypergeometric=float(theirs)))
+        for pair, mine, theirs in zip(found, q, plain, strict=True)
+    ]
+
+
+def share_over_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> Sharing:
+    """The heads that two labels share, averaged over all pairs of labels, pairs of seeds first.
+
+    Args:
+        null: (P, n, n) of shared_null over the same labels.
+    """
+    if len(claimants) < 2:
+        return UNDEFINED
+    seeds = np.array([len(claimant.claims) for claimant in claimants])
+    first, second = np.triu_indices(len(claimants), 1)
+    scaled = (null / np.outer(seeds, seeds))[:, first, second]  # (P, pairs)
+    sides = [
+        (one.times, other.times, len(one.claims) * len(other.claims))
+        for one, other in itertools.combinations(claimants, 2)
+    ]
+    return _sharing(sides, scaled.mean(1))
+
+
+def share_within(claimant: Claimant, permutations: int, generator: np.random.Generator) -> Sharing:
+    """The heads that two seeds of one label share; unlike between labels, every seed is permuted by itself."""
+    seeds = claimant.open.astype(np.int64)  # (S, L, A)
+    if len(seeds) < 2:
+        return UNDEFINED
+    first, second = np.triu_indices(len(seeds), 1)
+    null = shared_null(seeds, permutations, generator)[:, first, second]
+    return _sharing([(one, other, 1) for one, other in itertools.combinations(seeds, 2)], null.mean(1))
+
+
+def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], null: NDArray[np.floating]) -> Sharing:
+    """The mean of Σ one·other / weight over the sides, beside its null (P,) and exact moments.
+
+    Under permutation the numbers that two different pairs share are uncorrelated, even where the pairs have a label in
+    common (whatever its permutation, the other label's spreads evenly over it), so that their variances add up.
+    """
+    observed = [float((one * other).sum()) / weight for one, other, weight in sides]
+    moments = [(mean / weight, sd / weight) for mean, sd, weight in ((*shared_moments(a, b), w) for a, b, w in sides)]
+    heads, expected = float(np.mean(observed)), float(np.mean([mean for mean, _ in moments]))
+    sd = math.sqrt(sum(sd**2 for _, sd in moments)) / len(sides)
+    if sd == 0:
+        return Sharing(heads, expected, math.nan, math.nan)
+    return Sharing(heads, expected, (heads - expected) / sd, tail(heads, null).p)
+
+
+def _claimed_by_both(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> ClaimedByBoth:
+    layers, heads = one.shape
+    first, second, both = int(one.sum()), int(other.sum()), int((one & other).sum())
+    by_layer = one.sum(1), other.sum(1)
+    return ClaimedByBoth(
+        both,
+        first * second / (layers * heads),
+        hypergeometric_p(first, second, layers * heads, both),
+        math.nan,
+        float((by_layer[0] * by_layer[1]).sum() / heads),
+        layered_hypergeometric_p(*by_layer, heads, both),
+    )

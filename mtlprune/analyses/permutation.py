@@ -1,0 +1,127 @@
+"""What sharing heads would look like by chance: permutations of heads, within layers or over all, and exact tails.
+
+Letters: n labels, k vectors a label, L layers, A heads a layer, H = L·A, C permutations a chunk, P permutations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+CHUNK = 2_000_000  # random numbers drawn at a time
+
+
+@dataclass(frozen=True)
+class Tail:
+    """How often permutations reach what was observed."""
+
+    greater: int
+    """Permutations that exceed it."""
+    equal: int
+    """Permutations that equal it."""
+    permutations: int
+
+    @property
+    def p(self) -> float:
+        """(1 + greater + equal) / (1 + permutations), never 0 (Phipson and Smyth 2010); NaN without permutations."""
+        return (1 + self.greater + self.equal) / (1 + self.permutations) if self.permutations else math.nan
+
+
+def tail(observed: float, null: NDArray[np.floating]) -> Tail:
+    """The upper tail of ``observed`` among ``null`` (P,); values closer than rounding are equal."""
+    near = 1e-9 * max(1.0, abs(observed))
+    return Tail(int((null > observed + near).sum()), int((np.abs(null - observed) <= near).sum()), len(null))
+
+
+def permuted(
+    values: NDArray[np.floating], permutations: int, generator: np.random.Generator, within_layers: bool = True
+) -> Iterator[NDArray[np.floating]]:
+    """Permute the heads of every label, each label by itself, all its k vectors by the same permutation.
+
+    Args:
+        values: (n, k, L, A).
+        within_layers: heads stay in their layer, so that every vector keeps each layer's number of open heads;
+            otherwise heads go anywhere (uniform).
+
+    Yields:
+        chunks (C, n, k, H), ``permutations`` in all.
+    """
+    labels, vectors, layers, heads = values.shape
+    rows, places = (layers, heads) if within_layers else (1, layers * heads)
+    flat = np.ascontiguousarray(values.reshape(labels, vectors, rows * places))
+    starts = (np.arange(rows) * places)[:, None]
+    size = max(1, CHUNK // max(1, labels * rows * places))
+    for done in range(0, permutations, size):
+        chunk = min(size, permutations - done)
+        keys = generator.random((chunk, labels, rows, places), dtype=np.float32)
+        order = (keys.argsort(axis=-1) + starts).reshape(chunk, labels, 1, rows * places)  # (C, n, 1, H)
+        yield np.take_along_axis(flat[None], np.broadcast_to(order, (chunk, labels, vectors, rows * places)), axis=-1)
+
+
+def shared_null(
+    times: NDArray[np.integer], permutations: int, generator: np.random.Generator, within_layers: bool = True
+) -> NDArray[np.float64]:
+    """Null distribution of how many heads labels share.
+
+    Args:
+        times: (n, L, A), in how many seeds of a label a head is open.
+
+    Returns:
+        (P, n, n): Σ over heads of times_i · times_j, which is the number of shared open heads summed over all pairs of
+        a seed of i and a seed of j. Whole numbers, so that ties are exact. All seeds of a label move together.
+    """
+    labels = len(times)
+    found = [np.empty((0, labels, labels))]
+    for chunk in permuted(times[:, None].astype(np.float32), permutations, generator, within_layers):
+        vectors = chunk[:, :, 0]  # (C, n, H)
+        found.append(np.rint(vectors @ vectors.swapaxes(1, 2)).astype(np.float64))
+    return np.concatenate(found)
+
+
+def shared_moments(one: NDArray[np.integer], other: NDArray[np.integer]) -> tuple[float, float]:
+    """Exact mean and standard deviation of Σ one·other (both (L, A)) when heads are permuted within layers."""
+    heads = one.shape[1]
+    mean = float((one.sum(1) * other.sum(1)).sum() / heads)
+    if heads == 1:
+        return mean, 0.0
+    squares = [((side - side.mean(1, keepdims=True)) ** 2).sum(1) for side in (one, other)]
+    return mean, math.sqrt(float((squares[0] * squares[1]).sum()) / (heads - 1))
+
+
+def hypergeometric_p(first: int, second: int, places: int, shared: int) -> float:
+    """Probability that random sets of these sizes among ``places`` share so many or more; NaN if they always do."""
+    if min(first, second) == 0 or max(first, second) == places:
+        return math.nan
+    return float(min(1.0, stats.hypergeom.sf(shared - 1, places, first, second)))
+
+
+def layered_hypergeometric_p(first: ArrayLike, second: ArrayLike, heads: int, shared: int) -> float:
+    """The same with sets drawn within layers: the exact counterpart of permuting one set each within layers.
+
+    The number shared is a sum of independent hypergeometric numbers, one a layer; their distributions are convolved.
+
+    Args:
+        first, second: (L,), open heads a layer of either set.
+        heads: A.
+    """
+    distribution = np.ones(1)
+    for a, b in zip(np.asarray(first).tolist(), np.asarray(second).tolist(), strict=True):
+        distribution = np.convolve(distribution, stats.hypergeom.pmf(np.arange(min(a, b) + 1), heads, a, b))
+    if np.count_nonzero(distribution > 1e-15) < 2:
+        return math.nan
+    return float(min(1.0, distribution[shared:].sum()))
+
+
+def corrected(p_values: ArrayLike) -> NDArray[np.float64]:
+    """Benjamini and Hochberg (1995) over the p-values that are defined; NaN stays NaN."""
+    values = np.asarray(p_values, dtype=np.float64)
+    result = np.full_like(values, math.nan)
+    defined = ~np.isnan(values)
+    if defined.any():
+        result[defined] = stats.false_discovery_control(values[defined], method="bh")
+    return result
