@@ -141,6 +141,7 @@ def test_gradient_reaches_exactly_the_gates_used(build, family):
     model = build(family).double()
     places = HeadPlaces(model)
     gates = drawn(places).double().requires_grad_()
+    torch.manual_seed(1)
     target = torch.randn(int(MASK.sum()), HIDDEN, dtype=torch.float64)
 
     def loss(values: Tensor) -> Tensor:
@@ -148,7 +149,7 @@ def test_gradient_reaches_exactly_the_gates_used(build, family):
             return (run(model) * target).sum()
 
     (slope,) = torch.autograd.grad(loss(gates), gates)
-    size, tolerance = (1e-2, 1e-2) if family in PARTLY_FLOAT32 else (1e-5, 1e-6)
+    size, tolerance = (2e-3, 1e-2) if family in PARTLY_FLOAT32 else (1e-5, 1e-6)
     for layer in range(places.layers):
         for head in range(HEADS):
             step = torch.zeros_like(gates)
@@ -164,6 +165,7 @@ def test_watching_shows_ungated_heads_on_the_way_to_the_loss(build, family):
     """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads."""
     model = build(family)
     places = HeadPlaces(model)
+    torch.manual_seed(1)
     target = torch.randn(int(MASK.sum()), HIDDEN)
     gates = ones(places).requires_grad_()
     with places.watched() as seen, places.gated(gates):
@@ -255,6 +257,7 @@ def test_copies_have_places_of_their_own(build, family):
 CHECKPOINTED = [name for name in HEAD_FAMILIES if name not in ("albert", "mpnet")]  # transformers has none for these
 
 
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable.:FutureWarning")  # 5.0 knows no other name
 @pytest.mark.parametrize("family", CHECKPOINTED)
 def test_gradient_checkpointing_inside_the_context(build, family):
     model = build(family, dropout=0.1).train()
@@ -270,6 +273,7 @@ def test_gradient_checkpointing_inside_the_context(build, family):
     assert torch.equal(*slopes)
 
 
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable.:FutureWarning")
 def test_checkpointing_outside_the_context_is_not_silently_wrong(build):
     model = build("bert").train()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
