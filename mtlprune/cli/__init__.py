@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mtlprune.cli import bench, check, data, evaluate, predict, quickstart, table, train
+from mtlprune.cli import bench, check, data, evaluate, maps, overlap, predict, quickstart, table, train
 from mtlprune.cli.mistakes import exit_code, sentence
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("table")(table.table)
+app.command("maps")(maps.maps)
+app.command("overlap")(overlap.overlap)
 app.command("bench")(bench.bench)
 
 

@@ -83,7 +83,7 @@ class Subsets:
         """At (x, y); as high as it is, whatever the ``room``."""
         heading = _paragraph("Head used by seed", x, y, SIZE, DARK)
         shapes = list(heading.shapes)
-        chip = max(18, *(int(text_width(seed, SMALL)) + 9 for seed in self.seeds))
+        chip = max(19, *(int(text_width(seed, SMALL)) + 9 for seed in self.seeds))
         columns = [x + 34 + k * (chip + 5) for k in range(len(self.seeds))]
         top = heading.bottom + 6
         for left, seed, colour in zip(columns, self.seeds, self.chips, strict=True):
@@ -95,7 +95,7 @@ class Subsets:
         for used in sorted(product((1, 0), repeat=len(self.seeds)), key=lambda u: -sum(u)):
             shapes += [Box(x, top, 24, 15, LINE), Box(x + 1, top + 1, 22, 13, _plain(self.corners[used]))]
             for left, uses in zip(columns, used, strict=True):
-                shapes.append(Box(left + chip // 2 - 4, top + 3, 8, 8, DARK if uses else PALE))
+                shapes.append(Box(left + chip // 2 - 3, top + 4, 7, 7, DARK if uses else PALE))
             if len(set(used)) == 1:
                 shapes.append(Text(words_at, middle(top + 7.5, SMALL), "all" if used[0] else "none", SMALL, SOFT))
             top += 19
@@ -117,5 +117,5 @@ def _paragraph(words: str, x: int, y: int, size: int, colour: Colour) -> Placed:
 
 
 def _plain(colour: NDArray) -> Colour:
-    red, green, blue = (int(round(float(value))) for value in colour)
+    red, green, blue = (round(float(value)) for value in colour)
     return red, green, blue

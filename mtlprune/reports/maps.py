@@ -8,7 +8,7 @@ Letters: L layers, A heads a layer, K seeds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,7 +44,7 @@ class HeadMap:
     legend: Legend
     signed: bool = False
     """Whether numbers carry a sign."""
-    progress: float | None = field(default=None)
+    progress: float | None = None
     """How far training is, in [0, 1]: a line below the cells."""
 
 
@@ -118,7 +118,13 @@ def difference_map(first: str, second: str, difference: ArrayLike, subtitle: Seq
         MapError: not such an array.
     """
     d = _checked(difference, least=-1)
-    marks = ((1.0, f"+1  only {first}"), (0.5, "+.5"), (0.0, "0  both alike"), (-0.5, "-.5"), (-1.0, f"-1  only {second}"))
+    marks = (
+        (1.0, f"+1  only {first}"),
+        (0.5, "+.5"),
+        (0.0, "0  both alike"),
+        (-0.5, "-.5"),
+        (-1.0, f"-1  only {second}"),
+    )
     legend = Ramp("Difference of mean gates", palettes.diverging, -1.0, 1.0, marks)
     return HeadMap(f"{first} minus {second}", tuple(subtitle), palettes.diverging(d), {"": d}, legend, signed=True)
 

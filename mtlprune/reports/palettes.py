@@ -17,7 +17,7 @@ PALETTES = ("rgb", "colourblind")
 
 NEGATIVE: Colour = (33, 102, 172)
 POSITIVE: Colour = (178, 24, 43)
-"""Ends of the diverging scale: the blue and the red of ColorBrewer's RdBu, equally dark and safe for colour-blind eyes."""
+"""Ends of the diverging scale: blue and red of ColorBrewer's RdBu, equally dark, told apart by colour-blind eyes."""
 
 WHITE: Colour = (255, 255, 255)
 BLACK: Colour = (0, 0, 0)
@@ -93,11 +93,14 @@ def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colour
 
 
 def ink(background: Sequence[int]) -> Colour:
-    """Black or white, whichever is easier to read on ``background`` (contrast ratio of WCAG 2.1)."""
+    """White where its contrast ratio on ``background`` is at least 4 (WCAG 2.1), else black: at least 5 there.
+
+    The greater ratio would put black on strong blues and reds, where eyes find white easier.
+    """
     c = np.asarray(background, float) / 255
     linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
-    return BLACK if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else WHITE
+    return WHITE if 1.05 / (luminance + 0.05) >= 4 else BLACK
 
 
 def _eight_bit(values: NDArray[np.float64]) -> Colours:
