@@ -1,0 +1,85 @@
+"""A table of text cells, as Markdown and as LaTeX (booktabs)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# What LaTeX would take for a command, and signs its text fonts lack.
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: f"${sign}$" for sign in "<>|"},
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": "$-$",
+    "–": "--",
+    "²": r"$^2$",
+    "∩": r"$\cap$",
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A header and rows of equally many cells; the first ``texts`` columns are words, the others numbers."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1
+
+    def markdown(self) -> str:
+        """With columns of even width; bars in cells are escaped."""
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = []
+        for row in rows:
+            cells = [
+                cell.ljust(width) if place < self.texts else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+        rule = [
+            ":" + "-" * (width + 1) if place < self.texts else "-" * (width + 1) + ":"
+            for place, width in enumerate(widths)
+        ]
+        return "\n".join([lines[0], "|" + "|".join(rule) + "|", *lines[1:]]) + "\n"
+
+    def latex(self, caption: str, label: str) -> str:
+        """A floating table; needs the package booktabs."""
+        columns = "l" * self.texts + "r" * (len(self.header) - self.texts)
+        body = [" & ".join(map(escape, row)) + r" \\" for row in self.rows]
+        lines = [
+            r"\begin{table}",
+            r"\centering",
+            f"\\caption{{{escape(caption)}}}",
+            f"\\label{{{label}}}",
+            f"\\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(map(escape, self.header)) + r" \\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text as LaTeX prints it."""
+    return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A number with so many decimals; – where it is not defined."""
+    return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+
+
+def probability(value: float) -> str:
+    """A p-value with four decimals, or as a power of ten where it is smaller."""
+    return "–" if math.isnan(value) else f"{value:.4f}" if value >= 5e-5 else f"{value:.0e}".replace("-", "−")
