@@ -40,7 +40,8 @@ class Family:
             with fewer heads has to pick its columns.
         count: attribute that states n, to be edited when heads are cut out; empty where there is none.
         total: attribute that states n·d, likewise.
-        width: attribute that states d, never to be edited.
+        width: attribute that states d, never to be edited; what stands in for the attention of a layer without heads
+            has to carry it too.
         grouping: attribute that states how many heads share a key and a value (grouped-query attention).
     """
 
