@@ -1,0 +1,248 @@
+"""Hard Concrete gates: one number in [0, 1] a head, that training can shut exactly.
+
+Louizos, Welling and Kingma (2018), "Learning Sparse Neural Networks through L0 Regularization", section 2.2; values and
+evaluation as in the code of He and Choi (2021). With a the logit, u uniform in (0, 1), T the temperature, l and r the
+limits of the stretch:
+
+    sample          z = clip(sigmoid((logit(u) + a) / T) · (r − l) + l, 0, 1)
+    evaluation      z = clip(sigmoid(a) · (r − l) + l, 0, 1)                       no noise, no temperature
+    P(z ≠ 0)        q = sigmoid(a − T · ln(−l / r))
+
+Everything is float32, whatever the encoder computes in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mtlprune.encoder.pieces import EncoderError
+
+OPEN = 1e-3
+"""A head is open when its evaluated gate exceeds this (He and Choi 2021)."""
+
+OPEN_LOGIT = 2.5
+"""Where `open` gates start. The evaluated gate is 1 from 2.398 on. Just above that, a sample is 1 with probability 0.85
+and 0 with 0.04, and every ninth draw carries a gradient; at 5 it would be one draw in 93, and a rate of 0.1 would
+need 25 more updates to shut the head."""
+
+Init = Literal["paper", "open"]
+
+
+@dataclass(frozen=True)
+class HardConcrete:
+    """The constants of the distribution.
+
+    Args:
+        low, high: limits of the stretch, low < 0 < 1 < high.
+        temperature: above 0; the lower, the more samples are exactly 0 or 1.
+        epsilon: noise and probabilities keep this distance from 0 and 1.
+
+    Raises:
+        ValueError: outside of these ranges.
+    """
+
+    low: float = -0.1
+    high: float = 1.1
+    temperature: float = 0.33
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not (self.low < 0 and self.high > 1 and self.temperature > 0 and 0 < self.epsilon < 0.5):
+            raise ValueError(f"expected low < 0, high > 1, temperature > 0 and 0 < epsilon < 0.5, found {self}")
+
+
+PAPER = HardConcrete()
+"""As in the code of He and Choi (2021)."""
+
+BLOG = HardConcrete(temperature=1.0)
+"""As in the formulas of the author's blog post, which have no temperature, neither in the sample nor in P(z ≠ 0) =
+sigmoid(a − ln(−l / r)), which it calls the expected gate. Evaluated gates are the same."""
+
+
+def sample(logits: Tensor, noise: Tensor, law: HardConcrete = PAPER) -> Tensor:
+    """Gates as drawn in training.
+
+    Args:
+        logits: any shape.
+        noise: same shape, uniform in [0, 1].
+
+    Returns:
+        Values in [0, 1], float32, differentiable by the logits where strictly between.
+    """
+    logits, noise = logits.float(), noise.float()
+    soft = torch.sigmoid((torch.logit(noise, eps=law.epsilon) + logits) / law.temperature)
+    return _stretch(soft, law)
+
+
+def deterministic(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
+    """Gates as evaluated: no noise, no temperature; float32, same shape."""
+    return _stretch(torch.sigmoid(logits.float()), law)
+
+
+def _stretch(soft: Tensor, law: HardConcrete) -> Tensor:
+    return (soft * (law.high - law.low) + law.low).clamp(0.0, 1.0)
+
+
+def probability_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
+    """P(sample ≠ 0), in [epsilon, 1 − epsilon]; float32, same shape (Louizos et al. 2018, section 2.2)."""
+    shifted = logits.float() - law.temperature * math.log(-law.low / law.high)
+    return torch.sigmoid(shifted).clamp(law.epsilon, 1 - law.epsilon)
+
+
+def probability_one(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
+    """P(sample = 1); float32, same shape. At low = 1 − high it is the mirror image of P(sample = 0)."""
+    return torch.sigmoid(logits.float() - law.temperature * math.log((1 - law.low) / (law.high - 1)))
+
+
+def expected_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
+    """Expected number of gates that a sample leaves non-zero: the sum of `probability_open`, a scalar."""
+    return probability_open(logits, law).sum()
+
+
+def overlap(gate_sets: Sequence[Tensor]) -> Tensor:
+    """Sum over pairs of tasks and over heads of z_task · z_other, a scalar (He and Choi 2021, per-task gates).
+
+    The gradient by one task's gates is the sum of the others' gates, as in the original, which visits one task a batch.
+
+    Args:
+        gate_sets: one (L, A) a task, at least one.
+    """
+    stacked = torch.stack([gates.float() for gates in gate_sets])  # (tasks, L, A)
+    return (stacked.sum(0).square().sum() - stacked.square().sum()) / 2
+
+
+def top_mask(values: Tensor, keep: int) -> Tensor:
+    """A mask of the ``keep`` largest values; of equal ones, those that come first in the order of layers, then heads.
+
+    Args:
+        values: (L, A).
+
+    Returns:
+        (L, A) of 0 and 1, float32, on the same device.
+
+    Raises:
+        EncoderError: there are not so many heads.
+    """
+    if not 0 <= keep <= values.numel():
+        raise EncoderError(
+            f"expected to keep a number of heads between 0 and {values.numel()} ({values.shape[0]} layers of "
+            f"{values.shape[1]} heads), found {keep}"
+        )
+    order = values.detach().flatten().cpu().sort(descending=True, stable=True).indices
+    mask = torch.zeros(values.numel())
+    mask[order[:keep]] = 1.0
+    return mask.reshape(values.shape).to(values.device)
+
+
+def first_logits(layers: int, heads: int, init: Init = "paper", seed: int = 0) -> Tensor:
+    """Logits to start from, (L, A) float32.
+
+    ``paper``: uniform in ±sqrt(6 / (A + 1)), which is Xavier's on the shape (1, A, 1, 1); evaluated gates then lie
+    around 0.5 (0.30 to 0.70 for 12 heads), so that the encoder starts damped. ``open``: all `OPEN_LOGIT`, evaluated
+    gates 1, so that the encoder starts as it was pretrained; the seed changes nothing.
+
+    Raises:
+        ValueError: another ``init``.
+    """
+    if init == "open":
+        return torch.full((layers, heads), OPEN_LOGIT)
+    if init == "paper":
+        bound = math.sqrt(6 / (heads + 1))
+        generator = torch.Generator().manual_seed(seed)
+        return (torch.rand((layers, heads), generator=generator) * 2 - 1) * bound
+    raise ValueError(f"expected init 'paper' or 'open', found {init!r}")
+
+
+class Gates(nn.Module):
+    """One set of gates: a logit for every head of every layer.
+
+    The logits stay float32 when the module is cast (``.to(torch.bfloat16)``, ``.half()``), and are computed with
+    outside autocast. Noise comes from torch's global generator.
+
+    Args:
+        layers, heads: L and A.
+        init: see `first_logits`.
+        seed: of the first logits.
+        law: constants of the distribution.
+    """
+
+    logits: nn.Parameter
+    mask: Tensor
+    fixed: Tensor
+
+    def __init__(self, layers: int, heads: int, init: Init = "paper", seed: int = 0, law: HardConcrete = PAPER) -> None:
+        super().__init__()
+        self.law = law
+        self.logits = nn.Parameter(first_logits(layers, heads, init, seed))
+        self.register_buffer("mask", torch.ones(layers, heads))
+        self.register_buffer("fixed", torch.tensor(False))
+
+    def forward(self) -> Tensor:
+        """Gate values (L, A), float32: a sample while training, `evaluated` otherwise; the mask where one is fixed."""
+        if not self.training or self.is_fixed():
+            return self.evaluated()
+        with torch.autocast(self.logits.device.type, enabled=False):
+            return sample(self.logits, torch.rand_like(self.logits), self.law)
+
+    def evaluated(self) -> Tensor:
+        """Gate values (L, A) as evaluation uses them, in either mode."""
+        if self.is_fixed():
+            return self.mask.clone()
+        with torch.autocast(self.logits.device.type, enabled=False):
+            return deterministic(self.logits, self.law)
+
+    @torch.no_grad()
+    def open_mask(self) -> Tensor:
+        """(L, A) of bool: which heads are open, that is, have an evaluated gate above `OPEN`."""
+        return self.evaluated() > OPEN
+
+    def open_count(self) -> int:
+        """How many heads are open."""
+        return int(self.open_mask().sum())
+
+    def expected_open(self) -> Tensor:
+        """Expected number of heads that a sample leaves open, a scalar; differentiable unless a mask is fixed."""
+        if self.is_fixed():
+            return self.mask.sum()
+        with torch.autocast(self.logits.device.type, enabled=False):
+            return expected_open(self.logits, self.law)
+
+    def is_fixed(self) -> bool:
+        """Whether the gates are a mask now."""
+        return bool(self.fixed)
+
+    @torch.no_grad()
+    def fix(self, mask: Tensor) -> None:
+        """From now on the gates are this mask, in training too. It is saved with the module; the logits stay.
+
+        Args:
+            mask: (L, A) of 0 and 1, or bool.
+
+        Raises:
+            EncoderError: another shape, or other values.
+        """
+        if mask.shape != self.logits.shape:
+            expected, found = tuple(self.logits.shape), tuple(mask.shape)
+            raise EncoderError(f"a mask of heads: expected the shape (layers, heads) {expected}, found {found}")
+        values = mask.to(self.mask)
+        if not ((values == 0) | (values == 1)).all():
+            raise EncoderError(
+                f"a mask of heads: expected only 0 and 1, found {sorted(set(values.flatten().tolist()))}"
+            )
+        self.mask.copy_(values)
+        self.fixed.fill_(True)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Gates:
+        """What ``.to``, ``.half`` and the like call: moves, but never rounds."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            there = fn(tensor)
+            return there if there.dtype == tensor.dtype else tensor.to(there.device)
+
+        return super()._apply(moved, recurse)
