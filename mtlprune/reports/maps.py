@@ -169,7 +169,8 @@ def layout(shown: HeadMap, values: bool = False, least_width: float = 0) -> Draw
     shapes = [*titles.shapes, *_axes(layers, heads, left, top, pitch), *cells, *legend.shapes]
     if shown.progress is not None:
         done = round(shown.progress * width)
-        shapes += [Box(left, top + height + 10, width, 4, PALE), Box(left, top + height + 10, done, 4, SOFT)]
+        shapes.append(Box(left, top + height + 10, width, 4, PALE))
+        shapes += [Box(left, top + height + 10, done, 4, SOFT)] if done else []
         bottom = max(bottom, top + height + 14)
     return Drawing(inner + 2 * MARGIN, bottom + MARGIN, shown.title, tuple(shapes))
 

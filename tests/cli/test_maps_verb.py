@@ -1,0 +1,137 @@
+"""mtlprune maps: what it writes for run folders with gates, and what it refuses before it writes anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Write a run folder with gates, three evaluations, the second of which is best."""
+
+    def run(tasks: str, seed: int, encoder: str = "minilm", shape: tuple[int, int] = (3, 4), own: bool = False) -> Path:
+        folder = tmp_path / f"{tasks}-{seed}-{encoder}"
+        folder.mkdir()
+        names = tasks.split("+")
+        tree = {"tasks": names, "encoder": {"name": encoder}, "train": {"seed": seed}}
+        (folder / "config.yaml").write_text(yaml.safe_dump(tree))
+        (folder / "manifest.json").write_text(json.dumps({"data": {"fingerprint": "f" * 64}, "finished": {}}))
+        (folder / "best.json").write_text(json.dumps({"joint": {"epoch": 2, "score": 90.0}}))
+        random = np.random.default_rng(seed + len(tasks))
+        lines = []
+        for epoch in (1, 2, 3):
+            sets = {name: random.uniform(0, 1, shape).round(3) for name in (names if own else ["shared"])}
+            record: dict[str, Any] = {"epoch": epoch, "step": 10 * epoch}
+            record["open"] = {name: int((z > 1e-3).sum()) for name, z in sets.items()}
+            record["expected"] = {name: float(z.sum()) for name, z in sets.items()}
+            record["gates"] = {name: z.tolist() for name, z in sets.items()}
+            lines.append(json.dumps(record) + "\n")
+        (folder / "gates.jsonl").write_text("".join(lines))
+        return folder
+
+    return run
+
+
+def gates(folder: Path, line: int = 1) -> list[list[float]]:
+    return json.loads((folder / "gates.jsonl").read_text().splitlines()[line])["gates"]["shared"]
+
+
+def test_it_draws_runs_seeds_means_tasks_differences_and_films(mtlprune, make: Make, tmp_path: Path) -> None:
+    runs = [make(task, seed) for task in ("pos", "dep") for seed in (1, 2, 3)] + [make("pos+ner+dep", 1)]
+    out = tmp_path / "deep" / "maps"
+    answer = mtlprune("maps", *runs, "--out", out, "--animate", "--scale", 1)
+    assert answer.code == 0, answer.err
+    stems = {f"run-{task}-seed{seed}" for task in ("POS", "DEP") for seed in (1, 2, 3)} | {"run-MTL-3-seed1"}
+    stems |= {"rgb-POS", "rgb-DEP", "grey-POS", "grey-DEP", "grey-MTL-3", "grey-all-tasks"}
+    stems |= {"difference-POS-DEP", "difference-POS-MTL-3", "difference-DEP-MTL-3"}
+    films = {f"training-{stem.removeprefix('run-')}.gif" for stem in stems if stem.startswith("run-")}
+    written = {path.name for path in out.iterdir()}
+    assert written == {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")} | films | {"maps.json"}
+    assert "MTL-3 has one seed only" in answer.out and f"{2 * len(stems) + len(films)} pictures" in answer.out
+    for stem in stems:
+        ElementTree.parse(out / f"{stem}.svg")
+        with Image.open(out / f"{stem}.png") as picture:
+            picture.verify()
+    with Image.open(out / "training-POS-seed1.gif") as film:
+        assert film.n_frames == 3
+
+
+def test_the_list_holds_the_numbers_drawn(mtlprune, make: Make, tmp_path: Path) -> None:
+    runs = [make("pos", seed) for seed in (3, 1)] + [make("dep", 1)]
+    assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "svg", "--animate").code == 0
+    contents = json.loads((tmp_path / "m" / "maps.json").read_text())
+    assert (contents["encoder"], contents["layers"], contents["heads"], contents["palette"]) == ("minilm", 3, 4, "rgb")
+    assert any("one seed only" in note for note in contents["notes"])
+    entries = {entry["files"][0]: entry for entry in contents["maps"]}
+    assert {name for entry in contents["maps"] for name in entry["files"]} | {"maps.json"} == {
+        path.name for path in (tmp_path / "m").iterdir()
+    }
+    assert entries["run-POS-seed3.svg"]["numbers"] == {"run": gates(runs[0])}  # of the best epoch, not the last
+    assert entries["rgb-POS.svg"]["numbers"] == {"seed 1": gates(runs[1]), "seed 3": gates(runs[0])}
+    mean = (np.array(gates(runs[0])) + gates(runs[1])) / 2
+    assert np.allclose(entries["grey-POS.svg"]["numbers"]["mean"], mean)
+    assert np.allclose(entries["grey-all-tasks.svg"]["numbers"]["tasks"], (mean + gates(runs[2])) / 2)
+    assert np.allclose(entries["difference-POS-DEP.svg"]["numbers"]["difference"], mean - gates(runs[2]))
+    assert entries["grey-POS.svg"]["runs"] == [str(runs[1]), str(runs[0])]
+    film = entries["training-DEP-seed1.gif"]
+    assert film["steps"] == [10, 20, 30] and film["numbers"] == [gates(runs[2], line) for line in range(3)]
+
+
+def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make: Make, tmp_path: Path) -> None:
+    runs = [make("pos+ner+dep", 1, own=True), make("pos", 1)]
+    assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "png").code == 0
+    names = {path.stem for path in (tmp_path / "m").glob("*.png")}
+    assert {"run-MTL-3_POS-seed1", "difference-POS-MTL-3_POS", "difference-MTL-3_POS-MTL-3_NER"} <= names
+    assert "difference-POS-MTL-3_NER" not in names
+
+
+def test_values_and_palettes_change_the_pictures_and_a_second_call_does_not(
+    mtlprune, make: Make, tmp_path: Path
+) -> None:
+    runs = [make("pos", seed) for seed in (1, 2, 3)]
+
+    def drawn(*options: object) -> dict[str, bytes]:
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        assert mtlprune("maps", *runs, "--out", out, "--animate", *options).code == 0
+        return {path.name: path.read_bytes() for path in out.iterdir()}
+
+    plain, values, blind = drawn(), drawn("--values"), drawn("--palette", "colourblind")
+    assert drawn() == plain
+    assert all(values[name] != content for name, content in plain.items() if name != "maps.json")
+    assert b">.00<" not in plain["run-POS-seed1.svg"] and re.search(rb">\.\d\d<", values["run-POS-seed1.svg"])
+    assert blind["colourblind-POS.png"] != plain["rgb-POS.png"] and "rgb-POS.png" not in blind
+
+
+def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, make: Make, tmp_path: Path) -> None:
+    pos, other, wide = make("pos", 1), make("pos", 2, encoder="other"), make("pos", 3, shape=(3, 5))
+    bare, file, out = make("dep", 1), tmp_path / "file", tmp_path / "out"
+    (bare / "gates.jsonl").unlink()
+    file.write_text("keep me")
+    for arguments, said in [
+        ((bare, "--out", out), "run without gates"),
+        ((pos, other, "--out", out), "different encoders"),
+        ((pos, wide, "--out", out), "different encoders"),
+        ((pos, pos, "--out", out), "given twice"),
+        ((tmp_path / "nowhere", "--out", out), "no run folder"),
+        ((pos, "--out", file), "is a file"),
+        ((pos, "--out", file / "below"), "is a file"),
+        ((pos, "--out", out, "--palette", "neon"), "--palette: expected rgb or colourblind, found 'neon'"),
+        ((pos, "--out", out, "--format", "pdf"), "--format: expected png, svg or png,svg, found 'pdf'"),
+        ((pos, "--out", out, "--format", ""), "--format: expected"),
+        ((pos, "--out", out, "--scale", 0), "--scale: expected a number from 1 to 8, found 0"),
+    ]:
+        answer = mtlprune("maps", *arguments)
+        assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1, (said, answer.err)
+        assert not out.exists() and file.read_text() == "keep me" and not answer.out
