@@ -1,0 +1,98 @@
+"""Correlation and set figures against numbers made by hand and against scipy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mtlprune.analyses.agreement import (
+    jaccard,
+    multiple_correlation,
+    overlap_coefficient,
+    pearson,
+    spread,
+    within_label,
+)
+
+
+def test_pearson() -> None:
+    one, other = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
+    assert pearson(one, other) == pytest.approx(1 / math.sqrt(3))  # covariance 1/8, variances 1/4 and 3/16
+    assert pearson(one, one) == 1 and pearson(one, 1 - one) == -1
+    assert math.isnan(pearson(one, np.ones(4)))
+    a, b = np.random.default_rng(0).random((2, 144))
+    assert pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
+
+
+def test_multiple_correlation_of_one_is_the_adjusted_pearson() -> None:
+    a, b = np.random.default_rng(1).random((2, 30))
+    b = a + 0.5 * b
+    r2 = stats.pearsonr(a, b).statistic ** 2
+    assert multiple_correlation(a, b[None]) == pytest.approx(math.sqrt(1 - (1 - r2) * 29 / 28))
+
+
+def test_multiple_correlation_of_two_by_the_textbook() -> None:
+    """R² = (r1² + r2² − 2·r1·r2·r12) / (1 − r12²), adjusted by (H − 1) / (H − 3)."""
+    generator = np.random.default_rng(2)
+    shared = generator.random(144)
+    runs = np.clip(shared + generator.normal(0, 0.3, (3, 144)), 0, 1)
+    r = np.corrcoef(runs)
+    r2 = (r[2, 0] ** 2 + r[2, 1] ** 2 - 2 * r[2, 0] * r[2, 1] * r[0, 1]) / (1 - r[0, 1] ** 2)
+    found = multiple_correlation(runs[2], runs[:2])
+    assert found == pytest.approx(math.sqrt(1 - (1 - r2) * 143 / 141))
+    twice = multiple_correlation(runs[2], np.stack([runs[0], runs[1], runs[1]]))
+    assert twice == pytest.approx(found)  # a predictor that says nothing new costs no degree of freedom
+
+
+def test_where_multiple_correlation_is_not_defined() -> None:
+    a, b = np.random.default_rng(3).random((2, 5))
+    assert math.isnan(multiple_correlation(np.ones(5), b[None]))
+    assert math.isnan(multiple_correlation(a, np.empty((0, 5))))
+    assert math.isnan(multiple_correlation(a, np.random.default_rng(4).random((4, 5))))
+    assert multiple_correlation(a, np.ones((1, 5))) == 0
+    worse = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 0.0, 1.0])
+    assert multiple_correlation(worse[0], worse[1][None]) == 0  # R² 0, adjusted below 0
+
+
+def test_within_a_label() -> None:
+    gates = np.random.default_rng(5).random((3, 20))
+    opened = gates > 0.5
+    found = within_label(gates, opened)
+    each = [multiple_correlation(gates[i], gates[[j for j in range(3) if j != i]]) for i in range(3)]
+    assert found.multiple_last == each[2] and found.multiple_mean == pytest.approx(np.mean(each))
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    assert found.pearson.mean == pytest.approx(np.mean([np.corrcoef(gates)[pair] for pair in pairs]))
+    assert found.jaccard.number == 3
+    alone = within_label(gates[:1], opened[:1])
+    assert math.isnan(alone.multiple_last) and math.isnan(alone.multiple_mean) and alone.pearson.number == 0
+
+
+def test_sets() -> None:
+    one, other, none = (np.array([[c == "x" for c in text]]) for text in ("xxx..", ".xxxx", "....."))
+    assert jaccard(one, other) == 2 / 5 and overlap_coefficient(one, other) == 2 / 3
+    assert jaccard(one, none) == 0 and math.isnan(overlap_coefficient(one, none))
+    assert math.isnan(jaccard(none, none))
+
+
+def test_spread() -> None:
+    found = spread([1.0, math.nan, 2.0, 6.0])
+    assert (found.mean, found.least, found.most, found.number) == (3, 1, 6, 3) and found.sd == pytest.approx(
+        math.sqrt(7)
+    )
+    assert spread([2.0]).mean == 2 and math.isnan(spread([2.0]).sd)
+    assert math.isnan(spread([]).mean) and spread([math.nan]).number == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
+def test_sets_against_python(heads: list[tuple[bool, bool]]) -> None:
+    one, other = np.array(heads).T
+    a, b = ({place for place, is_open in enumerate(side) if is_open} for side in (one, other))
+    if a | b:
+        assert jaccard(one, other) == len(a & b) / len(a | b)
+    if a and b:
+        assert overlap_coefficient(one, other) == len(a & b) / min(len(a), len(b))

@@ -1,0 +1,141 @@
+"""Permutations against enumeration, tails against scipy and against counting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from gated_runs import scattered
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mtlprune.analyses.permutation import (
+    corrected,
+    hypergeometric_p,
+    layered_hypergeometric_p,
+    permuted,
+    shared_moments,
+    shared_null,
+    tail,
+)
+
+
+def enumerated(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Σ one·other under every permutation of the heads of ``other`` within its layers."""
+    layers, heads = other.shape
+    orders = itertools.product(itertools.permutations(range(heads)), repeat=layers)
+    return np.array([(one * np.take_along_axis(other, np.array(order), 1)).sum() for order in orders])
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_permuting_keeps_what_it_must(within: bool) -> None:
+    generator = np.random.default_rng(3)
+    values = generator.random((2, 3, 4, 5), dtype=np.float32)
+    chunks = np.concatenate(list(permuted(values, 50, generator, within))).reshape(50, 2, 3, 4, 5)
+    axes = -1 if within else (-2, -1)
+    rows = values if within else values.reshape(2, 3, 1, 20)
+    shuffled = chunks if within else chunks.reshape(50, 2, 3, 1, 20)
+    assert np.allclose(chunks.sum(axes), values.sum(axes))
+    for one, label in itertools.product(range(50), range(2)):
+        order = [
+            [np.flatnonzero(rows[label, 0, r] == x)[0] for x in row] for r, row in enumerate(shuffled[one, label, 0])
+        ]
+        for vector in range(3):  # all vectors of a label by the same permutation
+            expected = np.take_along_axis(rows[label, vector], np.array(order), 1)
+            assert (shuffled[one, label, vector] == expected).all()
+    assert len(np.unique(chunks[:, 0, 0].reshape(50, -1), axis=0)) == 50  # and not always by the same one
+    moved = (chunks[:, 0, 0] == values[0, 0]).reshape(50, -1).mean()
+    assert moved < 0.5
+
+
+def test_every_permutation_is_equally_likely() -> None:
+    values = np.arange(3, dtype=np.float32).reshape(1, 1, 1, 3)
+    found = np.concatenate(list(permuted(values, 6000, np.random.default_rng(0)))).reshape(-1, 3)
+    _, counts = np.unique(found, axis=0, return_counts=True)
+    assert len(counts) == 6 and stats.chisquare(counts).pvalue > 0.01
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_p_against_enumeration(case: int) -> None:
+    generator = np.random.default_rng(case)
+    one, other = generator.integers(0, 4, (2, 3, 3))  # open in 0 to 3 of three seeds; 3 layers of 3 heads
+    every = enumerated(one, other)
+    observed = float((one * other).sum())
+    exact = (every >= observed).mean()
+    permutations = 40_000
+    null = shared_null(np.stack([one, other]), permutations, generator)[:, 0, 1]
+    found = tail(observed, null)
+    assert (
+        abs((found.greater + found.equal) / permutations - exact)
+        < 4 * math.sqrt(exact * (1 - exact) / permutations) + 1e-9
+    )
+    assert found.p == (1 + found.greater + found.equal) / (1 + permutations)
+    assert set(null) == set(every.astype(float))
+    assert shared_moments(one, other) == pytest.approx((every.mean(), every.std()))
+
+
+def test_exact_tail_within_layers_against_enumeration() -> None:
+    one = np.array([[1, 1, 0, 0], [1, 0, 0, 0]])
+    other = np.array([[1, 1, 1, 0], [1, 1, 0, 0]])
+    every = enumerated(one, other)
+    for shared in range(5):
+        found = layered_hypergeometric_p(one.sum(1), other.sum(1), 4, shared)
+        assert found == pytest.approx((every >= shared).mean())
+    assert layered_hypergeometric_p([3], [2], 6, 2) == pytest.approx(hypergeometric_p(3, 2, 6, 2))
+    assert math.isnan(layered_hypergeometric_p([4, 0], [2, 3], 4, 2))  # always two
+
+
+@given(st.integers(1, 20), st.data())
+def test_hypergeometric_against_fisher(places: int, data: st.DataObject) -> None:
+    first, second = (data.draw(st.integers(0, places)) for _ in "ab")
+    least, most = max(0, first + second - places), min(first, second)
+    shared = data.draw(st.integers(least, most))
+    found = hypergeometric_p(first, second, places, shared)
+    if least == most:
+        assert math.isnan(found)
+    else:
+        table = [[shared, first - shared], [second - shared, places - first - second + shared]]
+        assert found == pytest.approx(stats.fisher_exact(table, alternative="greater").pvalue)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.lists(st.integers(0, 20), max_size=3))
+def test_benjamini_and_hochberg(p_values: list[float], holes: list[int]) -> None:
+    expected = stats.false_discovery_control(p_values)
+    ranked = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    for rank, place in enumerate(ranked, 1):  # the definition
+        after = [p_values[other] * len(p_values) / (r) for r, other in enumerate(ranked, 1) if r >= rank]
+        assert expected[place] == pytest.approx(min(1.0, *after) if after else 1.0)
+    with_holes = list(p_values)
+    for hole in holes:
+        with_holes.insert(min(hole, len(with_holes)), math.nan)
+    found = corrected(with_holes)
+    assert np.isnan(found).tolist() == np.isnan(with_holes).tolist()
+    assert found[~np.isnan(found)] == pytest.approx(expected)
+
+
+def test_nothing_to_correct_and_nothing_to_permute() -> None:
+    assert corrected([]).size == 0 and np.isnan(corrected([math.nan])).all()
+    null = shared_null(np.ones((2, 2, 2), dtype=int), 0, np.random.default_rng(0))
+    assert null.shape == (0, 2, 2) and math.isnan(tail(1.0, null[:, 0, 1]).p)
+
+
+def test_no_p_is_zero_and_ties_count() -> None:
+    null = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])
+    assert (tail(1.0, null).greater, tail(1.0, null).equal, tail(1.0, null).p) == (1, 2, 0.8)
+    assert tail(9.0, null).p == 0.2
+
+
+def test_p_values_of_scattered_heads_are_uniform() -> None:
+    """With ties broken at random, for p-values of whole numbers are only then exactly uniform."""
+    generator = np.random.default_rng(11)
+    found = []
+    for _ in range(200):
+        each = generator.integers(1, 8, 6)
+        sets = np.stack([scattered(generator, each, 8), scattered(generator, each[::-1], 8)]).astype(int)
+        null = shared_null(sets, 500, generator)[:, 0, 1]
+        one = tail(float((sets[0] * sets[1]).sum()), null)
+        found.append((one.greater + generator.random() * (one.equal + 1)) / (one.permutations + 1))
+    assert stats.kstest(found, "uniform").pvalue > 0.05

@@ -1,0 +1,108 @@
+"""Heads by the number of tasks: counts, their expectation, and the bootstrap against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from gated_runs import claim
+
+from mtlprune.analyses.claimants import Claimant, group
+from mtlprune.analyses.stem import (
+    claim_probabilities,
+    claimed_by,
+    count_distribution,
+    list_heads,
+    majority_probability,
+)
+
+
+def claimants(**times: list[list[int]]) -> list[Claimant]:
+    """Labels with three seeds; head h is open in the first times[label][l][h] of them."""
+    return group(
+        claim(label, seed, (np.array(rows) > seed).astype(float)) for label, rows in times.items() for seed in range(3)
+    )
+
+
+def test_stem_exclusive_and_free_heads() -> None:
+    found = claimants(
+        POS=[[3, 3, 0], [2, 1, 3]], NER=[[3, 0, 0], [3, 1, 0]], DEP=[[2, 0, 0], [2, 1, 3]], SRL=[[3, 1, 0], [0, 1, 0]]
+    )
+    stem, exclusive, free = list_heads(found)
+    assert [(head.name, head.labels) for head in stem] == [
+        ("1-1", ("POS", "NER", "DEP", "SRL")),
+        ("2-1", ("POS", "NER", "DEP")),
+    ]
+    assert [(head.name, head.labels) for head in exclusive] == [("1-2", ("POS",))]
+    assert [head.name for head in free] == ["1-3", "2-2"]  # 2-3 has two tasks and is none of them
+    two_of_three = majority_probability(3, 2)
+    assert two_of_three == pytest.approx(20 / 27)  # 3·(2/3)²·(1/3) + (2/3)³
+    assert stem[0].confidence == pytest.approx(1)  # three tasks always, whatever DEP does
+    assert stem[1].confidence == pytest.approx(two_of_three**2)
+    assert exclusive[0].confidence == pytest.approx(1 - majority_probability(3, 1))
+    assert free[0].confidence == 1 and free[1].confidence == pytest.approx((1 - 7 / 27) ** 4)
+
+
+@pytest.mark.parametrize(("seeds", "times"), [(1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (5, 2)])
+def test_bootstrap_of_one_task_against_enumeration(seeds: int, times: int) -> None:
+    samples = list(itertools.product(range(seeds), repeat=seeds))
+    claimed = [2 * sum(seed < times for seed in sample) > seeds for sample in samples]
+    assert majority_probability(seeds, times) == pytest.approx(np.mean(claimed))
+
+
+def test_bootstrap_of_several_tasks_against_drawing() -> None:
+    generator = np.random.default_rng(0)
+    gates = {label: (generator.random((3, 2, 3)) < 0.6).astype(float) for label in ("POS", "NER", "DEP", "CON")}
+    found = group(claim(label, seed, one) for label, runs in gates.items() for seed, one in enumerate(runs))
+    drawn = np.zeros((5, 2, 3))
+    for _ in range(4000):
+        samples = [runs[generator.integers(0, 3, 3)] for runs in gates.values()]
+        counts = sum((sample.sum(0) >= 2).astype(int) for sample in samples)
+        for number in range(5):
+            drawn[number] += counts == number
+    assert np.abs(claim_probabilities(found) - drawn / 4000).max() < 0.035
+
+
+def test_one_seed_gives_no_confidence() -> None:
+    stem, exclusive, free = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
+    assert [head.name for head in stem] == ["1-1"] and math.isnan(stem[0].confidence)
+    assert not exclusive and [head.name for head in free] == ["1-2"]
+
+
+def test_count_distribution_against_enumeration() -> None:
+    p = [0.2, 0.5, 0.9]
+    expected: Counter[int] = Counter()
+    for outcome in itertools.product((0, 1), repeat=3):
+        expected[sum(outcome)] += math.prod(q if hit else 1 - q for q, hit in zip(p, outcome, strict=True))
+    assert count_distribution(p) == pytest.approx([expected[k] for k in range(4)])
+
+
+def test_claimed_by_against_enumeration() -> None:
+    claimed = [
+        np.array(rows, dtype=bool) for rows in ([[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 0, 1]])
+    ]
+    orders = list(itertools.product(itertools.permutations(range(3)), repeat=2))
+    ways = [
+        [np.take_along_axis(one, np.array(order), 1) for order in orders] if place else [one]
+        for place, one in enumerate(claimed)
+    ]
+    every = np.array([sum(way.astype(int) for way in chosen) for chosen in itertools.product(*ways)])
+    found = claimed_by(claimed, 20_000, np.random.default_rng(0), np.random.default_rng(1))
+    assert [(row.tasks, row.heads) for row in found] == [(1, 5), (2, 3), (3, 1)]
+    for row in found:
+        numbers = (every >= row.tasks).sum((1, 2))
+        assert row.layers.expected == pytest.approx(numbers.mean())
+        assert row.layers.p_more == pytest.approx((numbers >= row.heads).mean(), abs=0.02)
+        assert row.layers.p_fewer == pytest.approx((numbers <= row.heads).mean(), abs=0.02)
+    # Three of six heads claimed by each of three labels, anywhere: 6·(1/2)³ heads by all, 6·4/8 by two or more.
+    assert [row.uniform.expected for row in found] == pytest.approx([6 * 7 / 8, 3, 6 / 8])
+
+
+def test_without_tasks_or_permutations() -> None:
+    assert claimed_by([], 10, np.random.default_rng(0), np.random.default_rng(0)) == []
+    assert list_heads([]) == ([], [], [])
+    (row,) = claimed_by([np.eye(2, dtype=bool)], 0, np.random.default_rng(0), np.random.default_rng(0))
+    assert row.heads == 2 and row.layers.expected == pytest.approx(2) and math.isnan(row.layers.p_more)

@@ -1,0 +1,118 @@
+"""mtlprune overlap: what it prints and writes, and that a mistake is one sentence, code 2 and nothing written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gated_runs import scattered, write_run
+
+Call = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[2]
+GATES = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]])
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    generator = np.random.default_rng(0)
+    stem = scattered(generator, [2] * 4, 6)
+    names = {"pos": ["pos"], "dep": ["dep"], "srl": ["srl"], "mtl": ["pos", "ner", "dep", "con", "srl"]}
+    return [
+        write_run(
+            tmp_path / f"{name}-{seed}", tasks, np.maximum(stem, scattered(generator, [1] * 4, 6)), seed=seed
+        ).path
+        for name, tasks in names.items()
+        for seed in (1, 2, 3)
+    ]
+
+
+def test_a_report_on_the_terminal_and_three_files(mtlprune: Call, runs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "new" / "results"
+    answer = mtlprune("overlap", *runs, "--out", out, "--permutations", 300, "--seed", 5)
+    assert answer.code == 0 and answer.err == ""
+    assert sorted(path.name for path in out.iterdir()) == ["overlap.json", "overlap.md", "overlap.tex"]
+    assert (out / "overlap.md").read_text() == answer.out
+    tree = json.loads((out / "overlap.json").read_text())
+    assert (tree["permutations"], tree["seed"], tree["layers"], tree["heads"]) == (300, 5, 4, 6)
+    assert [label["label"] for label in tree["labels"]] == ["POS", "DEP", "SRL", "MTL-5"]
+    assert tree["tasks"]["p"] < 0.05 and len(tree["stem"]) >= 8 and "they share more than depth" in answer.out
+    assert mtlprune("overlap", *runs, "--permutations", 300, "--seed", 5).out == answer.out
+
+
+def _plain(folder: Path) -> None:
+    (folder / "gates.jsonl").unlink()
+
+
+def _broken(folder: Path) -> None:
+    with (folder / "gates.jsonl").open("a") as handle:
+        handle.write('{"epoch": 4, "step": 40, "gates": {"shared": [[1, 0, 2]]}}\n')
+
+
+def _no_json(folder: Path) -> None:
+    with (folder / "gates.jsonl").open("a") as handle:
+        handle.write('{"epoch": 4,\n')
+
+
+@pytest.mark.parametrize(
+    ("options", "spoil", "message"),
+    [
+        (
+            {},
+            _plain,
+            "other is a run without gates (it has no gates.jsonl), so it claims no heads; give runs that were",
+        ),
+        ({}, _broken, "other/gates.jsonl, line 4, gates of shared: expected numbers from 0 to 1, found 2"),
+        ({}, _no_json, "other/gates.jsonl, line 4: not readable as JSON"),
+        (
+            {"encoder": "bert-base-cased"},
+            None,
+            "heads of different encoders do not correspond, so give runs of one enc",
+        ),
+        (
+            {"seed": 1},
+            None,
+            "are both runs of POS with seed 1; one label holds runs that differ in nothing but the seed",
+        ),
+    ],
+)
+def test_mistakes(
+    mtlprune: Call, tmp_path: Path, options: dict[str, Any], spoil: Callable[[Path], None] | None, message: str
+) -> None:
+    first = write_run(tmp_path / "first", ["pos"], GATES).path
+    other = write_run(tmp_path / "other", ["pos"], GATES, **{"seed": 2, **options}).path
+    if spoil is not None:
+        spoil(other)
+    answer = mtlprune("overlap", first, other, "--out", tmp_path / "out")
+    assert (answer.code, answer.out) == (2, "") and message in answer.err
+    assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_same_run_twice_and_no_run(mtlprune: Call, tmp_path: Path) -> None:
+    first = write_run(tmp_path / "first", ["pos"], GATES).path
+    answer = mtlprune("overlap", first, tmp_path / "." / "first", "--out", tmp_path / "out")
+    assert answer.code == 2 and "is given twice" in answer.err
+    answer = mtlprune("overlap", first, tmp_path, "--out", tmp_path / "out")
+    assert answer.code == 2 and "is no run folder" in answer.err
+    assert mtlprune("overlap").code == 2 and mtlprune("overlap", first, "--permutations", -1).code == 2
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out").write_text("a file")
+    answer = mtlprune("overlap", first, "--out", tmp_path / "out", "--permutations", 0)
+    assert (answer.code, answer.out) == (2, "") and "out: File exists" in answer.err
+    assert (tmp_path / "out").read_text() == "a file"
+
+
+def test_it_needs_no_torch(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", ["pos"], GATES).path
+    code = f"import sys; sys.argv = ['mtlprune', 'overlap', {str(run)!r}, '--permutations', '10']\n"
+    code += "from mtlprune.cli import main\ntry:\n    main()\nfinally:\n    print('loaded:', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    loaded = done.stdout.partition("loaded:")[2].split()
+    assert "Claimed by POS only: 1-1, 1-3, 2-2" in done.stdout and "scipy.stats" in loaded
+    assert not {"torch", "transformers", "datasets", "supar"} & set(loaded)
