@@ -32,7 +32,7 @@ class Tail:
         return (1 + self.greater + self.equal) / (1 + self.permutations) if self.permutations else math.nan
 
 
-def tail(observed: float, null: NDArray[np.floating]) -> Tail:
+def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> Tail:
     """The upper tail of ``observed`` among ``null`` (P,); values closer than rounding are equal."""
     near = 1e-9 * max(1.0, abs(observed))
     return Tail(int((null > observed + near).sum()), int((np.abs(null - observed) <= near).sum()), len(null))

@@ -106,7 +106,7 @@ def _at_least(counts: NDArray[Any], tasks: int) -> NDArray[np.int64]:
 
 
 def _expected(rates: NDArray[np.floating], k: int, heads: int) -> float:
-    """Expected heads with ≥ k tasks, when task i claims heads of layer l with probability rates[i, l], independently."""
+    """Expected heads with ≥ k tasks, if task i claims each of layer l with probability rates[i, l], independently."""
     return float(sum(heads * count_distribution(layer)[k:].sum() for layer in rates.T))
 
 
@@ -152,7 +152,9 @@ def list_heads(claimants: Sequence[Claimant]) -> tuple[list[Head], list[Head], l
         return [], [], []
     claimed = np.stack([claimant.claimed for claimant in claimants])
     probabilities = claim_probabilities(claimants)
-    stem, exclusive, free = [], [], []
+    stem: list[Head] = []
+    exclusive: list[Head] = []
+    free: list[Head] = []
     for layer, head in np.ndindex(*claimed.shape[1:]):
         labels = tuple(c.label for c, mine in zip(claimants, claimed[:, layer, head], strict=True) if mine)
         shares = probabilities[:, layer, head]

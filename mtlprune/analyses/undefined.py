@@ -47,14 +47,14 @@ def _sets(claimant: Claimant) -> list[str]:
     empty = [str(claim.seed) for claim in claimant.claims if not claim.open.any()]
     if empty:
         found.append(
-            f"{name} has no open head in seed {', '.join(empty)}; overlap coefficients (and Jaccard, where the other is "
-            "empty too) leave it out."
+            f"{name} has no open head in seed {', '.join(empty)}; overlap coefficients leave it out, and Jaccard where "
+            "the other set is empty too."
         )
     if _is_even(claimant):
         what = "no open head" if not claimant.open.any() else "all heads open" if claimant.open.all() else None
         found.append(
-            f"{name} has {what or 'the heads of each layer open equally often'}, so permuting heads within layers changes "
-            "nothing and gives no p-value for it."
+            f"{name} has {what or 'the heads of each layer open equally often'}, so permuting heads within layers "
+            "changes nothing and gives no p-value for it."
         )
     claimed = int(claimant.claimed.sum())
     if claimed in (0, claimant.claimed.size):
