@@ -63,7 +63,7 @@ class TrainConfig(Block):
     batch_sentences: int = Field(default=64, ge=1)
     """Sentences an update at most."""
     batch_tokens: int = Field(default=6400, ge=1)
-    """Sub-words an update at most (a longer sentence stands alone)."""
+    """Sub-words an update at most, padding counted (a longer sentence stands alone)."""
     accumulate: int = Field(default=1, ge=1)
     """Mini-batches an update; each holds its share of batch_sentences and batch_tokens."""
     mixing: Literal["joint", "sampled"] = "joint"

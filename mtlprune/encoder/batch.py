@@ -16,6 +16,8 @@ from torch import Tensor
 
 from mtlprune.encoder.pieces import EncoderError, Pieces
 
+WIDTH = 4
+
 
 @dataclass(eq=False)
 class EncoderBatch:
@@ -54,6 +56,20 @@ class EncoderBatch:
         return EncoderBatch(
             **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}, sizes=self.sizes
         )
+
+
+def slots(sizes: Sequence[int], width: int) -> Tensor:
+    """The place of each of Σ sizes rows in a (B · width) table that has one line a sentence. int64, on the CPU"""
+    lengths = np.array(sizes, np.int64)
+    shift = np.arange(len(lengths)) * width - (np.cumsum(lengths) - lengths)
+    return torch.from_numpy(np.arange(lengths.sum()) + np.repeat(shift, lengths))
+
+
+def table(flat: Tensor, sizes: Sequence[int], side: int, first: int = 0) -> Tensor:
+    """Lay rows out by sentence, from column ``first`` on: (M, ...) → (B, side, ...), zero elsewhere."""
+    where = slots(sizes, side).to(flat.device) + first
+    empty = flat.new_zeros((len(sizes) * side, *flat.shape[1:]))
+    return empty.index_copy(0, where, flat).view(len(sizes), side, *flat.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -134,11 +150,19 @@ def _split(whole: _Windows, capacity: int) -> _Windows:
     return _Windows(*(np.concatenate([getattr(head, f.name), getattr(tail, f.name)]) for f in fields(_Windows)))
 
 
+def row_width(pieces: int, frame: Frame) -> int:
+    """Slots of a row for so many pieces: rounded up to a multiple of WIDTH, so that few shapes occur; a row never
+    becomes longer than the model can see."""
+    specials = len(frame.before) + len(frame.after)
+    width = -(-(pieces + specials) // WIDTH) * WIDTH
+    return width if frame.capacity is None else min(width, frame.capacity + specials)
+
+
 def _lay_out(
     ids: NDArray[np.int32], counts: NDArray[np.int32], words: list[int], windows: _Windows, frame: Frame
 ) -> EncoderBatch:
     front, back, shown = len(frame.before), len(frame.after), windows.size
-    rows, width = len(shown), int(shown.max()) + front + back
+    rows, width = len(shown), row_width(int(shown.max()), frame)
     row = np.repeat(np.arange(rows), shown)
     rank = np.arange(len(row)) - np.repeat(np.cumsum(shown) - shown, shown)  # of a piece within its window
     slot = row * width + front + rank

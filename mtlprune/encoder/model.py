@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.batch import EncoderBatch, Frame, collate
+from mtlprune.encoder.batch import EncoderBatch, Frame, collate, table
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 from mtlprune.encoder.sources import FLOAT32_ONLY, load_config, load_tokenizer, load_transformer, positions, quiet
 
@@ -62,23 +62,13 @@ class Encoded:
         """(B,) int64, where in ``words`` each sentence begins."""
         return self.lengths.cumsum(0) - self.lengths
 
-    @cached_property
-    def slots(self) -> Tensor:
-        """(N,) int64, the place of each word in a (B · T) table."""
-        sizes = np.array(self.sizes, np.int64)
-        shift = np.arange(len(sizes)) * sizes.max() - (np.cumsum(sizes) - sizes)
-        return torch.from_numpy(np.arange(sizes.sum()) + np.repeat(shift, sizes)).to(self.words.device)
-
     def padded(self, flat: Tensor | None = None) -> Tensor:
         """Lay words out by sentence: (N, ...) to (B, T, ...), zero where a sentence has no word; gradients pass.
 
         Args:
             flat: something by word, ``words`` if not given.
         """
-        flat = self.words if flat is None else flat
-        rows, width = len(self.sizes), max(self.sizes)
-        table = flat.new_zeros((rows * width, *flat.shape[1:]))
-        return table.index_copy(0, self.slots, flat).view(rows, width, *flat.shape[1:])
+        return table(self.words if flat is None else flat, self.sizes, max(self.sizes))
 
     def select(self, sentences: Sequence[int]) -> Encoded:
         """Only these sentences, in this order.

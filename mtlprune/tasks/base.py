@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence
+from mtlprune.tasks.products import Linear
 
 Target = dict[str, np.ndarray]  # one sentence's targets, small integer arrays
 
@@ -93,15 +94,6 @@ def offsets(sizes: Sequence[int]) -> Tensor:
     return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64))
 
 
-def padded_rows(flat: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Lay rows out by sentence: (M, h) with ``sizes`` rows a sentence → (B, longest, h), zero elsewhere."""
-    lengths = np.array(sizes, np.int64)
-    shift = np.arange(len(lengths)) * lengths.max() - (np.cumsum(lengths) - lengths)
-    slots = torch.from_numpy(np.arange(len(flat)) + np.repeat(shift, lengths)).to(flat.device)
-    table = flat.new_zeros(len(lengths) * int(lengths.max()), flat.shape[1])
-    return table.index_copy(0, slots, flat).view(len(lengths), -1, flat.shape[1])
-
-
 class SharedMLP(nn.Module):
     """Several one-layer MLPs on the same input as one matrix: linear, LeakyReLU, dropout shared by a sentence's rows.
 
@@ -112,7 +104,7 @@ class SharedMLP(nn.Module):
         super().__init__()
         self.sizes = list(sizes)
         self.dropout = dropout
-        self.linear = nn.Linear(inputs, sum(sizes))
+        self.linear = Linear(inputs, sum(sizes))
         with torch.no_grad():
             for part in self.linear.weight.split(self.sizes):
                 nn.init.orthogonal_(part)
@@ -146,24 +138,3 @@ def dropout_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     fallen = round(rate * 256)
     keep = numbers.view(torch.uint8)[:count].ge(fallen).view(shape)
     return keep.to(like.dtype).mul_(256 / (256 - fallen))
-
-
-def with_one(rows: Tensor) -> Tensor:
-    """Append a constant 1 to every row: the bias side of a biaffine form."""
-    return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
-
-
-def biaffine_all(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
-    """left (B, S, a), weight (L, a, b), right (B, T, b) → scores (B, S, L, T) of every row against every row, fp32."""
-    labels, a, b = weight.shape
-    batch, rows, _ = left.shape
-    mixed = left.reshape(batch * rows, a) @ weight.permute(1, 0, 2).reshape(a, labels * b)  # (B·S, L·b)
-    mixed = mixed.view(batch, rows * labels, b)
-    return torch.bmm(mixed, right.transpose(1, 2).to(mixed.dtype)).view(batch, rows, labels, -1).float()
-
-
-def biaffine_rows(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
-    """left (M, a), weight (L, a, b), right (M, b) → scores (M, L): row m of left against row m of right only."""
-    labels, a, b = weight.shape
-    mixed = left @ weight.permute(1, 0, 2).reshape(a, labels * b)  # (M, L·b)
-    return torch.bmm(mixed.view(-1, labels, b), right.unsqueeze(-1).to(mixed.dtype)).squeeze(-1)

@@ -12,11 +12,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
+from mtlprune.encoder.batch import table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import SharedMLP, Target, Task, joined, owners, padded_rows, vocabulary, with_one
+from mtlprune.tasks.base import SharedMLP, Target, Task, joined, owners, vocabulary
 from mtlprune.tasks.pairs import PairScorer, pair_scorer
+from mtlprune.tasks.products import linear, table_side
 
 DUMMY = "|<>"  # the mark of nodes that binarisation made
 TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
@@ -90,9 +92,11 @@ class CON(Task):
         owner = torch.arange(count, device=posts.device).repeat_interleave(encoded.lengths + 1)
         sizes = [size + 1 for size in encoded.sizes]
         left, right = self.mlp(posts, owner, count)
-        mixed = padded_rows(with_one(left) @ self.span, sizes)
-        scores = torch.bmm(mixed, padded_rows(right, sizes).transpose(1, 2).to(mixed.dtype)).float()
-        return scores, self.label(posts, owner, count)
+        longest = max(sizes)
+        side = table_side(longest)
+        mixed = table(linear(left, self.span[:-1].t(), self.span[-1]), sizes, side)
+        scores = torch.bmm(mixed, table(right, sizes, side).transpose(1, 2).to(mixed.dtype))
+        return scores[:, :longest, :longest].float(), self.label(posts, owner, count)
 
     def label_scores(self, encoded: Encoded, vectors: Any, sentence: Tensor, start: Tensor, end: Tensor) -> Tensor:
         """Scores of every label for the given spans only. (spans, L), fp32"""

@@ -12,11 +12,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
+from mtlprune.encoder.batch import slots, table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base
-from mtlprune.tasks.base import SharedMLP, Target, Task, joined, vocabulary, with_one
+from mtlprune.tasks.base import SharedMLP, Target, Task, joined, vocabulary
 from mtlprune.tasks.pairs import PairScorer, pair_scorer
+from mtlprune.tasks.products import linear, table_side
 
 
 class DEPOptions(base.Options):
@@ -81,10 +83,12 @@ class DEP(Task):
 
     def arc_scores(self, encoded: Encoded, dependent: Tensor, head: Tensor) -> Tensor:
         """Score of head h for each word; column 0 is the root, impossible heads are −inf. (B, T, T + 1), fp32"""
-        mixed = encoded.padded(with_one(dependent) @ self.arc)  # (B, T, arc)
-        words = len(encoded.words)
-        heads = torch.cat([head[words:].unsqueeze(1), encoded.padded(head[:words])], dim=1)  # (B, T + 1, arc)
-        scores = torch.bmm(mixed, heads.transpose(1, 2).to(mixed.dtype)).float()
+        words, longest = len(encoded.words), max(encoded.sizes)
+        side = table_side(longest + 1)
+        mixed = table(linear(dependent, self.arc[:-1].t(), self.arc[-1]), encoded.sizes, side)  # (B, side, arc)
+        heads = table(head[:words], encoded.sizes, side, first=1)
+        heads = heads + nn.functional.pad(head[words:, None], (0, 0, 0, side - 1))  # the root in column 0
+        scores = torch.bmm(mixed, heads.transpose(1, 2).to(mixed.dtype))[:, :longest, : longest + 1].float()
         place = torch.arange(scores.shape[2], device=scores.device)
         return scores.masked_fill((place > encoded.lengths[:, None])[:, None], float("-inf"))
 
@@ -96,9 +100,10 @@ class DEP(Task):
         return self.relation.score(vectors, words, row, owner)
 
     @staticmethod
-    def real(encoded: Encoded, table: Tensor) -> Tensor:
+    def real(encoded: Encoded, values: Tensor) -> Tensor:
         """The rows of (B, T, ...) that are words. (N, ...)"""
-        return table.flatten(0, 1).index_select(0, encoded.slots)
+        rows = slots(encoded.sizes, values.shape[1]).to(values.device)
+        return values.flatten(0, 1).index_select(0, rows)
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         arcs, vectors = self.features(encoded)

@@ -14,7 +14,10 @@ from torch import Tensor, nn
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Target, Task, biaffine_all, joined, owners, vocabulary, with_one
+from mtlprune.tasks.base import Target, Task, joined, owners, vocabulary
+from mtlprune.tasks.products import Linear, biaffine_table
+
+NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
 
 
 class NEROptions(base.Options):
@@ -40,7 +43,7 @@ class NER(Task):
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
         size = options.size
-        self.ends = nn.Linear(hidden_size, 2 * size)  # the start and the end projection in one matrix
+        self.ends = Linear(hidden_size, 2 * size)  # the start and the end projection in one matrix
         self.weight = nn.Parameter(torch.zeros(len(labels["types"]) + 1, size + 1, size + 1))
 
     @classmethod
@@ -56,14 +59,15 @@ class NER(Task):
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
         longest = max(sizes)
         spans = joined(targets, "spans")
-        chart = torch.zeros(len(sizes), longest, longest, dtype=torch.long)
+        spans_of_sentence = self.candidates(torch.tensor(sizes), longest)
+        chart = torch.full((len(sizes), longest, longest), NO_SPAN).masked_fill_(spans_of_sentence, 0)
         chart[owners(targets, "spans"), spans[:, 0], spans[:, 1]] = spans[:, 2]
         return {"chart": chart}  # (B, T, T)
 
     def span_scores(self, encoded: Encoded) -> Tensor:
         """Scores of every label for every span. (B, T starts, L, T ends), fp32"""
-        start, end = encoded.padded(self.ends(encoded.words)).chunk(2, dim=-1)  # (B, T, size) each
-        return biaffine_all(with_one(start), self.weight, with_one(end))
+        start, end = self.ends(encoded.words).chunk(2, dim=-1)  # (N, size) each
+        return biaffine_table(start, self.weight, end, encoded.sizes)
 
     @staticmethod
     def candidates(lengths: Tensor, longest: int) -> Tensor:
@@ -72,10 +76,10 @@ class NER(Task):
         return (place[:, None] <= place) & (place < lengths[:, None, None])
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        scores = self.span_scores(encoded).transpose(2, 3)  # (B, T, T, L)
-        spans = self.candidates(encoded.lengths, scores.shape[1])
-        total = nn.functional.cross_entropy(scores[spans], target["chart"][spans], reduction="sum")
-        return total / (len(encoded.words) if self.options.loss_per == "word" else spans.sum())
+        scores = self.span_scores(encoded).flatten(0, 1)  # (B · T, L, T)
+        chart = target["chart"].flatten(0, 1)  # (B · T, T)
+        total = nn.functional.cross_entropy(scores, chart, ignore_index=NO_SPAN, reduction="sum")
+        return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != NO_SPAN).sum())
 
     def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
         scores = self.span_scores(encoded)

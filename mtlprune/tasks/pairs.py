@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mtlprune.tasks.base import SharedMLP, biaffine_rows, dropout_mask, with_one
+from mtlprune.tasks.base import SharedMLP, dropout_mask
+from mtlprune.tasks.products import Linear, biaffine_rows
 
 PairScorer = Literal["biaffine", "mlp"]
 
@@ -31,7 +32,7 @@ class BiaffinePairs(nn.Module):
     def score(self, vectors: tuple[Tensor, Tensor], left: Tensor, right: Tensor, owner: Tensor) -> Tensor:
         """Scores of the pairs (left row, right row). (P, L), fp32"""
         first, second = vectors[0].index_select(0, left), vectors[1].index_select(0, right)
-        return biaffine_rows(with_one(first), self.weight, with_one(second)).float()
+        return biaffine_rows(first, self.weight, second)
 
 
 class MLPPairs(nn.Module):
@@ -43,8 +44,8 @@ class MLPPairs(nn.Module):
     def __init__(self, inputs: int, size: int, labels: int, dropout: float) -> None:
         super().__init__()
         self.size, self.dropout = size, dropout
-        self.first = nn.Linear(inputs, 2 * size)
-        self.last = nn.Linear(size, labels)
+        self.first = Linear(inputs, 2 * size)
+        self.last = Linear(size, labels)
         nn.init.xavier_uniform_(self.first.weight)
         nn.init.zeros_(self.first.bias)
 

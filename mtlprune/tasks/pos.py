@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.base import Target, Task, joined, vocabulary
+from mtlprune.tasks.products import Linear
 
 
 class POS(Task):
@@ -21,7 +22,7 @@ class POS(Task):
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
-        self.scores = nn.Linear(hidden_size, len(labels["tags"]))
+        self.scores = Linear(hidden_size, len(labels["tags"]))
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:

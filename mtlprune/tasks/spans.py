@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.encoder.model import Encoded
-from mtlprune.tasks.base import Dropout, biaffine_all, with_one
+from mtlprune.tasks.base import Dropout
+from mtlprune.tasks.products import Linear, biaffine_table
 
 
 class Candidates(NamedTuple):
@@ -81,8 +82,8 @@ class SplitSpanLayer(nn.Module):
 
     def __init__(self, inputs: int, size: int, widths: nn.Embedding, beside: int = 0) -> None:
         super().__init__()
-        self.words = nn.Linear(inputs, 3 * size)  # start, end, pooled
-        self.width = nn.Linear(widths.embedding_dim, size, bias=False)
+        self.words = Linear(inputs, 3 * size)  # start, end, pooled
+        self.width = Linear(widths.embedding_dim, size, bias=False)
         self.max_width = widths.num_embeddings
         self.bound = math.sqrt(6 / (3 * inputs + widths.embedding_dim + beside + size))
         for weight in (self.words.weight, self.width.weight):
@@ -130,20 +131,20 @@ class SpanScorerBiaffine(nn.Module):
 
     def __init__(self, inputs: int, size: int, max_width: int) -> None:
         super().__init__()
-        self.ends = nn.Linear(inputs, 2 * size)
+        self.ends = Linear(inputs, 2 * size)
         self.weight = nn.Parameter(torch.zeros(1, size + 1, size + 1))
         self.width = nn.Parameter(torch.zeros(max_width))
 
     def forward(self, encoded: Encoded, spans: Candidates, widths: Tensor) -> Tensor:
         """(M,) scores, fp32"""
-        start, end = encoded.padded(self.ends(encoded.words)).chunk(2, dim=-1)  # (B, T, size) each
-        scores = biaffine_all(with_one(start), self.weight, with_one(end)).squeeze(2)  # (B, T, T)
+        start, end = self.ends(encoded.words).chunk(2, dim=-1)  # (N, size) each
+        scores = biaffine_table(start, self.weight, end, encoded.sizes).squeeze(2)  # (B, T, T)
         return scores[spans.sentence, spans.start, spans.end] + self.width[spans.end - spans.start]
 
 
 def scorer(size: int, outputs: int, dropout: float) -> nn.Sequential:
     """What follows a first layer: ReLU, dropout, a second hidden layer, scores. Xavier weights, zero bias."""
-    hidden, last = nn.Linear(size, size), nn.Linear(size, outputs)
+    hidden, last = Linear(size, size), Linear(size, outputs)
     for layer in (hidden, last):
         nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(layer.bias)

@@ -19,6 +19,7 @@ from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
 from mtlprune.tasks.base import Dropout, Target, Task, joined, owners, vocabulary
+from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
     SpanScorerBiaffine,
@@ -86,13 +87,13 @@ class SRL(Task):
             self.argument = SpanScorerMLP(hidden_size, size, self.widths, options.dropout)
         else:
             self.argument = SpanScorerBiaffine(hidden_size, size, options.max_width)
-        self.predicate = nn.Sequential(nn.Linear(hidden_size, size), scorer(size, 1, options.dropout))
+        self.predicate = nn.Sequential(Linear(hidden_size, size), scorer(size, 1, options.dropout))
         self.label_span = SplitSpanLayer(hidden_size, size, self.widths, beside=hidden_size)
-        self.label_predicate = nn.Linear(hidden_size, size, bias=False)
+        self.label_predicate = Linear(hidden_size, size, bias=False)
         self.label = scorer(size, len(labels["roles"]), options.dropout)
         if options.affinity:
             self.match_span = SplitSpanLayer(hidden_size, size, self.widths)
-            self.match_predicate = nn.Linear(hidden_size, size)
+            self.match_predicate = Linear(hidden_size, size)
             nn.init.zeros_(self.match_predicate.weight)
         nn.init.xavier_uniform_(self.predicate[0].weight)  # type: ignore[arg-type]
         if not self.ranked:  # begin with few predicates, or the first steps label half of all words

@@ -10,7 +10,6 @@ from random_sentences import nested_spans
 from test_structs import binary_trees
 
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks.base import with_one
 from mtlprune.tasks.con import CON, binarise, debinarise
 
 sized_trees = st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), nested_spans(n)))
@@ -25,6 +24,10 @@ def test_binarised_and_back(tree):
     assert len(spans) == len(places) == 2 * n - 1
     for start, end in places:  # a binary tree: each longer span falls into two that are there
         assert end - start == 1 or sum((start, m) in places and (m, end) in places for m in range(start + 1, end)) == 1
+
+
+def with_one(rows: torch.Tensor) -> torch.Tensor:
+    return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
 
 
 def test_by_hand():

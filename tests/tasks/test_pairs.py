@@ -5,30 +5,56 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mtlprune.encoder.batch import table
 from mtlprune.tasks.base import (
     Dropout,
     SharedMLP,
-    biaffine_all,
-    biaffine_rows,
     dropout_mask,
     offsets,
-    padded_rows,
-    with_one,
 )
 from mtlprune.tasks.pairs import BiaffinePairs, MLPPairs, pair_scorer
+from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear, rounded, table_side
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def with_one(rows: torch.Tensor) -> torch.Tensor:
+    return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
+
+
 def test_biaffine_forms():
-    left, weight, right = drawn(2, 3, 4), drawn(5, 4, 6, seed=1), drawn(2, 7, 6, seed=2)
-    expected = torch.einsum("bsi,lij,btj->bslt", left, weight, right)
-    torch.testing.assert_close(biaffine_all(left, weight, right), expected, rtol=1e-4, atol=1e-5)
-    left, right = drawn(9, 4, seed=3), drawn(9, 6, seed=4)
-    expected = torch.einsum("mi,lij,mj->ml", left, weight, right)
-    torch.testing.assert_close(biaffine_rows(left, weight, right), expected, rtol=1e-4, atol=1e-5)
+    left, weight, right = drawn(9, 4), drawn(5, 5, 7, seed=1), drawn(9, 6, seed=2)
+    by_row = torch.einsum("mi,lij,mj->ml", with_one(left), weight, with_one(right))
+    torch.testing.assert_close(biaffine_rows(left, weight, right), by_row, rtol=1e-4, atol=1e-5)
+    every = torch.einsum("si,lij,tj->slt", with_one(left), weight, with_one(right))
+    found = biaffine_table(left, weight, right, [3, 5, 1])
+    assert found.shape == (3, 5, 5, 5)
+    for place, (begin, size) in enumerate([(0, 3), (3, 5), (8, 1)]):
+        part = every[begin : begin + size, :, begin : begin + size]
+        torch.testing.assert_close(found[place, :size, :, :size], part, rtol=1e-4, atol=1e-5)
+
+
+def test_counts_of_rows_are_few_and_little_larger():
+    counts = [rounded(rows) for rows in range(1, 10_001)]
+    assert all(rows <= count < rows + max(64, rows / 4) for rows, count in enumerate(counts, 1))
+    assert len(set(counts)) < 30
+    assert [table_side(longest) for longest in (1, 4, 5)] == [4, 4, 8]
+
+
+def test_rounded_rows_change_neither_result_nor_gradient():
+    layer, rows = Linear(8, 5), drawn(70, 8).requires_grad_()
+    plain = torch.nn.functional.linear(rows, layer.weight, layer.bias)
+    target = drawn(70, 5, seed=1)
+    expected = torch.autograd.grad((plain * target).sum(), [rows, layer.weight, layer.bias])
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(rows)
+    assert found.shape == (70, 5) and found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), plain, rtol=0.05, atol=0.05)
+    for got, wanted in zip(torch.autograd.grad((found * target).sum(), [rows, *layer.parameters()]), expected, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=0.05, atol=0.2)
+    assert torch.equal(linear(rows, layer.weight, layer.bias), plain)  # without autocast nothing is rounded
 
 
 OWNER = torch.tensor([0, 0, 0, 1, 2, 2])
@@ -120,10 +146,10 @@ def test_dropout_in_training_only():
 
 def test_rows_are_laid_out_by_sentence():
     flat = drawn(6, 2)
-    table = padded_rows(flat, [3, 1, 2])
+    found = table(flat, [3, 1, 2], 3)
     zero = torch.zeros(2)
     expected = [[flat[0], flat[1], flat[2]], [flat[3], zero, zero], [flat[4], flat[5], zero]]
-    assert torch.equal(table, torch.stack([torch.stack(row) for row in expected]))
+    assert torch.equal(found, torch.stack([torch.stack(row) for row in expected]))
     assert offsets([3, 1, 2]).tolist() == [0, 3, 4]
 
 

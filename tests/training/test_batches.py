@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlprune.training.batches import batches
+from mtlprune.training.batches import ROWS, batches
 from mtlprune.training.checkpoint import epoch_generator
 
 lengths = st.lists(st.integers(1, 60), max_size=60)
@@ -20,7 +20,7 @@ def test_every_row_once_within_the_budget(sizes, sentences, tokens, seed, shuffl
     assert sorted(row for batch in cut for row in batch) == list(range(len(sizes)))
     for batch in cut:
         assert 1 <= len(batch) <= sentences
-        assert sum(sizes[row] for row in batch) <= tokens or len(batch) == 1
+        assert max(sizes[row] for row in batch) * len(batch) <= tokens or len(batch) == 1
 
 
 @given(lengths, st.integers(1, 9), st.integers(1, 120))
@@ -28,9 +28,9 @@ def test_unshuffled_batches_are_cut_from_the_longest_on_and_full(sizes, sentence
     cut = batches(sizes, sentences, tokens, epoch_generator(1, 0), shuffle=False)
     flat = [row for batch in cut for row in batch]
     assert flat == sorted(range(len(sizes)), key=lambda row: (-sizes[row], row))
-    for batch, following in pairwise(cut):  # the next sentence did not fit any more
-        total = sum(sizes[row] for row in batch) + sizes[following[0]]
-        assert len(batch) == sentences or total > tokens
+    for batch, _ in pairwise(cut):  # the next sentence did not fit, or the one after the next multiple of ROWS
+        fits = tokens // sizes[batch[0]]
+        assert len(batch) == (sentences if fits >= sentences else max(1, fits // ROWS * ROWS if fits > ROWS else fits))
 
 
 def test_a_function_of_seed_and_epoch_only():

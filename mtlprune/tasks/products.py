@@ -1,0 +1,116 @@
+"""Matrix products of the decoders, on rows rounded up to a few counts.
+
+Under bf16 autocast on CPUs oneDNN compiles a kernel for every new shape (about 3 ms each on our machine, three for a
+layer's forward and backward pass), and the number of words is new in nearly every batch. Rows of zeros are therefore
+added to reach one of four counts an octave, and taken off the result: exact, and the kernels are met again.
+
+M rows, B sentences of ``sizes`` rows each (M in all), T the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mtlprune.encoder.batch import table
+
+SMALLEST = 64
+TABLE = 4  # sides of tables are rounded up to multiples of this
+
+
+def rounded(rows: int) -> int:
+    """The next of four counts an octave, at least 64: 64, 128, ... 512, 640, ... 1024, 1280, ..."""
+    step = max(SMALLEST, 1 << max(0, (rows - 1).bit_length() - 3))
+    return -(-rows // step) * step
+
+
+def compiled(tensor: Tensor) -> bool:
+    """Whether products of this tensor are compiled shape by shape: bf16 autocast on a CPU."""
+    return tensor.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+
+
+class _RoundedLinear(torch.autograd.Function):
+    """A linear layer in bf16 on rows copied into a buffer of ``rounded`` length; one copy each way."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[no-untyped-def]
+        kind = torch.get_autocast_dtype("cpu")
+        full, lean = _filled(rows, kind), weight.to(kind)
+        ctx.save_for_backward(full, lean)
+        ctx.kinds = (rows.dtype, weight.dtype, None if bias is None else bias.dtype)
+        product = full @ lean.t() if bias is None else torch.addmm(bias.to(kind), full, lean.t())
+        return product[: len(rows)]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # type: ignore[no-untyped-def, override]
+        full, lean = ctx.saved_tensors
+        of_rows, of_weight, of_bias = ctx.kinds
+        by_rows = by_weight = by_bias = None
+        by_result = _filled(grad, full.dtype)
+        if ctx.needs_input_grad[0]:
+            by_rows = (by_result @ lean)[: len(grad)].to(of_rows)
+        if ctx.needs_input_grad[1]:
+            by_weight = (by_result.t() @ full).to(of_weight)
+        if of_bias is not None and ctx.needs_input_grad[2]:
+            by_bias = by_result.sum(0, dtype=torch.float32).to(of_bias)
+        return by_rows, by_weight, by_bias
+
+
+def _filled(rows: Tensor, kind: torch.dtype) -> Tensor:
+    """The rows as ``kind``, with rows of zeros behind: (M, h) → (rounded(M), h)."""
+    full = rows.new_empty(rounded(len(rows)), rows.shape[1], dtype=kind)
+    full[: len(rows)] = rows
+    full[len(rows) :] = 0
+    return full
+
+
+def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """rows (M, inputs), weight (outputs, inputs) → (M, outputs)."""
+    if not compiled(rows):
+        return nn.functional.linear(rows, weight, bias)
+    result: Tensor = _RoundedLinear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
+    return result
+
+
+class Linear(nn.Linear):
+    """nn.Linear over (M, inputs)."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return linear(rows, self.weight, self.bias)
+
+
+def table_side(longest: int) -> int:
+    """The side of a table for so many rows."""
+    return -(-longest // TABLE) * TABLE
+
+
+def form_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A biaffine form with both biases, (L, a + 1, b + 1), as a linear layer from the left vector: its weight
+    (L·b + L, a) and bias; outputs are L vectors to meet the right one, then the L scores of the right bias."""
+    labels, a, b = weight.shape[0], weight.shape[1] - 1, weight.shape[2] - 1
+    by_left = weight.permute(1, 0, 2)  # (a + 1, L, b + 1)
+    columns = torch.cat([by_left[:, :, :b].reshape(a + 1, labels * b), by_left[:, :, b]], dim=1)
+    return columns[:a].t(), columns[a]
+
+
+def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Scores of every row against every row of its sentence: left (M, a), weight (L, a + 1, b + 1), right (M, b) →
+    (B, T, L, T), fp32."""
+    labels, b, longest = weight.shape[0], weight.shape[2] - 1, max(sizes)
+    side = table_side(longest)
+    mixed = table(linear(left, *form_weight(weight)), sizes, side)  # (B, side, L·b + L)
+    forms = mixed[..., : labels * b].reshape(len(sizes), side * labels, b)
+    scores = torch.bmm(forms, table(right.to(mixed.dtype), sizes, side).transpose(1, 2))  # (B, side·L, side)
+    scores = scores.view(len(sizes), side, labels, side)[:, :longest, :, :longest]
+    return scores.float() + mixed[:, :longest, labels * b :, None].float()
+
+
+def biaffine_rows(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
+    """left (M, a), weight (L, a + 1, b + 1), right (M, b) → (M, L), fp32: row m of left against row m of right only."""
+    labels, b = weight.shape[0], weight.shape[2] - 1
+    mixed = linear(left, *form_weight(weight))  # (M, L·b + L)
+    forms = mixed[:, : labels * b].view(-1, labels, b)
+    products = (forms * right.to(mixed.dtype).unsqueeze(1)).sum(2, dtype=torch.float32)
+    return products + mixed[:, labels * b :].float()
