@@ -90,17 +90,24 @@ class _Multiplier:
 class TargetPenalty:
     """Brings every set to ``keep`` open heads, and holds it there.
 
-    An augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022), with two changes
-    that a run of a few hundred updates needs:
+    An augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022), with what a run of
+    a few hundred updates needs beside (docs/gates.md shows what each is worth):
 
-    * The constraint is the number users read, heads whose *evaluated* gate exceeds 1e-3, not the expected number, which
-      counts half-shut heads by halves. It has no derivative, so the pressure acts through the expected number: a proxy
-      constraint in the sense of Cotter, Jiang and Sridharan (2019).
+    * In the end it steers the number users read, heads whose *evaluated* gate exceeds 1e-3, not the expected number,
+      which counts half-shut heads by halves. The former has no derivative, so the pressure acts through the latter: a
+      proxy constraint in the sense of Cotter, Jiang and Sridharan (2019). In the beginning it steers the expected
+      number, because the other one does not move before the first head has come all the way.
     * Pressure is measured in units of the gates' task gradient (running mean), so that one setting serves a loss whose
       gradients are 1e-5 and one whose gradients are 0.1, and stays right while they shrink.
+    * The direct part of the pressure is limited: a large one shuts all heads in step, whatever they are worth, and
+      stays in Adam's second moment for a thousand updates.
 
-    With d = open heads − wanted heads:   penalty = scale · (multiplier + damping · d) · expected open heads,   then
-    multiplier += rate · d. Wanted heads fall linearly from all to ``keep`` over the warm-up.
+    With f = min(1, update / updates of the warm-up)³ and
+
+        excess = f · open + (1 − f) · expected open − wanted
+
+    the penalty is scale · (multiplier + clip(damping · excess, ±limit)) · expected open, and then
+    multiplier += rate · excess. The wanted number falls linearly from all heads to ``keep`` over the warm-up.
 
     Args:
         keep: K, heads of every set.
@@ -110,6 +117,7 @@ class TargetPenalty:
         settle: share of the updates after which weights count (see `settled`), not before the warm-up ends.
         rate: of the multiplier's ascent, per head and update.
         damping: direct pressure per head.
+        limit: of the direct pressure.
 
     Raises:
         ConfigError: K or a share is out of range.
@@ -124,6 +132,7 @@ class TargetPenalty:
         settle: float = 0.6,
         rate: float = 0.003,
         damping: float = 2.0,
+        limit: float = 4.0,
     ) -> None:
         if not 0 <= keep <= heads:
             raise ConfigError(
@@ -135,14 +144,24 @@ class TargetPenalty:
                 f"the settling share of the updates: expected at least the warm-up's {warmup}, found {settle}"
             )
         self.keep, self.heads, self.total = keep, heads, total
-        self.warmup, self.settle, self.rate, self.damping = warmup, settle, rate, damping
+        self.warmup, self.settle = warmup, settle
+        self.rate, self.damping, self.limit = rate, damping, limit
         self.multipliers: dict[str, _Multiplier] = {}
+
+    def fallen(self, step: int) -> float:
+        """How much of the warm-up is done after update ``step`` (from 0), 0 to 1."""
+        fall = self.warmup * self.total
+        return min(1.0, (step + 1) / fall) if fall else 1.0
 
     def wanted(self, step: int) -> float:
         """How many heads should be open after update ``step`` (from 0)."""
-        fall = self.warmup * self.total
-        left = max(0.0, 1 - (step + 1) / fall) if fall else 0.0
-        return self.keep + (self.heads - self.keep) * left
+        return self.heads + (self.keep - self.heads) * self.fallen(step)
+
+    def excess(self, gates: Gates, step: int) -> float:
+        """How many heads too many there are, negative where too few."""
+        share = self.fallen(step) ** 3
+        expected = float(gates.expected_open().detach())
+        return share * gates.open_count() + (1 - share) * expected - self.wanted(step)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
         """The penalty at update ``step`` (from 0), a differentiable float32 scalar; moves the multipliers.
@@ -168,8 +187,9 @@ class TargetPenalty:
         pull, give = float(gates.logits.grad.abs().sum()), float(slope.sum())
         multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
-        excess = gates.open_count() - self.wanted(step)
-        pressure = multiplier.scale() * (multiplier.value + self.damping * excess)
+        excess = self.excess(gates, step)
+        direct = max(-self.limit, min(self.limit, self.damping * excess))
+        pressure = multiplier.scale() * (multiplier.value + direct)
         multiplier.value += self.rate * excess
         return pressure * expected
 
