@@ -1,0 +1,248 @@
+"""Closed forms against samples, end-point masses, gradients, limits; a module that never rounds and can be fixed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mtlprune.encoder.gates import (
+    BLOG,
+    OPEN_LOGIT,
+    PAPER,
+    Gates,
+    HardConcrete,
+    deterministic,
+    expected_open,
+    first_logits,
+    overlap,
+    probability_one,
+    probability_open,
+    sample,
+    top_mask,
+)
+from mtlprune.encoder.pieces import EncoderError
+
+DRAWS = 400_000
+LAWS = {"paper": PAPER, "blog": BLOG, "crooked": HardConcrete(low=-0.3, high=1.05, temperature=0.7)}
+
+
+def draws(logit: float, law: HardConcrete) -> Tensor:
+    noise = torch.rand(DRAWS, generator=torch.Generator().manual_seed(7))
+    return sample(torch.full((DRAWS,), logit), noise, law)
+
+
+def cdf(law: HardConcrete, logit: float, value: float) -> float:
+    """P(sample ≤ value) for 0 ≤ value < 1, from inverting the sample by hand."""
+    soft = (value - law.low) / (law.high - law.low)
+    return 1 / (1 + math.exp(logit - law.temperature * math.log(soft / (1 - soft))))
+
+
+@pytest.mark.parametrize("logit", [-3.0, -0.8, 0.0, 0.5, 2.5])
+@pytest.mark.parametrize("name", LAWS)
+def test_closed_forms_are_what_samples_show(name: str, logit: float):
+    law, at = LAWS[name], torch.tensor(logit)
+    values = draws(logit, law)
+    tolerance = 5 * math.sqrt(0.25 / DRAWS)  # five standard errors of a share, at its widest
+    assert ((values >= 0) & (values <= 1)).all()
+    assert (values != 0).float().mean() == pytest.approx(probability_open(at, law).item(), abs=tolerance)
+    assert (values == 1).float().mean() == pytest.approx(probability_one(at, law).item(), abs=tolerance)
+    for between in (0.01, 0.5, 0.99):
+        assert (values <= between).float().mean() == pytest.approx(cdf(law, logit, between), abs=tolerance)
+
+
+def test_masses_at_the_end_points_are_those_of_the_original():
+    at = torch.tensor(0.0)
+    assert probability_open(at).item() == pytest.approx(0.688, abs=5e-4)
+    assert 1 - probability_open(at).item() == pytest.approx(0.312, abs=5e-4)
+    assert probability_one(at).item() == pytest.approx(0.312, abs=5e-4)
+    assert probability_open(torch.tensor(-0.7913)).item() == pytest.approx(0.5, abs=1e-5)
+
+
+def test_the_blog_differs_from_the_code_by_the_temperature_only():
+    logits = torch.linspace(-4, 4, 41)
+    by_hand = torch.sigmoid(logits - math.log(0.1 / 1.1))
+    torch.testing.assert_close(probability_open(logits, BLOG), by_hand)
+    assert torch.equal(deterministic(logits, BLOG), deterministic(logits))
+    assert (probability_open(logits, BLOG) > probability_open(logits)).all()
+
+
+def test_evaluation_shuts_and_opens_where_the_original_does():
+    values = deterministic(torch.tensor([-2.399, -2.397, 0.0, 2.397, 2.399]))
+    assert values[0] == 0 and 0 < values[1] < 1e-3 and values[2] == 0.5 and 0.999 < values[3] < 1 and values[4] == 1
+
+
+@given(a=st.floats(-8, 8), b=st.floats(-8, 8), u=st.floats(0, 1))
+@settings(max_examples=100, deadline=None)
+def test_everything_rises_with_the_logit(a: float, b: float, u: float):
+    logits, noise = torch.tensor(sorted([a, b])), torch.full((2,), u)
+    for values in (sample(logits, noise), deterministic(logits), probability_open(logits), probability_one(logits)):
+        assert 0 <= values[0] <= values[1] <= 1
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_gradients_agree_with_finite_differences(name: str):
+    law, step = LAWS[name], 1e-2
+    noise = torch.rand(200, generator=torch.Generator().manual_seed(1))
+    logits = torch.linspace(-5, 5, 200)
+    functions = {
+        "sample": lambda a: sample(a, noise, law),
+        "deterministic": lambda a: deterministic(a, law),
+        "probability": lambda a: probability_open(a, law),
+    }
+    for what, function in functions.items():
+        above, below = function(logits + step), function(logits - step)
+        smooth = ((above > 0) & (above < 1) & (below > 0) & (below < 1)) | ((above == below) & (above % 1 == 0))
+        at = logits.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(function(at).sum(), at)
+        assert smooth.sum() > 150
+        torch.testing.assert_close(
+            gradient[smooth], ((above - below) / (2 * step))[smooth], atol=2e-3, rtol=0, msg=what
+        )
+
+
+def test_expected_open_is_the_sum_of_probabilities_and_pushes_all_down():
+    logits = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    total = expected_open(logits)
+    total.backward()
+    q = probability_open(logits.detach())
+    assert total.shape == () and total.item() == pytest.approx(q.sum().item())
+    torch.testing.assert_close(logits.grad, q * (1 - q))
+
+
+def test_limits_give_numbers_and_gradients():
+    logits = torch.tensor([-math.inf, -1e30, -200.0, 200.0, 1e30, math.inf], requires_grad=True)
+    for noise in (0.0, 0.5, 1.0):
+        values = sample(logits, torch.full((6,), noise))
+        assert values.tolist() == [0, 0, 0, 1, 1, 1]
+        q = probability_open(logits)
+        assert (q >= 1e-6 * 0.99).all() and (q <= 1 - 0.99e-6).all()
+        (gradient,) = torch.autograd.grad((values + deterministic(logits) + q + probability_one(logits)).sum(), logits)
+        assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("change", [{"low": 0.0}, {"high": 1.0}, {"temperature": 0.0}, {"epsilon": 0.5}])
+def test_impossible_constants_are_refused(change: dict[str, float]):
+    with pytest.raises(ValueError, match="expected low < 0"):
+        HardConcrete(**change)
+
+
+@pytest.mark.parametrize("heads, bound", [(12, 0.679), (16, 0.594)])
+def test_paper_starts_half_open_and_depends_on_the_seed(heads: int, bound: float):
+    logits = first_logits(200, heads, "paper", seed=3)
+    assert logits.abs().max() <= bound + 5e-4 and logits.abs().max() > bound * 0.99
+    assert abs(logits.mean()) < 0.03 and logits.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+    assert torch.equal(logits, first_logits(200, heads, "paper", seed=3))
+    assert not torch.equal(logits, first_logits(200, heads, "paper", seed=4))
+    reference = nn.init.xavier_uniform_(torch.empty(1, heads, 1, 1)).abs().max()
+    assert reference <= bound + 5e-4
+
+
+def test_open_starts_as_pretrained():
+    gates = Gates(2, 3, "open").eval()
+    assert torch.equal(gates(), torch.ones(2, 3)) and (gates.logits == OPEN_LOGIT).all()
+    with pytest.raises(ValueError, match="'paper' or 'open'"):
+        first_logits(2, 3, "wide")  # type: ignore[arg-type]
+
+
+def test_samples_while_training_and_values_in_evaluation():
+    gates = Gates(4, 6, seed=1)
+    torch.manual_seed(5)
+    first, second = gates(), gates()
+    torch.manual_seed(5)
+    assert torch.equal(gates(), first) and not torch.equal(first, second)
+    assert torch.equal(gates.evaluated(), deterministic(gates.logits))
+    gates.eval()
+    state = torch.get_rng_state()
+    assert torch.equal(gates(), gates.evaluated()) and torch.equal(torch.get_rng_state(), state)
+
+
+def test_never_rounded_by_casts_nor_by_autocast():
+    gates = Gates(4, 6, seed=1)
+    logits, parameter = gates.logits.detach().clone(), gates.logits
+    host = nn.ModuleDict({"gates": gates, "linear": nn.Linear(2, 2)})
+    for cast in (host.bfloat16, host.half, host.double, host.float, lambda: host.to("cpu", torch.bfloat16)):
+        cast()
+        assert gates.logits.dtype == torch.float32 and torch.equal(gates.logits, logits)
+        assert gates.mask.dtype == torch.float32 and gates.fixed.dtype == torch.bool
+    assert host["linear"].weight.dtype == torch.bfloat16 and gates.logits is parameter
+    torch.manual_seed(0)
+    plain = gates()
+    torch.manual_seed(0)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside, expected = gates(), gates.expected_open()
+    assert inside.dtype == torch.float32 and torch.equal(inside, plain)
+    assert torch.equal(expected, gates.expected_open())
+
+
+def test_open_heads_are_those_above_a_thousandth():
+    gates = Gates(1, 4)
+    with torch.no_grad():
+        gates.logits.copy_(torch.tensor([[-5.0, -2.388, -2.386, 4.0]]))
+    assert gates.open_mask().tolist() == [[False, False, True, True]] and gates.open_count() == 2
+    assert gates.expected_open().item() == pytest.approx(expected_open(gates.logits).item())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_fixed_mask_is_what_comes_out_in_both_modes(training: bool):
+    gates = Gates(2, 3).train(training)
+    mask = torch.tensor([[1, 0, 1], [0, 0, 1]])
+    before = gates.logits.detach().clone()
+    gates.fix(mask)
+    assert torch.equal(gates(), mask.float()) and gates().dtype == torch.float32 and not gates().requires_grad
+    assert gates.open_count() == 3 and gates.expected_open() == 3 and torch.equal(gates.logits, before)
+    gates().zero_()
+    assert torch.equal(gates(), mask.float())  # what is handed out is no door to what is inside
+    gates.fix(mask.bool().logical_not())
+    assert gates.open_count() == 3 and gates()[0, 1] == 1
+
+
+def test_a_fixed_mask_is_saved_and_comes_back(tmp_path: Path):
+    gates = Gates(2, 3, seed=1)
+    gates.fix(torch.tensor([[1, 0, 1], [0, 0, 1]]))
+    save_file(gates.state_dict(), tmp_path / "gates.safetensors")
+    other = Gates(2, 3, "open")
+    other.load_state_dict(load_file(tmp_path / "gates.safetensors"))
+    assert other.is_fixed() and torch.equal(other(), gates()) and torch.equal(other.logits, gates.logits)
+
+
+def test_masks_that_do_not_fit_are_refused_and_nothing_changes():
+    gates = Gates(2, 3)
+    with pytest.raises(EncoderError, match=r"\(layers, heads\) \(2, 3\), found \(3, 2\)"):
+        gates.fix(torch.ones(3, 2))
+    with pytest.raises(EncoderError, match=r"only 0 and 1, found \[0\.5\]"):
+        gates.fix(torch.full((2, 3), 0.5))
+    assert not gates.is_fixed()
+
+
+def test_the_top_heads_with_ties_in_reading_order():
+    values = torch.tensor([[1.0, 3.0, 2.0], [2.0, 0.0, 2.0]])
+    assert top_mask(values, 3).tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert top_mask(values, 0).sum() == 0 and top_mask(values, 6).sum() == 6
+    assert top_mask(torch.zeros(50, 50), 1234).flatten()[:1234].all()
+    for keep in (-1, 7):
+        with pytest.raises(EncoderError, match=f"between 0 and 6 .2 layers of 3 heads., found {keep}"):
+            top_mask(values, keep)
+
+
+@given(tasks=st.integers(1, 5), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_overlap_counts_every_pair_once(tasks: int, seed: int):
+    sets = list(torch.rand(tasks, 3, 4, generator=torch.Generator().manual_seed(seed)).requires_grad_().unbind())
+    pairs = sum(float((sets[i] * sets[j]).detach().sum()) for i in range(tasks) for j in range(i))
+    total = overlap(sets)
+    assert total.item() == pytest.approx(pairs, abs=1e-4)
+    (gradient,) = torch.autograd.grad(total, sets[0])
+    others = sum(sets[1:], torch.zeros(3, 4))
+    torch.testing.assert_close(gradient, others)  # as the original's, which sums over the other tasks
+
+
+def test_overlap_of_masks_is_the_number_of_heads_in_common():
+    a, b = torch.tensor([[1.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 1.0]])
+    assert overlap([a, b]) == 1 and overlap([a, 1 - a]) == 0 and overlap([a, a, a]) == 6

@@ -1,0 +1,276 @@
+"""The three penalties: formulas, a target that is reached and kept on a simulated task, exact ends, exact resume."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtlprune.config import ConfigError
+from mtlprune.encoder.gates import Gates, deterministic, probability_open
+from mtlprune.training.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
+
+LAYERS, HEADS = 6, 12
+ALL = LAYERS * HEADS
+STEPS = 400
+
+
+def draw_utilities(kind: str, seed: int = 0) -> Tensor:
+    """By how much a head's gate lowers the loss: what a task's gradient shows of it is noise, mostly."""
+    share = torch.rand(LAYERS, HEADS, generator=torch.Generator().manual_seed(seed))
+    return {
+        "thousandth to tenth": 10 ** (-3 + 2 * share),
+        "strong": 0.1 * (0.5 + share),
+        "weak": 1e-5 * 10 ** (2 * share),
+        "half useless": torch.where(share < 0.5, 0.0, 10 ** (-3 + 4 * (share - 0.5))),
+        "some harmful": torch.where(share < 0.25, -(10 ** (-3 + 4 * share)), 10 ** (-3 + 2 * share)),
+    }[kind]
+
+
+@dataclass
+class Simulation:
+    """Gates, their Adam and a task whose gradients are noisy and fall tenfold during the run."""
+
+    penalty: Penalty
+    gates: Gates
+    utilities: Tensor
+    steps: int = STEPS
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.Adam(self.gates.parameters(), lr=self.rate)
+        self.open: list[int] = []
+
+    def run(self, begin: int, end: int) -> None:
+        sets = {"shared": self.gates}
+        for step in range(begin, end):
+            torch.manual_seed(step)
+            noise = torch.randn(2, LAYERS, HEADS)
+            gain = self.utilities * (1 + 3 * noise[0]) + 0.3 * self.utilities.abs().mean() * noise[1]
+            loss = -(10 ** (-step / self.steps)) * (gain * self.gates()).sum()
+            if loss.requires_grad:
+                loss.backward()
+            term = self.penalty(sets, step)
+            if term.requires_grad:
+                term.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.penalty.end_update(sets, step)
+            self.open.append(self.gates.open_count())
+
+
+def simulate(penalty: Penalty, kind: str, init: str = "open") -> Simulation:
+    simulation = Simulation(penalty, Gates(LAYERS, HEADS, init, seed=1), draw_utilities(kind))  # type: ignore[arg-type]
+    simulation.run(0, STEPS)
+    return simulation
+
+
+# lambda
+
+
+def test_lambda_is_the_mean_over_layers_of_expected_open_heads():
+    gates = Gates(3, 4, seed=2)
+    total = LambdaPenalty(0.01, total=100)({"shared": gates}, step=0)
+    q = probability_open(gates.logits.detach())
+    assert total.item() == pytest.approx(0.01 * q.sum(1).mean().item())
+    total.backward()
+    torch.testing.assert_close(gates.logits.grad, 0.01 / 3 * q * (1 - q))
+
+
+def test_lambda_begins_where_the_original_does():
+    gates = Gates(12, 12)
+    with torch.no_grad():
+        gates.logits.zero_()
+    assert LambdaPenalty(1.0, total=1)({"shared": gates}, 0).item() == pytest.approx(8.26, abs=0.01)
+
+
+def test_lambda_adds_sets():
+    a, b = Gates(2, 3, seed=1), Gates(2, 3, seed=2)
+    penalty = LambdaPenalty(0.5, total=10)
+    both = penalty({"pos": a, "dep": b}, 3)
+    assert both.item() == pytest.approx(penalty({"pos": a}, 3).item() + penalty({"dep": b}, 3).item())
+
+
+def test_lambda_warms_up_linearly():
+    gates = {"shared": Gates(2, 3, "open")}
+    full = LambdaPenalty(0.5, total=100)(gates, 0).item()
+    rising = LambdaPenalty(0.5, total=100, warmup=0.2)
+    shares = [rising(gates, step).item() / full for step in (0, 9, 19, 20, 99)]
+    assert shares == pytest.approx([0.05, 0.5, 1, 1, 1])
+    assert rising.settled(0) and rising.state() == {}
+
+
+def test_lambda_shuts_more_where_it_is_larger():
+    counts = [simulate(LambdaPenalty(weight, STEPS), "half useless").open[-1] for weight in (0.0, 0.02, 2.0)]
+    assert counts[0] > counts[1] > counts[2] == 0
+
+
+# target
+
+
+@pytest.mark.parametrize("init", ["open", "paper"])
+@pytest.mark.parametrize("kind", ["thousandth to tenth", "strong", "weak", "half useless", "some harmful"])
+def test_the_target_is_reached_and_kept(kind: str, init: str):
+    simulation = simulate(TargetPenalty(36, ALL, STEPS), kind, init)
+    late = simulation.open[int(0.6 * STEPS) :]
+    near = sum(abs(count - 36) <= 1 for count in late) / len(late)
+    assert near >= 0.9 and max(abs(count - 36) for count in late) <= 3 and abs(late[-1] - 36) <= 1
+
+
+@pytest.mark.parametrize("keep", [6, 18, 66, ALL])
+def test_other_targets_are_reached(keep: int):
+    assert abs(simulate(TargetPenalty(keep, ALL, STEPS), "thousandth to tenth").open[-1] - keep) <= 1
+
+
+def test_useful_heads_are_kept():
+    simulation = simulate(TargetPenalty(36, ALL, STEPS), "half useless")
+    value = (simulation.gates.evaluated() * simulation.utilities).sum() / simulation.utilities.sum()
+    by_chance = 0.5
+    assert value > by_chance + 0.3
+
+
+def test_the_scale_of_the_loss_does_not_matter():
+    """Exactly: powers of two round alike, and Adam forgets scale but for its epsilon."""
+    runs = []
+    for scale in (1.0, 2.0**10):
+        utilities = draw_utilities("strong") * scale
+        simulation = Simulation(TargetPenalty(36, ALL, STEPS), Gates(LAYERS, HEADS, "open"), utilities)
+        simulation.run(0, 150)
+        runs.append(simulation)
+    assert runs[0].open == runs[1].open
+    assert runs[0].penalty.state()["shared"]["value"] == pytest.approx(runs[1].penalty.state()["shared"]["value"])
+
+
+def test_every_set_is_brought_to_the_target():
+    penalty = TargetPenalty(24, ALL, 300)
+    sets = {"pos": Gates(LAYERS, HEADS, "open"), "dep": Gates(LAYERS, HEADS, "paper", seed=3)}
+    optimizer = torch.optim.Adam([gates.logits for gates in sets.values()], lr=0.1)
+    worth = {"pos": draw_utilities("strong"), "dep": draw_utilities("weak", seed=1)}
+    for step in range(300):
+        torch.manual_seed(step)
+        now = sets if step % 3 else {"pos": sets["pos"]}  # a task that has no batch in every third update
+        for name, gates in now.items():
+            (-(worth[name] * (1 + torch.randn(LAYERS, HEADS)) * gates()).sum()).backward()
+        penalty(now, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert [abs(gates.open_count() - 24) <= 1 for gates in sets.values()] == [True, True]
+    assert set(penalty.state()) == {"pos", "dep"}
+
+
+def test_the_wanted_number_falls_and_stays():
+    penalty = TargetPenalty(10, 50, total=100, warmup=0.4)
+    assert [penalty.wanted(step) for step in (0, 19, 39, 40, 99)] == pytest.approx([49, 30, 10, 10, 10])
+    assert TargetPenalty(10, 50, total=100, warmup=0.0).wanted(0) == 10
+    assert [penalty.settled(step) for step in (0, 59, 60, 100)] == [False, False, True, True]
+
+
+def test_pressure_points_to_the_target():
+    for keep, sign in ((0, 1), (6, -1)):
+        gates = Gates(2, 3)
+        with torch.no_grad():
+            gates.logits.copy_(torch.tensor([[3.0, 1.0, -1.0], [-3.0, -3.0, 0.5]]))
+        gates.logits.grad = torch.full((2, 3), 0.01)
+        (slope,) = torch.autograd.grad(TargetPenalty(keep, 6, 10, warmup=0.0)({"s": gates}, 5), gates.logits)
+        assert (slope.sign() == sign).all()
+
+
+def test_the_penalty_wants_the_tasks_gradient_first():
+    with pytest.raises(RuntimeError, match="gates 'pos' have no gradient"):
+        TargetPenalty(3, 6, 10)({"pos": Gates(2, 3)}, 0)
+
+
+def test_the_tasks_gradient_is_left_as_it_was():
+    gates = Gates(2, 3)
+    gates.logits.grad = torch.full((2, 3), 0.01)
+    TargetPenalty(3, 6, 10)({"s": gates}, 0)
+    assert (gates.logits.grad == 0.01).all()
+
+
+# exact
+
+
+@pytest.mark.parametrize("keep", [0, 1, 36, ALL])
+def test_exactly_so_many_heads_in_the_end(keep: int):
+    simulation = simulate(ExactPenalty(keep, ALL, STEPS), "thousandth to tenth")
+    values = simulation.gates.train()()
+    assert simulation.open[280:] == [keep] * 120 and ((values == 0) | (values == 1)).all() and values.sum() == keep
+    largest = simulation.gates.logits.flatten().sort(descending=True).indices[:keep]
+    assert values.flatten()[largest].all()
+
+
+def test_gates_are_fixed_at_the_settling_share_and_no_earlier():
+    penalty = ExactPenalty(36, ALL, STEPS, settle=0.75)
+    simulation = Simulation(penalty, Gates(LAYERS, HEADS, "open"), draw_utilities("strong"))
+    simulation.run(0, 299)
+    assert not simulation.gates.is_fixed() and not penalty.settled(299)
+    simulation.run(299, 300)
+    assert simulation.gates.is_fixed() and penalty.settled(300)
+    assert not penalty({"shared": simulation.gates}, 300).requires_grad
+
+
+def test_equal_logits_are_told_apart_by_their_place():
+    gates = Gates(2, 3, "open")
+    ExactPenalty(4, 6, total=1).end_update({"shared": gates}, 0)
+    assert gates().tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+# resume
+
+
+@pytest.mark.parametrize("stop", [50, 200, 310])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LambdaPenalty(0.02, STEPS, warmup=0.3),
+        lambda: TargetPenalty(36, ALL, STEPS),
+        lambda: ExactPenalty(36, ALL, STEPS),
+    ],
+)
+def test_stopped_and_resumed_is_never_stopped(make: Callable[[], Penalty], stop: int):
+    whole = Simulation(make(), Gates(LAYERS, HEADS, "open"), draw_utilities("strong"))
+    whole.run(0, stop)
+    tensors = {name: value.clone() for name, value in whole.gates.state_dict().items()}
+    moments = copy.deepcopy(whole.optimizer.state_dict())
+    text = json.dumps(whole.penalty.state())
+    whole.run(stop, 340)
+
+    again = Simulation(make(), Gates(LAYERS, HEADS, "paper", seed=9), draw_utilities("strong"))
+    again.gates.load_state_dict(tensors)
+    again.optimizer.load_state_dict(moments)
+    again.penalty.restore(json.loads(text))
+    again.run(stop, 340)
+    assert torch.equal(again.gates.logits, whole.gates.logits) and torch.equal(
+        again.gates.evaluated(), whole.gates.evaluated()
+    )
+    assert again.open == whole.open[stop:] and again.penalty.state() == whole.penalty.state()
+
+
+# what users get wrong
+
+
+@pytest.mark.parametrize("keep", [-1, 73, 1000])
+@pytest.mark.parametrize("mode", [TargetPenalty, ExactPenalty])
+def test_numbers_of_heads_that_cannot_be_are_refused(mode: type[TargetPenalty], keep: int):
+    with pytest.raises(ConfigError, match=f"between 0 and the encoder's 72 heads .*found {keep}$"):
+        mode(keep, ALL, STEPS)
+
+
+def test_other_impossible_settings_are_refused():
+    with pytest.raises(ConfigError, match=r"λ: expected a number of at least 0, found -0.1"):
+        LambdaPenalty(-0.1, STEPS)
+    with pytest.raises(ConfigError, match=r"warm-up share .* from 0 to 1, found 1.5"):
+        LambdaPenalty(0.1, STEPS, warmup=1.5)
+    with pytest.raises(ConfigError, match=r"settling share .* at least the warm-up's 0.5, found 0.2"):
+        ExactPenalty(3, ALL, STEPS, warmup=0.5, settle=0.2)
+
+
+def test_the_simulation_is_what_evaluation_would_see():
+    """The count that is steered is the one users read off the evaluated gates."""
+    simulation = simulate(TargetPenalty(36, ALL, STEPS), "strong")
+    assert simulation.open[-1] == int((deterministic(simulation.gates.logits) > 1e-3).sum())
