@@ -1,0 +1,290 @@
+"""Heads really removed: smaller weights, and the output of the model whose closed heads are gated with 0.
+
+    heads = remove_heads(model, gates)                  # in place
+    model.save_pretrained(folder)
+    heads.write(folder)
+
+    from mtlprune.encoder.removal import load_pruned    # from_pretrained alone refuses the shapes
+    model = load_pruned(folder)
+
+Letters for shapes: L layers, A heads a layer before any was removed, n heads a layer keeps, d values a head has, S
+layers that share one module (1 except in ALBERT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtlprune.encoder.families import Family, by_layer, family_of
+from mtlprune.encoder.gates import OPEN
+from mtlprune.encoder.head_map import FILE, HeadMap
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.sources import load_config, load_transformer
+
+__all__ = ["HeadMap", "load_pruned", "remove_heads"]
+
+WEIGHTS = "model.safetensors"
+NEEDS_A_HEAD = frozenset({"deberta", "deberta-v2"})
+"""Families whose attention cannot run without any head: it divides by their number when it lays them apart."""
+
+Kept = tuple[tuple[int, ...], ...]
+
+
+@torch.no_grad()
+def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Sequence[int]] | None = None) -> HeadMap:
+    """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
+
+    A head is closed when its gate is at most ``OPEN``. The model then computes what it computed under
+    ``HeadPlaces(transformer, kept).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads; it
+    keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
+    and gates that differ between them stay in the model, in a buffer ``layer_gates``. Where heads share a key and a
+    value (grouped-query attention), they get copies of them in a layer that loses a head.
+
+    Parameters cut are new objects, so make optimizers anew; and make ``HeadPlaces`` anew, with ``kept`` of the result.
+
+    Args:
+        transformer: a model of a family in ``FAMILIES``, with or without something on top of its base model.
+        gates: (L, A) in [0, 1], in original numbering.
+        kept: the heads that an earlier removal left; all if not given.
+
+    Returns:
+        The heads that are left.
+
+    Raises:
+        EncoderError: the family is unknown, gates or ``kept`` do not fit, or a layer mixes its heads (talking heads).
+            The model is untouched.
+    """
+    family = family_of(transformer)
+    attentions, outputs = (by_layer(transformer, path) for path in (family.attention, family.output))
+    heads = transformer.config.num_attention_heads
+    everything = tuple(range(heads))
+    now = tuple(map(tuple, kept)) if kept is not None else (everything,) * len(outputs)
+    gates = _effective(gates, (len(outputs), heads)).to(outputs[0].weight.device)
+    _refuse_unfit(family, attentions, outputs, now)
+    sharing = {output: [layer for layer, other in enumerate(outputs) if other is output] for output in outputs}
+    left = _left(gates, now, [sharing[output] for output in outputs])
+    _refuse_mixed(family, attentions, now, left)
+    by_module = {
+        output: torch.stack([gates[layer, list(left[layer])] for layer in layers])  # (S, n)
+        for output, layers in sharing.items()
+    }
+    apart = any(hasattr(output, "layer_gates") or bool((g != g[0]).any()) for output, g in by_module.items())
+    for output, (first, *_) in sharing.items():
+        if left[first] != now[first]:
+            _cut(family, attentions[first], output, [now[first].index(head) for head in left[first]], len(now[first]))
+            _pick_columns(family, attentions[first], left[first])
+        if not left[first]:
+            _stand_in(transformer, family, first)
+        elif apart:
+            _gate_by_layer(transformer, output, by_module[output])
+        else:
+            output.weight.mul_(_spread(by_module[output][0], output))
+    return HeadMap(transformer.config.model_type, heads, left, apart)
+
+
+def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Gates with closed ones at 0. Raises EncoderError where they do not fit."""
+    if tuple(gates.shape) != shape:
+        raise EncoderError(f"expected gates of shape (layers, heads) = {shape}, found {tuple(gates.shape)}")
+    within = (gates >= 0) & (gates <= 1)
+    if not within.all():
+        raise EncoderError(f"expected gates from 0 to 1, found {gates[~within][0]:g}")
+    return gates.detach() * (gates > OPEN)
+
+
+def _left(gates: Tensor, now: Kept, sharing: list[list[int]]) -> Kept:
+    """For each layer the heads that stay: those open in any layer that shares its module."""
+    open_ = [set(row.nonzero().flatten().tolist()) for row in gates]
+    wanted = [set().union(*(open_[layer] for layer in layers)) for layers in sharing]
+    return tuple(tuple(head for head in have if head in want) for have, want in zip(now, wanted, strict=True))
+
+
+def _refuse_unfit(family: Family, attentions: list[nn.Module], outputs: list[nn.Linear], now: Kept) -> None:
+    """``now`` has to be what the model has, or rows of the wrong heads would go."""
+    if len(now) != len(outputs):
+        raise EncoderError(f"the head map does not fit the model: expected {len(outputs)} layers, found {len(now)}")
+    for layer, (attention, output, have) in enumerate(zip(attentions, outputs, now, strict=True)):
+        if output.in_features != len(have) * getattr(attention, family.width):
+            raise EncoderError(
+                f"the head map does not fit the model: layer {layer} has {output.in_features} inputs of its attention "
+                f"output projection, expected {len(have)} heads of width {getattr(attention, family.width)}; give the "
+                "head map of the earlier removal as `kept`"
+            )
+
+
+def _refuse_mixed(family: Family, attentions: list[nn.Module], now: Kept, left: Kept) -> None:
+    for layer, attention in enumerate(attentions):
+        mixer = next((name for name in family.mixers if getattr(attention, name, None) is not None), None)
+        if mixer is not None and left[layer] != now[layer]:
+            raise EncoderError(
+                f"no head can be removed from layer {layer}: its {mixer} mixes the heads with each other (talking_head "
+                "in config.json); expected gates above 0 everywhere, or a model without it"
+            )
+
+
+# -- what is done to a layer -------------------------------------------------------------------------------------------
+
+
+def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], now: int) -> None:
+    """Leave only the heads at these places; modules stay, so that what hangs on them stays."""
+    width = getattr(attention, family.width)
+    group = getattr(attention, family.grouping) if family.grouping else 1
+    for name, rows in family.keep(places, now, width, group).items():
+        part = getattr(attention, name, None)  # an option of the config may leave it out
+        if isinstance(part, nn.Linear):
+            part.weight = _chosen(part.weight, rows, 0)
+            if part.bias is not None:
+                part.bias = _chosen(part.bias, rows, 0)
+            part.out_features = len(rows)
+        elif part is not None:
+            setattr(attention, name, _chosen(part, rows, 0))
+    output.weight = _chosen(output.weight, family.columns(places, width), 1)
+    output.in_features = len(places) * width
+    if hasattr(output, "layer_gates"):
+        output.layer_gates = output.layer_gates[:, places]
+    stated = {family.count: len(places), family.total: len(places) * width, family.grouping: 1}
+    for name, value in stated.items():
+        if name and hasattr(attention, name):
+            setattr(attention, name, value)
+
+
+def _chosen(weight: Any, rows: Tensor, dim: int) -> nn.Parameter:
+    return nn.Parameter(weight.index_select(dim, rows.to(weight.device)), weight.requires_grad)
+
+
+def _spread(gates: Tensor, output: nn.Linear) -> Tensor:
+    """(..., n) to (..., n · d), in the dtype of the projection."""
+    return gates.repeat_interleave(output.in_features // gates.shape[-1], -1).to(output.weight)
+
+
+def _pick_columns(family: Family, attention: nn.Module, heads: tuple[int, ...]) -> None:
+    """Let a layer use its own columns of the table that all layers share; heads in original numbering."""
+    if not family.table:
+        return
+    if not hasattr(attention, "kept_heads"):
+        attention.register_forward_pre_hook(_own_columns)
+    weight = next(attention.parameters())
+    attention.register_buffer("kept_heads", torch.tensor(heads, device=weight.device).long(), persistent=False)
+
+
+def _own_columns(attention: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    hidden, mask, bias, *rest = args  # bias: (1, A, T, T)
+    return (hidden, mask, bias.index_select(1, attention.kept_heads), *rest)
+
+
+class HeadlessAttention(nn.Module):
+    """Stands for the attention of a layer that has no head left: nothing at all, of the right shape."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__()
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, hidden: Tensor, *args: Any, **options: Any) -> tuple[Tensor, None]:
+        return hidden.new_empty(*hidden.shape[:-1], 0), None
+
+
+def _stand_in(transformer: PreTrainedModel, family: Family, layer: int) -> None:
+    if transformer.config.model_type not in NEEDS_A_HEAD:
+        return
+    path, _, name = family.attention.replace("*", str(layer)).rpartition(".")
+    block = transformer.base_model.get_submodule(path)
+    setattr(block, name, HeadlessAttention(**{family.width: getattr(getattr(block, name), family.width)}))
+
+
+def _gate_by_layer(transformer: PreTrainedModel, output: Any, gates: Tensor) -> None:
+    """Gates (S, n) that a module shared by S layers carries along."""
+    if hasattr(output, "layer_gates"):
+        output.layer_gates = output.layer_gates * gates
+        return
+    output.register_buffer("layer_gates", gates.to(output.weight))
+    output.register_forward_pre_hook(_gated_by_call)
+    transformer.base_model.register_forward_pre_hook(_restart)
+
+
+def _gated_by_call(output: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    gates = output.layer_gates[output.calls % len(output.layer_gates)]
+    output.calls += 1
+    return (args[0] * _spread(gates, output).to(args[0]), *args[1:])
+
+
+def _restart(model: nn.Module, args: Any) -> None:
+    for module in model.modules():
+        if hasattr(module, "layer_gates"):
+            setattr(module, "calls", 0)  # noqa: B010 (types know of tensors and modules only)
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+def load_pruned(
+    folder: str | Path, *, attention: str = "sdpa", random: bool = False, seed: int | None = None
+) -> PreTrainedModel:
+    """Load a base model from which heads were removed, in evaluation mode and without a pooler.
+
+    Args:
+        folder: with config.json, model.safetensors and heads.json.
+        attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
+        random: leave the weights at random; the file is not read.
+        seed: of random weights; None draws from torch's global generator.
+
+    Raises:
+        EncoderError: a file is missing or damaged, or the head map does not fit the model.
+    """
+    heads = HeadMap.read(folder)
+    config = load_config(str(folder))
+    heads.check(config, folder)
+    model = load_transformer(
+        str(folder), config, random=True, seed=seed if random else 0, attention=attention
+    )  # its size is as before; what is cut now is filled below
+    shape(model, heads, folder)
+    if not random:
+        _fill(model, Path(folder) / WEIGHTS)
+    return model.eval()
+
+
+def shape(model: PreTrainedModel, heads: HeadMap, where: str | Path) -> None:
+    """Give a whole model the shapes of a pruned one. Raises EncoderError where it cannot have them."""
+    ones = torch.zeros(len(heads.kept), heads.heads)
+    for layer, row in enumerate(heads.kept):
+        ones[layer, list(row)] = 1
+    found = remove_heads(model, ones)
+    for layer, (row, there) in enumerate(zip(heads.kept, found.kept, strict=True)):
+        if row != there:
+            raise EncoderError(
+                f"{Path(where) / FILE} does not fit the model: layer {layer} shares its weights with others, expected "
+                f"heads {list(there)} as there, found {list(row)}"
+            )
+    if heads.layer_gates:
+        outputs = by_layer(model, family_of(model).output)
+        for output in dict.fromkeys(outputs):
+            n = len(heads.kept[outputs.index(output)])
+            if n:
+                _gate_by_layer(model, output, torch.ones(outputs.count(output), n))
+
+
+def _fill(model: PreTrainedModel, file: Path) -> None:
+    try:
+        weights = {name: value for name, value in load_file(file).items() if "pooler" not in name.split(".")}
+        result = model.load_state_dict(weights, strict=False)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        what = " ".join(str(error).split())[:300]  # torch lists what does not fit on several lines
+        raise EncoderError(
+            f"{file} does not hold the weights of the model that config.json and {FILE} beside it describe; take all "
+            f"three from where the model was saved ({what})"
+        ) from error
+    missing = [name for name in result.missing_keys if "pooler" not in name.split(".")]
+    for names, what in ((missing, "lacks"), (result.unexpected_keys, "holds what the model has no place for:")):
+        if names:
+            raise EncoderError(
+                f"{file} {what} {', '.join(names[:3])} ({len(names)} in all); take it, config.json and {FILE} from "
+                "where the model was saved"
+            )
