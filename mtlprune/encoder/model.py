@@ -24,7 +24,16 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from mtlprune.encoder.batch import EncoderBatch, Frame, collate, table
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
-from mtlprune.encoder.sources import FLOAT32_ONLY, load_config, load_tokenizer, load_transformer, positions, quiet
+from mtlprune.encoder.removal import HeadMap, load_pruned, remove_heads
+from mtlprune.encoder.sources import (
+    FLOAT32_ONLY,
+    load_config,
+    load_tokenizer,
+    load_transformer,
+    locate,
+    positions,
+    quiet,
+)
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -108,6 +117,7 @@ class Encoder(nn.Module):
         tokenizer: its Hugging Face tokenizer.
         hidden_size: H.
         limit: tokens, special ones included, the model can see at once; None without context.
+        head_map: which heads are left, where some were removed; else None.
     """
 
     def __init__(
@@ -127,6 +137,7 @@ class Encoder(nn.Module):
             raise EncoderError(f"word_dropout: expected a probability from 0 to below 1, found {word_dropout!r}")
         self.transformer: PreTrainedModel | nn.Embedding = transformer
         self.config, self.tokenizer = config, tokenizer
+        self.head_map: HeadMap | None = None
         self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
         table = input_embeddings(transformer)
@@ -170,10 +181,16 @@ class Encoder(nn.Module):
         """
         config = load_config(name)
         tokenizer = load_tokenizer(name)
-        model = load_transformer(name, config, random=random, seed=seed, attention=attention)
+        head_map = HeadMap.find(locate(name))
+        if head_map is None:
+            model = load_transformer(name, config, random=random, seed=seed, attention=attention)
+        else:
+            model = load_pruned(locate(name), random=random, seed=seed, attention=attention)
         limit = positions(model, tokenizer) if context else None
         part = model if context else input_embeddings(model)
-        return cls(part, model.config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit).eval()
+        encoder = cls(part, model.config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit)
+        encoder.head_map = head_map if context else None
+        return encoder.eval()
 
     def tokenize(self, words: Sequence[str]) -> Pieces:
         """Tokenise one sentence; keep the result, it never changes."""
@@ -232,6 +249,8 @@ class Encoder(nn.Module):
             self.tokenizer.save_pretrained(fresh)
             if isinstance(self.transformer, PreTrainedModel):
                 self.transformer.save_pretrained(fresh)
+                if self.head_map is not None:
+                    self.head_map.write(fresh)
             else:
                 self.config.save_pretrained(fresh)
                 save_file({"weight": self.transformer.weight.detach().contiguous()}, fresh / EMBEDDINGS)
