@@ -24,7 +24,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from mtlprune.encoder.batch import EncoderBatch, Frame, collate, table
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
-from mtlprune.encoder.removal import HeadMap, load_pruned, remove_heads
+from mtlprune.encoder.removal import HeadMap, load_pruned
 from mtlprune.encoder.sources import (
     FLOAT32_ONLY,
     load_config,
