@@ -7,11 +7,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import ValidationError, create_model, field_validator, model_validator
 
+from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, TrainConfig
 from mtlprune.tasks import TASKS
 
 PRESETS = Path(__file__).parent / "presets"
@@ -19,85 +20,6 @@ PRESETS = Path(__file__).parent / "presets"
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names file and key, what was expected and what was found."""
-
-
-class Block(BaseModel):
-    """A part of the configuration: frozen, no unknown keys, finite numbers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class DataConfig(Block):
-    """Which sentences."""
-
-    path: str
-    """Folder of a stored corpus, as `mtlprune data build` writes it."""
-    train: str = "train"
-    """Split to train on."""
-    dev: str = "dev"
-    """Split that chooses the best epoch."""
-    train_sentences: int | None = Field(default=None, ge=1)
-    """Use only the first so many training sentences (all, if not given)."""
-
-
-class EncoderConfig(Block):
-    """Which encoder, and how words are read off it."""
-
-    name: str = "minilm"
-    """A Hugging Face name, a local folder, or `minilm` for the encoder of the extra `minilm`."""
-    random: bool = False
-    """Start from random weights of the same architecture (the no-pretraining control)."""
-    context: bool = True
-    """false leaves only the word embeddings, without layers or positions: the no-encoder baseline."""
-    pooling: Literal["mean", "first"] = "mean"
-    """A word's vector is the mean of its sub-words, or its first one."""
-    word_dropout: float = Field(default=0.2, ge=0, lt=1)
-    """In training each sub-word becomes the mask token with this probability."""
-
-
-class TrainConfig(Block):
-    """How to train."""
-
-    epochs: int = Field(default=5, ge=1)
-    """Passes over the training set (for sampled mixing: as many batches as one pass over every task has)."""
-    batch_sentences: int = Field(default=64, ge=1)
-    """Sentences an update at most."""
-    batch_tokens: int = Field(default=6400, ge=1)
-    """Sub-words an update at most, padding counted (a longer sentence stands alone)."""
-    accumulate: int = Field(default=1, ge=1)
-    """Mini-batches an update; each holds its share of batch_sentences and batch_tokens."""
-    mixing: Literal["joint", "sampled"] = "joint"
-    """joint: one encoding and all losses a batch. sampled: one task a batch, drawn with p ∝ batches^tau."""
-    tau: float = Field(default=0.8, ge=0)
-    """Exponent of sampled mixing."""
-    balance: Literal["none", "fixed", "running_mean"] = "none"
-    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021)."""
-    weights: dict[str, float] = {}
-    """Task → factor of its loss, for balance: fixed; 1 where not given."""
-    balance_window: int = Field(default=5, ge=1)
-    """How many past losses running_mean averages."""
-    encoder_rate: float = Field(default=1e-4, gt=0)
-    """Peak learning rate of the encoder."""
-    decoder_rate: float = Field(default=1e-3, gt=0)
-    """Peak learning rate of the decoders."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW's weight decay."""
-    warmup: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the updates in which the rates rise; then they fall linearly to 0."""
-    clip: float = Field(default=1.0, gt=0)
-    """Largest norm of the gradient over encoder and decoders together."""
-    patience: int | None = Field(default=None, ge=1)
-    """Stop after so many epochs without a better dev score (never, if not given)."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """auto takes bf16 autocast where the hardware has it."""
-    device: str = "auto"
-    """auto takes the first GPU where there is one; else a torch device such as cpu or cuda:1."""
-    threads: int | None = Field(default=None, ge=1)
-    """CPU threads (all cores, if not given)."""
-    checkpoint_minutes: float = Field(default=5.0, ge=0)
-    """A resumable state is written after every epoch and whenever so much time has passed."""
-    seed: int = Field(default=1, ge=0, lt=2**63)
-    """Everything random follows from it."""
 
 
 if TYPE_CHECKING:
@@ -126,6 +48,8 @@ class Config(Block):
     """Settings of each decoder."""
     train: TrainConfig = TrainConfig()
     """How to train."""
+    pruning: PruningConfig = PruningConfig()
+    """Which heads a run may use. A method's name alone will do where nothing else is to be said."""
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -140,6 +64,28 @@ class Config(Block):
             raise ValueError(f"tasks: expected names of tasks such as pos,ner, found {tasks!r}")
         order = list(TASKS)
         return sorted(tasks, key=lambda name: order.index(name) if name in order else len(order))
+
+    @field_validator("pruning", mode="before")
+    @classmethod
+    def _as_block(cls, pruning: Any) -> Any:
+        """pruning=gates is short for pruning.method=gates."""
+        return {"method": pruning} if isinstance(pruning, str) else pruning
+
+    @model_validator(mode="after")
+    def _heads_exist(self) -> Config:
+        if self.pruning.method != "none" and not self.encoder.context:
+            raise ValueError("pruning: an encoder without context (encoder.context: false) has no heads")
+        if self.pruning.sets == "per_task" and len(self.tasks) < 2:
+            raise ValueError(
+                "pruning.sets: per_task needs several tasks; with one task the shared set is the task's own"
+            )
+        if self.train.freeze == ("decoders", "encoder") and self.pruning.method != "gates":
+            raise ValueError("train.freeze: encoder and decoders are frozen, and there are no gates: nothing to train")
+        if "decoders" in self.train.freeze and self.train.start is None:
+            raise ValueError(
+                "train.freeze: decoders that start at random cannot be frozen; give train.start, a finished run"
+            )
+        return self
 
     @model_validator(mode="after")
     def _tasks_exist(self) -> Config:

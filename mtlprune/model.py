@@ -7,18 +7,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mtlprune.config import Config, build_config
+from mtlprune.encoder.gates import Gates, HardConcrete
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import TASKS, Task
 from mtlprune.tasks.base import Target
+
+SHARED = "shared"
+"""Name of the gate set that all tasks share."""
 
 EVALUATION_SENTENCES = 64
 EVALUATION_PIECES = 4096
@@ -40,12 +45,14 @@ class MultiTaskModel(nn.Module):
     Args:
         encoder: gives word vectors.
         tasks: name → decoder.
+        gates: "shared" → the gates of all tasks, or task → its own; none, if not given.
     """
 
-    def __init__(self, encoder: Encoder, tasks: dict[str, Task]) -> None:
+    def __init__(self, encoder: Encoder, tasks: dict[str, Task], gates: dict[str, Gates] | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.tasks = nn.ModuleDict(tasks)
+        self.gates = nn.ModuleDict(gates or {})
 
     @classmethod
     def build(
@@ -71,7 +78,7 @@ class MultiTaskModel(nn.Module):
             name: TASKS[name](vocabularies[name], encoder.hidden_size, getattr(config.decoders, name))
             for name in config.tasks
         }
-        return cls(encoder, tasks)
+        return cls(encoder, tasks, make_gates(config, encoder))
 
     @classmethod
     def load(cls, path: Any, *, task: str | None = None, device: str = "cpu") -> MultiTaskModel:
@@ -122,11 +129,22 @@ class MultiTaskModel(nn.Module):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """One encoding, the loss of every task that has targets in the batch."""
-        encoded: Encoded = self.encoder(batch.pieces)
-        return {
-            name: self.tasks[name].loss(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
-            for name, (known, target) in batch.targets.items()
-        }
+        found = {}
+        for encoded, names in self.encodings(batch.pieces, list(batch.targets)):
+            for name in names:
+                known, target = batch.targets[name]
+                found[name] = self.tasks[name].loss(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
+        return {name: found[name] for name in batch.targets}
+
+    def encodings(self, pieces: EncoderBatch, names: list[str]) -> Iterator[tuple[Encoded, list[str]]]:
+        """Encode a batch once for all tasks named, or once for each where each has its own gates."""
+        if not self.gates:
+            yield self.encoder(pieces), names
+        elif SHARED in self.gates:
+            yield self.encoder(pieces, self.gates[SHARED]()), names
+        else:
+            for name in names:
+                yield self.encoder(pieces, self.gates[name]()), [name]
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
@@ -139,8 +157,11 @@ class MultiTaskModel(nn.Module):
         for rows in evaluation_batches([len(p.ids) for p in pieces]):
             batch = self.encoder.collate([pieces[row] for row in rows]).to(self.device)
             with autocast(self.device, precision):
-                encoded = self.encoder(batch)
-                layers = {name: task.decode(encoded) for name, task in self.tasks.items()}  # type: ignore[operator]
+                layers = {
+                    name: self.tasks[name].decode(encoded)  # type: ignore[operator]
+                    for encoded, names in self.encodings(batch, list(self.tasks))
+                    for name in names
+                }
             for place, row in enumerate(rows):
                 found = {name: values[place] for name, values in layers.items()}
                 done[row] = sentences[row].bare().with_layers(**found)
@@ -150,6 +171,18 @@ class MultiTaskModel(nn.Module):
         """Annotate sentences given as words, or as text split at blanks."""
         words = [tuple(text.split() if isinstance(text, str) else text) for text in texts]
         return list(self.annotate([Sentence(str(number), w).validate() for number, w in enumerate(words, 1)]))
+
+
+def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
+    """The gate sets a configuration asks for, each with its own seed."""
+    settings = config.pruning
+    if settings.method == "none":
+        return {}
+    names = config.tasks if settings.sets == "per_task" else (SHARED,)
+    law = HardConcrete(temperature=settings.temperature)
+    size = encoder.places.layers, encoder.places.heads
+    seeds = np.random.SeedSequence([config.train.seed, 3]).generate_state(len(names)).tolist()
+    return {name: Gates(*size, settings.init, seed, law) for name, seed in zip(names, seeds, strict=True)}
 
 
 def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:

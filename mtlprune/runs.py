@@ -1,6 +1,6 @@
 """The run folder: one run, everything needed to doubt it. Knows nothing of torch.
 
-config.yaml  manifest.json  vocabulary.json  metrics.jsonl  encoder/  weights/  checkpoint.safetensors
+config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  encoder/  weights/  checkpoint.safetensors
 scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 """
 
@@ -16,37 +16,10 @@ from typing import Any
 
 import yaml
 
+from mtlprune.files import RunError, read_json_lines, replacing
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
-
-class RunError(ValueError):
-    """A run folder that cannot be used as asked; the message says why and what to do."""
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside ``path`` to write to; it takes the place of ``path`` only when it is complete.
-
-    Raises:
-        RunError: the disk refused; ``path`` is as it was.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        beside.touch()
-        mode = beside.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
-        yield beside
-        beside.chmod(mode)
-        with beside.open("rb") as handle:
-            os.fsync(handle.fileno())
-        beside.replace(path)
-    except OSError as error:
-        raise RunError(
-            f"{path} could not be written ({error.strerror or error}); what was there before is untouched"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+__all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing", "to_json"]
 
 
 class RunFolder:
@@ -174,26 +147,15 @@ class RunFolder:
         with replacing(self.path / name) as beside:
             beside.write_text(text, encoding="utf-8")
 
-    # -- metrics: one JSON object a line, in the order of training ---------------------------------------------------
+    # -- logs: one JSON object a line, in the order of training ------------------------------------------------------
 
     @property
     def metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    def append_metrics(self, record: Mapping[str, Any]) -> None:
-        try:
-            with self.metrics_path.open("a", encoding="utf-8") as handle:
-                handle.write(json.dumps(record) + "\n")
-        except OSError as error:
-            raise RunError(f"{self.metrics_path} could not be written ({error.strerror})") from error
-
-    def truncate_metrics(self, size: int) -> None:
-        """Forget what was logged after a checkpoint that remembers ``size`` bytes."""
-        if self.metrics_path.exists():
-            os.truncate(self.metrics_path, min(size, self.metrics_path.stat().st_size))
-
-    def metrics_size(self) -> int:
-        return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+    @property
+    def gates_path(self) -> Path:
+        return self.path / "gates.jsonl"
 
     def read_metrics(self) -> list[dict[str, Any]]:
         if not self.metrics_path.exists():
@@ -258,18 +220,6 @@ class RunFolder:
                 what = f"this is no sentence ({type(error).__name__}: {error})"
                 raise RunError(f"{path}, line {number}: {what}") from None
         return found
-
-
-def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
-
-    Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
-    """
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
-        try:
-            yield number, json.loads(line)
-        except json.JSONDecodeError as error:
-            raise RunError(f"{path}, line {number}: not readable as JSON ({error.msg})") from None
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:

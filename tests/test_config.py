@@ -25,7 +25,7 @@ UNKNOWN = [
     ({"trian": {}}, "unknown key trian (did you mean 'train'?); known there: name, data, tasks"),
     (
         {"train": {"encoder_rat": 1}},
-        "unknown key train.encoder_rat (did you mean 'encoder_rate'?); known there: epochs",
+        "unknown key train.encoder_rat (did you mean 'encoder_rate'?); known there: start, freeze, epochs",
     ),
     ({"decoders": {"sRl": {}}}, "unknown key decoders.sRl (did you mean 'srl'?); known there: pos, ner, dep, con, srl"),
     ({"decoders": {"dep": {"arcs_size": 3}}}, "unknown key decoders.dep.arcs_size (did you mean 'arc_size'?)"),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from random_sentences import sentences
 
+from mtlprune.files import append_line, log_size, truncate_log
 from mtlprune.runs import RunError, RunFolder, from_json, replacing, to_json
 from mtlprune.sentence import LAYERS, Sentence, Span
 
@@ -87,18 +88,19 @@ def test_results_come_back(tmp_path):
 
 def test_metrics_are_appended_cut_back_and_read(tmp_path):
     folder = RunFolder(tmp_path)
-    assert folder.read_metrics() == [] and folder.metrics_size() == 0
-    folder.append_metrics({"epoch": 1})
-    size = folder.metrics_size()
-    folder.append_metrics({"epoch": 2})
+    log = folder.metrics_path
+    assert folder.read_metrics() == [] and log_size(log) == 0
+    append_line(log, {"epoch": 1})
+    size = log_size(log)
+    append_line(log, {"epoch": 2})
     assert folder.read_metrics() == [{"epoch": 1}, {"epoch": 2}]
-    folder.truncate_metrics(size)
+    truncate_log(log, size)
     assert folder.read_metrics() == [{"epoch": 1}]
-    with folder.metrics_path.open("a") as file:
+    with log.open("a") as file:
         file.write('{"epoch": 2, "lo')  # a process was killed, or is writing just now
     assert folder.read_metrics() == [{"epoch": 1}]
-    folder.truncate_metrics(10**6)
-    folder.truncate_metrics(0)
+    truncate_log(log, 10**6)
+    truncate_log(log, 0)
     assert folder.read_metrics() == []
 
 

@@ -24,7 +24,10 @@ OPEN_ABOVE = 1e-3
 """A head is open where its gate exceeds this (He and Choi 2021, the released code)."""
 
 # Settings in which the seeds of one label may differ.
-_ASIDE = ("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes")
+_ASIDE = (
+    *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
+    *("train.start", "train.tensorboard", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
+)
 
 
 class ClaimError(RunError):

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mtlprune.encoder.batch import EncoderBatch, Frame, collate, table
+from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 from mtlprune.encoder.removal import HeadMap, load_pruned
 from mtlprune.encoder.sources import (
@@ -204,12 +205,26 @@ class Encoder(nn.Module):
         """Make a padded batch, on the CPU; see :func:`mtlprune.encoder.batch.collate` for sentences too long."""
         return collate(pieces, self.frame)
 
-    def forward(self, batch: EncoderBatch) -> Encoded:
-        """Encode a batch that lies on the encoder's device."""
+    @cached_property
+    def places(self) -> HeadPlaces:
+        """Where the heads of the transformer lie. Raises EncoderError for a family that is not in the table."""
+        if not isinstance(self.transformer, PreTrainedModel):
+            raise EncoderError("an encoder without context has no attention heads")
+        return HeadPlaces(self.transformer, self.head_map.kept if self.head_map else None)
+
+    def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
+        """Encode a batch that lies on the encoder's device.
+
+        Args:
+            gates: (layers, heads) factors of the heads' outputs; all heads as they are, if not given.
+        """
         ids = self._drop(batch)
         if self.context:
             plain = self.config.model_type in FLOAT32_ONLY
-            with torch.autocast(ids.device.type, enabled=False) if plain else nullcontext():
+            with (
+                torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
+                nullcontext() if gates is None else self.places.gated(gates),
+            ):
                 hidden = self.transformer(input_ids=ids, attention_mask=batch.attention_mask).last_hidden_state
         else:
             hidden = self.transformer(ids)

@@ -25,7 +25,7 @@ from mtlprune.tasks import TASKS
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.evaluation import evaluate
-from mtlprune.training.loop import make_optimizer
+from mtlprune.training.optimizer import make_optimizer
 from mtlprune.training.setup import Run, decide, load_data, read_splits, settle
 
 
@@ -136,9 +136,9 @@ class Stepper:
 
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
         self.run, self.tasks, self.precision = run, tasks, precision
-        self.optimizer = make_optimizer(run.model, run.config.train)
+        self.optimizer = make_optimizer(run.model, run.config)
         decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
-        encoder, heads = self.optimizer.param_groups
+        encoder, heads, _ = self.optimizer.param_groups
         heads["params"] = [p for p in heads["params"] if id(p) in decoders]
         self.parameters = [*encoder["params"], *heads["params"]]
         for group in self.optimizer.param_groups:

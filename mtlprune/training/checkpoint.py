@@ -34,10 +34,14 @@ class Progress:
     """joint and each task → {"epoch", "score"} of its best dev score."""
     balance: dict[str, list[float]] = field(default_factory=dict)
     """What the loss balance remembers."""
+    penalty: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What the penalty on the gates remembers."""
     losses: dict[str, list[float]] = field(default_factory=dict)
     """Task → sum and number of its losses in the present epoch."""
     log_size: int = 0
     """Bytes of metrics.jsonl that belong to this state."""
+    gates_size: int = 0
+    """The same of gates.jsonl."""
     seconds: float = 0.0
     """Time spent training so far, over all processes."""
     finished: bool = False

@@ -3,7 +3,7 @@
 for each epoch:                       order of batches from (seed, epoch)
     for each update:                  dropout from (seed, step)
         for each mini-batch:          one encoding; the losses of its tasks; balance; backward
-        clip, step, schedule
+        clip; the gates' penalty; step, schedule
     predict dev, count, score; keep the best weights, joint and by task
     checkpoint
 """
@@ -22,8 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlprune.config import Config, TrainConfig
+from mtlprune.config import Config
 from mtlprune.corpora.store import load_corpus
+from mtlprune.files import append_line, log_size, truncate_log
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
@@ -38,6 +39,8 @@ from mtlprune.training.checkpoint import (
     seed_step,
 )
 from mtlprune.training.evaluation import Evaluation, evaluate
+from mtlprune.training.optimizer import make_optimizer, schedule
+from mtlprune.training.pruning import Pressure, fix_heads, record
 from mtlprune.training.setup import check_same, decide, prepare
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,8 @@ class Event:
     losses: dict[str, float]
     sentences: int
     evaluation: Evaluation | None = None
+    gates: dict[str, Any] | None = None
+    """At an evaluation of a run with gates: the line of gates.jsonl."""
 
 
 def train(
@@ -88,14 +93,17 @@ def train(
             tidy(folder, done)  # in case the end was cut short just here
             return done
         run = prepare(config, folder, corpus)
-        optimizer = make_optimizer(run.model, config.train)
+        optimizer = make_optimizer(run.model, config)
         progress = Progress()
         if folder.checkpoint_path.exists():
             progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
             log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
             folder.write_json("best.json", progress.best)  # a kill may have left it ahead of the checkpoint
             tidy(folder, progress)
-        folder.truncate_metrics(progress.log_size)
+        else:
+            fix_heads(run, hardware.dtype(config.train.precision))
+        truncate_log(folder.metrics_path, progress.log_size)
+        truncate_log(folder.gates_path, progress.gates_size)
         return _Trainer(run, folder, optimizer, progress, watch, stop).run()
 
 
@@ -120,8 +128,12 @@ class _Trainer:
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
         self.balance.restore(progress.balance)
         self.precision = hardware.dtype(self.config.train.precision)
-        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.parameters = [p for group in optimizer.param_groups if not group["gates"] for p in group["params"]]
         self.total = sum(len(self.plan(epoch)) for epoch in range(self.config.train.epochs))
+        gated = self.config.pruning.method == "gates"
+        self.pressure = Pressure(self.config, self.model, self.total) if gated else None
+        if self.pressure is not None:
+            self.pressure.penalty.restore(progress.penalty)
         self.saved_at = self.started_at = time.monotonic()
         self.seconds_before = progress.seconds
 
@@ -155,7 +167,7 @@ class _Trainer:
         seed_step(settings.seed, self.progress.step)
         rate = schedule(self.progress.step, self.total, settings.warmup)
         for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * rate
+            group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
         sums: dict[str, list[float]] = {}
         for mini_batch in mini_batches:
             batch = self.data.batch(mini_batch)
@@ -169,8 +181,12 @@ class _Trainer:
         norm = nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         if not math.isfinite(norm):
             raise self.broken(f"the gradient is {float(norm)}", list(sums))
+        if self.pressure is not None:
+            self.pressure.press(set(sums), self.progress.step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
+        if self.pressure is not None:
+            self.pressure.end_update(self.progress.step)
         for task, values in sums.items():
             past, number = self.progress.losses.get(task, (0.0, 0))
             self.progress.losses[task] = [past + sum(values), number + len(values)]
@@ -200,21 +216,19 @@ class _Trainer:
         evaluation = evaluate(self.model, self.dev, self.precision)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
+        if not self.settled() and progress.epoch < settings.epochs:
+            better = []
         if better:
             save_weights(self.folder.weights_path(progress.epoch), self.model)
             progress.best.update({key: {"epoch": progress.epoch, "score": current[key]} for key in better})
         train_losses = {task: past / number for task, (past, number) in progress.losses.items()}
         progress.losses = {}
-        self.folder.append_metrics(
-            {
-                "epoch": progress.epoch,
-                "step": progress.step,
-                "loss": train_losses,
-                "dev": evaluation.scores,
-                "joint": current["joint"],
-            }
-        )
-        since = progress.epoch - int(progress.best["joint"]["epoch"])
+        line = {"epoch": progress.epoch, "step": progress.step, "loss": train_losses, "dev": evaluation.scores}
+        append_line(self.folder.metrics_path, {**line, "joint": current["joint"]})
+        gates = record(self.model, progress.epoch, progress.step) if self.model.gates else None
+        if gates is not None:
+            append_line(self.folder.gates_path, gates)
+        since = progress.epoch - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
         self.folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
@@ -228,7 +242,11 @@ class _Trainer:
         else:
             self.checkpoint()
         tidy(self.folder, progress)
-        self.watch(Event(progress, updates, self.total, {}, 0, evaluation))
+        self.watch(Event(progress, updates, self.total, {}, 0, evaluation, gates))
+
+    def settled(self) -> bool:
+        """Whether the present weights may count as the best: gates that are steered need time to reach their number."""
+        return self.pressure is None or self.pressure.penalty.settled(self.progress.step)
 
     def finish(self) -> None:
         """Note the end in the manifest."""
@@ -241,7 +259,10 @@ class _Trainer:
         """Bring the record of where training stands up to date."""
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
         self.progress.balance = self.balance.state()
-        self.progress.log_size = self.folder.metrics_size()
+        if self.pressure is not None:
+            self.progress.penalty = self.pressure.penalty.state()
+        self.progress.log_size = log_size(self.folder.metrics_path)
+        self.progress.gates_size = log_size(self.folder.gates_path)
 
     def checkpoint(self) -> None:
         self.note()
@@ -259,20 +280,3 @@ def tidy(folder: RunFolder, progress: Progress) -> None:
         path.unlink(missing_ok=True)
     if progress.finished:
         folder.checkpoint_path.unlink(missing_ok=True)
-
-
-def make_optimizer(model: MultiTaskModel, settings: TrainConfig) -> torch.optim.AdamW:
-    """AdamW with one rate for the encoder and one for the decoders, the fused kernel where there is one."""
-    groups = [
-        {"params": list(model.encoder.parameters()), "lr": settings.encoder_rate, "peak": settings.encoder_rate},
-        {"params": list(model.tasks.parameters()), "lr": settings.decoder_rate, "peak": settings.decoder_rate},
-    ]
-    return torch.optim.AdamW(groups, weight_decay=settings.weight_decay, fused=model.device.type in ("cpu", "cuda"))
-
-
-def schedule(step: int, total: int, warmup: float) -> float:
-    """Linear rise over the first ``warmup`` share of ``total`` updates, then linear fall to 0 after the last."""
-    rise = math.ceil(total * warmup)
-    if step < rise:
-        return (step + 1) / rise
-    return (total - step) / max(1, total - rise)

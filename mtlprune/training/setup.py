@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mtlprune import __version__
-from mtlprune.config import Config, ConfigError, TrainConfig
+from mtlprune.config import Config, ConfigError, TrainConfig, build_config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
@@ -66,12 +66,56 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     """
     settle(config.train)
     train, dev = read_splits(config, corpus)
-    vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
-    model = MultiTaskModel.build(config, vocabularies).to(config.train.device)
+    vocabularies = read_labels(config) if config.train.start else {t: TASKS[t].collect(train) for t in config.tasks}
+    model = MultiTaskModel.build(config, vocabularies)
+    if config.train.start:
+        start_from(config.train.start, model)
+    for part in config.train.freeze:
+        (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
+    model.to(config.train.device)
     if not folder.config_path.exists():
         write_beginning(config, folder, corpus, model, vocabularies)
     log.info("precision %s on %s, threads: %d", config.train.precision, config.train.device, config.train.threads)
     return load_data(config, model, train, dev)
+
+
+def check_kin(config: Config, path: str, key: str) -> None:
+    """Refuse a run whose encoder, tasks or decoders do not fit the configuration.
+
+    Raises:
+        ConfigError: in words.
+        RunError: no run there.
+    """
+    other = build_config(RunFolder.existing(path).read_config(), str(RunFolder(path).config_path))
+    if other.encoder.name != config.encoder.name:
+        raise ConfigError(
+            f"{key}: expected a run of the encoder {config.encoder.name}, found {other.encoder.name} in {path}"
+        )
+    for task in config.tasks:
+        if task not in other.tasks:
+            raise ConfigError(
+                f"{key}: expected a run with the task {task}, found only {', '.join(other.tasks)} in {path}"
+            )
+        mine, theirs = getattr(config.decoders, task), getattr(other.decoders, task)
+        if mine != theirs:
+            raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {theirs}; here: {mine}")
+
+
+def read_labels(config: Config) -> dict[str, dict[str, list[str]]]:
+    """The vocabularies of the run that training starts from. Raises ConfigError where that run does not fit."""
+    start = config.train.start
+    assert start is not None
+    check_kin(config, start, "train.start")
+    found = RunFolder.existing(start).read_vocabularies()
+    return {task: found[task] for task in config.tasks}
+
+
+def start_from(path: str, model: MultiTaskModel) -> None:
+    """Give a model the encoder and the decoders of a finished run; gates begin anew."""
+    source = MultiTaskModel.load(path)
+    model.encoder.load_state_dict(source.encoder.state_dict())
+    for name, task in model.tasks.items():
+        task.load_state_dict(source.tasks[name].state_dict())
 
 
 def settle(settings: TrainConfig) -> None:
@@ -186,6 +230,7 @@ def write_beginning(
             "parameters": {
                 "encoder": sum(p.numel() for p in model.encoder.parameters()),
                 **{name: sum(p.numel() for p in task.parameters()) for name, task in model.tasks.items()},
+                **({"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}),
             },
         },
     )

@@ -52,7 +52,8 @@ def test_rounded_rows_change_neither_result_nor_gradient():
         found = layer(rows)
     assert found.shape == (70, 5) and found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), plain, rtol=0.05, atol=0.05)
-    for got, wanted in zip(torch.autograd.grad((found * target).sum(), [rows, *layer.parameters()]), expected, strict=True):
+    gradients = torch.autograd.grad((found * target).sum(), [rows, *layer.parameters()])
+    for got, wanted in zip(gradients, expected, strict=True):
         torch.testing.assert_close(got, wanted, rtol=0.05, atol=0.2)
     assert torch.equal(linear(rows, layer.weight, layer.bias), plain)  # without autocast nothing is rounded
 

@@ -18,8 +18,9 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training.checkpoint import Progress, load_checkpoint
 from mtlprune.training.evaluation import evaluate
-from mtlprune.training.loop import TrainingError, _Trainer, make_optimizer, schedule, train
+from mtlprune.training.loop import TrainingError, _Trainer, train
 from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.optimizer import make_optimizer, schedule
 from mtlprune.training.setup import prepare
 
 Settings = Callable[..., dict[str, Any]]
@@ -40,7 +41,7 @@ def trainer(settings: dict[str, Any], folder: Path) -> _Trainer:
     config = build_config(settings)
     run_folder = RunFolder(folder)
     run = prepare(config, run_folder, load_corpus(Path(config.data.path)))
-    made = _Trainer(run, run_folder, make_optimizer(run.model, config.train), Progress(), lambda e: None, lambda: False)
+    made = _Trainer(run, run_folder, make_optimizer(run.model, config), Progress(), lambda e: None, lambda: False)
     made.model.eval()
     return made
 
@@ -80,8 +81,8 @@ def test_both_rates_follow_the_schedule(small_settings: Settings, tmp_path):
         made.progress.step += 1
         seen.append([group["lr"] for group in made.optimizer.param_groups])
     shape = [0.25, 0.5, 0.75, 1, 1, 0.75, 0.5, 0.25]
-    assert [rate for rate, _ in seen] == pytest.approx([1e-3 * s for s in shape])
-    assert [rate for _, rate in seen] == pytest.approx([3e-3 * s for s in shape])
+    assert [rate for rate, _, _ in seen] == pytest.approx([1e-3 * s for s in shape])
+    assert [rate for _, rate, _ in seen] == pytest.approx([3e-3 * s for s in shape])
 
 
 def test_idle_decoders_neither_step_nor_decay(small_settings: Settings, tmp_path):

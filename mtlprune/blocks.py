@@ -1,0 +1,159 @@
+"""The parts of a configuration: frozen models, one sentence under every field."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class Block(BaseModel):
+    """A part of the configuration: frozen, no unknown keys, finite numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataConfig(Block):
+    """Which sentences."""
+
+    path: str
+    """Folder of a stored corpus, as `mtlprune data build` writes it."""
+    train: str = "train"
+    """Split to train on."""
+    dev: str = "dev"
+    """Split that chooses the best epoch."""
+    train_sentences: int | None = Field(default=None, ge=1)
+    """Use only the first so many training sentences (all, if not given)."""
+
+
+class EncoderConfig(Block):
+    """Which encoder, and how words are read off it."""
+
+    name: str = "minilm"
+    """A Hugging Face name, a local folder, or `minilm` for the encoder of the extra `minilm`."""
+    random: bool = False
+    """Start from random weights of the same architecture (the no-pretraining control)."""
+    context: bool = True
+    """false leaves only the word embeddings, without layers or positions: the no-encoder baseline."""
+    pooling: Literal["mean", "first"] = "mean"
+    """A word's vector is the mean of its sub-words, or its first one."""
+    word_dropout: float = Field(default=0.2, ge=0, lt=1)
+    """In training each sub-word becomes the mask token with this probability."""
+
+
+class TrainConfig(Block):
+    """How to train."""
+
+    start: str | None = None
+    """A run whose weights training starts from, encoder and decoders (the pretrained encoder, if not given)."""
+    freeze: tuple[Literal["encoder", "decoders"], ...] = ()
+    """Parts that training leaves as they are. Static pruning: start from a run, and freeze the decoders."""
+
+    epochs: int = Field(default=5, ge=1)
+    """Passes over the training set (for sampled mixing: as many batches as one pass over every task has)."""
+    batch_sentences: int = Field(default=64, ge=1)
+    """Sentences an update at most."""
+    batch_tokens: int = Field(default=6400, ge=1)
+    """Sub-words an update at most, padding counted (a longer sentence stands alone)."""
+    accumulate: int = Field(default=1, ge=1)
+    """Mini-batches an update; each holds its share of batch_sentences and batch_tokens."""
+    mixing: Literal["joint", "sampled"] = "joint"
+    """joint: one encoding and all losses a batch. sampled: one task a batch, drawn with p ∝ batches^tau."""
+    tau: float = Field(default=0.8, ge=0)
+    """Exponent of sampled mixing."""
+    balance: Literal["none", "fixed", "running_mean"] = "none"
+    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021)."""
+    weights: dict[str, float] = {}
+    """Task → factor of its loss, for balance: fixed; 1 where not given."""
+    balance_window: int = Field(default=5, ge=1)
+    """How many past losses running_mean averages."""
+    encoder_rate: float = Field(default=1e-4, gt=0)
+    """Peak learning rate of the encoder."""
+    decoder_rate: float = Field(default=1e-3, gt=0)
+    """Peak learning rate of the decoders."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's weight decay."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the updates in which the rates rise; then they fall linearly to 0."""
+    clip: float = Field(default=1.0, gt=0)
+    """Largest norm of the gradient over encoder and decoders together."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many epochs without a better dev score (never, if not given)."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """auto takes bf16 autocast where the hardware has it."""
+    device: str = "auto"
+    """auto takes the first GPU where there is one; else a torch device such as cpu or cuda:1."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads (all cores, if not given)."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    """A resumable state is written after every epoch and whenever so much time has passed."""
+    tensorboard: bool = False
+    """Also write losses, scores and the map of the gates for TensorBoard (extra `tensorboard`)."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Everything random follows from it."""
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _as_parts(cls, parts: Any) -> Any:
+        """train.freeze=decoders needs no brackets, which shells take for patterns; the order means nothing."""
+        names = [name.strip() for name in parts.split(",")] if isinstance(parts, str) else parts
+        return sorted(set(names)) if isinstance(names, list | tuple) else names
+
+
+class PruningConfig(Block):
+    """Which attention heads a run may use. See docs/gates.md."""
+
+    method: Literal["none", "gates", "importance", "random"] = "none"
+    """gates: Hard Concrete gates learn which heads to close. importance, random: a fixed mask, for comparison."""
+    sets: Literal["shared", "per_task"] = "shared"
+    """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
+    penalty: Literal["lambda", "target", "exact"] = "lambda"
+    """lambda: a constant price a head. target: steer to `keep` open heads. exact: then also fix the best `keep`."""
+    strength: float = Field(default=0.01, ge=0)
+    """λ, the price of penalty: lambda."""
+    keep: int | None = Field(default=None, ge=0)
+    """Heads to keep (of each set): for the penalties target and exact, and for importance and random."""
+    warmup: float | None = Field(default=None, ge=0, le=1)
+    """Share of the updates over which λ rises (default 0), or the wanted number of heads falls (default 0.4)."""
+    settle: float | None = Field(default=None, ge=0, le=1)
+    """target, exact: share of the updates after which an epoch may count as the best (default 0.6 and 0.7; with exact
+    the heads are fixed then)."""
+    init: Literal["paper", "open"] = "paper"
+    """Where gates start: half open with some noise, as in the original, or fully open."""
+    rate: float = Field(default=1e-3, gt=0)
+    """Learning rate of the gates (Adam, constant)."""
+    temperature: float = Field(default=0.33, gt=0)
+    """Temperature of the Hard Concrete distribution."""
+    overlap: float = Field(default=0.0, ge=0)
+    """Price of heads that several tasks' gate sets share, for sets: per_task."""
+    importance_of: str | None = None
+    """importance: the run whose loss, differentiated by each head's gate, ranks the heads."""
+    importance_sentences: int = Field(default=1024, ge=1)
+    """importance: training sentences to average over."""
+    layers_like: str | None = None
+    """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
+
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> PruningConfig:
+        """Nothing is ignored: a setting that has no effect on the method is refused."""
+        steered = self.method == "gates" and self.penalty != "lambda"
+        effective = {
+            "gates": {"sets", "penalty", "init", "rate", "temperature", "overlap", "warmup"}
+            | ({"keep", "settle"} if steered else {"strength"}),
+            "importance": {"keep", "importance_of", "importance_sentences"},
+            "random": {"keep", "layers_like"},
+        }.get(self.method, set())
+        how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
+        for name, field in type(self).model_fields.items():
+            if name != "method" and name not in effective and getattr(self, name) != field.default:
+                raise ValueError(f"{name} has no effect with {how}; leave it out")
+        if self.overlap and self.sets == "shared":
+            raise ValueError("overlap has an effect only with sets: per_task")
+        needs_keep = (steered or self.method in ("importance", "random")) and self.layers_like is None
+        if needs_keep and self.keep is None:
+            raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")
+        if self.keep is not None and self.layers_like is not None:
+            raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
+        if self.method == "importance" and self.importance_of is None:
+            raise ValueError("importance_of: expected a run folder whose loss ranks the heads, found nothing")
+        return self

@@ -1,0 +1,72 @@
+"""Files that are whole or not there, and logs of one JSON object a line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used as asked; the message says why and what to do."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside ``path`` to write to; it takes the place of ``path`` only when it is complete.
+
+    Raises:
+        RunError: the disk refused; ``path`` is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.touch()
+        mode = beside.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
+        yield beside
+        beside.chmod(mode)
+        with beside.open("rb") as handle:
+            os.fsync(handle.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise RunError(
+            f"{path} could not be written ({error.strerror or error}); what was there before is untouched"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add one JSON object to a log. Raises RunError when the disk refuses."""
+    try:
+        with path.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps(record) + "\n")
+    except OSError as error:
+        raise RunError(f"{path} could not be written ({error.strerror})") from error
+
+
+def log_size(path: Path) -> int:
+    """Bytes of a log; 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def truncate_log(path: Path, size: int) -> None:
+    """Forget what was logged after a checkpoint that remembers ``size`` bytes."""
+    if path.exists():
+        os.truncate(path, min(size, path.stat().st_size))
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
+
+    Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
+    """
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
+        try:
+            yield number, json.loads(line)
+        except json.JSONDecodeError as error:
+            raise RunError(f"{path}, line {number}: not readable as JSON ({error.msg})") from None

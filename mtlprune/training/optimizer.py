@@ -1,0 +1,36 @@
+"""AdamW for encoder, decoders and gates, and the schedule of the rates."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from mtlprune.config import Config
+from mtlprune.model import MultiTaskModel
+
+
+def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
+    """AdamW with one rate for the encoder, one for the decoders, and a constant one for gates, which do not decay; the
+    fused kernel where there is one. What is frozen is left out."""
+    settings = config.train
+    gates = model.gates if config.pruning.method == "gates" else nn.ModuleDict()
+    groups = [
+        {"params": [p for p in part.parameters() if p.requires_grad], "lr": rate, "peak": rate, "gates": part is gates}
+        for part, rate in (
+            (model.encoder, settings.encoder_rate),
+            (model.tasks, settings.decoder_rate),
+            (gates, config.pruning.rate),
+        )
+    ]
+    groups[2]["weight_decay"] = 0.0
+    return torch.optim.AdamW(groups, weight_decay=settings.weight_decay, fused=model.device.type in ("cpu", "cuda"))
+
+
+def schedule(step: int, total: int, warmup: float) -> float:
+    """Linear rise over the first ``warmup`` share of ``total`` updates, then linear fall to 0 after the last."""
+    rise = math.ceil(total * warmup)
+    if step < rise:
+        return (step + 1) / rise
+    return (total - step) / max(1, total - rise)
