@@ -184,7 +184,12 @@ def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev:
 
 
 def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
-    """Refuse to go on with a run under another configuration or on other data."""
+    """Refuse to go on with a run under another configuration, on other data, or after its heads were removed."""
+    if "pruned" in folder.read_manifest():
+        raise RunError(
+            f"{folder.path} was made by `mtlprune prune` and is not trained on; to tune it further, begin a run from it: "
+            f"mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
+        )
     begun, now = folder.read_config(), config.model_dump(mode="json")
     changed = [
         f"{path} (was {old!r}, is {new!r})"
@@ -243,6 +248,8 @@ def save_encoder_files(encoder: Encoder, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         encoder.config.save_pretrained(path)
         encoder.tokenizer.save_pretrained(path)
+        if encoder.head_map is not None:
+            encoder.head_map.write(path)
     except Exception as error:  # `tokenizers` tells of a full disk by a bare Exception
         shutil.rmtree(path, ignore_errors=True)
         raise RunError(f"{path}: tokenizer.json and its like could not be written ({error})") from error
