@@ -38,6 +38,8 @@ def bench(
     ratios = result.ratios()
     for kind, seconds in result.steps.items():
         table.add_row(kind, f"{seconds:.2f}", f"{result.sentences / seconds:.0f}", f"{ratios[kind]:.3f}")
+    for kind in (kind for kind in ratios if kind.endswith("gated / ungated")):
+        table.add_row(kind, "", "", f"{ratios[kind]:.3f}")
     table.add_section()
     for kind, seconds in (("joint epoch", result.joint_epoch), ("sampled epoch", result.sampled_epoch)):
         table.add_row(f"{kind}, estimated from steps", f"{seconds:.1f}", "", f"{seconds / result.joint_epoch:.3f}")

@@ -7,26 +7,35 @@ fastest time of each (kind, batch) counts, so that a busy machine disturbs less.
 from __future__ import annotations
 
 import itertools
+import logging
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mtlprune.blocks import PruningConfig
 from mtlprune.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
-from mtlprune.model import MultiTaskModel, autocast, evaluation_batches
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
 from mtlprune.tasks import TASKS
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.optimizer import make_optimizer
+from mtlprune.training.pruning import Pressure
 from mtlprune.training.setup import Run, decide, load_data, read_splits, settle
+
+log = logging.getLogger(__name__)
+
+GATED = ", gated"
+STEPS = 1000  # of the run that a gated step pretends to belong to
 
 
 @dataclass
@@ -50,8 +59,10 @@ class Result:
         """Each kind of step over the bare encoder's, and evaluation over the bare forward pass."""
         bare = self.steps["bare encoder"]
         steps = {kind: seconds / bare for kind, seconds in self.steps.items()}
+        gated = [(kind, kind.removesuffix(GATED)) for kind in steps if kind.endswith(GATED)]
         return {
             **steps,
+            **{f"{plain}: gated / ungated": steps[kind] / steps[plain] for kind, plain in gated},
             "sampled epoch / joint epoch": self.sampled_epoch / self.joint_epoch,
             "evaluation, all tasks / bare forward": self.evaluation / self.bare_forward,
         }
@@ -82,8 +93,11 @@ def measure(config: Config, batches: int, rounds: int, memory: bool, tick: Calla
     steppers = {"bare encoder": Stepper(run, (), precision)}
     for task in config.tasks:
         steppers[f"STL {task}"] = Stepper(run, (task,), precision)
-    if len(config.tasks) > 1:
-        steppers[f"MTL-{len(config.tasks)} joint"] = Stepper(run, config.tasks, precision)
+    joint = f"MTL-{len(config.tasks)} joint" if len(config.tasks) > 1 else f"STL {config.tasks[0]}"
+    steppers.setdefault(joint, Stepper(run, config.tasks, precision))
+    gated = gated_run(run)
+    if gated is not None:
+        steppers[joint + GATED] = Stepper(gated, config.tasks, precision)
     fastest = {kind: [float("inf")] * len(chosen) for kind in steppers}
     for stepper in steppers.values():  # the first steps allocate
         stepper.step(chosen[0].rows)
@@ -96,7 +110,6 @@ def measure(config: Config, batches: int, rounds: int, memory: bool, tick: Calla
         sum(len(batch.rows) for batch in chosen),
     )
     result.steps = {kind: sum(times) for kind, times in fastest.items()}
-    joint = list(steppers)[-1]
     result.joint_epoch = result.steps[joint] / len(chosen) * len(plan)
     result.sampled_epoch = sampled_epoch(run, config, result.steps, len(chosen))
     measure_evaluation(run, precision, rounds, result, tick)
@@ -128,6 +141,20 @@ def make_run(config: Config) -> tuple[Run, torch.dtype]:
     return load_data(config, model.to(config.train.device), train, dev), hardware.dtype(config.train.precision)
 
 
+def gated_run(run: Run) -> Run | None:
+    """The same run (the same weights) with a gate set for all tasks that is steered to half of the heads; None where
+    it is not known where the encoder's heads are."""
+    try:
+        places = run.model.encoder.places
+    except EncoderError as error:
+        log.warning("no gated step is measured: %s", error)
+        return None
+    half = PruningConfig(method="gates", penalty="target", keep=places.layers * places.heads // 2, init="open")
+    config = run.config.model_copy(update={"pruning": half})
+    model = MultiTaskModel(run.model.encoder, dict(run.model.tasks.items()), make_gates(config, run.model.encoder))  # type: ignore[arg-type]
+    return replace(run, config=config, model=model.to(run.model.device))
+
+
 class Stepper:
     """One kind of update: forward, backward, clip, fused AdamW, over the encoder and the decoders of ``tasks``.
 
@@ -137,6 +164,8 @@ class Stepper:
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
         self.run, self.tasks, self.precision = run, tasks, precision
         self.optimizer = make_optimizer(run.model, run.config)
+        gated = run.config.pruning.method == "gates"
+        self.pressure = Pressure(run.config, run.model, STEPS) if gated else None
         decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
         encoder, heads, _ = self.optimizer.param_groups
         heads["params"] = [p for p in heads["params"] if id(p) in decoders]
@@ -158,6 +187,8 @@ class Stepper:
                 loss = self.loss(rows)
             loss.backward()
             nn.utils.clip_grad_norm_(self.parameters, self.run.config.train.clip)
+            if self.pressure is not None:
+                self.pressure.press(set(self.tasks), 0)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         return seconds[0]
