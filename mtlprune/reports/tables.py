@@ -128,7 +128,10 @@ def compare(
 
 def read_run(folder: RunFolder, split: str) -> ScoredRun:
     """What a table needs of a run. Raises RunError where it is not scored on ``split``."""
-    tree = folder.read_config()
+    tree, manifest = folder.read_config(), folder.read_manifest()
+    if pruned := manifest.get("pruned"):  # its settings are those of the run it was made from: seeds share them
+        kept = {"heads removed": pruned["most_open"] or "closed"}
+        tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"], **kept}
     if split not in folder.splits():
         there = ", ".join(folder.splits()) or "none"
         raise RunError(
@@ -141,7 +144,6 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
     kind = "no encoder" if not encoder.get("context", True) else "random encoder" if encoder.get("random") else ""
     tasks = tuple(tree["tasks"])
     flat = dict(_flat(tree))
-    manifest = folder.read_manifest()
     return ScoredRun(
         str(folder.path),
         tree.get("name", "run"),

@@ -174,7 +174,7 @@ def measure(
 
     Args:
         full: the model before removal, in evaluation mode.
-        masked: a copy of it, which is run under ``gates`` (it gets hooks, which ``full`` should not have).
+        masked: a copy of it, which is run under ``gates`` (it gets hooks).
         removed: the model after removal.
         gates: (L, A), in original numbering.
         kept: heads that ``masked`` has left from an earlier removal.

@@ -1,0 +1,148 @@
+"""mtlprune prune: remove the heads that a run's gates closed, for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from mtlprune.runs import RunFolder
+    from mtlprune.training.latency import Cell
+    from mtlprune.training.surgery import Pruned, Request
+
+
+def prune(
+    run: Annotated[Path, typer.Argument(help="A run with gates.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The new run folder.", show_default=False)],
+    heads: Annotated[
+        int | None,
+        typer.Option(metavar="K", min=0, help="Keep the K most open heads (all open ones, if not given)."),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="Where each task has its own gates: whose; DIR serves that task alone.", show_default=False),
+    ] = None,
+    latency: Annotated[bool, typer.Option(help="Measure the time before and after.")] = True,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions at least; the fastest counts.")] = 5,
+    device: Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)] = None,
+) -> None:
+    """Cut closed heads out of a run's encoder, check that it computes the same, and write it as a run of its own.
+
+    Open gates are folded into the weights. DIR is evaluated on dev and works with evaluate, predict, bench and table.
+    """
+    from mtlprune.cli.console import console, scores_table
+    from mtlprune.training import surgery
+
+    terminal = console()
+    asked = surgery.request(run, task, heads)
+    with surgery.appearing(out) as folder:
+        if "finished" not in asked.source.read_manifest():
+            words = f"{asked.source.path} is not trained to the end; its best weights so far are taken"
+            terminal.print(f"warning: {words}", soft_wrap=True)
+        pruned = surgery.prune(asked, folder, out, device)
+        for line in _account(asked, pruned):
+            terminal.print(line, soft_wrap=True, highlight=False)
+        terminal.print(_layers_table(pruned))
+        found = surgery.score(folder, pruned.model, asked.corpus)
+        terminal.print(scores_table(found.scores, found.names, f"{out}: dev, after removal"))
+        if latency:
+            _measure(folder, pruned, rounds, terminal)
+    terminal.print(f"written: {out}", soft_wrap=True)
+
+
+def _account(asked: Request, pruned: Pruned) -> Iterator[str]:
+    layers, heads = pruned.gates.shape
+    folded = int(((pruned.gates > 0) & (pruned.gates < 1)).sum())
+    yield f"heads: {pruned.heads.count} of {layers * heads} are kept; {folded} gates below 1 are in the weights now"
+    if asked.most_open is not None and pruned.heads.count < asked.most_open:
+        yield f"note: only {pruned.heads.count} heads are open; closed ones add nothing, so they go too"
+    if pruned.heads.layer_gates:
+        yield "note: layers share weights here: a head goes when all of them closed it, and gates stay in the model"
+    before, after = pruned.parameters["before"], pruned.parameters["after"]
+    for name, number in (("encoder", before["encoder"]), ("encoder and decoders", sum(before.values()))):
+        left = after["encoder"] if name == "encoder" else sum(after.values())
+        yield f"parameters of {name}: {number:,} before, {left:,} after ({1 - left / number:.1%} fewer)"
+    yield f"checked: word vectors of dev sentences differ from the masked model's by {pruned.difference:.1e} (relative)"
+
+
+def _layers_table(pruned: Pruned) -> Table:
+    from rich.table import Table
+
+    table = Table(title="Heads kept", title_justify="left")
+    table.add_column("layer", justify="right")
+    table.add_column("heads", justify="right")
+    table.add_column("which (from 1)")
+    for layer, row in enumerate(pruned.heads.kept, 1):
+        table.add_row(str(layer), str(len(row)), " ".join(str(head + 1) for head in row) or "none")
+    return table
+
+
+def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) -> None:
+    import copy
+
+    import torch
+    from rich.progress import Progress
+
+    from mtlprune.cli.console import console
+    from mtlprune.training import hardware
+    from mtlprune.training.latency import BATCHES, LENGTHS, measure
+    from mtlprune.training.setup import processor
+
+    encoder, settings = pruned.model.encoder, folder.read_config()["train"]
+    lengths = [length for length in LENGTHS if encoder.limit is None or length <= encoder.limit]
+    bar = console(stderr=True)
+    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
+        shown = progress.add_task("measuring", total=len(BATCHES) * len(lengths))
+        cells = measure(
+            pruned.full,
+            copy.deepcopy(pruned.full),
+            encoder.transformer,  # type: ignore[arg-type]
+            pruned.gates,
+            kept=pruned.kept_before,
+            lengths=lengths,
+            precision=hardware.dtype(settings["precision"]),
+            rounds=rounds,
+            tick=lambda: progress.advance(shown),
+        )
+    device = str(pruned.model.device)
+    how: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else processor(),
+        "precision": settings["precision"],
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+    folder.write_json("latency.json", {**how, "cells": [cell.record() for cell in cells]})
+    terminal.print(_latency_table(cells, how))
+    for length in sorted(set(LENGTHS) - set(lengths)):
+        terminal.print(
+            f"not measured: length {length}; the encoder sees {encoder.limit} tokens at once", soft_wrap=True
+        )
+    terminal.print(
+        "ms: fastest pass of the encoder. ideal: the removed heads' share of the FLOPs, 2·in·out a linear layer and "
+        "vector, 4·B·T²·n·d a layer's heads. reached: (1 − removed / full) / ideal. attention: queries, keys, values, "
+        "scores, mixture and output projection alone",
+        soft_wrap=True,
+    )
+
+
+def _latency_table(cells: list[Cell], how: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=", ".join(f"{key} {value}" for key, value in how.items()), title_justify="left")
+    for column in ("batch × length", "full ms", "masked", "removed", "ideal", "reached"):
+        table.add_column(column, justify="right")
+    for column in ("attention full ms", "masked", "removed", "ideal", "reached"):
+        table.add_column(column, justify="right")
+    for cell in cells:
+        row = [f"{cell.batch} × {cell.length}"]
+        for part in (cell.encoder, cell.attention):
+            row += [f"{1000 * part.seconds[kind]:.1f}" for kind in ("full", "masked", "removed")]
+            row += [f"{part.share:.1%}", "" if part.reached is None else f"{part.reached:.0%}"]
+        table.add_row(*row)
+    return table
