@@ -67,6 +67,9 @@ class TrainConfig(Block):
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1)
     """How many past losses running_mean averages."""
+    shuffle: bool = True
+    """false: batches from the longest sentences to the shortest, the same in every epoch (the original's released
+    code, by mistake)."""
     encoder_rate: float = Field(default=1e-4, gt=0)
     """Peak learning rate of the encoder."""
     decoder_rate: float = Field(default=1e-3, gt=0)

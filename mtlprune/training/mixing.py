@@ -33,9 +33,9 @@ def plan(
     sentences = max(1, settings.batch_sentences // settings.accumulate)
     tokens = max(1, settings.batch_tokens // settings.accumulate)
     if settings.mixing == "joint":
-        flat = joint(lengths, known, sentences, tokens, generator)
+        flat = joint(lengths, known, sentences, tokens, generator, settings.shuffle)
     else:
-        flat = sampled(lengths, known, sentences, tokens, generator, settings.tau)
+        flat = sampled(lengths, known, sentences, tokens, generator, settings.tau, settings.shuffle)
     return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]
 
 
@@ -45,10 +45,11 @@ def joint(
     sentences: int,
     tokens: int,
     generator: np.random.Generator,
+    shuffle: bool = True,
 ) -> list[MiniBatch]:
     """Every sentence with at least one of the layers once; a batch feeds every task."""
     rows = [row for row in range(len(lengths)) if any(has[row] for has in known.values())]
-    cut = batches([lengths[row] for row in rows], sentences, tokens, generator)
+    cut = batches([lengths[row] for row in rows], sentences, tokens, generator, shuffle)
     return [MiniBatch(tuple(known), [rows[place] for place in batch]) for batch in cut]
 
 
@@ -59,17 +60,19 @@ def sampled(
     tokens: int,
     generator: np.random.Generator,
     tau: float,
+    shuffle: bool = True,
 ) -> list[MiniBatch]:
     """One task a batch, drawn with p ∝ n^τ; an epoch has Σ n draws (He and Choi 2021; n: the task's batches).
 
-    Each task's batches are taken in shuffled order and begin anew, shuffled again, when they are used up.
+    Each task's batches are taken in shuffled order and begin anew, shuffled again, when they are used up. Without
+    ``shuffle`` each task begins every epoch with its longest sentences, as the released code of He and Choi does.
     """
     own = {task: [row for row, has in enumerate(rows) if has] for task, rows in known.items()}
 
     def shuffled(task: str) -> list[list[int]]:
         rows = own[task]
-        cut = batches([lengths[row] for row in rows], sentences, tokens, generator)
-        return [[rows[place] for place in batch] for batch in cut]
+        cut = batches([lengths[row] for row in rows], sentences, tokens, generator, shuffle)
+        return [[rows[place] for place in batch] for batch in reversed(cut)]  # taken from the end
 
     queues = {task: shuffled(task) for task in own}
     share = sampling_probabilities([len(queue) for queue in queues.values()], tau)
