@@ -12,11 +12,11 @@ from mtlprune.config import Config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
-from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.tasks import TASKS
 from mtlprune.training import mixing, setup
 from mtlprune.training.checkpoint import epoch_generator
+from mtlprune.training.tensorboard import require_tensorboard
 
 
 @dataclass
@@ -45,6 +45,8 @@ class Inspection:
     """Updates of each epoch."""
     parameters: dict[str, int]
     """encoder and each task → number of parameters."""
+    heads: tuple[int, int] | None
+    """Layers, and heads a layer, of an encoder whose heads are gated or chosen; else None."""
 
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:
@@ -60,8 +62,9 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     corpus.verify()
     train, dev = setup.read_splits(config, corpus)
     splits = {config.data.train: train, config.data.dev: dev}
-    vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
-    model = MultiTaskModel.build(config, vocabularies)
+    if config.train.tensorboard:
+        require_tensorboard()
+    model, vocabularies = setup.build_model(config, train)
     pieces = {name: model.encoder.tokenize_all([s.words for s in content]) for name, content in splits.items()}
     windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
     unknown = model.encoder.word_pieces.unknown
@@ -91,6 +94,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
             "encoder": sum(p.numel() for p in model.encoder.parameters()),
             **{name: sum(p.numel() for p in task.parameters()) for name, task in model.tasks.items()},
         },
+        heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
     )
 
 

@@ -10,6 +10,7 @@ for each epoch:                       order of batches from (seed, epoch)
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import math
@@ -42,6 +43,7 @@ from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.optimizer import make_optimizer, schedule
 from mtlprune.training.pruning import Pressure, fix_heads, record
 from mtlprune.training.setup import check_same, decide, prepare
+from mtlprune.training.tensorboard import Board
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +106,9 @@ def train(
             fix_heads(run, hardware.dtype(config.train.precision))
         truncate_log(folder.metrics_path, progress.log_size)
         truncate_log(folder.gates_path, progress.gates_size)
-        return _Trainer(run, folder, optimizer, progress, watch, stop).run()
+        trainer = _Trainer(run, folder, optimizer, progress, watch, stop)
+        with contextlib.closing(trainer.board):
+            return trainer.run()
 
 
 def finished(folder: RunFolder) -> Progress | None:
@@ -134,6 +138,7 @@ class _Trainer:
         self.pressure = Pressure(self.config, self.model, self.total) if gated else None
         if self.pressure is not None:
             self.pressure.penalty.restore(progress.penalty)
+        self.board = Board(folder.path if self.config.train.tensorboard else None, progress.step)
         self.saved_at = self.started_at = time.monotonic()
         self.seconds_before = progress.seconds
 
@@ -150,6 +155,7 @@ class _Trainer:
                 losses, sentences = self.update(update)
                 self.progress.update += 1
                 self.progress.step += 1
+                self.board.losses(self.progress.step, losses)
                 self.watch(Event(self.progress, len(updates), self.total, losses, sentences))
                 if self.stop():
                     self.checkpoint()
@@ -175,7 +181,8 @@ class _Trainer:
                 losses = self.model.losses(batch)
             self.check(losses)
             total = torch.stack(list(self.balance(losses).values())).sum() / len(mini_batches)
-            total.backward()
+            if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
+                total.backward()
             for task, loss in losses.items():
                 sums.setdefault(task, []).append(float(loss.detach()))
         norm = nn.utils.clip_grad_norm_(self.parameters, settings.clip)
@@ -228,6 +235,7 @@ class _Trainer:
         gates = record(self.model, progress.epoch, progress.step) if self.model.gates else None
         if gates is not None:
             append_line(self.folder.gates_path, gates)
+        self.board.evaluation(progress.step, {**evaluation.main(), "joint": current["joint"]}, gates)
         since = progress.epoch - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
@@ -266,6 +274,7 @@ class _Trainer:
 
     def checkpoint(self) -> None:
         self.note()
+        self.board.flush()  # before the checkpoint, so that nothing of it is missing in a run that goes on
         save_checkpoint(self.folder.checkpoint_path, self.model, self.optimizer, self.progress)
         self.saved_at = time.monotonic()
 

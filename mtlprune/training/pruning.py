@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -12,11 +13,15 @@ from torch import Tensor
 from mtlprune.analyses.claims import OPEN_ABOVE, load_claims
 from mtlprune.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, overlap, top_mask
+from mtlprune.encoder.model import Encoded, EncoderBatch
 from mtlprune.model import MultiTaskModel, autocast
+from mtlprune.runs import RunFolder
 from mtlprune.training.batches import batches
-from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
-from mtlprune.training.setup import Run, check_kin
+from mtlprune.training.start import check_finished, check_kin, check_same_labels
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Run
 
 IMPORTANCE_BATCH = 32
 
@@ -50,8 +55,9 @@ class Pressure:
         """
         used = {name: gates for name, gates in self.sets.items() if name in tasks or name == "shared"}
         total = self.penalty(used, step)
-        if self.overlap:
-            total = total + self.overlap * overlap([gates() for gates in self.sets.values()])
+        if self.overlap:  # sets without a batch in this update count, but stay where they are
+            values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
+            total = total + self.overlap * overlap(values)
         if total.requires_grad:  # fixed gates feel no pressure
             total.backward()
 
@@ -89,6 +95,50 @@ def _rounded(values: Tensor) -> list[list[float]]:
     return [[float(f"{value:.6g}") for value in row] for row in values.detach().cpu().tolist()]
 
 
+def check_pruning(config: Config, model: MultiTaskModel) -> None:
+    """Refuse what the encoder's heads do not allow, before anything is written.
+
+    Raises:
+        ConfigError: more heads to keep than there are; heads were removed already; shares that contradict each other.
+    """
+    settings = config.pruning
+    if settings.method == "none":
+        return
+    places = model.encoder.places
+    if model.encoder.head_map is not None:
+        raise ConfigError(
+            f"pruning.method: {settings.method}: this encoder has lost heads already, {model.encoder.head_map.count} of "
+            f"{places.layers * places.heads} are left, and gates need all of them; take pruning=none, or the encoder as "
+            "it was before"
+        )
+    heads = places.layers * places.heads
+    if settings.keep is not None and settings.keep > heads:
+        raise ConfigError(
+            f"pruning.keep: expected at most the encoder's {heads} heads ({places.layers} layers × {places.heads}), "
+            f"found {settings.keep}"
+        )
+    if settings.method == "gates":
+        make_penalty(config, model, 1)
+
+
+def check_rankings(
+    config: Config, model: MultiTaskModel, vocabularies: Mapping[str, Any], own: RunFolder | None
+) -> None:
+    """Refuse runs by which heads shall be chosen and cannot be.
+
+    Raises:
+        ConfigError: they do not fit.
+        RunError: they are damaged, or have no gates.
+    """
+    settings = config.pruning
+    if settings.importance_of is not None:
+        other = check_kin(config, settings.importance_of, "pruning.importance_of", own)
+        check_same_labels(vocabularies, other, "pruning.importance_of")
+    if settings.layers_like is not None:
+        check_finished(settings.layers_like, "pruning.layers_like", own)
+        layer_counts(config, model)
+
+
 # -- fixed masks: what gates are compared with -------------------------------------------------------------------------
 
 
@@ -96,31 +146,23 @@ def fix_heads(run: Run, precision: torch.dtype) -> None:
     """For pruning.method importance and random: choose the heads, and fix the gates to them for the whole run.
 
     Raises:
-        ConfigError: more heads to keep than there are; a run that does not fit.
         RunError: a run that cannot be read.
     """
     settings = run.config.pruning
     if settings.method not in ("importance", "random"):
         return
-    places = run.model.encoder.places
-    heads = places.layers * places.heads
-    if settings.keep is not None and settings.keep > heads:
-        raise ConfigError(
-            f"pruning.keep: expected at most the encoder's {heads} heads ({places.layers} layers × {places.heads}), "
-            f"found {settings.keep}"
-        )
     if settings.method == "importance":
         mask = top_mask(importance(run, precision), cast(int, settings.keep))
     else:
         generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 4]))
-        mask = random_mask(layer_counts(run), places.heads, generator)
+        mask = random_mask(layer_counts(run.config, run.model), run.model.encoder.places.heads, generator)
     for gates in gate_sets(run.model).values():
         gates.fix(mask)
 
 
-def layer_counts(run: Run) -> list[int]:
-    """How many heads of each layer a random mask keeps."""
-    settings, places = run.config.pruning, run.model.encoder.places
+def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
+    """How many heads of each layer a random mask keeps. Raises ConfigError where the run to be like does not fit."""
+    settings, places = config.pruning, model.encoder.places
     if settings.layers_like is None:
         return even_counts(cast(int, settings.keep), places.layers)
     claims = load_claims([Path(settings.layers_like)])
@@ -152,37 +194,68 @@ def importance(run: Run, precision: torch.dtype) -> Tensor:
     """How much each head matters to a finished run: E_x |∂L(x) / ∂ξ_h| over training sentences x, with ξ_h a factor of
     the head's output (Michel, Levy and Neubig 2019, equation 5), normalised within each layer by the l2 norm as there.
 
-    The loss of several tasks is the sum of theirs. Sentences do not meet in the encoder, so one backward pass gives the
-    derivative of each sentence's share of the loss: ∂L / ∂ξ_h = Σ_t,d O · ∂L / ∂O over the sentence's row.
+    L(x) is the loss of the sentence alone, added over tasks, times its words, so that as in training long sentences
+    count more. Sentences with none of the layers are left out.
 
     Returns:
         (L, A) float32.
     """
     settings = run.config.pruning
-    model = measured_model(run)
-    count = min(settings.importance_sentences, len(run.pieces))
+    model = MultiTaskModel.load(cast(str, settings.importance_of), device=str(run.model.device))
+    known = [row for row in range(len(run.pieces)) if any(has[row] for has in run.known.values())]
+    count = min(settings.importance_sentences, len(known))
     generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 5]))
-    rows = generator.permutation(len(run.pieces))[:count].tolist()
+    rows = [known[place] for place in generator.permutation(len(known))[:count].tolist()]
     sums = torch.zeros(model.encoder.places.layers, model.encoder.places.heads)
     for batch in batches([run.lengths[row] for row in rows], IMPORTANCE_BATCH, 4096, generator, shuffle=False):
-        chosen = [rows[place] for place in batch]
-        sums += sentence_derivatives(run, model, MiniBatch(run.config.tasks, chosen), precision).abs().sum(0)
+        sums += sentence_derivatives(run, model, [rows[place] for place in batch], precision).abs().sum(0)
     return sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-30)
 
 
-def sentence_derivatives(run: Run, model: MultiTaskModel, batch: MiniBatch, precision: torch.dtype) -> Tensor:
-    """∂ (loss · words of the batch) / ∂ξ for each row of a batch. (R, L, A), fp32"""
-    joined = Run(run.config, model, run.pieces, run.targets, run.lengths, run.known, run.dev).batch(batch)
+def sentence_derivatives(run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype) -> Tensor:
+    """∂L(x) / ∂ξ for each of some training sentences, with L as in `importance`.
+
+    Sentences do not meet in the encoder, so one backward pass serves them all: ∂L / ∂ξ_h = Σ O · ∂L / ∂O over the
+    values O of head h in the sentence's rows. In the decoders each stands alone, because means over a batch have other
+    denominators.
+
+    Args:
+        model: in evaluation mode, with the vocabularies of the run.
+
+    Returns:
+        (len(rows), L, A) float32, on the CPU.
+    """
+    pieces = model.encoder.collate([run.pieces[row] for row in rows]).to(model.device)
+    owner = row_owners(pieces)
+    total = torch.zeros(len(rows), model.encoder.places.layers, model.encoder.places.heads, device=model.device)
     with model.encoder.places.watched() as outputs, autocast(model.device, precision):
-        losses = model.losses(joined)
-    total = torch.stack(list(losses.values())).sum() * joined.words
-    slopes = torch.autograd.grad(total, outputs)  # one (R, T, A, d) a layer
-    pairs = zip(outputs, slopes, strict=True)
-    return torch.stack([(o.detach().float() * s.float()).sum((1, 3)) for o, s in pairs], dim=1).cpu()
+        for encoded, names in model.encodings(pieces, list(run.config.tasks)):
+            losses = [
+                alone(model.tasks[name], encoded.select([place]), run.targets[name][row])
+                for name in names
+                for place, row in enumerate(rows)
+                if run.known[name][row]
+            ]
+            if not losses:
+                continue
+            slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # one (R, T, n, d) a layer
+            for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
+                each = (output.detach().float() * slope.float()).sum((1, 3))  # (R, n)
+                kept = list(model.encoder.places.kept[layer])
+                total[:, layer, kept] += each.new_zeros(len(rows), len(kept)).index_add(0, owner, each)
+    return total.cpu()
 
 
-def measured_model(run: Run) -> MultiTaskModel:
-    """The run whose importance is asked for, in evaluation mode; it must have the same encoder and labels."""
-    path = cast(str, run.config.pruning.importance_of)
-    check_kin(run.config, path, "pruning.importance_of")
-    return MultiTaskModel.load(path, device=str(run.model.device))
+def alone(task: Any, encoded: Encoded, target: Any) -> Tensor:
+    """The loss of one sentence, times its words."""
+    joined = task.collate([target], encoded.sizes)
+    return task.loss(encoded, {key: value.to(encoded.words.device) for key, value in joined.items()}) * encoded.sizes[0]
+
+
+def row_owners(pieces: EncoderBatch) -> Tensor:
+    """Which sentence each row of a batch belongs to: long sentences have several. (R,)"""
+    rows, length = pieces.input_ids.shape
+    word = torch.zeros(rows, dtype=torch.int64, device=pieces.input_ids.device)
+    word[pieces.piece_slot // length] = pieces.piece_word  # every row has a piece that is read there
+    sentence = torch.repeat_interleave(pieces.lengths)  # (N,)
+    return sentence[word]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mtlprune import __version__
-from mtlprune.config import Config, ConfigError, TrainConfig, build_config
+from mtlprune.config import Config, ConfigError, TrainConfig
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
@@ -28,6 +28,9 @@ from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import Target
 from mtlprune.training import hardware
 from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.pruning import check_pruning, check_rankings
+from mtlprune.training.start import read_labels, start_from
+from mtlprune.training.tensorboard import require_tensorboard
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +69,9 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     """
     settle(config.train)
     train, dev = read_splits(config, corpus)
-    vocabularies = read_labels(config) if config.train.start else {t: TASKS[t].collect(train) for t in config.tasks}
-    model = MultiTaskModel.build(config, vocabularies)
-    if config.train.start:
-        start_from(config.train.start, model)
-    for part in config.train.freeze:
-        (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
+    model, vocabularies = build_model(config, train, folder)
+    if config.train.tensorboard:
+        require_tensorboard()
     model.to(config.train.device)
     if not folder.config_path.exists():
         write_beginning(config, folder, corpus, model, vocabularies)
@@ -79,43 +79,39 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     return load_data(config, model, train, dev)
 
 
-def check_kin(config: Config, path: str, key: str) -> None:
-    """Refuse a run whose encoder, tasks or decoders do not fit the configuration.
+def build_model(
+    config: Config, train: Sequence[Sentence], folder: RunFolder | None = None
+) -> tuple[MultiTaskModel, dict[str, dict[str, list[str]]]]:
+    """The model before its first update, on the CPU, and its vocabularies; whatever about it may fail fails here.
+
+    Args:
+        train: the training sentences.
+        folder: of the run, where there is one. Where it holds a checkpoint, that replaces the weights, so that other
+            runs are not asked again.
 
     Raises:
-        ConfigError: in words.
-        RunError: no run there.
+        ConfigError: settings, labels or other runs that do not fit.
+        EncoderError: there is no such encoder, or none with heads that are known.
+        RunError: a damaged run.
     """
-    other = build_config(RunFolder.existing(path).read_config(), str(RunFolder(path).config_path))
-    if other.encoder.name != config.encoder.name:
-        raise ConfigError(
-            f"{key}: expected a run of the encoder {config.encoder.name}, found {other.encoder.name} in {path}"
-        )
-    for task in config.tasks:
-        if task not in other.tasks:
-            raise ConfigError(
-                f"{key}: expected a run with the task {task}, found only {', '.join(other.tasks)} in {path}"
-            )
-        mine, theirs = getattr(config.decoders, task), getattr(other.decoders, task)
-        if mine != theirs:
-            raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {theirs}; here: {mine}")
-
-
-def read_labels(config: Config) -> dict[str, dict[str, list[str]]]:
-    """The vocabularies of the run that training starts from. Raises ConfigError where that run does not fit."""
     start = config.train.start
-    assert start is not None
-    check_kin(config, start, "train.start")
-    found = RunFolder.existing(start).read_vocabularies()
-    return {task: found[task] for task in config.tasks}
-
-
-def start_from(path: str, model: MultiTaskModel) -> None:
-    """Give a model the encoder and the decoders of a finished run; gates begin anew."""
-    source = MultiTaskModel.load(path)
-    model.encoder.load_state_dict(source.encoder.state_dict())
-    for name, task in model.tasks.items():
-        task.load_state_dict(source.tasks[name].state_dict())
+    going_on = folder is not None and folder.checkpoint_path.exists()
+    source: Path | None = None
+    if start is None:
+        vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
+    elif folder is not None and going_on:
+        vocabularies, source = folder.read_vocabularies(), folder.encoder_path
+    else:
+        vocabularies, source = read_labels(config, train, folder), RunFolder(start).encoder_path
+    model = MultiTaskModel.build(config, vocabularies, str(source) if source else None)
+    check_pruning(config, model)
+    if not going_on:
+        check_rankings(config, model, vocabularies, folder)
+        if start is not None:
+            start_from(start, model)
+    for part in config.train.freeze:
+        (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
+    return model, vocabularies
 
 
 def settle(settings: TrainConfig) -> None:
@@ -187,14 +183,14 @@ def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
     """Refuse to go on with a run under another configuration, on other data, or after its heads were removed."""
     if "pruned" in folder.read_manifest():
         raise RunError(
-            f"{folder.path} was made by `mtlprune prune` and is not trained on; to tune it further, begin a run from it: "
-            f"mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
+            f"{folder.path} was made by `mtlprune prune` and is not trained on; to tune it further, begin a run from "
+            f"it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
         )
     begun, now = folder.read_config(), config.model_dump(mode="json")
     changed = [
         f"{path} (was {old!r}, is {new!r})"
         for path, old, new in _differences(begun, now)
-        if path not in ("name", "train.checkpoint_minutes", "data.path")
+        if path not in ("name", "train.checkpoint_minutes", "train.tensorboard", "data.path")
     ]
     if changed:
         raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")

@@ -1,0 +1,107 @@
+"""Other runs that a run makes use of: the one whose weights it starts from, the one whose loss ranks its heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mtlprune.config import Config, ConfigError, build_config
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+from mtlprune.sentence import Sentence
+from mtlprune.tasks import TASKS
+
+SHOWN = 5  # unknown labels named by name
+SAME = ("name", "random", "context", "pooling")
+"""Settings of the encoder that make word vectors what decoders know."""
+
+
+def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
+    """The folder of another run that is trained to the end: what is read of it must not change meanwhile.
+
+    Args:
+        key: the setting that names it, for messages.
+        own: the folder of the run that asks.
+
+    Raises:
+        ConfigError: no run, one that is not finished, or the asking one itself.
+        RunError: a damaged one.
+    """
+    folder = RunFolder(path)
+    if own is not None and own.path.resolve() == folder.path.resolve():
+        raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")
+    if not folder.config_path.is_file():
+        raise ConfigError(f"{key}: expected the folder of a finished run, but {path} is none (it has no config.yaml)")
+    if "finished" not in folder.read_manifest():
+        raise ConfigError(
+            f"{key}: expected a finished run, but {path} is not trained to the end; the command that began it goes on"
+        )
+    return folder
+
+
+def check_kin(config: Config, path: str, key: str, own: RunFolder | None) -> RunFolder:
+    """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone.
+
+    Raises:
+        ConfigError: in words.
+        RunError: a damaged run.
+    """
+    folder = check_finished(path, key, own)
+    other = build_config(folder.read_config(), str(folder.config_path))
+    for name in SAME:
+        mine, theirs = getattr(config.encoder, name), getattr(other.encoder, name)
+        if mine != theirs:
+            raise ConfigError(f"{key}: expected a run with encoder.{name} {mine}, but {path} has {theirs}")
+    for task in config.tasks:
+        if task not in other.tasks:
+            raise ConfigError(
+                f"{key}: expected a run with the task {task}, found only {', '.join(other.tasks)} in {path}"
+            )
+        mine, theirs = (getattr(settings.decoders, task).model_dump() for settings in (config, other))
+        changed = [f"{name} is {theirs[name]} there, {value} here" for name, value in mine.items() if theirs[name] != value]
+        if changed:
+            raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
+    weights = folder.weights_path(folder.read_best()["joint"]["epoch"])
+    if not weights.is_file():
+        raise ConfigError(f"{key}: the weights of {path} are gone ({weights} is missing); train that run anew")
+    return folder
+
+
+def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None) -> dict[str, dict[str, list[str]]]:
+    """The vocabularies of the run that training starts from.
+
+    Raises:
+        ConfigError: that run does not fit, or never saw a label of the training sentences.
+    """
+    start = config.train.start
+    assert start is not None
+    known = check_kin(config, start, "train.start", own).read_vocabularies()
+    for task in config.tasks:
+        for kind, labels in TASKS[task].collect(train).items():
+            unknown = [label for label in labels if label not in set(known[task].get(kind, ()))]
+            if unknown:
+                more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+                raise ConfigError(
+                    f"train.start: {config.data.path} has {kind} of {task} that {start} never learnt: "
+                    f"{', '.join(unknown[:SHOWN])}{more}; start from a run on the same data"
+                )
+    return {task: known[task] for task in config.tasks}
+
+
+def check_same_labels(vocabularies: Mapping[str, Any], other: RunFolder, key: str) -> None:
+    """Refuse a run that numbers labels otherwise: its loss could not be computed. Raises ConfigError."""
+    found = other.read_vocabularies()
+    for task, kinds in vocabularies.items():
+        if found.get(task) != kinds:
+            raise ConfigError(
+                f"{key}: the labels of {task} in {other.path} are not those of the training sentences; "
+                "give a run on the same data"
+            )
+
+
+def start_from(path: str, model: MultiTaskModel) -> None:
+    """Give a model the encoder and the decoders of a finished run, at its best joint epoch; gates begin anew."""
+    source = MultiTaskModel.load(path)
+    model.encoder.load_state_dict(source.encoder.state_dict())
+    for name, task in model.tasks.items():
+        task.load_state_dict(source.tasks[name].state_dict())
