@@ -1,0 +1,385 @@
+"""Heads removed ≡ heads masked, in every family; saved and reloaded ≡ before; what does not fit is refused in words."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny import FAMILIES, HEAD_FAMILIES, HEADS, HIDDEN, LAYERS, make_config
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
+
+from mtlprune.encoder.gates import OPEN
+from mtlprune.encoder.head_map import HeadMap
+from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.removal import load_pruned, remove_heads
+from mtlprune.encoder.sources import quiet
+
+DOCS = Path(__file__).parents[2] / "docs" / "removal.md"
+WIDTH = HIDDEN // HEADS
+PATTERNS = [[[1, 3], [0, 2, 3]], [[2], []], [[], [0, 1, 2, 3]], [[], []]]
+WITH_SDPA = [name for name in HEAD_FAMILIES if name not in ("deberta", "deberta-v2", "mpnet", "roformer")]
+CASES = [(name, "eager") for name in HEAD_FAMILIES] + [(name, "sdpa") for name in WITH_SDPA]
+SHARED = dict(num_hidden_layers=4, num_hidden_groups=2)  # ALBERT: layers 0 and 1 are one module, 2 and 3 another
+IDS = torch.tensor([[7, 40, 80, 120, 140, 60, 9], [7, 90, 150, 33, 9, 1, 1]])
+MASK = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
+
+
+def build(family: str, attention: str = "eager", **more: Any) -> PreTrainedModel:
+    """A tiny random model in evaluation mode; biases are random too, so that forgetting one shows."""
+    if family == "albert":
+        more = SHARED | more
+    if family in ("modernbert", "eurobert"):
+        more = {"attention_bias": True} | more
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model = AutoModel.from_config(make_config(family, **more), attn_implementation=attention, dtype=torch.float32)
+        for name, weight in model.named_parameters():
+            if "bias" in name:
+                nn.init.normal_(weight, std=0.2)
+    return model.eval()
+
+
+@torch.no_grad()
+def run(model: PreTrainedModel) -> Tensor:
+    return model(input_ids=IDS, attention_mask=MASK)[0][MASK.bool()]
+
+
+def gates_of(pattern: list[list[int]], layers: int = LAYERS, whole: bool = False) -> Tensor:
+    """Gates closed but for the pattern's heads, which are 1 or all different; layers take the patterns in turn."""
+    gates = torch.zeros(layers, HEADS)
+    drawn = torch.linspace(0.2, 0.9, layers * HEADS).view(layers, HEADS)
+    for layer in range(layers):
+        heads = pattern[layer % len(pattern)]
+        gates[layer, heads] = 1.0 if whole else drawn[layer, heads]
+    return gates
+
+
+def masked(model: PreTrainedModel, gates: Tensor, kept: Any = None) -> Tensor:
+    with HeadPlaces(model, kept).gated(gates):
+        return run(model)
+
+
+def size(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(("family", "attention"), CASES)
+def test_removed_equals_masked(family, attention):
+    for pattern in PATTERNS:
+        for whole in (True, False):
+            for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, None)):
+                model = build(family, attention).to(dtype)
+                removed = copy.deepcopy(model)
+                gates = gates_of(pattern, model.config.num_hidden_layers, whole)
+                heads = remove_heads(removed, gates)
+                before, after = masked(model, gates), run(removed)
+                assert (before - run(model)).abs().max() > 1e-3  # the heads matter
+                difference = (before - after).abs().max()
+                assert difference <= (tolerance or 1e-6 * before.abs().max()), (pattern, whole, dtype)
+                assert HeadPlaces(removed, heads.kept).kept == list(heads.kept)
+
+
+@pytest.mark.parametrize("family", HEAD_FAMILIES)
+def test_reloading_changes_no_bit(family, tmp_path):
+    for place, pattern in enumerate(PATTERNS):
+        model = build(family)
+        heads = remove_heads(model, gates_of(pattern, model.config.num_hidden_layers))
+        folder = tmp_path / str(place)
+        with quiet():
+            model.save_pretrained(folder)
+        heads.write(folder)
+        state = torch.get_rng_state()
+        again = load_pruned(folder, attention="eager")
+        assert torch.equal(torch.get_rng_state(), state)
+        assert HeadMap.read(folder) == heads and not again.training
+        assert torch.equal(run(again), run(model)), pattern
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet", "deberta-v2", "albert"])
+def test_reloaded_models_can_be_copied_trained_gated_and_cut_again(family, tmp_path):
+    whole = build(family)
+    layers = whole.config.num_hidden_layers
+    first, second = gates_of([[0, 1, 3], [0, 2]], layers), gates_of([[1, 3], [2]], layers)
+    model = copy.deepcopy(whole)
+    heads = remove_heads(model, first)
+    with quiet():
+        model.save_pretrained(tmp_path)
+    heads.write(tmp_path)
+    again = load_pruned(tmp_path, attention="eager")
+    torch.testing.assert_close(masked(copy.deepcopy(again), second, heads.kept), masked(whole, first * second))
+    rest = remove_heads(again, second, heads.kept)
+    torch.testing.assert_close(run(copy.deepcopy(again)), masked(whole, first * second))
+    assert rest == remove_heads(copy.deepcopy(whole), first * second)
+    again.train()
+    again(input_ids=IDS, attention_mask=MASK)[0].square().sum().backward()
+    cut = [p for name, p in again.named_parameters() if re.search(r"(value|v|value_proj)\.weight$", name)]
+    assert cut and all(p.grad is not None for p in cut)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "camembert", "xlm-roberta"])
+def test_parameters_go_and_nothing_else(family):
+    model = build(family)
+    whole, shapes = size(model), {name: p.shape for name, p in model.named_parameters()}
+    remove_heads(model, gates_of([[2], []]))
+    head = 3 * (HIDDEN + 1) * WIDTH + HIDDEN * WIDTH  # rows of q, k, v with their biases; columns of the output
+    assert whole - size(model) == 7 * head
+    changed = {name for name, p in model.named_parameters() if p.shape != shapes[name]}
+    assert len(changed) == 7 * LAYERS and all("attention" in name for name in changed)  # feed-forward blocks stay
+
+
+def test_a_gate_just_open_stays_and_one_just_closed_goes():
+    gates = torch.tensor([[OPEN, 1.1 * OPEN, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
+    assert remove_heads(build("bert"), gates).kept == ((1, 3), (0, 1, 2, 3))
+
+
+def test_what_is_frozen_stays_frozen_and_open_heads_change_no_bit():
+    model = build("bert").requires_grad_(False)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    assert remove_heads(model, torch.ones(LAYERS, HEADS)).count == LAYERS * HEADS
+    assert all(torch.equal(before[name], weight) for name, weight in model.named_parameters())
+    remove_heads(model, gates_of(PATTERNS[0]))
+    assert not any(weight.requires_grad for weight in model.parameters())
+
+
+def test_a_model_with_something_on_top():
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = AutoModelForMaskedLM.from_config(make_config("roberta")).eval()
+    removed, gates = copy.deepcopy(model), gates_of([[2], []])
+    remove_heads(removed, gates)
+    torch.testing.assert_close(run(removed), masked(model, gates))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_grouped_heads_get_keys_and_values_of_their_own(attention, tmp_path):
+    model = build("eurobert", attention, num_key_value_heads=2)
+    removed, gates = copy.deepcopy(model), gates_of([[1, 2, 3], [0, 1, 2, 3]])
+    heads = remove_heads(removed, gates)
+    torch.testing.assert_close(run(removed), masked(model, gates))
+    assert [layer.self_attn.k_proj.out_features // WIDTH for layer in removed.layers] == [3, 2]
+    with quiet():
+        removed.save_pretrained(tmp_path)
+    heads.write(tmp_path)
+    assert torch.equal(run(load_pruned(tmp_path, attention=attention)), run(removed))
+    further = gates_of([[3], [0, 1]])
+    remove_heads(removed, further, heads.kept)
+    torch.testing.assert_close(run(removed), masked(model, gates * further))
+
+
+class TestAlbert:
+    """Layers that share a module."""
+
+    def test_a_head_goes_only_when_closed_in_all_layers_of_its_module(self):
+        gates = torch.ones(4, HEADS)
+        gates[0, 0] = gates[1, :2] = gates[2, 3] = gates[3, 3] = 0
+        model = build("albert")
+        whole = copy.deepcopy(model)
+        heads = remove_heads(model, gates)
+        assert heads.kept == ((1, 2, 3), (1, 2, 3), (0, 1, 2), (0, 1, 2)) and heads.layer_gates
+        torch.testing.assert_close(run(model), masked(whole, gates))
+
+    def test_equal_gates_are_folded(self):
+        gates = gates_of([[2, 3]], 4)
+        gates[1], gates[3] = gates[0], gates[2]
+        model = build("albert")
+        whole = copy.deepcopy(model)
+        assert not remove_heads(model, gates).layer_gates
+        assert not any("layer_gates" in name for name in model.state_dict())
+        torch.testing.assert_close(run(model), masked(whole, gates))
+
+    def test_a_pass_that_breaks_off_does_not_shift_later_ones(self):
+        model = build("albert")
+        remove_heads(model, gates_of([[0, 1], [2, 3]], 4))
+        expected = run(model)
+        handle = model.encoder.albert_layer_groups[0].register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(model)
+        handle.remove()
+        assert torch.equal(run(model), expected)
+
+
+def test_heads_that_are_mixed_cannot_go():
+    model = build("deberta", talking_head=True)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(EncoderError, match=r"layer 1: its head_logits_proj mixes the heads"):
+        remove_heads(model, gates_of([[0, 1, 2, 3], [0]]))
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    removed, gates = copy.deepcopy(model), gates_of([[0, 1, 2, 3]])
+    remove_heads(removed, gates)
+    torch.testing.assert_close(run(removed), masked(model, gates))
+
+
+@pytest.mark.parametrize(
+    ("gates", "message"),
+    [
+        (torch.ones(LAYERS, HEADS + 1), r"shape \(layers, heads\) = \(2, 4\), found \(2, 5\)"),
+        (torch.full((LAYERS, HEADS), 1.5), "gates from 0 to 1, found 1.5"),
+        (torch.full((LAYERS, HEADS), float("nan")), "gates from 0 to 1, found nan"),
+    ],
+)
+def test_gates_that_are_none_are_refused(gates, message):
+    with pytest.raises(EncoderError, match=message):
+        remove_heads(build("bert"), gates)
+
+
+def test_a_second_removal_needs_the_first_ones_map():
+    model = build("bert")
+    remove_heads(model, gates_of([[0, 1], [2]]))
+    with pytest.raises(EncoderError, match=r"layer 0 has 16 inputs .* expected 4 heads of width 8; give the head map"):
+        remove_heads(model, torch.ones(LAYERS, HEADS))
+    with pytest.raises(EncoderError, match="expected 2 layers, found 1"):
+        remove_heads(model, torch.ones(LAYERS, HEADS), [[0, 1]])
+
+
+# -- the encoder and its folder ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory, tiny_encoder) -> Path:
+    """The folder of a pruned encoder."""
+    encoder = Encoder.load(str(tiny_encoder("bert")), pooling="first")
+    encoder.head_map = remove_heads(encoder.transformer, gates_of([[2], []]))
+    folder = tmp_path_factory.mktemp("pruned") / "encoder"
+    encoder.save(folder)
+    return folder
+
+
+WORDS = [["Dogs", "saw", "cats", "."], ["Yes"]]
+
+
+def vectors(encoder: Encoder, gates: Tensor | None = None) -> Tensor:
+    with torch.no_grad():
+        return encoder(encoder.collate(encoder.tokenize_all(WORDS)), gates).words
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_encoder_saves_and_restores_what_is_left(family, tiny_encoder, tmp_path):
+    encoder = Encoder.load(str(tiny_encoder(family)))
+    gates = gates_of([[1, 3], [0]])
+    expected = vectors(encoder, gates)
+    encoder.head_map = remove_heads(encoder.transformer, gates)
+    torch.testing.assert_close(vectors(encoder), expected)
+    encoder.save(tmp_path / "encoder")
+    for again in (Encoder.restore(tmp_path / "encoder"), Encoder.load(str(tmp_path / "encoder"))):
+        assert again.head_map == encoder.head_map
+        assert torch.equal(vectors(again), vectors(encoder))
+    again.save(tmp_path / "again")
+    assert HeadMap.read(tmp_path / "again") == encoder.head_map
+
+
+def test_random_weights_have_the_shapes_that_are_left(pruned):
+    encoder = Encoder.load(str(pruned), random=True, seed=3)
+    trained = Encoder.restore(pruned)
+    shapes = [{name: p.shape for name, p in e.named_parameters()} for e in (encoder, trained)]
+    assert shapes[0] == shapes[1]
+    assert not torch.equal(vectors(encoder), vectors(trained))
+    assert torch.equal(vectors(encoder), vectors(Encoder.load(str(pruned), random=True, seed=3)))
+
+
+def test_gates_of_a_pruned_encoder_keep_their_numbers(pruned, tiny_encoder):
+    whole = Encoder.load(str(tiny_encoder("bert")), pooling="first")
+    gates = gates_of([[0, 2, 3], [1]])
+    torch.testing.assert_close(vectors(Encoder.restore(pruned), gates), vectors(whole, gates * gates_of([[2], []])))
+
+
+def test_without_context_there_are_no_heads(pruned, tmp_path):
+    encoder = Encoder.load(str(pruned), context=False)
+    encoder.save(tmp_path / "words")
+    assert encoder.head_map is None and not (tmp_path / "words" / "heads.json").exists()
+
+
+def test_the_snippet_of_the_docs_runs(pruned):
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert len(blocks) == 2 and len(blocks[0].splitlines()) == 3
+    here: dict[str, Any] = {}
+    exec(re.sub(r'"runs/.*?"', repr(str(pruned)), blocks[0]) + blocks[1], here)
+    assert torch.equal(here["hidden"], load_pruned(pruned)(**here["inputs"]).last_hidden_state)
+
+
+def test_from_pretrained_alone_refuses(pruned):
+    """Why heads.json is needed: should this fail, transformers has learnt to load such models."""
+    with pytest.raises(RuntimeError, match=r"ize mismatch|ignore_mismatched_sizes"), quiet():
+        AutoModel.from_pretrained(pruned)
+
+
+@pytest.fixture
+def damaged(pruned, tmp_path) -> Path:
+    return Path(shutil.copytree(pruned, tmp_path / "encoder"))
+
+
+def change(folder: Path, **values: Any) -> None:
+    path = folder / "heads.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kept": [[2]]}, r"of a 'bert' with 1 layers of 4 heads, but config.json there is of a 'bert' with 2 of 4"),
+        ({"kept": [[2], [0, 4]]}, r"different heads from 0 to 3, rising, in layer 1, found \[0, 4\]"),
+        ({"kept": [[2, 2], []]}, r"in layer 0, found \[2, 2\]"),
+        ({"kept": [[2, 1], []]}, r"rising, in layer 0, found \[2, 1\]"),
+        ({"kept": [[2], [-1]]}, r"in layer 1, found \[-1\]"),
+        ({"kept": [[2], 3]}, "in layer 1, found 3"),
+        ({"kept": [[2], [True]]}, r"in layer 1, found \[true\]"),
+        ({"kept": None}, "expected a head map with format, family, heads, kept, layer_gates"),
+        ({"heads": 12}, "with 2 layers of 12 heads, but config.json"),
+        ({"family": "roberta"}, "it is of a 'roberta'"),
+        ({"format": 2}, "expected format 1, found 2; it was written by another version"),
+        ({"kept": [[2], [0]]}, r"model.safetensors does not hold the weights .* size mismatch"),
+        ({"layer_gates": True}, r"model.safetensors lacks .*layer_gates"),
+    ],
+)
+def test_a_head_map_that_does_not_fit_is_refused(damaged, values, message):
+    change(damaged, **values)
+    for load in (load_pruned, lambda folder: Encoder.load(str(folder))):
+        with pytest.raises(EncoderError, match=message):
+            load(damaged)
+
+
+def test_layers_that_share_a_module_keep_the_same_heads(tmp_path):
+    model = build("albert")
+    heads = remove_heads(model, gates_of([[1, 2]], 4))
+    with quiet():
+        model.save_pretrained(tmp_path)
+    heads.write(tmp_path)
+    change(tmp_path, kept=[[1, 2], [1], [1, 2], [1, 2]])
+    with pytest.raises(
+        EncoderError, match=r"layer 1 shares its weights .* expected heads \[1, 2\] as there, found \[1\]"
+    ):
+        load_pruned(tmp_path)
+
+
+def test_files_that_are_missing_or_broken_are_named(damaged):
+    weights = load_file(damaged / "model.safetensors")
+    save_file({**weights, "surplus": torch.zeros(1)}, damaged / "model.safetensors")
+    with pytest.raises(EncoderError, match=r"holds what the model has no place for: surplus \(1 in all\)"):
+        load_pruned(damaged)
+    (damaged / "model.safetensors").write_bytes(b"no")
+    with pytest.raises(EncoderError, match=r"model.safetensors does not hold the weights"):
+        load_pruned(damaged)
+    (damaged / "model.safetensors").unlink()
+    with pytest.raises(EncoderError, match=r"model.safetensors does not hold .*No such file"):
+        load_pruned(damaged)
+    (damaged / "heads.json").write_text("{")
+    with pytest.raises(EncoderError, match=r"heads.json is not readable as JSON"):
+        load_pruned(damaged)
+    (damaged / "heads.json").unlink()
+    with pytest.raises(EncoderError, match=r"heads.json is missing: expected a folder with a model from which heads"):
+        load_pruned(damaged)
+
+
+def test_weights_without_their_map_are_refused(damaged):
+    (damaged / "heads.json").unlink()
+    with pytest.raises(EncoderError, match=r"cannot be loaded|lacks"):
+        Encoder.load(str(damaged))
