@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mtlprune.runs import RunFolder
+    from mtlprune.training.evaluation import Evaluation
     from mtlprune.training.latency import Cell
     from mtlprune.training.surgery import Pruned, Request
 
@@ -36,7 +37,7 @@ def prune(
 
     Open gates are folded into the weights. DIR is evaluated on dev and works with evaluate, predict, bench and table.
     """
-    from mtlprune.cli.console import console, scores_table
+    from mtlprune.cli.console import console
     from mtlprune.training import surgery
 
     terminal = console()
@@ -49,8 +50,7 @@ def prune(
         for line in _account(asked, pruned):
             terminal.print(line, soft_wrap=True, highlight=False)
         terminal.print(_layers_table(pruned))
-        found = surgery.score(folder, pruned.model, asked.corpus)
-        terminal.print(scores_table(found.scores, found.names, f"{out}: dev, after removal"))
+        terminal.print(_scores_table(asked, surgery.score(folder, pruned.model, asked.corpus)))
         if latency:
             _measure(folder, pruned, rounds, terminal)
     terminal.print(f"written: {out}", soft_wrap=True)
@@ -80,6 +80,26 @@ def _layers_table(pruned: Pruned) -> Table:
     table.add_column("which (from 1)")
     for layer, row in enumerate(pruned.heads.kept, 1):
         table.add_row(str(layer), str(len(row)), " ".join(str(head + 1) for head in row) or "none")
+    return table
+
+
+def _scores_table(asked: Request, found: Evaluation) -> Table:
+    from rich.table import Table
+
+    from mtlprune.cli.console import SCORE_NAMES
+
+    split = asked.source.read_config()["data"]["dev"]
+    before = asked.source.read_scores(split) if split in asked.source.splits() else {}
+    table = Table(title=f"{split}, before and after", title_justify="left")
+    for column in ("task", "score"):
+        table.add_column(column)
+    for column in ("before", "after"):
+        table.add_column(column, justify="right")
+    for task, value in found.main().items():
+        name = found.names[task]
+        old = before.get(task, {}).get(name)
+        shown = SCORE_NAMES[name if name in SCORE_NAMES else task]
+        table.add_row(task, shown, "" if old is None else f"{old:.2f}", f"{value:.2f}")
     return table
 
 

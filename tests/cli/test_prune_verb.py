@@ -1,0 +1,213 @@
+"""mtlprune prune: a run without its closed heads is a run like any other and predicts the same; or it writes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtlprune.analyses.claims import load_claims
+from mtlprune.encoder.removal import HeadMap, load_pruned
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+
+Verb = Callable[..., Any]
+LAYERS, HEADS = 2, 4
+
+
+@pytest.fixture(scope="module")
+def train(mtlprune: Verb, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Train a tiny run with the settings given, and say where it is."""
+    folder = tmp_path_factory.mktemp("gated")
+
+    def run(name: str, *settings: str) -> Path:
+        answer = mtlprune("train", lab.config, *settings, "--out", folder / name)
+        assert answer.code == 0, answer.err
+        return folder / name
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def random_mask(train: Callable[..., Path]) -> Path:
+    """Three heads of eight are open, in both layers, as a fixed mask."""
+    return train("random", "tasks=pos,dep", "pruning.method=random", "pruning.keep=3")
+
+
+@pytest.fixture(scope="module")
+def gated(train: Callable[..., Path]) -> Path:
+    """One task with gates between 0 and 1."""
+    return train("gated", "tasks=pos", "pruning.method=gates", "pruning.rate=0.3", "train.seed=2")
+
+
+@pytest.fixture(scope="module")
+def own_gates(train: Callable[..., Path]) -> Path:
+    """Two tasks with a gate set each."""
+    return train("own", "tasks=pos,ner", "pruning.method=gates", "pruning.sets=per_task", "pruning.rate=0.3")
+
+
+@pytest.fixture(scope="module")
+def pruned(mtlprune: Verb, random_mask: Path) -> Path:
+    """What `mtlprune prune` makes of the run with the mask."""
+    out = random_mask.parent / "random-pruned"
+    answer = mtlprune("prune", random_mask, "--out", out, "--no-latency")
+    assert answer.code == 0, answer.err
+    assert "heads: 3 of 8 are kept; 0 gates below 1" in answer.out
+    assert "parameters of encoder: 26,880 before" in answer.out
+    return out
+
+
+def test_the_run_is_whole_and_says_where_it_came_from(pruned: Path, random_mask: Path) -> None:
+    source, folder = RunFolder(random_mask), RunFolder(pruned)
+    (claim,) = load_claims([random_mask])
+    kept = [np.flatnonzero(row).tolist() for row in claim.open]
+    assert [list(row) for row in HeadMap.read(folder.encoder_path).kept] == kept
+    manifest = folder.read_manifest()
+    record = manifest["pruned"]
+    assert record["heads"] == kept and record["heads_kept"] == 3 and record["from"] == str(random_mask)
+    assert record["epoch"] == source.read_best()["joint"]["epoch"] and record["gates"] == "shared"
+    assert record["config"] == source.read_config()
+    assert manifest["data"] == source.read_manifest()["data"]
+    head = 3 * (32 + 1) * 8 + 32 * 8
+    before, after = record["parameters"]["before"], record["parameters"]["after"]
+    assert before["encoder"] - after["encoder"] == 5 * head and before["pos"] == after["pos"]
+    assert manifest["parameters"] == after
+    assert folder.read_config()["pruning"]["method"] == "none"
+    assert not (pruned / "gates.jsonl").exists() and not (pruned / "latency.json").exists()
+    assert [path.name for path in pruned.parent.glob(".*")] == []
+
+
+def test_it_predicts_what_the_masked_run_predicts(mtlprune: Verb, pruned: Path, random_mask: Path) -> None:
+    assert RunFolder(pruned).read_predictions("dev") == RunFolder(random_mask).read_predictions("dev")
+    scores = [RunFolder(path).read_scores("dev") for path in (pruned, random_mask)]
+    assert scores[0] == scores[1]
+    best = RunFolder(pruned).read_best()
+    assert best["joint"]["score"] == RunFolder(random_mask).read_best()["joint"]["score"]
+    assert best["pos"]["score"] == scores[0]["pos"]["accuracy"]
+    for path in (pruned, random_mask):
+        assert mtlprune("evaluate", path, "--split", "test").code == 0
+    assert RunFolder(pruned).read_predictions("test") == RunFolder(random_mask).read_predictions("test")
+    words = ["the", "dog", "saw", "London"]
+    found = [MultiTaskModel.load(path).parse(words)[0] for path in (pruned, random_mask)]
+    assert found[0].pos is not None and found[0] == found[1]
+
+
+def test_its_encoder_is_that_of_plain_transformers(pruned: Path) -> None:
+    inputs = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
+    ours = MultiTaskModel.load(pruned).encoder.transformer(**inputs).last_hidden_state
+    assert torch.equal(load_pruned(pruned / "encoder")(**inputs).last_hidden_state, ours)
+
+
+def test_other_verbs_take_it(mtlprune: Verb, pruned: Path, random_mask: Path, tmp_path: Path) -> None:
+    table = mtlprune("table", random_mask, pruned, "--split", "dev")
+    assert table.code == 0 and "tiny-pruned" in table.out, table.err
+    again = mtlprune("train", pruned / "config.yaml", "--out", pruned)
+    assert again.code == 2 and "was made by `mtlprune prune` and is not trained on" in again.err
+    tuned = tmp_path / "tuned"
+    more = mtlprune("train", pruned / "config.yaml", f"train.start={pruned}", "train.epochs=1", "--out", tuned)
+    assert more.code == 0, more.err
+    kept = HeadMap.read(pruned / "encoder")
+    assert HeadMap.read(tuned / "encoder") == MultiTaskModel.load(tuned).encoder.head_map == kept
+    assert mtlprune("evaluate", tuned, "--split", "test").code == 0
+    figures = tmp_path / "bench.json"
+    short = ("--batches", 1, "--rounds", 1, "--no-memory", "--out", figures)
+    assert mtlprune("bench", pruned / "config.yaml", *short).code == 0
+    assert json.loads(figures.read_text())["ratios"]["bare encoder"] == 1.0
+
+
+def test_seeds_of_pruned_runs_share_a_column(
+    mtlprune: Verb, train: Callable[..., Path], pruned: Path, tmp_path: Path
+) -> None:
+    settings = ("tasks=pos,dep", "pruning.method=random", "pruning.keep=3", "train.seed=2")
+    assert mtlprune("prune", train("second", *settings), "--out", tmp_path / "two", "--no-latency").code == 0
+    table = mtlprune("table", pruned, tmp_path / "two", "--split", "dev")
+    assert table.code == 0 and "±" in table.out, table.err
+
+
+def test_the_most_open_heads_stay_and_time_is_measured(mtlprune: Verb, gated: Path, tmp_path: Path) -> None:
+    out = tmp_path / "five"
+    answer = mtlprune("prune", gated, "--out", out, "--heads", 5, "--rounds", 1)
+    assert answer.code == 0, answer.err
+    (claim,) = load_claims([gated])
+    largest = set(np.argsort(-claim.gates.flatten())[:5].tolist())
+    heads = HeadMap.read(out / "encoder")
+    assert {layer * HEADS + head for layer, row in enumerate(heads.kept) for head in row} == largest
+    assert "heads: 5 of 8 are kept; 5 gates below 1 are in the weights now" in answer.out
+    record = json.loads((out / "latency.json").read_text())
+    assert [(cell["batch"], cell["length"]) for cell in record["cells"]] == [
+        (batch, length) for length in (16, 64) for batch in (1, 8, 32)
+    ]
+    assert "not measured: length 256; the encoder sees 64 tokens at once" in answer.out
+    for cell in record["cells"]:
+        assert cell["attention"]["ideal_gain"] == pytest.approx(3 / 8)
+        assert 0 < cell["encoder"]["ideal_gain"] < 3 / 8
+        assert set(cell["encoder"]["seconds"]) == {"full", "masked", "removed"}
+    assert RunFolder(out).read_manifest()["pruned"]["most_open"] == 5
+
+
+def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune: Verb, own_gates: Path, tmp_path: Path) -> None:
+    refused = mtlprune("prune", own_gates, "--out", tmp_path / "none")
+    assert refused.code == 2 and "expected --task with one of pos, ner" in refused.err
+    out = tmp_path / "ner"
+    answer = mtlprune("prune", own_gates, "--out", out, "--task", "ner", "--no-latency")
+    assert answer.code == 0, answer.err
+    assert RunFolder(out).read_config()["tasks"] == ["ner"] and set(RunFolder(out).read_best()) == {"joint", "ner"}
+    assert list(MultiTaskModel.load(out).tasks) == ["ner"] and set(RunFolder(out).read_vocabularies()) == {"ner"}
+    mine, theirs = (RunFolder(path).read_predictions("dev") for path in (out, own_gates))
+    assert [sentence.ner for sentence in mine] == [sentence.ner for sentence in theirs]
+
+
+def refusal(mtlprune: Verb, place: Path, *arguments: object) -> str:
+    """One sentence, exit 2, and nothing written at ``place``."""
+    before = sorted(place.rglob("*"))
+    answer = mtlprune("prune", *arguments)
+    assert answer.code == 2 and answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1, answer.err
+    assert sorted(place.rglob("*")) == before
+    return answer.err
+
+
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(
+    mtlprune: Verb, random_mask: Path, trained: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    said = refusal(mtlprune, tmp_path, random_mask, "--out", out, "--heads", 9)
+    assert "--heads 9: expected at most 8 heads" in said and "(2 layers of 4)" in said
+    assert "is a run without gates" in refusal(mtlprune, tmp_path, trained, "--out", out)
+    assert "is no run folder" in refusal(mtlprune, tmp_path, tmp_path, "--out", out)
+    said = refusal(mtlprune, tmp_path, random_mask, "--out", out, "--task", "pos")
+    assert "has no gates of the task 'pos': it has one gate set that all tasks share; leave --task out" in said
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    assert "is not empty; name a new folder" in refusal(mtlprune, tmp_path, random_mask, "--out", out)
+    assert "is a file" in refusal(mtlprune, tmp_path, random_mask, "--out", out / "notes.txt")
+
+
+def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune: Verb, gated: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(gated, tmp_path / "run"))
+    lines = [json.loads(line) for line in (run / "gates.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["gates"]["shared"][1][2] = 1 - line["gates"]["shared"][1][2]
+    (run / "gates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = refusal(mtlprune, tmp_path, run, "--out", tmp_path / "out")
+    assert "gates.jsonl and the weights of epoch" in said and "disagree" in said
+
+
+def test_heads_cannot_go_twice(mtlprune: Verb, pruned: Path, tmp_path: Path) -> None:
+    assert "is a run without gates" in refusal(mtlprune, tmp_path, pruned, "--out", tmp_path / "out")
+
+
+def test_a_damaged_pruned_run_is_refused(mtlprune: Verb, pruned: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(pruned, tmp_path / "run"))
+    heads = json.loads((run / "encoder" / "heads.json").read_text())
+    (run / "encoder" / "heads.json").write_text(json.dumps(heads | {"kept": [[0], [0]]}))
+    answer = mtlprune("evaluate", run, "--split", "dev")
+    assert answer.code == 2 and "does not hold the weights of this run" in answer.err
+    (run / "encoder" / "heads.json").write_text(json.dumps(heads | {"heads": 12}))
+    answer = mtlprune("evaluate", run, "--split", "dev")
+    assert answer.code == 2 and "heads.json does not fit the model" in answer.err
