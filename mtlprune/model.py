@@ -25,8 +25,8 @@ from mtlprune.tasks.base import Target
 SHARED = "shared"
 """Name of the gate set that all tasks share."""
 
-EVALUATION_SENTENCES = 64
-EVALUATION_PIECES = 4096
+EVALUATION_SENTENCES = 128
+EVALUATION_PIECES = 8192
 
 
 @dataclass

@@ -68,7 +68,14 @@ class Result:
         }
 
 
-def measure(config: Config, batches: int, rounds: int, memory: bool, tick: Callable[[], None] = lambda: None) -> Result:
+def measure(
+    config: Config,
+    batches: int,
+    rounds: int,
+    memory: bool,
+    tick: Callable[[], None] = lambda: None,
+    trained: Path | None = None,
+) -> Result:
     """Measure a configuration.
 
     Args:
@@ -77,11 +84,13 @@ def measure(config: Config, batches: int, rounds: int, memory: bool, tick: Calla
         rounds: repetitions; the fastest counts.
         memory: also train in a fresh process and report its peak memory.
         tick: called after every batch of every round, for a progress bar.
+        trained: a run of this configuration, whose weights are measured; new ones, if not given.
 
     Raises:
+        RunError: no weights there.
         ConfigError: no batch has the layers of all tasks, so their steps cannot be compared on the same batches.
     """
-    run, precision = make_run(config)
+    run, precision = make_run(config, trained)
     settings = run.config.train
     plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
     chosen = evenly([batch for batch in plan if serves_all(run, batch)], batches, run.lengths)
@@ -132,12 +141,15 @@ def serves_all(run: Run, batch: mixing.MiniBatch) -> bool:
     return all(any(has[row] for row in batch.rows) for has in run.known.values())
 
 
-def make_run(config: Config) -> tuple[Run, torch.dtype]:
-    """Model and data for a configuration, without a run folder; the process is set up as for training."""
+def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dtype]:
+    """Model and data for a configuration, new or of a run; the process is set up as for training."""
     config = decide(config)
     settle(config.train)
     train, dev = read_splits(config, load_corpus(Path(config.data.path)))
-    model = MultiTaskModel.build(config, {task: TASKS[task].collect(train) for task in config.tasks})
+    if trained is not None:
+        model = MultiTaskModel.load(trained)
+    else:
+        model = MultiTaskModel.build(config, {task: TASKS[task].collect(train) for task in config.tasks})
     return load_data(config, model.to(config.train.device), train, dev), hardware.dtype(config.train.precision)
 
 
