@@ -1,4 +1,4 @@
-"""mtlprune prune: a run without its closed heads is a run like any other and predicts the same; or it writes nothing."""
+"""mtlprune prune: a run without its closed heads is a run like any other and predicts the same; or nothing is left."""
 
 from __future__ import annotations
 
