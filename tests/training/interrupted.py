@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import resource
@@ -10,6 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors.torch import load_file
+
+KILLED = -signal.SIGKILL
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["mtlprune.training.loop", "transformers.models.bert.modeling_bert", "datasets"])
 
@@ -42,6 +46,30 @@ def run(settings: dict[str, Any], folder: Path, moment: Moment | None = None, la
 
 def error_of(folder: Path) -> str:
     return folder.with_suffix(".error").read_text(encoding="utf-8")
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Everything a run leaves behind but times: files by content, weights by tensor."""
+    found: dict[str, Any] = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = str(path.relative_to(folder))
+        if name == "manifest.json":
+            finished = json.loads(path.read_text())["finished"]
+            found[name] = {key: value for key, value in finished.items() if key != "seconds"}
+        elif name == ".lock":
+            found[name] = "process number"
+        elif path.suffix == ".safetensors":
+            found[name] = {key: tensor.numpy().tobytes() for key, tensor in load_file(path).items()}
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+def changed(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    """config.yaml where the first process wrote another checkpoint_minutes, the one setting that may differ."""
+    text = (folder / "config.yaml").read_text()
+    assert text.replace("checkpoint_minutes: 0.0", "checkpoint_minutes: 1000000.0").encode() == expected["config.yaml"]
+    return {"config.yaml": text.encode()}
 
 
 def _die() -> None:

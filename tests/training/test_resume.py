@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from interrupted import Moment, error_of, run, start
-from safetensors.torch import load_file
+from interrupted import KILLED, Moment, changed, error_of, outcome, run, start
 
-KILLED = -signal.SIGKILL
 MIXINGS: dict[str, dict[str, Any]] = {
     "joint": {},
     "sampled": {
@@ -49,23 +44,6 @@ FEW = (
     "before metrics are written",
     "within a checkpoint of the last epoch",
 )
-
-
-def outcome(folder: Path) -> dict[str, Any]:
-    """Everything a run leaves behind but times: files by content, weights by tensor."""
-    found: dict[str, Any] = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        name = str(path.relative_to(folder))
-        if name == "manifest.json":
-            finished = json.loads(path.read_text())["finished"]
-            found[name] = {key: value for key, value in finished.items() if key != "seconds"}
-        elif name == ".lock":
-            found[name] = "process number"
-        elif path.suffix == ".safetensors":
-            found[name] = {key: tensor.numpy().tobytes() for key, tensor in load_file(path).items()}
-        else:
-            found[name] = path.read_bytes()
-    return found
 
 
 def _cases() -> list[Any]:
@@ -108,13 +86,6 @@ def test_killed_once(undisturbed, name, tmp_path):
         assert run(settings, tmp_path / "run", moment) == KILLED
     assert run(settings, tmp_path / "run") == 0
     assert outcome(tmp_path / "run") == expected | changed(tmp_path / "run", expected)
-
-
-def changed(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
-    """config.yaml where the first process wrote another checkpoint_minutes, the one setting that may differ."""
-    text = (folder / "config.yaml").read_text()
-    assert text.replace("checkpoint_minutes: 0.0", "checkpoint_minutes: 1000000.0").encode() == expected["config.yaml"]
-    return {"config.yaml": text.encode()}
 
 
 def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):

@@ -1,0 +1,478 @@
+"""Runs with gates: what presses on them and when, what they leave alone, and the masks they are compared with."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mtlprune.config import build_config
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.gates import deterministic, probability_open
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+from mtlprune.training.checkpoint import Progress
+from mtlprune.training.loop import _Trainer, train
+from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.optimizer import make_optimizer
+from mtlprune.training.pruning import even_counts, importance, random_mask, sentence_derivatives
+from mtlprune.training.setup import Run, prepare
+
+Settings = Callable[..., dict[str, Any]]
+HEADS = (2, 4)  # of the tiny encoder
+
+
+@pytest.fixture(scope="module")
+def gated(small_settings: Settings) -> Settings:
+    """Settings with gates; ``tasks`` and ``train`` as for small_settings, the rest are pruning's."""
+
+    def settings(tasks: str = "pos", train: dict[str, Any] | None = None, **pruning: Any) -> dict[str, Any]:
+        return {**small_settings(tasks, **(train or {})), "pruning": {"method": "gates", **pruning}}
+
+    return settings
+
+
+def trainer(settings: dict[str, Any], folder: Path) -> _Trainer:
+    """Ready for its first update, without noise and dropout."""
+    config = build_config(settings)
+    run_folder = RunFolder(folder)
+    run = prepare(config, run_folder, load_corpus(Path(config.data.path)))
+    made = _Trainer(run, run_folder, make_optimizer(run.model, config), Progress(), lambda e: None, lambda: False)
+    made.model.eval()
+    return made
+
+
+def gradients(made: _Trainer, *mini_batches: MiniBatch) -> dict[str, torch.Tensor]:
+    """Those the optimizer is given in one update."""
+    seen: dict[str, torch.Tensor] = {}
+
+    def look(*_: Any) -> None:
+        seen.update({n: p.grad.clone() for n, p in made.model.named_parameters() if p.grad is not None})
+
+    handle = made.optimizer.register_step_pre_hook(look)
+    made.update(list(mini_batches))
+    handle.remove()
+    return seen
+
+
+def trained(settings: dict[str, Any], path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    assert train(build_config(settings), folder).finished
+    return folder
+
+
+def best_weights(folder: RunFolder) -> dict[str, torch.Tensor]:
+    return load_file(folder.weights_path(folder.read_best()["joint"]["epoch"]))
+
+
+def lines(folder: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in folder.gates_path.read_text().splitlines()]
+
+
+# -- one update --------------------------------------------------------------------------------------------------------
+
+
+def test_the_rate_of_gates_is_constant_and_they_do_not_decay(gated: Settings, tmp_path):
+    made = trainer(gated(train={"epochs": 2, "warmup": 0.5, "weight_decay": 0.5}, rate=0.02), tmp_path / "run")
+    groups = made.optimizer.param_groups
+    assert [group["weight_decay"] for group in groups] == [0.5, 0.5, 0.0]
+    [logits] = groups[2]["params"]
+    assert logits is made.model.gates["shared"].logits
+    for _ in range(made.total):
+        made.update([MiniBatch(("pos",), [1, 2])])
+        made.progress.step += 1
+        assert groups[2]["lr"] == 0.02
+    assert groups[0]["lr"] < 1e-3
+
+
+def test_gates_are_not_clipped_and_do_not_clip(gated: Settings, tmp_path):
+    batch = MiniBatch(("pos",), [1, 2, 4, 5])
+    free = gradients(trainer(gated(train={"clip": 1e6}, strength=100.0), tmp_path / "free"), batch)
+    short = gradients(trainer(gated(train={"clip": 1e-3}, strength=100.0), tmp_path / "short"), batch)
+    gates = free.pop("gates.shared.logits")
+    assert float(gates.norm()) > 10
+    torch.testing.assert_close(short.pop("gates.shared.logits"), gates, rtol=0, atol=0)
+    norm = torch.stack([grad.norm() for grad in short.values()]).norm()
+    assert float(norm) == pytest.approx(1e-3, rel=1e-3)  # all of it is the weights'
+
+
+@pytest.mark.parametrize("sets", ["shared", "per_task"])
+def test_the_price_is_added_once_an_update_whatever_the_mini_batches(gated: Settings, sets, tmp_path):
+    """Two mini-batches: the mean of their gradients, and λ/L · ∂ expected open once, by its closed form."""
+    one, other = MiniBatch(("pos", "dep"), [1, 2]), MiniBatch(("pos", "dep"), [4, 5])
+    common = {"train": {"clip": 1e6}, "sets": sets}
+    free = [
+        gradients(trainer(gated("pos,dep", **common, strength=0.0), tmp_path / f"{place}"), batch)
+        for place, batch in enumerate((one, other))
+    ]
+    made = trainer(gated("pos,dep", **common, strength=3.0), tmp_path / "priced")
+    names = [f"gates.{name}" for name in (["shared"] if sets == "shared" else ["pos", "dep"])]
+    price = {}
+    for name in names:
+        q = probability_open(made.model.state_dict()[f"{name}.logits"].clone())
+        price[name] = 3.0 / HEADS[0] * q * (1 - q)
+    found = gradients(made, one, other)
+    for name in names:
+        tasks = (free[0][f"{name}.logits"] + free[1][f"{name}.logits"]) / 2
+        torch.testing.assert_close(found[f"{name}.logits"], tasks + price[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("penalty", [{}, {"penalty": "target", "keep": 3}], ids=["lambda", "target"])
+@pytest.mark.parametrize("overlap", [0.0, 1.0])
+def test_only_sets_of_tasks_that_took_part_feel_anything(gated: Settings, penalty, overlap, tmp_path):
+    """Sampled mixing with one set a task: the others neither move nor keep moving by momentum."""
+    settings = gated(
+        "pos,ner,dep", {"mixing": "sampled", "accumulate": 2}, sets="per_task", rate=0.1, overlap=overlap, **penalty
+    )
+    made = trainer(settings, tmp_path / "run")
+    made.model.train()
+
+    def logits() -> dict[str, torch.Tensor]:
+        return {name: gates.logits.detach().clone() for name, gates in made.model.gates.items()}
+
+    made.update([MiniBatch((task,), [1, 2]) for task in ("pos", "ner", "dep")])  # all have momentum from here on
+    before = logits()
+    found = gradients(made, MiniBatch(("dep",), [1, 2]), MiniBatch(("dep",), [4, 5]))
+    assert {name for name in found if name.startswith("gates")} == {"gates.dep.logits"}
+    after = logits()
+    assert {name for name in after if not torch.equal(before[name], after[name])} == {"dep"}
+    found = gradients(made, MiniBatch(("dep",), [1, 2]), MiniBatch(("pos",), [1, 2]))
+    assert {name for name in found if name.startswith("gates")} == {"gates.dep.logits", "gates.pos.logits"}
+
+
+def test_overlap_presses_by_the_others_gates(gated: Settings, tmp_path):
+    """∂ / ∂a_t of Σ z_t · z_o is Σ_o z_o · ∂z_t/∂a_t; exact where the others are known (evaluation mode)."""
+    batch = MiniBatch(("pos", "dep"), [1, 2])
+    free = gradients(trainer(gated("pos,dep", sets="per_task", strength=0.0), tmp_path / "free"), batch)
+    made = trainer(gated("pos,dep", sets="per_task", strength=0.0, overlap=2.0), tmp_path / "pressed")
+    logits = {name: made.model.gates[name].logits.detach().clone().requires_grad_() for name in ("pos", "dep")}
+    z = {name: deterministic(values) for name, values in logits.items()}
+    expected = torch.autograd.grad(2.0 * (z["pos"] * z["dep"]).sum(), list(logits.values()))
+    found = gradients(made, batch)
+    for name, price in zip(logits, expected, strict=True):
+        key = f"gates.{name}.logits"
+        torch.testing.assert_close(found[key] - free[key], price, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("sets", "encodings"), [("shared", 1), ("per_task", 3)])
+def test_a_set_a_task_costs_an_encoding_a_task(gated: Settings, sets, encodings, tmp_path):
+    made = trainer(gated("pos,ner,dep", sets=sets), tmp_path / "run")
+    calls = []
+    made.model.encoder.transformer.register_forward_hook(lambda *_: calls.append(1))
+    made.update([MiniBatch(("pos", "ner", "dep"), [1, 2])])
+    assert len(calls) == encodings
+    calls.clear()
+    list(made.model.annotate(made.dev[:2]))
+    assert len(calls) == encodings
+
+
+def test_each_task_is_encoded_with_its_own_gates(gated: Settings, tmp_path):
+    """Losses of a model with a set a task equal those of single-task models with that set, shared there."""
+    made = trainer(gated("pos,dep", sets="per_task"), tmp_path / "run")
+    batch = MiniBatch(("pos", "dep"), [1, 2, 4])
+    both = made.model.losses(made.data.batch(batch))
+    for task in ("pos", "dep"):
+        own = MultiTaskModel(made.model.encoder, {task: made.model.tasks[task]}, {"shared": made.model.gates[task]})
+        pieces, targets = [made.data.pieces[row] for row in batch.rows], made.data.targets[task]
+        alone = own.losses(own.collate(pieces, {task: [targets[row] for row in batch.rows]}))
+        assert torch.equal(alone[task], both[task])
+    gates = made.model.gates
+    assert not torch.equal(gates["pos"].logits, gates["dep"].logits)  # or the test shows nothing
+
+
+# -- whole runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dynamic(gated: Settings, tmp_path_factory) -> RunFolder:
+    """Encoder, decoders and gates trained together, one task."""
+    return trained(gated("pos", rate=0.1, strength=0.5), tmp_path_factory.mktemp("dynamic") / "run")
+
+
+@pytest.fixture(scope="module")
+def ungated(small_settings: Settings, tmp_path_factory) -> RunFolder:
+    """A run of three tasks without gates, to start from."""
+    return trained(small_settings("pos,dep,con", epochs=2), tmp_path_factory.mktemp("ungated") / "run")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "train_settings", "sets"),
+    [
+        ("pos,ner,dep,con,srl", {}, "shared"),
+        ("pos,dep,srl", {}, "per_task"),
+        ("pos,ner,dep,con,srl", {"mixing": "sampled", "accumulate": 2, "epochs": 2}, "shared"),
+        ("pos,dep,con", {"mixing": "sampled", "epochs": 2, "balance": "running_mean"}, "per_task"),
+    ],
+    ids=["joint-shared", "joint-per_task", "sampled-shared", "sampled-per_task"],
+)
+def test_the_log_agrees_with_the_weights(gated: Settings, tasks, train_settings, sets, tmp_path):
+    folder = trained(gated(tasks, train_settings, sets=sets, rate=0.2, strength=1.0), tmp_path / "run")
+    check_log(folder, ["shared"] if sets == "shared" else tasks.split(","))
+
+
+def test_a_single_task_with_gates(dynamic: RunFolder):
+    check_log(dynamic, ["shared"])
+
+
+def check_log(folder: RunFolder, names: list[str]) -> None:
+    """One line an evaluation; the line of the best epoch holds the gates of the weights kept, to six digits."""
+    found, metrics = lines(folder), folder.read_metrics()
+    assert [(line["epoch"], line["step"]) for line in found] == [(m["epoch"], m["step"]) for m in metrics]
+    for line in found:
+        assert list(line["gates"]) == list(line["open"]) == list(line["expected"]) == names
+        for name in names:
+            assert line["open"][name] == (np.array(line["gates"][name]) > 1e-3).sum()
+    weights = best_weights(folder)
+    [line] = [line for line in found if line["epoch"] == folder.read_best()["joint"]["epoch"]]
+    moved = False
+    for name in names:
+        logits = weights[f"gates.{name}.logits"]
+        values = np.array(line["gates"][name])
+        assert values.shape == HEADS
+        np.testing.assert_allclose(values, deterministic(logits).numpy(), rtol=1e-5)
+        assert line["expected"][name] == pytest.approx(float(probability_open(logits).sum()), abs=1e-4)
+        moved |= found[0]["gates"][name] != found[-1]["gates"][name]
+    assert moved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sets", ["shared", "per_task"])
+def test_target_ends_where_it_should(gated: Settings, sets, tmp_path):
+    settings = gated(
+        "pos" if sets == "shared" else "pos,dep",
+        {"epochs": 20, "batch_sentences": 4},
+        penalty="target",
+        keep=4,
+        rate=0.1,
+        init="open",
+        sets=sets,
+    )
+    found = lines(trained(settings, tmp_path / "run"))
+    for name in found[0]["open"]:
+        counts = [line["open"][name] for line in found]
+        assert counts[0] > 6 and all(abs(count - 4) <= 1 for count in counts[-3:]), counts
+
+
+@pytest.mark.parametrize("keep", [0, 3, 8])
+def test_exact_ends_with_exactly_so_many(gated: Settings, keep, tmp_path):
+    train_settings = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12}
+    settings = gated("pos", train_settings, penalty="exact", keep=keep, rate=0.1, settle=0.6)
+    folder = trained(settings, tmp_path / "run")
+    found = lines(folder)
+    assert [line["step"] for line in found] == [4, 8, 12, 16]  # fixed after ⌈0.6 · 16⌉ = 10
+    assert np.unique(found[1]["gates"]["shared"]).tolist() not in ([0], [1], [0, 1])
+    for line in found[2:]:
+        gates = np.array(line["gates"]["shared"])
+        assert line["open"] == line["expected"] == {"shared": keep} and gates.sum() == keep
+        assert set(np.unique(gates)) <= {0.0, 1.0} and line["gates"] == found[2]["gates"]
+    weights = best_weights(folder)
+    assert torch.equal(weights["gates.shared.mask"], torch.tensor(found[2]["gates"]["shared"], dtype=torch.float32))
+    kept, lost = (weights["gates.shared.logits"][weights["gates.shared.mask"] == side] for side in (1, 0))
+    assert not (len(kept) and len(lost)) or float(kept.min()) >= float(lost.max())
+
+
+@pytest.mark.parametrize("penalty", ["target", "exact"])
+def test_no_epoch_before_the_gates_settled_is_the_best(gated: Settings, penalty, tmp_path):
+    """Nothing else changes, so the first epoch that may be the best is."""
+    train_settings = {"epochs": 5, "encoder_rate": 1e-12, "decoder_rate": 1e-12}
+    settings = gated("pos", train_settings, penalty=penalty, keep=8, init="open", rate=1e-9, warmup=0.3, settle=0.5)
+    folder = trained(settings, tmp_path / "run")  # 20 updates: settled after 10
+    scores = [line["joint"] for line in folder.read_metrics()]
+    assert scores == [scores[0]] * 5
+    assert {best["epoch"] for best in folder.read_best().values()} == {3}
+    assert [path.name for path in (folder.path / "weights").iterdir()] == ["epoch-003.safetensors"]
+
+
+def test_where_the_gates_never_settle_the_last_epoch_counts(gated: Settings, tmp_path):
+    folder = trained(gated("pos", {"epochs": 2}, penalty="target", keep=4, settle=1.0), tmp_path / "run")
+    assert folder.read_best()["joint"]["epoch"] == 2
+
+
+def test_overlap_makes_sets_overlap_less(gated: Settings, tmp_path):
+    def shared_mass(overlap: float) -> float:
+        settings = gated("pos,dep", {"epochs": 4}, sets="per_task", rate=0.1, strength=0.0, overlap=overlap)
+        gates = lines(trained(settings, tmp_path / f"{overlap}"))[-1]["gates"]
+        return float((np.array(gates["pos"]) * np.array(gates["dep"])).sum())
+
+    assert shared_mass(10.0) < 0.7 * shared_mass(0.0)
+
+
+# -- beginning from a run ----------------------------------------------------------------------------------------------
+
+
+def compare(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> dict[str, bool]:
+    """encoder, tasks → whether all tensors of both are equal to the last bit."""
+    parts: dict[str, bool] = {}
+    for name, tensor in other.items():
+        part = name.split(".")[0]
+        if part != "gates":
+            parts[part] = parts.get(part, True) and torch.equal(tensor, one[name])
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("freeze", "equal"),
+    [
+        ("decoders", {"encoder": False, "tasks": True}),
+        ("encoder", {"encoder": True, "tasks": False}),
+        ("encoder,decoders", {"encoder": True, "tasks": True}),
+        ((), {"encoder": False, "tasks": False}),
+    ],
+)
+def test_what_is_frozen_stays_to_the_last_bit(gated: Settings, ungated: RunFolder, freeze, equal, tmp_path):
+    train_settings = {"start": str(ungated.path), "freeze": freeze, "epochs": 2, "weight_decay": 0.1}
+    folder = trained(gated("pos,dep,con", train_settings, rate=0.1), tmp_path / "run")
+    assert compare(best_weights(ungated), best_weights(folder)) == equal
+    first, last = lines(folder)
+    assert first["gates"] != last["gates"]
+
+
+def test_gates_alone_may_end_fixed(gated: Settings, ungated: RunFolder, tmp_path):
+    """Nothing is left to train then; the run goes on to its end."""
+    train_settings = {"start": str(ungated.path), "freeze": "encoder,decoders"}
+    settings = gated("dep", train_settings, penalty="exact", keep=5, settle=0.5)
+    folder = trained(settings, tmp_path / "run")
+    assert lines(folder)[-1]["open"] == {"shared": 5}
+    assert compare(best_weights(ungated), best_weights(folder)) == {"encoder": True, "tasks": True}
+
+
+def test_a_run_begins_with_the_weights_and_scores_of_the_one_it_starts_from(
+    small_settings: Settings, ungated: RunFolder, tmp_path
+):
+    """At its very first update, before which nothing is written; one task of several may go on alone."""
+    config = build_config(small_settings("dep,con", start=str(ungated.path)))
+    run = prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)))
+    before, now = best_weights(ungated), run.model.state_dict()
+    assert now and all(torch.equal(tensor, before[name]) for name, tensor in now.items())
+    predicted = list(run.model.annotate(run.dev))
+    for mine, theirs in zip(predicted, ungated.read_predictions("dev"), strict=True):
+        assert (mine.dep, mine.con) == (theirs.dep, theirs.con)
+
+
+def test_a_run_goes_on_where_the_one_it_started_from_is_gone(gated: Settings, ungated: RunFolder, tmp_path):
+    import shutil
+
+    start = shutil.copytree(ungated.path, tmp_path / "start")
+    settings = gated("pos,dep", {"start": str(start), "freeze": "decoders"}, penalty="target", keep=4, rate=0.1)
+    expected = trained(settings, tmp_path / "whole")
+    calls = iter([False] * 5 + [True])
+    folder = RunFolder(tmp_path / "run")
+    assert not train(build_config(settings), folder, stop=lambda: next(calls)).finished
+    shutil.rmtree(start)
+    assert train(build_config(settings), folder).finished
+    assert folder.gates_path.read_bytes() == expected.gates_path.read_bytes()
+    assert folder.metrics_path.read_bytes() == expected.metrics_path.read_bytes()
+    one, other = best_weights(expected), best_weights(folder)
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# -- masks to compare with ---------------------------------------------------------------------------------------------
+
+
+def one_at_a_time(run: Run, model: MultiTaskModel, row: int) -> torch.Tensor:
+    """∂ (loss of the sentence alone · its words) / ∂ξ, with ξ true factors at the heads' places. (L, A)"""
+    factors = torch.ones(HEADS, requires_grad=True)
+    pieces = model.encoder.collate([run.pieces[row]])
+    total = torch.zeros(())
+    for name in run.config.tasks:
+        if run.known[name][row]:
+            gates = model.gates[name if name in model.gates else "shared"]() if model.gates else 1.0
+            encoded = model.encoder(pieces, factors * gates)
+            target = model.tasks[name].collate([run.targets[name][row]], encoded.sizes)
+            total = total + model.tasks[name].loss(encoded, target) * encoded.sizes[0]
+    return torch.autograd.grad(total, factors)[0]
+
+
+@pytest.mark.parametrize("kind", ["ungated", "shared", "per_task"])
+def test_derivatives_of_a_batch_equal_those_of_each_sentence_alone(small_settings: Settings, kind, tmp_path):
+    """Layers that some sentences lack, long sentences in several windows, gates of the measured run: all by oracle."""
+    settings = small_settings("pos,ner,dep,con,srl", epochs=1)
+    if kind != "ungated":
+        settings["pruning"] = {"method": "gates", "sets": kind}
+    config = build_config(settings)
+    run = prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)))
+    model = run.model.eval()
+    rows = list(range(10))
+    assert len(model.encoder.collate([run.pieces[row] for row in rows]).input_ids) > len(rows)  # or nothing is shown
+    assert not all(all(run.known[task][row] for row in rows) for task in run.known)
+    found = sentence_derivatives(run, model, rows, torch.float32)
+    assert found.shape == (10, *HEADS)
+    for row in rows:
+        expected = one_at_a_time(run, model, row)
+        torch.testing.assert_close(found[row], expected, rtol=2e-3, atol=2e-4 * float(expected.abs().max()))
+
+
+def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, ungated: RunFolder, tmp_path):
+    settings = gated("pos,dep", method="importance", keep=3, importance_of=str(ungated.path))
+    config = build_config(settings)
+    run = prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)))
+    model = MultiTaskModel.load(ungated.path)
+    total = torch.stack([one_at_a_time(run, model, row).abs() for row in range(60)]).sum(0)
+    expected = total / total.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(importance(run, torch.float32), expected, rtol=1e-3, atol=1e-5)
+    folder = trained(settings, tmp_path / "run2")
+    kept = {
+        (layer, head)
+        for layer, head in (
+            expected.flatten().topk(3).indices[:, None] // torch.tensor([4, 1]) % torch.tensor([2, 4])
+        ).tolist()
+    }
+    for line in lines(folder):
+        assert set(zip(*np.nonzero(np.array(line["gates"]["shared"])), strict=True)) == kept
+        assert line["open"] == line["expected"] == {"shared": 3}
+    assert not torch.equal(
+        best_weights(folder)["encoder.transformer.encoder.layer.0.output.dense.weight"],
+        best_weights(ungated)["encoder.transformer.encoder.layer.0.output.dense.weight"],
+    )
+
+
+def test_importance_of_few_sentences_depends_on_the_seed_only(gated: Settings, ungated: RunFolder, tmp_path):
+    def measured(seed: int, count: int, name: str) -> torch.Tensor:
+        settings = gated(
+            "pos",
+            {"seed": seed},
+            method="importance",
+            keep=3,
+            importance_of=str(ungated.path),
+            importance_sentences=count,
+        )
+        config = build_config(settings)
+        return importance(
+            prepare(config, RunFolder(tmp_path / name), load_corpus(Path(config.data.path))), torch.float32
+        )
+
+    assert torch.equal(measured(1, 5, "a"), measured(1, 5, "b"))
+    assert not torch.equal(measured(1, 5, "c"), measured(2, 5, "d"))
+
+
+def test_random_heads(gated: Settings, dynamic: RunFolder, tmp_path):
+    def mask(name: str, seed: int, **pruning: Any) -> np.ndarray:
+        found = lines(trained(gated("pos", {"seed": seed, "epochs": 2}, method="random", **pruning), tmp_path / name))
+        assert found[0]["gates"] == found[1]["gates"]
+        values = np.array(found[0]["gates"]["shared"])
+        assert set(np.unique(values)) <= {0.0, 1.0}
+        return values
+
+    one, again, other = mask("a", 1, keep=5), mask("b", 1, keep=5), mask("c", 2, keep=5)
+    assert one.sum(1).tolist() == other.sum(1).tolist() == [3, 2]
+    assert (one == again).all() and (one != other).any()
+    like = mask("d", 1, layers_like=str(dynamic.path))
+    [line] = [line for line in lines(dynamic) if line["epoch"] == dynamic.read_best()["joint"]["epoch"]]
+    assert like.sum(1).tolist() == (np.array(line["gates"]["shared"]) > 1e-3).sum(1).tolist()
+
+
+def test_random_masks_are_uniform_within_a_layer():
+    assert even_counts(7, 3) == [3, 2, 2] and even_counts(0, 2) == [0, 0]
+    generator = np.random.default_rng(0)
+    counts = sum(random_mask([1, 3], 4, generator).numpy() for _ in range(2000))
+    expected = np.array([[500.0] * 4, [1500.0] * 4])
+    chi = ((counts - expected) ** 2 / expected).sum(1)
+    assert chi[0] < 16.3 and chi[1] < 16.3  # 3 degrees of freedom, p = 0.001
+    assert math.isclose(counts.sum(), 8000)
