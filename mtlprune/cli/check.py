@@ -23,6 +23,7 @@ def check(
     ] = None,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
+    from mtlprune.cli import pruning_display
     from mtlprune.cli.console import console
     from mtlprune.config import load_config
     from mtlprune.corpora.store import load_corpus
@@ -33,9 +34,9 @@ def check(
     with console(stderr=True).status("checking …"):
         found = inspect(settings, load_corpus(Path(settings.data.path)))
     terminal.print(_split_table(found))
-    for line in _facts(found):
+    for line in [*_facts(found), *pruning_display.plan(found)]:
         terminal.print(line, soft_wrap=True)
-    for line in _warnings(found):
+    for line in [*_warnings(found), *pruning_display.warnings(found)]:
         terminal.print(f"warning: {line}", style="yellow", soft_wrap=True)
     terminal.print("ready", style="bold")
 

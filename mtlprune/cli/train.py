@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +36,7 @@ def train(
     go on.
     """
     from mtlprune.cli.console import console
+    from mtlprune.cli.pruning_display import best_line, missed
     from mtlprune.config import load_config
     from mtlprune.runs import RunFolder
 
@@ -42,19 +44,27 @@ def train(
     folder = RunFolder(out or Path("runs") / f"{settings.name}-{settings.digest()}")
     terminal = console()
     train_run(settings, folder, terminal)
-    terminal.print(_best_table(settings, folder))
+    gates = best_line(folder)
+    terminal.print(_best_table(settings, folder, gates))
+    for line in missed(settings, gates) if gates else ():
+        terminal.print(f"warning: {line}", style="yellow", soft_wrap=True)
 
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.console import shown_log
     from mtlprune.cli.interrupt import Interruption
+    from mtlprune.cli.pruning_display import start_and_freeze
     from mtlprune.cli.training_display import display
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
 
     done_before = finished(folder) is not None
-    terminal.print(f"run {folder.path}: {', '.join(config.tasks)}", soft_wrap=True)
+    begins = start_and_freeze(config)
+    terminal.print(
+        f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}",
+        soft_wrap=True,
+    )
     again = f"the same command goes on: {shlex.join(['mtlprune', *sys.argv[1:]])}"
     try:
         with shown_log(terminal), Interruption(terminal) as stop, display(terminal, config.train.epochs) as watch:
@@ -71,10 +81,21 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     return progress
 
 
-def _best_table(config: Config, folder: RunFolder) -> object:
+def _pruning(config: Config) -> str:
+    settings = config.pruning
+    if settings.method == "none":
+        return ""
+    words: list[str] = [settings.method]
+    if settings.method == "gates":
+        words = ["gates", f"penalty {settings.penalty}", *(["one set a task"] if settings.sets == "per_task" else [])]
+    return f"; pruning: {', '.join(words)}{f', {settings.keep} heads' if settings.keep is not None else ''}"
+
+
+def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | None) -> object:
     from rich.table import Table
 
     from mtlprune.cli.console import SCORE_NAMES
+    from mtlprune.cli.pruning_display import number_of_heads
     from mtlprune.scores import main_score
 
     best, decoders = folder.read_best(), config.model_dump()["decoders"]
@@ -93,4 +114,9 @@ def _best_table(config: Config, folder: RunFolder) -> object:
     if len(scores) > 1:
         table.add_section()
         table.add_row("joint", "mean", f"{best['joint']['score']:.2f}", "", "")
+    if gates:
+        table.add_section()
+        for name, count in gates["open"].items():
+            owner = "heads" if name == "shared" else f"heads of {name}"
+            table.add_row(owner, "open", f"{count} of {number_of_heads(gates)}", "", "")
     return table

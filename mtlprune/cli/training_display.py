@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from mtlprune.cli.pruning_display import open_heads, open_heads_short
 
 if TYPE_CHECKING:
     from mtlprune.training.loop import Event
@@ -70,16 +71,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def open_heads(gates: Mapping[str, Any]) -> str:
-    """How many heads are open, and how many of a sample are expected to be: 41 of 72 heads open (expected 43.2)"""
-    parts = []
-    for name, count in gates["open"].items():
-        total = sum(len(layer) for layer in gates["gates"][name])
-        owner = "" if name == "shared" else f"{name} "
-        parts.append(f"{owner}{count} of {total} heads open (expected {gates['expected'][name]:.1f})")
-    return ", ".join(parts)
-
-
 class Lines:
     """One short line an epoch: for logs and pipes."""
 
@@ -101,6 +92,8 @@ class Lines:
         epoch = event.progress.epoch
         dev = "  ".join(f"{task} {score:.2f}" for task, score in event.evaluation.main().items())
         best = "  (best so far)" if event.progress.best.get("joint", {}).get("epoch") == epoch else ""
+        if not event.progress.best:
+            best = "  (cannot be the best: gates are still closing)"
         heads = f"; {open_heads(event.gates)}" if event.gates else ""
         self.terminal.print(
             f"epoch {epoch}/{self.epochs}: loss {self.pace.losses}; dev {dev}; joint {event.evaluation.joint():.2f}"
@@ -140,7 +133,7 @@ class Bars(Lines):
         dev = f"  best dev {best['score']:.2f}" if best else ""
         pace = self.pace
         if event.gates:
-            self.heads = f"  {open_heads(event.gates)}"
+            self.heads = f"  {open_heads_short(event.gates)}"
         self.progress.update(
             self.bar,
             description=f"epoch {min(event.progress.epoch + 1, self.epochs)}/{self.epochs}",

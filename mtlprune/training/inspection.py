@@ -12,10 +12,12 @@ from mtlprune.config import Config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
+from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.tasks import TASKS
 from mtlprune.training import mixing, setup
 from mtlprune.training.checkpoint import epoch_generator
+from mtlprune.training.pruning import make_penalty
 from mtlprune.training.tensorboard import require_tensorboard
 
 
@@ -47,6 +49,8 @@ class Inspection:
     """encoder and each task → number of parameters."""
     heads: tuple[int, int] | None
     """Layers, and heads a layer, of an encoder whose heads are gated or chosen; else None."""
+    settled: int
+    """Updates after which an epoch may be the best."""
 
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:
@@ -71,7 +75,10 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     known = {task: [model.tasks[task].known(s) for s in train] for task in config.tasks}  # type: ignore[operator]
     frame = len(model.encoder.frame.before) + len(model.encoder.frame.after)
     lengths = [len(row.ids) + frame for row in pieces[config.data.train]]
-    settings = config.train
+    updates = [
+        len(mixing.plan(config.train, lengths, known, epoch_generator(config.train.seed, epoch)))
+        for epoch in range(config.train.epochs)
+    ]
     return Inspection(
         config=config,
         sentences={name: len(content) for name, content in splits.items()},
@@ -86,16 +93,22 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         windows={name: int(counts.max()) for name, counts in windows.items()},
         unseen=unseen_labels(config.tasks, vocabularies, dev),
         wide_arguments=count_wide(train, config) if "srl" in config.tasks else None,
-        updates=[
-            len(mixing.plan(settings, lengths, known, epoch_generator(settings.seed, epoch)))
-            for epoch in range(settings.epochs)
-        ],
+        updates=updates,
         parameters={
             "encoder": sum(p.numel() for p in model.encoder.parameters()),
             **{name: sum(p.numel() for p in task.parameters()) for name, task in model.tasks.items()},
         },
         heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
+        settled=first_settled(config, model, sum(updates)),
     )
+
+
+def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
+    """Of so many updates, those after which the gates count as settled."""
+    if config.pruning.method != "gates":
+        return 0
+    penalty = make_penalty(config, model, total)
+    return next(step for step in range(total + 1) if penalty.settled(step))
 
 
 def count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:

@@ -107,9 +107,9 @@ def check_pruning(config: Config, model: MultiTaskModel) -> None:
     places = model.encoder.places
     if model.encoder.head_map is not None:
         raise ConfigError(
-            f"pruning.method: {settings.method}: this encoder has lost heads already, {model.encoder.head_map.count} of "
-            f"{places.layers * places.heads} are left, and gates need all of them; take pruning=none, or the encoder as "
-            "it was before"
+            f"pruning.method: {settings.method}: this encoder has lost heads already ({model.encoder.head_map.count} "
+            f"of {places.layers * places.heads} are left), and gates need all of them; take pruning=none, or the "
+            "encoder as it was before"
         )
     heads = places.layers * places.heads
     if settings.keep is not None and settings.keep > heads:

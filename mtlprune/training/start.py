@@ -58,7 +58,9 @@ def check_kin(config: Config, path: str, key: str, own: RunFolder | None) -> Run
                 f"{key}: expected a run with the task {task}, found only {', '.join(other.tasks)} in {path}"
             )
         mine, theirs = (getattr(settings.decoders, task).model_dump() for settings in (config, other))
-        changed = [f"{name} is {theirs[name]} there, {value} here" for name, value in mine.items() if theirs[name] != value]
+        changed = [
+            f"{name} {theirs[name]} there, {value} here" for name, value in mine.items() if value != theirs[name]
+        ]
         if changed:
             raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
     weights = folder.weights_path(folder.read_best()["joint"]["epoch"])
