@@ -105,6 +105,7 @@ def _scores_table(asked: Request, found: Evaluation) -> Table:
 
 def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) -> None:
     import copy
+    import os
 
     import torch
     from rich.progress import Progress
@@ -136,6 +137,7 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
         "precision": settings["precision"],
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "load": round(os.getloadavg()[0], 1),
     }
     folder.write_json("latency.json", {**how, "cells": [cell.record() for cell in cells]})
     terminal.print(_latency_table(cells, how))
@@ -143,6 +145,8 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
         terminal.print(
             f"not measured: length {length}; the encoder sees {encoder.limit} tokens at once", soft_wrap=True
         )
+    if how["load"] > (os.cpu_count() or 1):
+        terminal.print("note: more was running here than there are cores, so times are noisy; measure again when idle")
     terminal.print(
         "ms: fastest pass of the encoder. ideal: the removed heads' share of the FLOPs, 2·in·out a linear layer and "
         "vector, 4·B·T²·n·d a layer's heads. reached: (1 − removed / full) / ideal. attention: queries, keys, values, "
