@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mtlprune.reports.pruning_title import filled, pruning_title
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import main_score
 from mtlprune.sentence import LAYERS
@@ -25,7 +26,10 @@ SCORE_TITLES = {
 }
 
 # Settings that do not change what is trained, or that are told apart otherwise.
-_ASIDE = ("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes")
+_ASIDE = (
+    *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
+    *("train.start", "train.tensorboard", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class ScoredRun:
     tasks: tuple[str, ...]
     kind: str
     """"", no encoder, or random encoder."""
+    pruning: str
+    """"", or how heads were pruned: "36 heads by gates"."""
     setting: dict[str, Any]
     """Flat settings beside the tasks and those in _ASIDE."""
     seed: int
@@ -143,12 +149,14 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
     encoder = tree.get("encoder", {})
     kind = "no encoder" if not encoder.get("context", True) else "random encoder" if encoder.get("random") else ""
     tasks = tuple(tree["tasks"])
+    tree = filled(tree)
     flat = dict(_flat(tree))
     return ScoredRun(
         str(folder.path),
         tree.get("name", "run"),
         tasks,
         kind,
+        pruning_title(tree),
         {path: value for path, value in flat.items() if path not in _ASIDE},
         flat.get("train.seed", 0),
         manifest["data"]["fingerprint"],
@@ -167,10 +175,10 @@ def _flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield here, value
 
 
-def _column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str]:
-    """Baselines first, then STL, then MTL with few tasks before many."""
+def _column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, str]:
+    """Baselines first, then STL, then MTL with few tasks before many; unpruned before pruned."""
     run = group[0]
-    return run.kind == "", len(run.tasks) > 1, len(run.tasks), run.name
+    return run.kind == "", len(run.tasks) > 1, len(run.tasks), run.pruning, run.name
 
 
 def _refuse_twins(group: Sequence[ScoredRun]) -> None:
@@ -193,7 +201,8 @@ def _titles(groups: Sequence[Sequence[ScoredRun]]) -> list[str]:
         run = group[0]
         regime = "STL" if len(run.tasks) == 1 else f"MTL-{len(run.tasks)}"
         both = run.kind in several and run.kind in alone
-        plain.append(regime if not run.kind else f"{run.kind}, {regime}" if both else run.kind)
+        title = regime if not run.kind else f"{run.kind}, {regime}" if both else run.kind
+        plain.append(f"{title}, {run.pruning}" if run.pruning else title)
     titles = []
     for title, group in zip(plain, groups, strict=True):
         rivals = [other[0] for other, theirs in zip(groups, plain, strict=True) if theirs == title]
