@@ -72,6 +72,16 @@ class RunFolder:
                         lock.unlink()
                         self.path.rmdir()
 
+    def check_ours(self) -> None:
+        """Refuse to begin a run among files that no run left there. Raises RunError."""
+        begun = {"encoder", "vocabulary.json", "manifest.json", "tensorboard", "weights"}  # before config.yaml
+        foreign = sorted(p.name for p in self.path.iterdir() if p.name not in begun and not p.name.startswith("."))
+        if foreign:
+            raise RunError(
+                f"{self.path} is no run folder, but holds {', '.join(foreign[:3])}{', ...' if foreign[3:] else ''}; "
+                "choose another --out, or an empty folder"
+            )
+
     # -- small files -------------------------------------------------------------------------------------------------
 
     @property

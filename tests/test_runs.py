@@ -138,3 +138,13 @@ def test_unknown_is_not_empty():
     empty = Sentence("a", ("x",), ner=(), con=(), srl=())
     assert from_json(to_json(bare)).layers() == () and from_json(to_json(empty)).layers() == ("ner", "con", "srl")
     assert set(LAYERS) >= {"ner", "con", "srl"}
+
+
+def test_a_run_does_not_begin_among_other_files(tmp_path):
+    folder = RunFolder(tmp_path)
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / ".lock").touch()
+    folder.check_ours()  # what a killed beginning leaves
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunError, match=r"holds thesis\.tex; choose another --out"):
+        folder.check_ours()

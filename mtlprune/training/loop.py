@@ -91,6 +91,8 @@ def train(
         config = decide(config, folder)
         if folder.config_path.exists():
             check_same(config, folder, corpus)
+        else:
+            folder.check_ours()
         if done := finished(folder):
             tidy(folder, done)  # in case the end was cut short just here
             return done

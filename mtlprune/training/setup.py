@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import logging
+import os
 import platform
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from mtlprune import __version__
-from mtlprune.config import Config, ConfigError, TrainConfig
+from mtlprune.config import Config, ConfigError, TrainConfig, build_config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
@@ -117,6 +118,7 @@ def build_model(
 def settle(settings: TrainConfig) -> None:
     """Set this process's threads, and make every operation give the same result each time."""
     torch.set_num_threads(settings.threads or 1)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it products on GPUs may differ between runs
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, guards nothing here
 
@@ -186,7 +188,9 @@ def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
             f"{folder.path} was made by `mtlprune prune` and is not trained on; to tune it further, begin a run from "
             f"it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
         )
-    begun, now = folder.read_config(), config.model_dump(mode="json")
+    # a run of an earlier release lacks the settings that came later; it was trained with what is their default now
+    begun = build_config(folder.read_config(), str(folder.config_path)).model_dump(mode="json")
+    now = config.model_dump(mode="json")
     changed = [
         f"{path} (was {old!r}, is {new!r})"
         for path, old, new in _differences(begun, now)
@@ -262,8 +266,10 @@ def processor() -> str:
 
 
 def git_commit() -> str | None:
-    """The commit of the code, with + behind when it was changed since; None outside a checkout."""
-    here = Path(__file__).parent
+    """The commit of the code, with + behind when it was changed since; None outside a checkout of its own."""
+    here = Path(__file__).parents[1]
+    if not (here / ".git").exists():  # an installed package may lie within somebody else's checkout
+        return None
     try:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
         dirty = subprocess.run(
