@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -181,7 +182,8 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
     names = config.tasks if settings.sets == "per_task" else (SHARED,)
     law = HardConcrete(temperature=settings.temperature)
     size = encoder.places.layers, encoder.places.heads
-    seeds = np.random.SeedSequence([config.train.seed, 3]).generate_state(len(names)).tolist()
+    salt = zlib.crc32(",".join(config.tasks).encode())  # gates of different tasks must not begin alike
+    seeds = np.random.SeedSequence([config.train.seed, salt, 3]).generate_state(len(names)).tolist()
     return {name: Gates(*size, settings.init, seed, law) for name, seed in zip(names, seeds, strict=True)}
 
 

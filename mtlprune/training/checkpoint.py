@@ -1,12 +1,14 @@
 """A resumable state in one safetensors file: weights, optimizer moments, and where training stands.
 
-Nothing random is stored: every batch order follows from (seed, epoch) and every dropout mask from (seed, step), so a
-run that goes on from here equals one that was never stopped, bit for bit (same machine, same number of threads).
+Nothing random is stored: every batch order follows from (seed, epoch) and every dropout mask from (seed, step, tasks),
+so a run that goes on from here equals one that was never stopped, bit for bit (same machine, same number of threads).
 """
 
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,9 +49,15 @@ class Progress:
     finished: bool = False
 
 
-def seed_step(seed: int, step: int) -> None:
-    """Set torch's generators for one update, as a function of (seed, step) alone."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, step, 1]).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+def seed_step(seed: int, step: int, tasks: Sequence[str] = ()) -> None:
+    """Set torch's generators for one update, as a function of (seed, step, tasks) alone.
+
+    Runs of different tasks with the same seed draw different dropout and different noise for their gates: shared noise
+    would make their gates alike, and look as if the tasks claimed the same heads.
+    """
+    salt = zlib.crc32(",".join(tasks).encode())
+    state = np.random.SeedSequence([seed, step, salt, 1]).generate_state(1, np.uint64)
+    torch.manual_seed(int(state[0] >> np.uint64(1)))
 
 
 def epoch_generator(seed: int, epoch: int) -> np.random.Generator:

@@ -1,7 +1,7 @@
 """The training loop.
 
 for each epoch:                       order of batches from (seed, epoch)
-    for each update:                  dropout from (seed, step)
+    for each update:                  dropout and noise from (seed, step, tasks)
         for each mini-batch:          one encoding; the losses of its tasks; balance; backward
         clip; the gates' penalty; step, schedule
     predict dev, count, score; keep the best weights, joint and by task
@@ -172,7 +172,7 @@ class _Trainer:
     def update(self, mini_batches: list[mixing.MiniBatch]) -> tuple[dict[str, float], int]:
         """One step of the optimizer; returns the unweighed losses and the number of sentences."""
         settings = self.config.train
-        seed_step(settings.seed, self.progress.step)
+        seed_step(settings.seed, self.progress.step, self.config.tasks)
         rate = schedule(self.progress.step, self.total, settings.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
