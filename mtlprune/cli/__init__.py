@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mtlprune.cli import bench, check, data, evaluate, maps, overlap, predict, prune, quickstart, table, train
+from mtlprune.cli import bench, check, data, evaluate, maps, overlap, plot, predict, prune, quickstart, table, train
 from mtlprune.cli.mistakes import exit_code, sentence
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("predict")(predict.predict)
 app.command("table")(table.table)
 app.command("maps")(maps.maps)
 app.command("overlap")(overlap.overlap)
+app.add_typer(plot.app, name="plot", help="Draw what probes found.")
 app.command("prune")(prune.prune)
 app.command("bench")(bench.bench)
 

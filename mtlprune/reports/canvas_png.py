@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 
 from PIL import Image, ImageDraw
 
-from mtlprune.reports.drawing import Box, Drawing, Text, printable, typeface
+from mtlprune.reports.drawing import RING, Box, Dot, Drawing, Line, Text, printable, typeface
 
 FRAME_MS = 450
 LAST_FRAME_MS = 2500
 _SHORTEST_MS, _WHOLE_MS = 80, 15_000
+_FINER = 4
+"""Lines and dots are drawn so many times as large and averaged: Pillow knows hard edges only."""
 
 
 def paint(drawing: Drawing, scale: int) -> Image.Image:
@@ -22,6 +25,8 @@ def paint(drawing: Drawing, scale: int) -> Image.Image:
         if isinstance(shape, Box):
             x, y = shape.x * scale, shape.y * scale
             pen.rectangle((x, y, x + shape.width * scale - 1, y + shape.height * scale - 1), shape.fill)
+        elif isinstance(shape, Line | Dot):
+            _draw_smooth(image, shape, scale)
         elif shape.upright:
             _write_upright(image, shape, scale)
         else:
@@ -29,6 +34,55 @@ def paint(drawing: Drawing, scale: int) -> Image.Image:
             place = (shape.x * scale, shape.y * scale)
             pen.text(place, printable(shape.words), shape.fill, typeface(shape.size * scale), anchor)
     return image
+
+
+def _draw_smooth(image: Image.Image, shape: Line | Dot, scale: int) -> None:
+    """Draw into a mask around the shape, and let it decide where the colour goes."""
+    around = shape.width / 2 if isinstance(shape, Line) else shape.radius
+    xs = (shape.x1, shape.x2) if isinstance(shape, Line) else (shape.x,)
+    ys = (shape.y1, shape.y2) if isinstance(shape, Line) else (shape.y,)
+    left, top = (math.floor((min(ends) - around) * scale) - 1 for ends in (xs, ys))
+    right, bottom = (math.ceil((max(ends) + around) * scale) + 1 for ends in (xs, ys))
+    mask = Image.new("L", ((right - left) * _FINER, (bottom - top) * _FINER), 0)
+    pen = ImageDraw.Draw(mask)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (x * scale - left) * _FINER, (y * scale - top) * _FINER
+
+    if isinstance(shape, Dot):
+        pen.ellipse((*at(shape.x - around, shape.y - around), *at(shape.x + around, shape.y + around)), 255)
+        if shape.hollow:
+            inner = around - RING
+            pen.ellipse((*at(shape.x - inner, shape.y - inner), *at(shape.x + inner, shape.y + inner)), 0)
+    else:
+        for start, end in _dashes(shape):
+            pen.polygon([at(x, y) for x, y in _outline(shape, start, end)], 255)
+    image.paste(shape.fill, (left, top), mask.reduce(_FINER))
+
+
+def _dashes(line: Line) -> list[tuple[float, float]]:
+    """Start and end of each drawn part, as distances from the line's first end."""
+    length = math.hypot(line.x2 - line.x1, line.y2 - line.y1)
+    if not line.dashes:
+        return [(0.0, length)]
+    drawn, space = line.dashes
+    parts = math.ceil(length / (drawn + space))
+    return [(k * (drawn + space), min(k * (drawn + space) + drawn, length)) for k in range(parts)]
+
+
+def _outline(line: Line, start: float, end: float) -> list[tuple[float, float]]:
+    """The corners of a part of a line, which is a rectangle."""
+    length = math.hypot(line.x2 - line.x1, line.y2 - line.y1) or 1.0
+    dx, dy = (line.x2 - line.x1) / length, (line.y2 - line.y1) / length
+    aside = ((-dy * line.width / 2, dx * line.width / 2), (dy * line.width / 2, -dx * line.width / 2))
+    ends = [(line.x1 + dx * d, line.y1 + dy * d) for d in (start, end)]
+    (a, b), (p, q) = ends, aside
+    return [
+        (a[0] + p[0], a[1] + p[1]),
+        (b[0] + p[0], b[1] + p[1]),
+        (b[0] + q[0], b[1] + q[1]),
+        (a[0] + q[0], a[1] + q[1]),
+    ]
 
 
 def _write_upright(image: Image.Image, text: Text, scale: int) -> None:

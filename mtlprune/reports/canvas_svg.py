@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from mtlprune.reports.drawing import Box, Drawing, Shape, Text, natural_width
+from mtlprune.reports.drawing import RING, Box, Dot, Drawing, Line, Shape, Text, natural_width
 from mtlprune.reports.palettes import Colour
 
 _FONT = "Aileron, Helvetica, Arial, 'Liberation Sans', sans-serif"
@@ -24,15 +24,38 @@ def svg(drawing: Drawing) -> str:
 
 
 def _shape(shape: Shape) -> str:
-    return _box(shape) if isinstance(shape, Box) else _line(shape)
+    if isinstance(shape, Box):
+        return _box(shape)
+    if isinstance(shape, Text):
+        return _words(shape)
+    return _stroke(shape) if isinstance(shape, Line) else _dot(shape)
 
 
 def _box(box: Box) -> str:
     place = f'x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}" fill="{_hex(box.fill)}"'
-    return f"<rect {place}><title>{_text(box.tooltip)}</title></rect>" if box.tooltip else f"<rect {place}/>"
+    return _element("rect", place, box.tooltip)
 
 
-def _line(text: Text) -> str:
+def _stroke(line: Line) -> str:
+    ends = f'x1="{line.x1:g}" y1="{line.y1:g}" x2="{line.x2:g}" y2="{line.y2:g}"'
+    dashes = ' stroke-dasharray="{:g} {:g}"'.format(*line.dashes) if line.dashes else ""
+    return _element("line", f'{ends} stroke="{_hex(line.fill)}" stroke-width="{line.width:g}"{dashes}', line.tooltip)
+
+
+def _dot(dot: Dot) -> str:
+    colour = _hex(dot.fill)
+    paint = f'fill="none" stroke="{colour}" stroke-width="{RING:g}"' if dot.hollow else f'fill="{colour}"'
+    radius = dot.radius - RING / 2 if dot.hollow else dot.radius  # the outer edge is what counts
+    return _element("circle", f'cx="{dot.x:g}" cy="{dot.y:g}" r="{radius:g}" {paint}', dot.tooltip)
+
+
+def _element(name: str, attributes: str, tooltip: str) -> str:
+    if tooltip:
+        return f"<{name} {attributes}><title>{_text(tooltip)}</title></{name}>"
+    return f"<{name} {attributes}/>"
+
+
+def _words(text: Text) -> str:
     parts = [f'x="{text.x:g}" y="{text.y:g}" font-size="{text.size}" fill="{_hex(text.fill)}"']
     if text.anchor != "start":
         parts.append(f'text-anchor="{text.anchor}"')

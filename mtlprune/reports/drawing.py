@@ -1,4 +1,4 @@
-"""Boxes and texts at fixed places: what both canvases (PNG, SVG) draw, so that their geometry is the same.
+"""Boxes, lines, dots and texts at fixed places: what both canvases (PNG, SVG) draw, with one geometry.
 
 Lengths are in units of 1/96 inch; x grows to the right, y downwards. Text is measured in Aileron, the typeface that
 Pillow carries, so that no font of the system matters.
@@ -16,6 +16,8 @@ from PIL import ImageFont
 from mtlprune.reports.palettes import WHITE, Colour
 
 Anchor = Literal["start", "middle", "end"]
+RING = 1.5
+"""Width of the ring that a hollow dot is."""
 CAPITALS = 0.7
 """Height of digits and capitals by the size of the letters."""
 
@@ -45,7 +47,33 @@ class Text:
     upright: bool = False
 
 
-Shape = Box | Text
+@dataclass(frozen=True)
+class Line:
+    """A straight line, dashed where ``dashes`` gives the lengths of a dash and of the space after it."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    width: float
+    fill: Colour
+    dashes: tuple[float, float] | None = None
+    tooltip: str = ""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A disc around (x, y), or a ring where it is ``hollow``."""
+
+    x: float
+    y: float
+    radius: float
+    fill: Colour
+    hollow: bool = False
+    tooltip: str = ""
+
+
+Shape = Box | Text | Line | Dot
 
 
 @dataclass(frozen=True)

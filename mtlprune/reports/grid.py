@@ -21,7 +21,14 @@ _LATEX = {
     "–": "--",
     "²": r"$^2$",
     "∩": r"$\cap$",
+    "†": r"$\dagger$",
+    "°": r"$^\circ$",
+    "→": r"$\rightarrow$",
 }
+
+
+class Strong(str):
+    """A cell in bold."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Grid:
 
     def markdown(self) -> str:
         """With columns of even width; bars in cells are escaped."""
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.header, *self.rows)]
+        rows = [[_markdown(cell) for cell in row] for row in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = []
         for row in rows:
@@ -52,7 +59,7 @@ class Grid:
     def latex(self, caption: str, label: str) -> str:
         """A floating table; needs the package booktabs."""
         columns = "l" * self.texts + "r" * (len(self.header) - self.texts)
-        body = [" & ".join(map(escape, row)) + r" \\" for row in self.rows]
+        body = [" & ".join(map(_latex, row)) + r" \\" for row in self.rows]
         lines = [
             r"\begin{table}",
             r"\centering",
@@ -68,6 +75,15 @@ class Grid:
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
+
+
+def _markdown(cell: str) -> str:
+    plain = cell.replace("|", "\\|")
+    return f"**{plain}**" if isinstance(cell, Strong) and plain else plain
+
+
+def _latex(cell: str) -> str:
+    return f"\\textbf{{{escape(cell)}}}" if isinstance(cell, Strong) and cell else escape(cell)
 
 
 def escape(text: str) -> str:
