@@ -15,7 +15,7 @@ import numpy as np
 from mtlprune.analyses.agreement import WithinLabel, within_label
 from mtlprune.analyses.claimants import Claimant, group, notes
 from mtlprune.analyses.claims import OPEN_ABOVE, Claim
-from mtlprune.analyses.pairs import Pair, Sharing, compare_pairs, share_over_pairs, share_within
+from mtlprune.analyses.pairs import BySeed, Pair, Sharing, compare_pairs, share_by_seed, share_over_pairs, share_within
 from mtlprune.analyses.permutation import shared_null
 from mtlprune.analyses.stem import STEM_TASKS, ClaimedBy, Head, claimed_by, list_heads
 from mtlprune.analyses.undefined import explain
@@ -64,6 +64,7 @@ class Overlap:
     pairs: tuple[Pair, ...]
     tasks: Sharing
     """Averaged over all pairs of single tasks: the one answer to the question above."""
+    by_seed: BySeed
     claimed_by: tuple[ClaimedBy, ...]
     """Single tasks only, as all below."""
     variance: Variance
@@ -107,6 +108,7 @@ def measure(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         correlation=_correlation(labels, pairs),
         pairs=tuple(pairs),
         tasks=share_over_pairs(single, null[:, : len(single), : len(single)]),
+        by_seed=share_by_seed(single),
         claimed_by=tuple(claimed_by([claimant.claimed for claimant in single], permutations, layered, uniform)),
         variance=decompose([claimant.gates for claimant in single]),
         stem_tasks=STEM_TASKS,

@@ -38,6 +38,20 @@ class Sharing:
     """Share of permutations that reach ``heads`` or more. NaN where all give the same, or there were none."""
 
 
+@dataclass(frozen=True)
+class BySeed:
+    """Open heads that runs of different single tasks share, apart for equal and for unequal seeds.
+
+    Runs with equal seeds see their batches in the same order, so only unequal ones are strangers to each other: a
+    difference between the two is not the tasks' doing.
+    """
+
+    equal: float
+    """NaN where no two runs of different tasks have the same seed."""
+    unequal: float
+    """NaN where all have the same seed."""
+
+
 UNDEFINED = Sharing(math.nan, math.nan, math.nan, math.nan)
 
 
@@ -101,6 +115,19 @@ def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> l
         replace(pair, q=float(mine), claimed=replace(pair.claimed, q_hypergeometric=float(theirs)))
         for pair, mine, theirs in zip(found, q, plain, strict=True)
     ]
+
+
+def share_by_seed(claimants: Sequence[Claimant]) -> BySeed:
+    """Mean over pairs of runs of different labels, every pair of labels with equal weight."""
+    equal: list[float] = []
+    unequal: list[float] = []
+    for one, other in itertools.combinations(claimants, 2):
+        runs = [(a, b) for a in one.claims for b in other.claims]
+        for same, means in ((True, equal), (False, unequal)):
+            shared = [int((a.open & b.open).sum()) for a, b in runs if (a.seed == b.seed) is same]
+            if shared:
+                means.append(sum(shared) / len(shared))
+    return BySeed(*(float(np.mean(means)) if means else math.nan for means in (equal, unequal)))
 
 
 def share_over_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> Sharing:

@@ -89,8 +89,12 @@ def answer(overlap: Overlap) -> str:
         return f"{first}, and permuting heads within layers cannot change that."
     if math.isnan(found.p):
         return f"{first} (z = {number(found.z)}; no permutations, so no p)."
+    seeds = overlap.by_seed
+    apart = ""
+    if not math.isnan(seeds.equal) and not math.isnan(seeds.unequal):
+        apart = f" Runs of equal seeds share {number(seeds.equal, 1)}, of unequal seeds {number(seeds.unequal, 1)}."
     verdict = "they share more than depth explains" if found.p <= LEVEL else "no more than depth explains is shown"
-    return f"{first} (z = {number(found.z)}, p = {probability(found.p)}): {verdict}."
+    return f"{first} (z = {number(found.z)}, p = {probability(found.p)}): {verdict}.{apart}"
 
 
 def _setting(overlap: Overlap) -> str:

@@ -229,3 +229,12 @@ def test_ten_thousand_permutations_take_seconds() -> None:
     began = time.process_time()
     measure(claims)
     assert time.process_time() - began < 10
+
+
+def test_equal_and_unequal_seeds_apart() -> None:
+    """Tasks that follow their seed, and nothing else: only runs of equal seeds share heads."""
+    sets = {seed: np.eye(3, 4)[[seed % 3, (seed + 1) % 3, (seed + 2) % 3]] for seed in (1, 2, 3)}
+    found = measure([claim(label, seed, gates) for label in ("POS", "NER") for seed, gates in sets.items()], 10)
+    assert found.by_seed.equal == 3 and found.by_seed.unequal == 0
+    alone = measure([claim(label, 1, sets[1]) for label in ("POS", "NER")], 10)
+    assert alone.by_seed.equal == 3 and math.isnan(alone.by_seed.unequal)
