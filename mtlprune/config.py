@@ -187,6 +187,8 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     *blocks, last = path.split(".")
     for block in blocks:
         inner = tree.setdefault(block, {})
+        if block == "pruning" and isinstance(inner, str):  # pruning=gates pruning.keep=36
+            inner = tree[block] = {"method": inner}
         if not isinstance(inner, dict):
             raise ConfigError(f"{override!r}: {block} is a single value, nothing lies below it")
         tree = inner

@@ -241,6 +241,17 @@ def test_every_field_has_a_sentence():
                         assert said, f"{module.__name__}.{node.name}.{ast.unparse(field.target)}"
 
 
+def test_a_pruning_method_alone_may_be_followed_by_its_settings(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("data: {path: d}\npruning: random\n")
+    pruning = load_config(path, ["pruning.keep=3"]).pruning
+    assert (pruning.method, pruning.keep) == ("random", 3)
+    pruning = load_config(path, ["pruning=gates", "pruning.penalty=exact", "pruning.keep=2"]).pruning
+    assert (pruning.method, pruning.penalty, pruning.keep) == ("gates", "exact", 2)
+    pruning = load_config(path, ["pruning.keep=3", "pruning=none"]).pruning  # the block as a whole
+    assert (pruning.method, pruning.keep) == ("none", None)
+
+
 def test_configurations_are_frozen_and_told_apart():
     config = build_config(MINIMAL)
     with pytest.raises(ValidationError):

@@ -1,0 +1,312 @@
+"""Pruning on the command line: what check foretells, train shows and evaluate uses; one sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.torch import load_file, save_file
+
+from mtlprune.corpora.store import load_corpus
+from mtlprune.runs import RunFolder
+
+Call = Callable[..., Any]
+TARGET = ("pruning.method=gates", "pruning.penalty=target", "pruning.keep=4")
+
+
+def changed(source: Path, out: Path, file: str, change: Callable[[Any], None]) -> Path:
+    """A copy of a run with one file changed."""
+    shutil.copytree(source, out)
+    path = out / file
+    tree = (yaml.safe_load if file.endswith("yaml") else json.loads)(path.read_text())
+    change(tree)
+    path.write_text(yaml.safe_dump(tree) if file.endswith("yaml") else json.dumps(tree))
+    return out
+
+
+@pytest.fixture(scope="module")
+def gated(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two tasks with a gate set each, some heads shut."""
+    folder = tmp_path_factory.mktemp("gated") / "run"
+    answer = mtlprune(
+        "train", lab.config, "tasks=pos,dep", "pruning=gates", "pruning.sets=per_task", "pruning.penalty=exact",
+        "pruning.keep=3", "pruning.rate=0.1", "--out", folder,
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def others(trained: Path, gated: Path, lab: Any, tiny_encoder: Any, tmp_path_factory: Any) -> dict[str, Path]:
+    """Runs and encoders that do not fit ``lab.config``."""
+    root = tmp_path_factory.mktemp("others")
+    made = {
+        "unfinished": changed(trained, root / "unfinished", "manifest.json", lambda tree: tree.pop("finished")),
+        "weightless": Path(shutil.copytree(trained, root / "weightless", ignore=lambda *_: ["weights"])),
+        "other_tasks": changed(trained, root / "tasks", "config.yaml", lambda tree: tree.update(tasks=["pos"])),
+        "roberta": changed(
+            trained, root / "roberta", "config.yaml", lambda t: t["encoder"].update(name=str(tiny_encoder("roberta")))
+        ),
+        "first": changed(
+            trained, root / "first", "config.yaml", lambda tree: tree["encoder"].update(pooling="first")
+        ),
+        "wide": changed(
+            trained, root / "wide", "config.yaml", lambda tree: tree["decoders"]["dep"].update(arc_size=99)
+        ),
+        "few_labels": changed(trained, root / "labels", "vocabulary.json", lambda tree: tree["pos"]["tags"].pop()),
+        "unknown_family": changed(
+            tiny_encoder("bert"), root / "family", "config.json", lambda tree: tree.update(model_type="megatron-bert")
+        ),
+        "trained": trained,
+        "gated": gated,
+        "nowhere": root / "nowhere",
+    }  # fmt: skip
+    return made
+
+
+IMPORTANCE = ("pruning.method=importance", "pruning.keep=2")
+MISTAKES = {
+    "K for the target": ([*TARGET[:2], "pruning.keep=9"], "at most the encoder's 8 heads"),
+    "K for random": (["pruning.method=random", "pruning.keep=9"], "at most the encoder's 8 heads (2 layers × 4)"),
+    "K for importance": (
+        ["pruning.method=importance", "pruning.keep=9", "pruning.importance_of={trained}"],
+        "pruning.keep: expected at most the encoder's 8 heads",
+    ),
+    "no K": (TARGET[:2], "keep: expected how many heads to keep (needed with method: gates, penalty: target)"),
+    "K without effect": (["pruning=gates", "pruning.keep=3"], "keep has no effect with method: gates, penalty: lambda"),
+    "settled before the warm-up ends": (
+        [*TARGET, "pruning.warmup=0.5", "pruning.settle=0.3"],
+        "expected at least the warm-up's 0.5, found 0.3",
+    ),
+    "overlap of one set": (["pruning=gates", "pruning.overlap=1"], "overlap has an effect only with sets: per_task"),
+    "per_task of one task": (["tasks=pos", "pruning=gates", "pruning.sets=per_task"], "per_task needs several tasks"),
+    "per_task of a fixed mask": (
+        ["pruning.method=random", "pruning.keep=2", "pruning.sets=per_task"],
+        "sets has no effect with method: random",
+    ),
+    "no heads": (["encoder.context=false", "pruning=gates"], "an encoder without context"),
+    "an unknown family": (
+        ["encoder.name={unknown_family}", "encoder.random=true", "pruning=gates"],
+        "'megatron-bert'",
+    ),
+    "a method that is none": (["pruning=gate"], "pruning.method: input should be"),
+    "decoders frozen without a start": (["train.freeze=decoders"], "give train.start, a finished run"),
+    "all frozen": (["train.start={trained}", "train.freeze=encoder,decoders"], "nothing to train"),
+    "a part that is none": (["train.freeze=head"], "train.freeze.0: input should be 'encoder' or 'decoders'"),
+    "start nowhere": (["train.start={nowhere}"], "train.start: expected the folder of a finished run"),
+    "start unfinished": (["train.start={unfinished}"], "train.start: expected a finished run"),
+    "start without weights": (["train.start={weightless}"], "train.start: the weights of"),
+    "start of another encoder": (["train.start={roberta}"], "train.start: expected a run with encoder.name"),
+    "start with other pooling": (["train.start={first}"], "expected a run with encoder.pooling mean, but"),
+    "start of other tasks": (["train.start={other_tasks}"], "expected a run with the task ner, found only pos in"),
+    "start with other decoders": (
+        ["train.start={wide}"],
+        "the decoder of dep has other settings in {wide}: arc_size 99 there, 16 here",
+    ),
+    "start on other labels": (["train.start={few_labels}"], "has tags of pos that {few_labels} never learnt: "),
+    "importance of nothing": (IMPORTANCE, "importance_of: expected a run folder whose loss ranks the heads"),
+    "importance of nowhere": (
+        [*IMPORTANCE, "pruning.importance_of={nowhere}"],
+        "pruning.importance_of: expected the folder of a finished run",
+    ),
+    "importance of an unfinished run": (
+        [*IMPORTANCE, "pruning.importance_of={unfinished}"],
+        "pruning.importance_of: expected a finished run",
+    ),
+    "importance of other tasks": (
+        [*IMPORTANCE, "pruning.importance_of={other_tasks}"],
+        "pruning.importance_of: expected a run with the task ner",
+    ),
+    "importance by other labels": (
+        [*IMPORTANCE, "pruning.importance_of={few_labels}"],
+        "pruning.importance_of: the labels of pos in {few_labels} are not those",
+    ),
+    "like a run without gates": (
+        ["pruning.method=random", "pruning.layers_like={trained}"],
+        "is a run without gates",
+    ),
+    "like a run with several sets": (
+        ["pruning.method=random", "pruning.layers_like={gated}"],
+        "has one gate set a task; expected a shared one",
+    ),
+    "like no run": (["pruning.method=random", "pruning.layers_like={nowhere}"], "pruning.layers_like: expected the"),
+    "K twice": (
+        ["pruning.method=random", "pruning.keep=2", "pruning.layers_like={gated}"],
+        "keep and layers_like both say how many heads",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["check", "train"])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_one_sentence(
+    name: str, verb: str, mtlprune: Call, lab: Any, others: dict[str, Path], tmp_path: Path
+) -> None:
+    arguments, message = MISTAKES[name]
+    out = tmp_path / "run"
+    overrides = [argument.format(**others) for argument in arguments]
+    answer = mtlprune(verb, lab.config, *overrides, *(["--out", out] if verb == "train" else []))
+    assert answer.code == 2, answer.out
+    assert message.format(**others) in answer.err
+    assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
+    assert "ready" not in answer.out
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        (["train.start={out}"], "train.start"),
+        (["pruning.method=importance", "pruning.keep=2", "pruning.importance_of={out}"], "pruning.importance_of"),
+        (["pruning.method=random", "pruning.layers_like={out}"], "pruning.layers_like"),
+    ],
+)
+def test_a_run_cannot_make_use_of_itself(
+    settings: list[str], key: str, mtlprune: Call, lab: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    answer = mtlprune("train", lab.config, *(setting.format(out=out) for setting in settings), "--out", out)
+    assert answer.code == 2
+    assert f"{key}: expected another run than the one to be trained" in answer.err
+    assert not out.exists()
+
+
+def test_a_finished_run_is_not_trained_on_from_itself(mtlprune: Call, lab: Any, trained: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    answer = mtlprune("train", lab.config, f"train.start={trained}", "--out", trained)
+    assert answer.code == 2 and answer.err.count("\n") == 1
+    assert f"train.start (was None, is '{trained}'). Choose another --out" in answer.err
+    after = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    assert {p: t for p, t in after.items() if p.is_file() and p.name != ".lock"} == {
+        p: t for p, t in before.items() if p.is_file() and p.name != ".lock"
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (
+            [*TARGET, "pruning.rate=0.1"],
+            [
+                "pruning: gates on 8 heads (2 layers × 4), one set for all tasks; rate 0.1",
+                "penalty target: 4 heads; after update 4 of 6 an epoch may be the best",
+                "warning: pruning.rate: 0.1 is small for 6 updates; the gates may not come to 4 heads in time; take "
+                "0.1 and train for about 250 updates",
+            ],
+        ),
+        (
+            ["pruning=gates", "pruning.sets=per_task", "tasks=pos,dep,con"],
+            ["one set a task, so 3 encodings of a batch instead of one", "penalty lambda 0.01", "hardly any head will"],
+        ),
+        (
+            ["pruning=gates", "pruning.penalty=exact", "pruning.keep=3", "tasks=pos"],
+            ["one set; rate", "after update 5 of 6 an epoch may be the best and those heads are fixed"],
+        ),
+        (
+            ["pruning=random", "pruning.keep=3"],
+            ["pruning: 8 heads (2 layers × 4), kept at random: 3 of them, spread over the layers"],
+        ),
+        (
+            ["pruning=importance", "pruning.keep=3", "pruning.importance_of={trained}", "train.start={trained}"],
+            [
+                "starts from {trained}, its best epoch",
+                "pruning: 3 of 8 heads (2 layers × 4) kept, those that matter most to the loss of {trained} on 24 "
+                "training sentences",
+            ],
+        ),
+        (
+            ["train.start={trained}", "train.freeze=decoders", "pruning=gates"],
+            ["starts from {trained}, its best epoch; frozen: decoders"],
+        ),
+    ],
+)
+def test_check_says_what_pruning_will_do(
+    overrides: list[str], expected: list[str], mtlprune: Call, lab: Any, trained: Path
+) -> None:
+    answer = mtlprune("check", lab.config, *(override.format(trained=trained) for override in overrides))
+    assert answer.code == 0, answer.err
+    for text in expected:
+        assert text.format(trained=trained) in answer.out
+    assert answer.out.endswith("ready\n")
+
+
+def cells(out: str, title: str) -> list[str]:
+    """The cells behind a title of the printed table."""
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines()]
+    [found] = [row[1:] for row in rows if row[:1] == [title]]
+    return found
+
+
+def test_what_training_shows(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    answer = mtlprune("train", lab.config, "tasks=pos", *TARGET, "pruning.rate=0.1", "--out", out)
+    assert answer.code == 0, answer.err
+    first, last = [json.loads(line) for line in (out / "gates.jsonl").read_text().splitlines()]
+    assert f"run {out}: pos; pruning: gates, penalty target, 4 heads\n" in answer.out
+    shown = f"{first['open']['shared']} of 8 heads open (expected {first['expected']['shared']:.1f}); "
+    [line] = [line for line in answer.out.splitlines() if line.startswith("epoch 1/2")]
+    assert "(cannot be the best: gates are still closing); " in line and shown in line
+    [line] = [line for line in answer.out.splitlines() if line.startswith("epoch 2/2")]
+    assert "(best so far)" in line
+    assert cells(answer.out, "heads")[:2] == ["open", f"{last['open']['shared']} of 8"]
+    assert last["open"]["shared"] > 5  # six updates are too few
+    assert f"warning: {last['open']['shared']} heads are open, not 4: the gates had not come to" in answer.out
+    assert mtlprune("train", lab.config, "tasks=pos", *TARGET, "pruning.rate=0.1", "--out", out).out.count("heads") > 1
+
+
+def test_a_set_a_task_is_shown_by_task(mtlprune: Call, lab: Any, gated: Path) -> None:
+    settings = RunFolder(gated).read_config()["pruning"]
+    again = [f"pruning.{key}={settings[key]}" for key in ("method", "sets", "penalty", "keep", "rate")]
+    answer = mtlprune("train", lab.config, "tasks=pos,dep", *again, "--out", gated)
+    assert answer.code == 0 and "was finished already" in answer.out
+    assert cells(answer.out, "heads of pos")[:2] == cells(answer.out, "heads of dep")[:2] == ["open", "3 of 8"]
+
+
+def test_evaluate_and_predict_use_the_gates(mtlprune: Call, gated: Path, tmp_path: Path) -> None:
+    """Without its masks the same weights predict otherwise; with them evaluate repeats what training scored."""
+    before = (gated / "predictions/dev.jsonl").read_bytes(), (gated / "scores/dev.json").read_bytes()
+    answer = mtlprune("evaluate", gated, "--split", "dev")
+    assert answer.code == 0, answer.err
+    assert ((gated / "predictions/dev.jsonl").read_bytes(), (gated / "scores/dev.json").read_bytes()) == before
+    sentences = load_corpus(Path(RunFolder(gated).read_config()["data"]["path"]))["dev"]
+    text = tmp_path / "text.txt"
+    text.write_text("".join(" ".join(sentence.words) + "\n" for sentence in sentences))
+    with_gates = mtlprune("predict", gated, text, "--out", tmp_path / "one.jsonl")
+    assert with_gates.code == 0, with_gates.err
+    found = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
+    expected = [json.loads(line) for line in before[0].decode().splitlines()]
+    assert [(s["pos"], s["dep"]) for s in found] == [(s["pos"], s["dep"]) for s in expected]
+    opened = Path(shutil.copytree(gated, tmp_path / "opened"))
+    for path in (opened / "weights").iterdir():
+        tensors = load_file(path)
+        for name in tensors:
+            if name.endswith(".mask"):
+                assert int(tensors[name].sum()) in (3, 8)
+                tensors[name] = tensors[name] * 0 + 1
+        save_file(tensors, path)
+    assert mtlprune("predict", opened, text, "--out", tmp_path / "two.jsonl").code == 0
+    assert (tmp_path / "two.jsonl").read_bytes() != (tmp_path / "one.jsonl").read_bytes()
+
+
+def test_a_run_that_starts_from_another_uses_its_best_epoch_and_says_so(
+    mtlprune: Call, lab: Any, trained: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    settings = [f"train.start={trained}", "train.freeze=decoders", "pruning=gates", "train.epochs=1", "tasks=pos,con"]
+    answer = mtlprune("train", lab.config, *settings, "--out", out)
+    assert answer.code == 0, answer.err
+    assert (
+        f"run {out}: pos, con; starts from {trained}, its best epoch; frozen: decoders; pruning: gates, " in answer.out
+    )
+    old, new = (
+        load_file(RunFolder(f).weights_path(RunFolder(f).read_best()["joint"]["epoch"])) for f in (trained, out)
+    )
+    for name, tensor in new.items():
+        if name.startswith("tasks."):
+            assert np.array_equal(tensor.numpy(), old[name].numpy()), name
