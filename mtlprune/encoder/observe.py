@@ -1,0 +1,251 @@
+"""One forward pass laid open, at word level: attention, head outputs, hidden states, LayerNorm inputs.
+
+    use_eager(encoder)
+    seen = observe(encoder, encoder.collate(encoder.tokenize_all(sentences)), want={"attention", "heads"})
+    seen.word_attention(0)  # (B, n, S, S): rows sum to 1
+    seen.word_vectors(seen.heads[0])  # (N, n, d)
+
+One batch is held and nothing is changed: what the encoder returns is bit for bit what it returns unobserved.
+
+Letters for shapes: B sentences, L slots a row (sub-words, special tokens, padding), N words over the batch, T words of
+the longest sentence, S places of the longest sentence (words, and the special tokens where they are kept), n heads a
+layer has now, d values a head has, H the hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.encoder.families import by_layer, family_of
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError
+
+Specials = Literal["kept", "dropped", "folded"]
+WANTS = ("attention", "heads", "hidden", "norms")
+NORMS = ("LayerNorm", "RMSNorm")
+
+
+class NormInput(NamedTuple):
+    """What one normalisation of one layer reads."""
+
+    layer: int
+    """From 0."""
+    name: str
+    """Path within the layer, such as ``attention.output.LayerNorm``."""
+    values: Tensor
+    """(B, L, H), by slot."""
+
+
+@dataclass(eq=False)
+class Observation:
+    """What was asked for of one batch, by slot (sub-words as the model has them), and its way to words.
+
+    Attributes:
+        batch: what was observed.
+        front: special tokens before a sentence.
+        attention: for each layer (B, n, L, L), after the softmax; rows are the attending.
+        heads: for each layer (B, L, n, d), what flows into the attention output projection: gates are applied.
+        hidden: (B, L, H) of the embeddings and of each layer: layers + 1 tensors.
+        norms: inputs of all normalisations within layers, in the order of the forward pass.
+        last: (B, L, H), what the encoder returns.
+    """
+
+    batch: EncoderBatch
+    front: int
+    last: Tensor
+    attention: list[Tensor] = field(default_factory=list)
+    heads: list[Tensor] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    norms: list[NormInput] = field(default_factory=list)
+
+    @cached_property
+    def places(self) -> Tensor:
+        """(B, L) int64: the place of each slot in its sentence, −1 for padding.
+
+        Place 0 are the special tokens before the words ([CLS]), word i (from 0) has i + 1, those after the words
+        ([SEP]) come last.
+        """
+        batch = self.batch
+        lengths = batch.lengths[:, None]
+        first = (batch.lengths.cumsum(0) - batch.lengths)[:, None]  # (B, 1): a sentence's first word in the batch
+        words = batch.piece_word[batch.source.clamp(min=0)] - first + 1
+        column = torch.arange(batch.source.shape[1], device=words.device)
+        places = torch.where(column < self.front, 0, lengths + 1).where(batch.source < 0, words)
+        return places.masked_fill(batch.attention_mask == 0, -1)
+
+    def word_attention(self, layer: int, specials: Specials = "kept") -> Tensor:
+        """Attention between words: mean over the sub-words that attend, sum over those attended to.
+
+        Args:
+            layer: from 0.
+            specials: ``kept``: places as in :attr:`places`, rows sum to 1. ``dropped``: words only, rows sum to what
+                words get. ``folded``: words only, and what special tokens get is shared out among the words in
+                proportion to what they get (evenly where they get nothing): rows sum to 1.
+
+        Returns:
+            (B, n, S, S), zero in rows and columns that a sentence does not have.
+
+        Source: He and Choi (2021), released code; Clark et al. (2019), section 4.1.
+        """
+        self._has("attention")
+        side = max(self.batch.sizes) + 2
+        columns = functional.one_hot(self.places + 1, side + 1)[..., 1:].to(self.last)  # (B, L, S)
+        rows = columns.transpose(1, 2) / columns.sum(1).clamp(min=1)[..., None]  # (B, S, L)
+        found = (rows[:, None] @ self.attention[layer]) @ columns[:, None]
+        if specials == "kept":
+            return found
+        found = found[:, :, 1:-1, 1:-1]  # (B, n, T, T); the [SEP] of shorter sentences is among their padding now
+        there = torch.arange(side - 2, device=found.device) < self.batch.lengths[:, None]  # (B, T)
+        pair = (there[:, None, :] & there[:, :, None])[:, None]  # (B, 1, T, T)
+        found = found * pair
+        if specials == "dropped":
+            return found
+        sums = found.sum(-1, keepdim=True)
+        even = pair / self.batch.lengths[:, None, None, None]
+        return torch.where(sums > 0, found / sums.where(sums > 0, 1), even.to(found))
+
+    def word_vectors(self, slots: Tensor, specials: Literal["kept", "dropped"] = "dropped") -> Tensor:
+        """Mean over the sub-words of each word.
+
+        Args:
+            slots: (B, L, ...), such as ``hidden[3]``, ``heads[0]`` or ``norms[0].values``.
+            specials: ``dropped``: words only. ``kept``: [CLS], words, [SEP] of each sentence one after another.
+
+        Returns:
+            (N, ...) or (N + 2 B, ...), all sentences one after another, no padding.
+        """
+        flat = slots.reshape(slots.shape[0] * slots.shape[1], -1)
+        if specials == "dropped":
+            which, starts = self.batch.piece_slot, self.batch.first_piece
+        else:
+            which = (self.places >= 0).flatten().nonzero().flatten()
+            place = self.places.flatten()[which]
+            begins = torch.ones_like(place, dtype=torch.bool)
+            begins[1:] = place[1:] != place[:-1]
+            starts = begins.nonzero().flatten()
+        return functional.embedding_bag(which, flat, starts, mode="mean").unflatten(1, slots.shape[2:])
+
+    def _has(self, what: str) -> None:
+        if not getattr(self, what):
+            raise EncoderError(f"{what} was not observed; ask for it: observe(..., want={{{what!r}}})")
+
+
+def use_eager(encoder: Encoder) -> Encoder:
+    """Let an encoder compute attention in the way that shows it; fused kernels never hold it. In place."""
+    if isinstance(encoder.transformer, PreTrainedModel):
+        encoder.transformer.set_attn_implementation("eager")
+    return encoder
+
+
+@torch.no_grad()
+def observe(
+    encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None, want: Collection[str] = ("attention", "heads")
+) -> Observation:
+    """One forward pass of an encoder in evaluation mode over a batch on its device.
+
+    Args:
+        encoder: of any family in the table of heads, with or without removed heads.
+        batch: from ``encoder.collate``; sentences of one window only, because attention between windows does not exist.
+        gates: (layers, heads) in original numbering, as for the encoder itself.
+        want: of ``attention`` (needs :func:`use_eager`), ``heads``, ``hidden``, ``norms``.
+
+    Raises:
+        EncoderError: unknown family, training mode, a sentence of several windows, or attention that is not to be had.
+    """
+    unknown = sorted(set(want) - set(WANTS))
+    if unknown:
+        raise EncoderError(f"expected to be asked for some of {', '.join(WANTS)}, found {', '.join(unknown)}")
+    places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
+    if transformer.training:
+        raise EncoderError("the encoder is in training mode, where dropout blurs what it does; call its eval() first")
+    if len(batch.input_ids) != len(batch.sizes):
+        raise EncoderError(
+            f"a sentence is longer than the {encoder.limit} tokens the encoder sees at once, and words in different "
+            "windows do not attend to each other; leave sentences out that do not fit"
+        )
+    if "attention" in want and transformer.config._attn_implementation != "eager":
+        raise EncoderError(
+            f"the encoder computes attention as {transformer.config._attn_implementation!r}, which never holds it; "
+            "call use_eager(encoder) first, or load it with attention='eager'"
+        )
+    norms: list[NormInput] = []
+    with ExitStack() as stack:
+        seen = stack.enter_context(places.watched()) if "heads" in want else []
+        if gates is not None:
+            stack.enter_context(places.gated(gates))
+        if "norms" in want:
+            norms = stack.enter_context(_norms_watched(transformer, batch.input_ids.shape))
+        output = transformer(
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask,
+            output_attentions="attention" in want,
+            output_hidden_states="hidden" in want,
+        )
+    found = Observation(batch, len(encoder.frame.before), output.last_hidden_state)
+    found.norms = norms
+    if "heads" in want:
+        found.heads = list(seen)
+        if gates is not None:
+            rows = zip(seen, gates, places.kept, strict=True)
+            found.heads = [heads * row[list(kept)].to(heads)[:, None] for heads, row, kept in rows]
+    if "hidden" in want:
+        found.hidden = list(output.hidden_states)
+    if "attention" in want:
+        found.attention = _attention(output.attentions or (), places.kept, batch)
+    return found
+
+
+def _attention(given: tuple[Tensor | None, ...], kept: list[tuple[int, ...]], batch: EncoderBatch) -> list[Tensor]:
+    """The maps of all layers; a layer without heads has an empty one. Raises EncoderError where any is missing."""
+    rows, width = batch.input_ids.shape
+    there = iter([attention for attention in given if attention is not None and attention.shape[1]])
+    none = batch.piece_counts.new_zeros(rows, 0, width, width)
+    found = [next(there, none) if heads else none for heads in kept]
+    for layer, (attention, heads) in enumerate(zip(found, kept, strict=True)):
+        if tuple(attention.shape) != (rows, len(heads), width, width):
+            raise EncoderError(
+                f"expected attention of shape {(rows, len(heads), width, width)} from layer {layer}, found "
+                f"{tuple(attention.shape)}; this version of transformers does not show it in this family"
+            )
+    return found
+
+
+@contextmanager
+def _norms_watched(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[list[NormInput]]:
+    """Record what normalisations within layers read.
+
+    They are found by their place and class: every module within a layer of the table's stack whose class is called
+    ...LayerNorm or ...RMSNorm, and whose input is (B, L, H); the k-th call of a module that layers share is the k-th
+    of these layers. Hooks live in this context only.
+    """
+    path = family_of(transformer).attention.partition(".*.")[0] + ".*."
+    layers_of: dict[nn.Module, list[int]] = {}
+    for layer, block in enumerate(by_layer(transformer, path)):
+        layers_of.setdefault(block, []).append(layer)
+    found: list[NormInput] = []
+
+    def record(name: str, layers: Iterator[int], module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        if args[0].ndim == 3 and args[0].shape[:2] == shape:
+            found.append(NormInput(next(layers), name, args[0]))
+
+    handles = [
+        module.register_forward_pre_hook(partial(record, name, iter(layers)))
+        for block, layers in layers_of.items()
+        for name, module in block.named_modules()
+        if type(module).__name__.endswith(NORMS)
+    ]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()

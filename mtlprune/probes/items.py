@@ -1,0 +1,157 @@
+"""What there is to be known: the items of five tasks, as flat arrays that batches take their part of.
+
+Letters for shapes: U items (of a task and split), K labels (of a task), n words of a sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.sentence import LAYERS, NOT_ARGUMENTS, Sentence, Span
+
+Ints = NDArray[np.int64]
+Heights = Literal["lowest", "all", "each"]
+
+ATTENTION, CENTROID = ("dep", "srl"), ("pos", "ner", "con")
+SHUFFLE = 7
+"""Keeps the generator of shuffled labels apart from others of the same seed."""
+
+# Per task, what an item is beside its label.
+COLUMNS = {
+    "pos": ("start", "end"),
+    "ner": ("start", "end"),
+    "con": ("start", "end"),
+    "dep": ("head", "dependent"),  # places: 0 is [CLS], word i (from 0) is i + 1
+    "srl": ("start", "end", "predicate"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The items of one task in one split, sentence after sentence.
+
+    Attributes:
+        task: pos, ner, dep, con or srl.
+        labels: names, K of them.
+        offsets: (sentences + 1,), where each sentence's items begin.
+        columns: (U, 2 or 3), as ``COLUMNS`` names them; words count from 0 within their sentence, spans are half-open.
+        label: (U,), numbers of labels.
+        shuffled: (U,), the same labels in random order: the control.
+        lengths: (U,), words of the sentence an item is in.
+    """
+
+    task: str
+    labels: tuple[str, ...]
+    offsets: Ints
+    columns: Ints
+    label: Ints
+    shuffled: Ints
+    lengths: Ints
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def counts(self) -> Ints:
+        """(K,): items of each label."""
+        return np.bincount(self.label, minlength=len(self.labels))
+
+    def column(self, name: str) -> Ints:
+        """(U,): one of ``COLUMNS``."""
+        return self.columns[:, COLUMNS[self.task].index(name)]
+
+    def of(self, sentences: Sequence[int]) -> tuple[Ints, Ints]:
+        """Which items lie in these sentences, in their order, and in the how manyth of them each lies."""
+        chosen = np.asarray(sentences, np.int64)
+        sizes = self.offsets[chosen + 1] - self.offsets[chosen]
+        return ranges(self.offsets[chosen], sizes), np.repeat(np.arange(len(chosen)), sizes)
+
+
+def ranges(starts: Ints, sizes: Ints) -> Ints:
+    """start, start + 1, ..., start + size − 1 of every pair, one after another. (Σ sizes,)"""
+    return np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+
+
+def read_items(
+    splits: Mapping[str, Sequence[Sentence]], seed: int, heights: Heights = "lowest"
+) -> dict[str, list[Items]]:
+    """The items of all tasks: split → one entry a task that any sentence of any split has a layer for.
+
+    Labels are those of all splits, the most frequent first.
+
+    Args:
+        seed: of the shuffled labels.
+        heights: which phrases of CON: ``lowest``, whose children are all words (He and Choi 2021); ``all``, whatever
+            their height; ``each``, all, with the height in the label: NP@3 is a lowest one, as trees count from the
+            words with tags at 1 and 2.
+    """
+    found: dict[str, list[Items]] = {split: [] for split in splits}
+    for number, task in enumerate(LAYERS):
+        raw = {split: [list(_items(task, s, heights)) for s in content] for split, content in splits.items()}
+        tally = Counter(item[-1] for sentences in raw.values() for items in sentences for item in items)
+        labels = tuple(label for label, _ in sorted(tally.items(), key=lambda pair: (-pair[1], pair[0])))
+        for place, split in enumerate(splits if labels else ()):
+            generator = np.random.default_rng([seed, SHUFFLE, number, place])
+            found[split].append(_flat(task, labels, raw[split], list(map(len, splits[split])), generator))
+    return found
+
+
+def _flat(
+    task: str, labels: tuple[str, ...], raw: list[list[tuple]], lengths: list[int], generator: np.random.Generator
+) -> Items:
+    sizes = np.array([len(items) for items in raw], np.int64)
+    number = {label: place for place, label in enumerate(labels)}
+    width = len(COLUMNS[task])
+    rows = [(*item[:-1], number[item[-1]]) for items in raw for item in items]
+    table = np.array(rows, np.int64).reshape(len(rows), width + 1)
+    return Items(
+        task,
+        labels,
+        np.concatenate([[0], np.cumsum(sizes)]),
+        table[:, :width],
+        table[:, width],
+        generator.permutation(table[:, width]),
+        np.repeat(np.array(lengths, np.int64), sizes),
+    )
+
+
+def _items(task: str, sentence: Sentence, heights: Heights) -> Iterator[tuple]:
+    if task == "pos":
+        yield from ((i, i + 1, tag) for i, tag in enumerate(sentence.pos or ()))
+    elif task == "ner":
+        yield from sentence.ner or ()
+    elif task == "dep" and sentence.dep is not None:
+        heads, relations = sentence.dep
+        yield from ((head, i, relation) for i, (head, relation) in enumerate(zip(heads, relations, strict=True), 1))
+    elif task == "con":
+        yield from _phrases(sentence.con or (), heights)
+    elif task == "srl":
+        for predicate in sentence.srl or ():
+            for start, end, role in predicate.arguments:
+                if role not in NOT_ARGUMENTS:
+                    yield start, end, predicate.index, role
+
+
+def _phrases(brackets: Sequence[Span], wanted: Heights) -> Iterator[Span]:
+    for span, height in zip(brackets, tree_heights(brackets), strict=True):
+        if height == 3 or wanted != "lowest":
+            yield span._replace(label=f"{span.label}@{height}") if wanted == "each" else span
+
+
+def tree_heights(brackets: Iterable[Span]) -> list[int]:
+    """The height of each bracket, given in pre-order: words have 1, their tags 2, phrases of nothing but words 3."""
+    spans = list(brackets)
+    heights = [3] * len(spans)
+    open_: list[int] = []
+    for place, span in enumerate([*spans, Span(10**9, 10**9, "")]):
+        while open_ and spans[open_[-1]].end <= span.start:
+            closed = open_.pop()
+            if open_:
+                heights[open_[-1]] = max(heights[open_[-1]], heights[closed] + 1)
+        open_.append(place)
+    return heights
