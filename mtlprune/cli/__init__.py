@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from mtlprune.cli import bench, check, data, evaluate, maps, overlap, plot, predict, prune, quickstart, table, train
+from mtlprune.cli import (
+    bench,
+    check,
+    data,
+    evaluate,
+    heads,
+    maps,
+    overlap,
+    plot,
+    predict,
+    probe,
+    prune,
+    quickstart,
+    table,
+    train,
+)
 from mtlprune.cli.mistakes import exit_code, sentence
 
 app = typer.Typer(
@@ -25,6 +40,8 @@ app.command("predict")(predict.predict)
 app.command("table")(table.table)
 app.command("maps")(maps.maps)
 app.command("overlap")(overlap.overlap)
+app.command("probe")(probe.probe)
+app.command("heads")(heads.heads)
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
 app.command("prune")(prune.prune)
 app.command("bench")(bench.bench)

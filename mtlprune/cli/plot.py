@@ -167,18 +167,18 @@ def _slug(words: str) -> str:
 def _tables(
     found: ProbeResults, shown: Sequence[Panel], paper: str | None, other: Sequence[Panel]
 ) -> tuple[list[Table], list[str]]:
-    from mtlprune.reports.probe_intervals import FILE, read_outcomes
+    from mtlprune.reports.probe_intervals import read_intervals
     from mtlprune.reports.probe_paper import beside_paper
     from mtlprune.reports.probe_tables import column_note, tables
 
-    outcomes = read_outcomes(found.folders)
+    intervals = read_intervals(found.folders)
     notes = [*found.notes, *column_note(shown)]
-    if outcomes is None:
+    if intervals is None:
         notes.append(
-            f"No paired intervals: the results hold accuracies only, not which items were right ({FILE}: correct items "
-            "of each test sentence, for each encoder, seed and label)."
+            "No paired intervals: these results hold no differences to STL item by item; probe single-task runs and "
+            "what they are compared with into one folder."
         )
-    made = tables(shown, found.few, outcomes, other)
+    made = tables(shown, found.few, intervals, other)
     if paper is not None:
         beside = [(panel, beside_paper(panel, paper)) for panel in shown]
         made += [table for _, table in beside if table is not None]

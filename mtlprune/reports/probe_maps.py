@@ -29,6 +29,8 @@ SPAN = 50.0
 _FRAME: Colour = (28, 28, 30)
 _FRAME_ON_GREY: Colour = (213, 94, 0)
 """Vermilion (Okabe and Ito 2008): seen on black and on white."""
+ABSENT: Colour = (255, 241, 184)
+"""Of heads without a number, which are removed or closed."""
 _CELL, _ROOM = 9, 22
 _ACROSS = 920
 """Width that a sheet fills before it begins a new row."""
@@ -46,7 +48,12 @@ def heat_map(panel: Panel, column: Column, label: str, raw: bool, setting: str, 
     ]
     title = f"{panel.task.upper()} {label}, {column.title}"
     drawn = HeadMap(
-        title, tuple(lines), _colours(numbers, raw), {"": np.round(numbers, 1)}, _legend(raw), signed=not raw
+        title,
+        tuple(lines),
+        _colours(numbers, raw),
+        {"": np.round(numbers, 1)},
+        _legend(raw, bool(np.isnan(numbers).any())),
+        signed=not raw,
     )
     placed = layout(drawn, values)
     framed = {(result.layer, result.head) for result in results}
@@ -63,11 +70,12 @@ def atlas(panel: Panel, column: Column, raw: bool, setting: str) -> Drawing:
     across = max(1, min(len(labels), _ACROSS // pitch))
     title = f"{panel.task.upper()}, {column.title}: {'accuracy' if raw else 'gain over the best control'} of every head"
     legend_x = MARGIN + across * pitch - _ROOM + GAP
-    legend = _legend(raw).place(legend_x, 0, 0)
+    ramp = _legend(raw, any(np.isnan(_numbers(_results(column, label), raw)).any() for label in labels))
+    legend = ramp.place(legend_x, 0, 0)
     inner = legend.right - MARGIN
     head = titles(title, _sheet_lines(panel, column, setting, labels), inner)
     top = head.bottom + 10
-    shapes: list[Shape] = [*head.shapes, *_legend(raw).place(legend_x, top, 0).shapes]
+    shapes: list[Shape] = [*head.shapes, *ramp.place(legend_x, top, 0).shapes]
     row = height + 34
     for place, label in enumerate(labels):
         x, y = MARGIN + place % across * pitch, top + place // across * row
@@ -118,12 +126,17 @@ def _results(column: Column, label: str) -> list[LabelResult]:
 
 
 def _numbers(results: Sequence[LabelResult], raw: bool) -> NDArray[np.float64]:
-    """(L, A): mean over seeds; without any control the accuracy stands above 0."""
-    return np.mean([r.heads - (0.0 if raw or math.isnan(r.control) else r.control) for r in results], axis=0)
+    """(L, A): mean over the seeds that have the head, else NaN; without any control the accuracy stands above 0."""
+    seeds = np.stack([r.heads - (0.0 if raw or math.isnan(r.control) else r.control) for r in results])
+    there = ~np.isnan(seeds)
+    with np.errstate(invalid="ignore"):  # a head that no seed has left is 0 / 0: no number
+        return np.where(there, seeds, 0).sum(axis=0) / there.sum(axis=0)
 
 
 def _colours(numbers: NDArray[np.float64], raw: bool) -> Colours:
-    return _grey(numbers) if raw else _gains(numbers)
+    colours = _grey(numbers) if raw else _gains(numbers)
+    colours[np.isnan(numbers)] = ABSENT
+    return colours
 
 
 def _grey(values: NDArray[np.float64]) -> Colours:
@@ -134,11 +147,12 @@ def _gains(values: NDArray[np.float64]) -> Colours:
     return palettes.diverging(-np.clip(np.nan_to_num(values) / SPAN, -1, 1))
 
 
-def _legend(raw: bool) -> Ramp:
+def _legend(raw: bool, gone: bool = False) -> Ramp:
+    note = "Yellow: removed or closed." if gone else ""
     if raw:
-        return Ramp("Accuracy (%)", _grey, 0, 100, tuple((float(v), str(v)) for v in (100, 75, 50, 25, 0)))
+        return Ramp("Accuracy (%)", _grey, 0, 100, tuple((float(v), str(v)) for v in (100, 75, 50, 25, 0)), note)
     marks = ((SPAN, f"+{SPAN:.0f} and more"), (25.0, "+25"), (0.0, "0  as the best control"), (-25.0, "-25"))
-    return Ramp("Accuracy minus best control", _gains, -SPAN, SPAN, (*marks, (-SPAN, f"-{SPAN:.0f} and less")))
+    return Ramp("Accuracy minus best control", _gains, -SPAN, SPAN, (*marks, (-SPAN, f"-{SPAN:.0f} and less")), note)
 
 
 def _chosen(results: Sequence[LabelResult]) -> str:

@@ -67,7 +67,7 @@ def read_probes(folders: Iterable[str | Path]) -> ProbeResults:
 
 def _one_setting(paths: Sequence[Path]) -> dict[str, Any]:
     """What all folders say of corpus and method. Raises ProbeError where they differ."""
-    summaries = [_read_summary(path) for path in paths]
+    summaries = [_setting(path) for path in paths]
     for path, summary in zip(paths, summaries, strict=True):
         for name in ("fingerprint", "specials", "few"):
             if summary[name] != summaries[0][name]:
@@ -95,7 +95,8 @@ def _alike(one: Mapping[str, LabelResult], other: Mapping[str, LabelResult]) -> 
     )
 
 
-def _read_summary(folder: Path) -> dict[str, Any]:
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What probes.json holds. Raises ProbeError where it is missing or damaged."""
     path = folder / SUMMARY
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
@@ -109,12 +110,13 @@ def _read_summary(folder: Path) -> dict[str, Any]:
         raise ProbeError(f"{path}: not readable as JSON ({error}); probe anew") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("few"), int):
         raise ProbeError(f"{path}: expected corpus, fingerprint, specials and few (a whole number); probe anew")
-    return {
-        "corpus": str(tree.get("corpus", "")),
-        "fingerprint": str(tree.get("fingerprint", "")),
-        "specials": _words(tree.get("specials", "")),
-        "few": tree["few"],
-    }
+    return tree
+
+
+def _setting(folder: Path) -> dict[str, Any]:
+    tree = read_summary(folder)
+    said = {name: _words(tree.get(name, "")) for name in ("corpus", "fingerprint", "specials")}
+    return {**said, "few": tree["few"]}
 
 
 def _words(value: Any) -> str:
@@ -186,15 +188,19 @@ def _read_folder(folder: Path, few: int, notes: list[str]) -> tuple[dict[Key, di
             chosen = _chosen(table, rows)
             if chosen is not None:
                 controls.setdefault((key, label), {})[control] = float(table.values["test"][chosen])
+    shape = int(table.values["layer"].max()), int(table.values["head"].max())
     found: dict[Key, dict[str, LabelResult]] = {}
+    lost: dict[str, dict[str, None]] = {}
     for key, by_label in real.items():
         for label, rows in by_label.items():
             where = f"{path}: {key.encoder}, seed {key.seed}, {key.mode}, {key.task} {label}"
-            result = _label(table, rows, controls.get((key, label), {}), few, where)
+            result = _label(table, rows, controls.get((key, label), {}), few, shape, where)
             if result is None:
-                notes.append(f"{key.task.upper()} {label} is left out: no test item, or none to choose a head on.")
+                lost.setdefault(key.task.upper(), {})[label] = None
             else:
                 found.setdefault(key, {})[label] = result
+    why = "no item to choose a head on, or none to test it on"
+    notes += [f"{task}: left out are {', '.join(labels)} ({why})." for task, labels in lost.items()]
     # the most frequent first, as everywhere in the field; equally frequent ones by name
     return {key: dict(sorted(labels.items(), key=_rank)) for key, labels in found.items()}, runs
 
@@ -226,23 +232,24 @@ def _chosen(table: _Columns, rows: NDArray[np.int64]) -> int | None:
 
 
 def _label(
-    table: _Columns, rows: NDArray[np.int64], controls: Mapping[str, float], few: int, where: str
+    table: _Columns,
+    rows: NDArray[np.int64],
+    controls: Mapping[str, float],
+    few: int,
+    shape: tuple[int, int],
+    where: str,
 ) -> LabelResult | None:
-    """The label's heads side by side; None where nothing can be said. Raises ProbeError where heads are missing."""
+    """The label's heads side by side; None where nothing can be said. Raises ProbeError for rows that contradict."""
     layer, head = table.values["layer"][rows], table.values["head"][rows]
-    layers, heads = int(layer.max()), int(head.max())
-    places = set(zip(layer.tolist(), head.tolist(), strict=True))
-    if min(layer.min(), head.min()) < 1 or len(places) != len(rows) or len(rows) != layers * heads:
-        raise ProbeError(
-            f"{where}: expected every head once, found {len(rows)} rows for {layers} × {heads} heads; probe anew"
-        )
+    if min(layer.min(), head.min()) < 1 or len(np.unique(layer * (shape[1] + 1) + head)) < len(rows):
+        raise ProbeError(f"{where}: expected every head once, layers and heads counted from 1; probe anew")
     if table.values["best"][rows].sum() > 1:
         raise ProbeError(f"{where}: expected one head marked as best, found several; probe anew")
     items = int(table.values["items"][rows[0]])
     chosen = _chosen(table, rows)
     if chosen is None or items < 1:
         return None
-    grid = np.full((layers, heads), np.nan)
+    grid = np.full(shape, np.nan)  # heads that are removed or closed have no number
     grid[layer - 1, head - 1] = table.values["test"][rows]
     best = table.values["layer"][chosen], table.values["head"][chosen]
     return LabelResult(

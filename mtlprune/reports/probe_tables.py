@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mtlprune.reports.grid import Grid, Strong, number
 from mtlprune.reports.probe_columns import PRETRAINED, STL, Column, Panel, accuracy, gain
-from mtlprune.reports.probe_intervals import Interval, Outcomes
+from mtlprune.reports.probe_intervals import Intervals
 from mtlprune.reports.probe_results import CONTROLS, TITLES, LabelResult
 
 FEW = "°"
@@ -30,7 +30,7 @@ class Table:
     legend: str
 
 
-def tables(panels: Sequence[Panel], few: int, outcomes: Outcomes | None, other: Sequence[Panel] = ()) -> list[Table]:
+def tables(panels: Sequence[Panel], few: int, intervals: Intervals | None, other: Sequence[Panel] = ()) -> list[Table]:
     """All tables: a summary, then for each task its encoders beside STL and each encoder beside its controls.
 
     Args:
@@ -38,7 +38,9 @@ def tables(panels: Sequence[Panel], few: int, outcomes: Outcomes | None, other: 
     """
     made = [summary(panels, few, other)]
     for panel in panels:
-        made += [changes(panel, few, outcomes)] if panel.column(STL) and panel.compared else []
+        if panel.column(STL) and panel.compared:
+            made.append(changes(panel, few, intervals))
+            made += [bounds(panel, few, intervals)] if intervals else []
         made += [controls(panel, column, few) for column in panel.columns]
     return made
 
@@ -76,26 +78,24 @@ def _means(panel: Panel, column: Column) -> list[str]:
     return [str(len(labels)), number(reached), number(reached - gained), signed(gained), beyond]
 
 
-def changes(panel: Panel, few: int, outcomes: Outcomes | None) -> Table:
+def changes(panel: Panel, few: int, intervals: Intervals | None) -> Table:
     """STL, then every other encoder with its difference to STL; the best of a row is bold."""
     alone = panel.column(STL)
     assert alone is not None
     header = ["label", "items", STL]
     for column in panel.compared:
         header += [column.title, "Δ"]
-    rows = [_change(panel, alone, label, outcomes) for label in panel.labels]
+    rows = [_change(panel, alone, label, intervals) for label in panel.labels]
     rows.append(_mean_row(panel, alone))
     if panel.root is not None:
-        rows.append(_change(panel, alone, panel.root, outcomes, " (apart)"))
-    starred = (
-        f" {SURE}: its 95 % interval (bootstrap over test sentences, paired) lies on one side of 0." if outcomes else ""
-    )
+        rows.append(_change(panel, alone, panel.root, intervals, " (apart)"))
+    starred = f" {SURE}: its 95 % interval (bootstrap over items, paired) lies on one side of 0." if intervals else ""
     spread, marks = _spread(panel.columns), _marks(panel, few)
     legend = f"Accuracy in percent, {spread}. Δ: minus STL. Bold: best of the row.{starred}{marks}"
     return Table(f"{panel.task}-changes", f"{panel.task.upper()}: encoders beside STL", Grid(header, rows), legend)
 
 
-def _change(panel: Panel, alone: Column, label: str, outcomes: Outcomes | None, mark: str = "") -> list[str]:
+def _change(panel: Panel, alone: Column, label: str, intervals: Intervals | None, mark: str = "") -> list[str]:
     columns = [alone, *panel.compared]
     means = [column.mean(label, accuracy) for column in columns]
     best = max((round(mean, 2) for mean in means if not math.isnan(mean)), default=math.nan)
@@ -104,13 +104,37 @@ def _change(panel: Panel, alone: Column, label: str, outcomes: Outcomes | None, 
         text = mean_sd(column.values(label, accuracy))
         cells.append(Strong(text) if round(mean, 2) == best else text)
         if column is not alone:
-            cells.append(signed(mean - means[0]) + _star(outcomes, column, alone, panel, label))
+            cells.append(signed(mean - means[0]) + _star(intervals, column, alone, panel, label))
     return [_named(panel, label) + mark, str(panel.items[label]), *cells]
 
 
-def _star(outcomes: Outcomes | None, column: Column, alone: Column, panel: Panel, label: str) -> str:
-    found: Interval | None = outcomes.interval(column, alone, panel.mode, panel.task, label) if outcomes else None
+def _star(intervals: Intervals | None, column: Column, alone: Column, panel: Panel, label: str) -> str:
+    found = intervals.of(panel, column, alone, label) if intervals else None
     return SURE if found is not None and found.without_zero else ""
+
+
+def bounds(panel: Panel, few: int, intervals: Intervals) -> Table:
+    """Each difference to STL with its paired interval."""
+    alone = panel.column(STL)
+    assert alone is not None
+    rows = []
+    for label in (*panel.labels, *([panel.root] if panel.root else [])):
+        cells = []
+        for column in panel.compared:
+            found = intervals.of(panel, column, alone, label)
+            change = signed(column.mean(label, accuracy) - alone.mean(label, accuracy))
+            text = f"{change} [{number(found.low)}, {number(found.high)}]" if found else "–"
+            cells.append(Strong(text) if found is not None and found.without_zero else text)
+        mark = " (apart)" if label == panel.root else ""
+        rows.append([_named(panel, label) + mark, str(panel.items[label]), *cells])
+    legend = (
+        "Difference of mean accuracies over seeds, in points, with its 95 % interval: bootstrap over test items, "
+        f"paired. Bold: the interval lies on one side of 0.{_marks(panel, few)} –: not in the results for these seeds."
+    )
+    header = ["label", "items", *(column.title for column in panel.compared)]
+    return Table(
+        f"{panel.task}-intervals", f"{panel.task.upper()}: minus STL, with intervals", Grid(header, rows), legend
+    )
 
 
 def _mean_row(panel: Panel, alone: Column) -> list[str]:

@@ -1,0 +1,266 @@
+"""mtlprune heads: one head, with what it knows, who claims it, and its attention in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import torch
+
+    from mtlprune.probes.subjects import Subject
+    from mtlprune.reports.probe_attention import Example
+    from mtlprune.reports.probe_card import HeadCard, Known
+    from mtlprune.reports.probe_results import ProbeResults
+    from mtlprune.sentence import Sentence
+
+ENDINGS = (".html", ".svg", ".png")
+SHORTEST, LONGEST = 8, 14
+"""Words of the sentences that are looked at: short enough to be drawn, long enough to show something."""
+CANDIDATES = 500
+SPECIAL = ("[start]", "[end]")
+
+
+def heads(
+    encoder: Annotated[
+        str, typer.Argument(metavar="RUN_OR_ENCODER", help="A run folder, or an encoder by name.", show_default=False)
+    ],
+    layer: Annotated[int, typer.Argument(help="From 1.", show_default=False)],
+    head: Annotated[int, typer.Argument(help="From 1, in the encoder's original numbering.", show_default=False)],
+    probes: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="What mtlprune probe wrote: what the head knows.", show_default=False),
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Sentences come from here; else the run's corpus.", show_default=False),
+    ] = None,
+    claims: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="A run with gates: does it claim the head? Repeatable.", show_default=False),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="WORDS", help="A sentence of your own, words apart by blanks.", show_default=False),
+    ] = None,
+    sentences: Annotated[int, typer.Option(min=1, max=24, help="How many sentences.")] = 4,
+    split: Annotated[str, typer.Option(help="Of the corpus.")] = "dev",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also a page (.html) or a picture (.svg, .png).", show_default=False),
+    ] = None,
+) -> None:
+    """Show one head: what it knows best, which tasks claim it, and example sentences with its attention drawn."""
+    _check_places(layer, head)
+    _check_out(out)
+    results, claimed_by = _results(probes), _claimed(claims or [], layer, head)
+    candidates, seen_in = _candidates(encoder, corpus, text, split)
+
+    from mtlprune.probes.subjects import find_sources
+    from mtlprune.reports.probe_card import HeadCard
+    from mtlprune.reports.probe_card import text as as_text
+
+    source = find_sources([encoder])[0]
+    subject = next(source.open())
+    number = _number(subject, layer, head)
+    rows, notes = _known(results, subject, layer, head)
+    label = next((row for row in rows if row.task in ("dep", "srl") and row.gain > 0 and not row.few), None)
+    examples, how = _examples(subject, layer, number, candidates, label, sentences, text is not None)
+    notes += [note] if (note := f"{how} {seen_in}".strip()) else []
+    name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"
+    card = HeadCard(name, layer, head, rows, claimed_by, examples, notes)
+    typer.echo(as_text(card), nl=False)
+    if out is not None:
+        _write(card, out)
+        typer.echo(f"\nwritten: {out}")
+
+
+def _check_places(layer: int, head: int) -> None:
+    from mtlprune.reports.probe_results import ProbeError
+
+    if layer < 1 or head < 1:
+        raise ProbeError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
+
+
+def _check_out(out: Path | None) -> None:
+    from mtlprune.reports.probe_results import ProbeError
+
+    if out is None:
+        return
+    if out.suffix.lower() not in ENDINGS:
+        raise ProbeError(f"--out: expected a file {', '.join(ENDINGS)}, found {out.name!r}")
+    file = next((place for place in out.parents if place.exists() and not place.is_dir()), None)
+    if out.is_dir() or file is not None:
+        raise ProbeError(f"--out: {out} is a folder; name a file" if out.is_dir() else f"--out: {file} is a file")
+
+
+def _results(probes: Path | None) -> ProbeResults | None:
+    from mtlprune.reports.probe_reading import read_probes
+
+    return read_probes([probes]) if probes is not None else None
+
+
+def _claimed(runs: Sequence[Path], layer: int, head: int) -> list:
+    from mtlprune.analyses.claims import load_claims
+    from mtlprune.reports.probe_card import claimed
+
+    return claimed(load_claims(runs), layer, head) if runs else []
+
+
+def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str) -> tuple[list[Sentence], str]:
+    """Sentences to choose from, and where they come from in words."""
+    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.runs import RunFolder
+    from mtlprune.sentence import Sentence
+
+    if text is not None:
+        words = tuple(text.split())
+        if not words:
+            raise ProbeError("--text: expected words apart by blanks, found none")
+        return [Sentence("text", words).validate()], ""
+    place = corpus
+    if place is None and (Path(encoder) / "config.yaml").is_file():
+        place = Path(RunFolder.existing(encoder).read_config().get("data", {}).get("path", ""))
+    if place is None:
+        return [], "No sentences: name a corpus (--corpus) or give one (--text)."
+
+    from mtlprune.corpora.store import load_corpus
+
+    stored = load_corpus(place)
+    fit = (sentence for sentence in stored[split] if SHORTEST <= len(sentence) <= LONGEST)
+    different = {sentence.words: sentence for sentence, _ in zip(fit, range(CANDIDATES), strict=False)}
+    found = list(different.values())
+    where = f"{place.name}, {split}, {SHORTEST} to {LONGEST} words"
+    return found, f"(of {len(found)} sentences: {where})." if found else f"No sentence: {where}."
+
+
+def _number(subject: Subject, layer: int, head: int) -> int:
+    """Where the head lies among those its layer still has. Raises ProbeError for one that is not there."""
+    from mtlprune.reports.probe_results import ProbeError
+
+    places = subject.encoder.places
+    if layer > places.layers or head > places.heads:
+        raise ProbeError(
+            f"{subject.name} has {places.layers} layers of {places.heads} heads, so there is no head {head} in layer "
+            f"{layer}"
+        )
+    kept = places.kept[layer - 1]
+    if head - 1 not in kept:
+        left = ", ".join(str(number + 1) for number in kept) or "none"
+        raise ProbeError(f"head {head} of layer {layer} was removed from {subject.name}; left in this layer: {left}")
+    return kept.index(head - 1)
+
+
+def _known(results: ProbeResults | None, subject: Subject, layer: int, head: int) -> tuple[list[Known], list[str]]:
+    """What the head knows, and what a reader should know of that."""
+    from mtlprune.reports.probe_card import known
+    from mtlprune.reports.probe_results import ProbeError
+
+    if results is None:
+        return [], []
+    if results.shape != (subject.encoder.places.layers, subject.encoder.places.heads):
+        raise ProbeError(
+            f"{results.folders[0]} holds results of {results.shape[0]} × {results.shape[1]} heads, but {subject.name} "
+            f"has {subject.encoder.places.layers} × {subject.encoder.places.heads}; probe this encoder"
+        )
+    keys = [key for key in results.labels if (key.encoder, key.seed) == (subject.label, subject.seed)]
+    if not keys:
+        there = ", ".join(dict.fromkeys(f"{key.encoder} (seed {key.seed})" for key in results.labels))
+        raise ProbeError(
+            f"{results.folders[0]} holds no results of {subject.label}, seed {subject.seed} (there: {there}); probe it"
+        )
+    mode = "sound" if any(key.mode == "sound" for key in keys) else "as-released"
+    notes = [f"Probes: {results.folders[0]}, {mode}."]
+    probed = {results.runs[key] for key in keys}
+    if not any(Path(name).resolve() == Path(subject.name).resolve() for name in probed):
+        notes.append(f"Probed was {', '.join(sorted(probed))}; is it the same as {subject.name}?")
+    return known(results, subject.label, subject.seed, mode, layer, head), notes
+
+
+def _examples(
+    subject: Subject,
+    layer: int,
+    number: int,
+    candidates: Sequence[Sentence],
+    label: Known | None,
+    wanted: int,
+    own: bool,
+) -> tuple[list[Example], str]:
+    """The head's attention in sentences that have most of what it knows; else in those where it is most decided."""
+    import numpy as np
+
+    from mtlprune.reports.probe_attention import Example
+
+    sought = [_sought(sentence, label) for sentence in candidates]
+    if any(sought) and not own:  # by what is in the sentence, never by whether the head finds it
+        order = sorted(range(len(candidates)), key=lambda k: (-len(sought[k]) / len(candidates[k]), k))
+        chosen = [k for k in order[:wanted] if sought[k]]
+        assert label is not None
+        how = f"Sentences: those with most {label.task.upper()} {label.label} by length, found or not"
+    else:
+        chosen, how = list(range(len(candidates))), "" if own else "Sentences: those where the head is most decided"
+    weights = dict(zip(chosen, _attention(subject, layer, number, [candidates[k] for k in chosen]), strict=True))
+    if how.endswith("decided"):
+        decided = {k: float(np.mean(weight[1:-1, 1:-1].max(-1))) for k, weight in weights.items()}
+        chosen = sorted(chosen, key=lambda k: (-decided[k], k))[:wanted]
+    examples = [
+        Example(
+            (SPECIAL[0], *candidates[k].words, SPECIAL[1]),
+            weights[k],
+            frozenset(sought[k]),
+            "" if own else candidates[k].id,
+        )
+        for k in chosen
+    ]
+    return examples, how
+
+
+def _sought(sentence: Sentence, label: Known | None) -> set[tuple[int, int]]:
+    """Pairs of places that the label connects; word i has place i + 1."""
+    if label is not None and label.task == "dep" and sentence.dep is not None:
+        pairs = enumerate(zip(*sentence.dep, strict=True), 1)
+        return {(dependent, head) for dependent, (head, relation) in pairs if relation == label.label}
+    if label is not None and label.task == "srl":
+        return {
+            (word + 1, predicate.index + 1)
+            for predicate in sentence.srl or ()
+            for span in predicate.arguments
+            if span.label == label.label
+            for word in range(span.start, span.end)
+        }
+    return set()
+
+
+def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Sentence]) -> Iterator:
+    """(S, S) of each sentence, in order: start token, words, end token."""
+    from mtlprune.encoder.observe import observe
+
+    encoder = subject.encoder
+    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    for start in range(0, len(pieces), 32):
+        batch = encoder.collate(pieces[start : start + 32])
+        seen = observe(encoder, batch, subject.gates, {"attention"})
+        yield from _own_places(seen.word_attention(layer - 1)[:, number], batch.sizes)
+
+
+def _own_places(weights: torch.Tensor, sizes: Sequence[int]) -> Iterator:
+    for row, words in zip(weights, sizes, strict=True):
+        yield row[: words + 2, : words + 2].double().numpy()
+
+
+def _write(card: HeadCard, out: Path) -> None:
+    from mtlprune.files import replacing
+    from mtlprune.reports.canvas_png import png
+    from mtlprune.reports.canvas_svg import svg
+    from mtlprune.reports.probe_card import html
+
+    ending = out.suffix.lower()
+    if ending == ".html":
+        content = html(card).encode()
+    else:
+        content = svg(card.drawing()).encode() if ending == ".svg" else png(card.drawing(), 2)
+    with replacing(out) as beside:
+        beside.write_bytes(content)
