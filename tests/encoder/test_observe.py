@@ -1,0 +1,208 @@
+"""Observation: nothing changes, words get what their sub-words have, gates and removed heads are respected."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import FAMILIES, LAYERS, WORDS
+from torch import Tensor
+
+from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import WANTS, Observation, observe, use_eager
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.removal import remove_heads
+
+SENTENCES = [WORDS[:5], WORDS[7:20], WORDS[3:4], WORDS[20:28]]
+GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def encoder(request: pytest.FixtureRequest, tiny_encoder: Callable[[str], Path]) -> Encoder:
+    return Encoder.load(str(tiny_encoder(request.param)), attention="eager")
+
+
+@pytest.fixture(scope="module")
+def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
+    return Encoder.load(str(tiny_encoder("bert")), attention="eager")
+
+
+def batch_of(encoder: Encoder, sentences: Sequence[Sequence[str]] = SENTENCES) -> EncoderBatch:
+    return encoder.collate(encoder.tokenize_all(sentences))
+
+
+@torch.no_grad()
+def output(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) -> list[Tensor]:
+    encoded = encoder(batch, gates)
+    return [encoded.words, encoded.cls, encoded.sep]
+
+
+@pytest.mark.parametrize("gates", [None, GATES], ids=["plain", "gated"])
+def test_observing_changes_nothing(encoder: Encoder, gates: Tensor | None) -> None:
+    batch = batch_of(encoder)
+    before = output(encoder, batch, gates)
+    seen = observe(encoder, batch, gates, WANTS)
+    assert torch.equal(encoder._pool(seen.last.flatten(0, 1), batch), before[0])
+    assert all(torch.equal(a, b) for a, b in zip(output(encoder, batch, gates), before, strict=True))
+    alone = observe(encoder, batch, gates, {"heads"})
+    assert torch.equal(alone.last, seen.last) and not alone.attention and not alone.hidden and not alone.norms
+
+
+def test_word_vectors_are_those_the_encoder_gives(encoder: Encoder) -> None:
+    batch = batch_of(encoder)
+    seen = observe(encoder, batch, want={"hidden"})
+    words, cls, sep = output(encoder, batch)
+    torch.testing.assert_close(seen.word_vectors(seen.last), words)
+    assert len(seen.hidden) == LAYERS + 1 and torch.equal(seen.hidden[-1], seen.last)
+    everything = seen.word_vectors(seen.last, "kept")
+    ends = np.cumsum(np.array(batch.sizes) + 2)
+    parts = [everything[end - size - 2 : end] for end, size in zip(ends, batch.sizes, strict=True)]
+    torch.testing.assert_close(torch.cat([part[1:-1] for part in parts]), words)
+    if len(encoder.frame.before) == len(encoder.frame.after) == 1:
+        torch.testing.assert_close(torch.stack([part[0] for part in parts]), cls)
+        torch.testing.assert_close(torch.stack([part[-1] for part in parts]), sep)
+
+
+def slowly(seen: Observation, encoder: Encoder, layer: int) -> list[Tensor]:
+    """Word attention by its definition, one sentence and pair of words at a time, specials kept."""
+    found = []
+    pieces = iter(encoder.tokenize_all(SENTENCES))
+    for attention in seen.attention[layer]:
+        slots, at = [[0]], 1
+        for count in next(pieces).counts:
+            slots.append(list(range(at, at + count)))
+            at += count
+        slots.append([at])
+        rows = [
+            [sum(attention[:, i, j] for i in those for j in others) / len(those) for others in slots] for those in slots
+        ]
+        found.append(torch.stack([torch.stack(row, -1) for row in rows], -2))  # (n, S, S)
+    return found
+
+
+def test_attention_of_words_is_mean_of_rows_and_sum_of_columns(encoder: Encoder) -> None:
+    seen = observe(encoder, batch_of(encoder), want={"attention"})
+    kept, dropped, folded = (seen.word_attention(1, specials) for specials in ("kept", "dropped", "folded"))
+    for b, expected in enumerate(slowly(seen, encoder, 1)):
+        n = len(SENTENCES[b])
+        torch.testing.assert_close(kept[b, :, : n + 2, : n + 2], expected)
+        torch.testing.assert_close(kept[b, :, : n + 2].sum(-1), torch.ones(4, n + 2))
+        assert not kept[b, :, n + 2 :].any() and not kept[b, :, :, n + 2 :].any()
+        words = expected[:, 1:-1, 1:-1]
+        torch.testing.assert_close(dropped[b, :, :n, :n], words)
+        torch.testing.assert_close(folded[b, :, :n, :n], words / words.sum(-1, keepdim=True))
+        assert not dropped[b, :, n:].any() and not folded[b, :, :, n:].any() and not folded[b, :, n:].any()
+
+
+def test_a_row_that_looks_at_specials_only_folds_evenly(bert: Encoder) -> None:
+    seen = observe(bert, batch_of(bert), want={"attention"})
+    seen.attention[0] = torch.zeros_like(seen.attention[0])
+    seen.attention[0][..., 0] = 1
+    torch.testing.assert_close(seen.word_attention(0, "folded")[0, 0, :5, :5], torch.full((5, 5), 0.2))
+    assert not seen.word_attention(0, "dropped").any()
+
+
+def test_heads_are_what_the_projection_reads(encoder: Encoder) -> None:
+    batch = batch_of(encoder)
+    read: list[Tensor] = []
+    outputs = dict.fromkeys(encoder.transformer.get_submodule(name) for name in _outputs(encoder))
+    handles = [module.register_forward_hook(lambda module, args, _: read.append(args[0])) for module in outputs]
+    seen = observe(encoder, batch, GATES, {"heads"})
+    for handle in handles:
+        handle.remove()
+    assert len(read) == LAYERS
+    for projected, heads in zip(read, seen.heads, strict=True):
+        assert torch.equal(projected, heads.flatten(-2))  # after every pre-hook, gates among them
+
+
+def _outputs(encoder: Encoder) -> list[str]:
+    path = encoder.places.family.output
+    names = [name for name, _ in encoder.transformer.named_modules()]
+    front, _, back = path.partition("*")
+    return [
+        name for name in names if name.startswith(front) and name.endswith(back) and name.count(".") == path.count(".")
+    ]
+
+
+def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
+    gates = torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 1.0]])
+    if encoder.config.model_type == "albert":  # layers share their heads
+        gates[0] = gates[1]
+    batch = batch_of(encoder)
+    gated = observe(encoder, batch, gates, WANTS)
+    smaller = copy.deepcopy(encoder)
+    smaller.head_map = remove_heads(smaller.transformer, gates)
+    smaller.__dict__.pop("places", None)
+    seen = observe(smaller, batch, want=WANTS)
+    for layer, kept in enumerate(smaller.head_map.kept):
+        torch.testing.assert_close(seen.attention[layer], gated.attention[layer][:, list(kept)], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(seen.heads[layer], gated.heads[layer][:, :, list(kept)], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(seen.last, gated.last, atol=1e-5, rtol=1e-4)
+    assert not gated.heads[1][:, :, 1].any()
+
+
+def test_norms_are_found_in_every_layer_and_leave_no_hook(encoder: Encoder) -> None:
+    batch = batch_of(encoder)
+    hooks = [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
+    seen = observe(encoder, batch, want={"norms"})
+    kind = encoder.config.model_type
+    by_layer = [[norm for norm in seen.norms if norm.layer == layer] for layer in range(LAYERS)]
+    assert [len(norms) for norms in by_layer] == ([1, 2] if kind == "modernbert" else [2, 2])
+    assert [norm.layer for norm in seen.norms] == sorted(norm.layer for norm in seen.norms)
+    assert hooks == [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
+    hidden = observe(encoder, batch, want={"hidden"}).hidden
+    if kind in ("modernbert", "eurobert"):  # normalised before: the first norm reads the layer's input
+        assert torch.equal(by_layer[1][0].values, hidden[1])
+    else:  # normalised after: the last norm makes the layer's output
+        for layer, norms in enumerate(by_layer):
+            name = norms[-1].name
+            block = next(m for n, m in encoder.transformer.named_modules() if n.endswith(f".{layer}.{name}") or (
+                kind == "albert" and n.endswith(name)))  # fmt: skip
+            torch.testing.assert_close(block(norms[-1].values), hidden[layer + 1])
+
+
+def test_padding_changes_nothing(encoder: Encoder) -> None:
+    together = observe(encoder, batch_of(encoder), want={"attention", "heads"})
+    starts = np.cumsum([0, *map(len, SENTENCES)])
+    for b, sentence in enumerate(SENTENCES):
+        alone = observe(encoder, batch_of(encoder, [sentence]), want={"attention", "heads"})
+        n = len(sentence) + 2
+        torch.testing.assert_close(
+            together.word_attention(1)[b, :, :n, :n], alone.word_attention(1)[0], atol=1e-5, rtol=1e-4
+        )
+        words = together.word_vectors(together.heads[1])[starts[b] : starts[b + 1]]
+        torch.testing.assert_close(words, alone.word_vectors(alone.heads[1]), atol=1e-5, rtol=1e-4)
+
+
+def test_fused_attention_is_refused_until_it_is_made_eager(tiny_encoder: Callable[[str], Path]) -> None:
+    encoder = Encoder.load(str(tiny_encoder("bert")))
+    batch = batch_of(encoder)
+    with pytest.raises(EncoderError, match="'sdpa', which never holds it"):
+        observe(encoder, batch)
+    before = output(encoder, batch)
+    seen = observe(use_eager(encoder), batch)
+    assert len(seen.attention) == LAYERS
+    torch.testing.assert_close(seen.word_vectors(seen.last), before[0])
+
+
+def test_what_cannot_be_observed_is_refused_in_words(bert: Encoder) -> None:
+    batch = batch_of(bert)
+    with pytest.raises(EncoderError, match="found logits"):
+        observe(bert, batch, want={"logits"})
+    with pytest.raises(EncoderError, match="different windows"):
+        observe(bert, batch_of(bert, [WORDS * 3]))
+    with pytest.raises(EncoderError, match="attention was not observed"):
+        observe(bert, batch, want={"heads"}).word_attention(0)
+    bert.train()
+    try:
+        with pytest.raises(EncoderError, match="eval"):
+            observe(bert, batch)
+    finally:
+        bert.eval()
+    assert isinstance(bert.places, HeadPlaces)

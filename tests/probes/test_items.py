@@ -1,0 +1,93 @@
+"""Items of all tasks: what counts, which phrases, shuffled labels, and the part that lies in a batch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from random_sentences import corpora, nested_spans
+
+from mtlprune.probes.items import read_items, tree_heights
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+# (S (NP the old dog) (VP saw (NP (NP cats) (PP in (NP parks)))))
+TREE = (
+    Span(0, 7, "S"), Span(0, 3, "NP"), Span(3, 7, "VP"), Span(4, 7, "NP"), Span(4, 5, "NP"), Span(5, 7, "PP"),
+    Span(6, 7, "NP"),
+)  # fmt: skip
+SENTENCE = Sentence(
+    "1",
+    ("the", "old", "dog", "saw", "cats", "in", "parks"),
+    pos=("DT", "JJ", "NN", "VBD", "NNS", "IN", "NNS"),
+    ner=(Span(6, 7, "LOC"),),
+    dep=Dependencies((3, 3, 4, 0, 4, 7, 5), ("det", "amod", "nsubj", "root", "obj", "case", "nmod")),
+    con=TREE,
+    srl=(Predicate(3, "see.01", (Span(0, 3, "ARG0"), Span(3, 4, "V"), Span(4, 7, "ARG1"))),),
+).validate()
+
+
+def listed(task: str, heights: str = "lowest") -> list[tuple]:
+    found = {items.task: items for items in read_items({"test": [SENTENCE]}, 0, heights)["test"]}[task]
+    return [(*map(int, row), found.labels[k]) for row, k in zip(found.columns, found.label, strict=True)]
+
+
+def test_items_of_a_sentence() -> None:
+    assert listed("pos")[2] == (2, 3, "NN") and len(listed("pos")) == 7
+    assert listed("ner") == [(6, 7, "LOC")]
+    assert listed("dep")[:4] == [(3, 1, "det"), (3, 2, "amod"), (4, 3, "nsubj"), (0, 4, "root")]
+    assert listed("srl") == [(0, 3, 3, "ARG0"), (4, 7, 3, "ARG1")]  # without V
+    assert listed("con") == [(0, 3, "NP"), (4, 5, "NP"), (6, 7, "NP")]
+
+
+def test_phrases_of_all_heights() -> None:
+    assert tree_heights(TREE) == [6 + 1, 3, 6, 5, 3, 4, 3]
+    assert len(listed("con", "all")) == 7
+    assert {label for *_, label in listed("con", "each")} == {"S@7", "NP@3", "VP@6", "NP@5", "PP@4"}
+
+
+def test_a_unary_chain_grows_upwards() -> None:
+    assert tree_heights([Span(0, 2, "S"), Span(0, 2, "VP"), Span(0, 2, "VP")]) == [5, 4, 3]
+
+
+@given(nested_spans(7))
+def test_heights_by_their_definition(spans: tuple[Span, ...]) -> None:
+    def height(place: int) -> int:
+        inside = [
+            other
+            for other in range(place + 1, len(spans))
+            if spans[place].start <= spans[other].start and spans[other].end <= spans[place].end
+        ]
+        return 1 + max(map(height, inside), default=2)
+
+    assert tree_heights(spans) == [height(place) for place in range(len(spans))]
+
+
+@given(corpora())
+def test_labels_offsets_and_shuffles(sentences: list[Sentence]) -> None:
+    found = read_items({"train": sentences[:1], "test": sentences}, 3)
+    for train, test in zip(found["train"], found["test"], strict=True):
+        assert train.labels == test.labels and train.task == test.task
+        assert len(test) == test.offsets[-1] == len(test.columns) == test.counts().sum()
+        assert np.array_equal(np.bincount(test.shuffled, minlength=len(test.labels)), test.counts())
+        total = test.counts() + train.counts()
+        assert all(a >= b for a, b in pairwise(total))
+        rows = list(range(len(sentences)))[::-1]
+        which, row = test.of(rows)
+        parts = [np.arange(test.offsets[s], test.offsets[s + 1]) for s in rows]
+        assert np.array_equal(which, np.concatenate(parts))
+        assert np.array_equal(row, np.repeat(np.arange(len(rows)), [len(part) for part in parts]))
+        assert np.array_equal(test.lengths, np.repeat([len(s) for s in sentences], np.diff(test.offsets)))
+
+
+def test_an_unknown_layer_has_no_items_and_an_unknown_task_no_entry() -> None:
+    tasks = [items.task for items in read_items({"test": [SENTENCE.bare().with_layers(pos=SENTENCE.pos)]}, 0)["test"]]
+    assert tasks == ["pos"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_shuffles_follow_the_seed(seed: int) -> None:
+    many = {"test": [SENTENCE] * 20}
+    first, again, other = (read_items(many, s)["test"][0].shuffled for s in (seed, seed, seed + 1))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
