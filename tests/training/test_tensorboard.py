@@ -1,0 +1,172 @@
+"""What TensorBoard is given, read back with TensorBoard's own reader; and runs that are killed and go on."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupted import KILLED, Moment, outcome, run
+from PIL import Image
+
+from mtlprune.config import build_config
+from mtlprune.runs import RunFolder
+from mtlprune.training.loop import train
+from mtlprune.training.tensorboard import CELL, picture
+
+accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+
+@pytest.fixture
+def settings(small_settings: Any) -> dict[str, Any]:
+    """Three epochs of four updates, checkpoints at their ends, a gate set a task."""
+    tree = small_settings("pos,dep", tensorboard=True)
+    return {**tree, "pruning": {"method": "gates", "sets": "per_task", "rate": 0.1, "strength": 1.0}}
+
+
+def read(folder: RunFolder) -> Any:
+    """All events, what was written in vain left out."""
+    events = accumulators.EventAccumulator(str(folder.path / "tensorboard"), size_guidance={"images": 0, "scalars": 0})
+    return events.Reload()
+
+
+def scalars(events: Any, tag: str) -> list[tuple[int, float]]:
+    return [(event.step, event.value) for event in events.Scalars(tag)]
+
+
+def same(found: list[tuple[int, float]], expected: list[tuple[int, float]]) -> None:
+    """Equal steps, each once; values equal but for float32."""
+    assert [step for step, _ in found] == [step for step, _ in expected]
+    assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-5)
+
+
+def check(folder: RunFolder) -> None:
+    """Every number and picture there is once, and as in metrics.jsonl and gates.jsonl."""
+    events = read(folder)
+    metrics = folder.read_metrics()
+    gates = [json.loads(line) for line in folder.gates_path.read_text().splitlines()]
+    assert set(events.Tags()["scalars"]) == {
+        *("loss/pos", "loss/dep", "dev/pos", "dev/dep", "dev/joint"),
+        *("gates/open/pos", "gates/open/dep", "gates/expected/pos", "gates/expected/dep"),
+    }
+    assert set(events.Tags()["images"]) == {"gates/map/pos", "gates/map/dep"}
+    main = {"pos": "accuracy", "dep": "las"}
+    for task in ("pos", "dep"):
+        losses = scalars(events, f"loss/{task}")
+        assert [step for step, _ in losses] == list(range(1, 13))
+        for epoch, line in enumerate(metrics):
+            part = [loss for _, loss in losses[4 * epoch : 4 * epoch + 4]]
+            assert np.mean(part) == pytest.approx(line["loss"][task], rel=1e-5)
+        same(scalars(events, f"dev/{task}"), [(line["step"], line["dev"][task][main[task]]) for line in metrics])
+        for kind in ("open", "expected"):
+            same(scalars(events, f"gates/{kind}/{task}"), [(line["step"], line[kind][task]) for line in gates])
+        images = events.Images(f"gates/map/{task}")
+        assert [image.step for image in images] == [line["step"] for line in gates]
+        for image, line in zip(images, gates, strict=True):
+            pixels = np.array(Image.open(io.BytesIO(image.encoded_image_string)).convert("L"))
+            values = np.array(line["gates"][task])
+            assert pixels.shape == (2 * CELL, 4 * CELL)
+            assert (pixels == picture(values)).all()
+    same(scalars(events, "dev/joint"), [(line["step"], line["joint"]) for line in metrics])
+
+
+def test_white_is_shut_and_black_is_open_and_layer_1_is_at_the_top():
+    pixels = picture(np.array([[0.0, 1.0], [0.5, 0.0]]))
+    assert pixels.dtype == np.uint8 and pixels.shape == (2 * CELL, 2 * CELL)
+    corners = pixels[0, 0], pixels[0, -1], pixels[-1, 0], pixels[-1, -1]
+    assert corners == (255, 0, 128, 255) and (pixels[:CELL, CELL:] == 0).all()
+
+
+def test_what_is_written(settings: dict[str, Any], tmp_path: Path):
+    folder = RunFolder(tmp_path / "run")
+    train(build_config(settings), folder)
+    check(folder)
+
+
+def test_nothing_is_written_unless_asked(small_settings: Any, tmp_path: Path):
+    folder = RunFolder(tmp_path / "run")
+    train(build_config(small_settings("pos", epochs=1)), folder)
+    assert not (folder.path / "tensorboard").exists()
+
+
+@pytest.mark.parametrize("step", [0, 2, 5, 8, 11])
+def test_a_run_that_broke_off_and_goes_on_has_no_step_twice(settings: dict[str, Any], step: int, tmp_path: Path):
+    """An error after an update that no checkpoint holds; what was written of it counts no more."""
+    folder = RunFolder(tmp_path / "run")
+
+    def break_off(event: Any) -> None:
+        if event.progress.step > step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(build_config(settings), folder, watch=break_off)
+    assert len(list((folder.path / "tensorboard").iterdir())) == 1
+    train(build_config(settings), folder)
+    assert len(list((folder.path / "tensorboard").iterdir())) == 2
+    check(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [Moment("os.rename", "checkpoint.safetensors", 2), Moment("update", count=10)])
+def test_killed(settings: dict[str, Any], moment: Moment, tmp_path: Path):
+    """By SIGKILL, before and after the checkpoint of an evaluation; the run itself ends as if nothing had been."""
+    train(build_config(settings), RunFolder(tmp_path / "whole"))
+    folder = RunFolder(tmp_path / "run")
+    assert run(settings, folder.path, moment) == KILLED
+    assert run(settings, folder.path) == 0
+    check(folder)
+
+    def lasting(path: Path) -> dict[str, Any]:
+        return {name: value for name, value in outcome(path).items() if not name.startswith("tensorboard")}
+
+    assert lasting(folder.path) == lasting(tmp_path / "whole")
+
+
+def test_it_may_be_turned_on_later_and_changes_no_result(small_settings: Any, tmp_path: Path):
+    plain, watched = RunFolder(tmp_path / "plain"), RunFolder(tmp_path / "watched")
+    train(build_config(small_settings("pos", epochs=2)), plain)
+    steps = [0]
+    train(
+        build_config(small_settings("pos", epochs=2)),
+        watched,
+        watch=lambda event: steps.append(event.progress.step),
+        stop=lambda: steps[-1] == 3,
+    )
+    train(build_config(small_settings("pos", epochs=2, tensorboard=True)), watched)
+    assert [step for step, _ in scalars(read(watched), "loss/pos")] == [4, 5, 6, 7, 8]
+    assert watched.metrics_path.read_bytes() == plain.metrics_path.read_bytes()
+
+
+def test_without_the_package_it_is_a_sentence_before_training(settings: dict[str, Any], tmp_path: Path):
+    """check, then train, in a process in which the package cannot be found, as where it is not installed."""
+    import yaml
+
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(settings))
+    code = (
+        "import sys, importlib.machinery as m\n"
+        "class Hidden(m.PathFinder):\n"
+        "    @classmethod\n"
+        "    def find_spec(cls, name, path=None, target=None):\n"
+        "        return None if name.split('.')[0] == 'tensorboard' else super().find_spec(name, path, target)\n"
+        "sys.meta_path[sys.meta_path.index(m.PathFinder)] = Hidden\n"
+        "from mtlprune.cli import main\n"
+        "for sys.argv in ['mtlprune', 'check', sys.argv[1]], ['mtlprune', 'train', *sys.argv[1:]]:\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as end:\n"
+        "        print('ended with', end.code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run")],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.count("ended with 2") == 2, done.stderr
+    assert done.stderr.count("\n") == 2 and done.stderr.count("pip install 'mtlprune[tensorboard]'") == 2
+    assert not (tmp_path / "run").exists()
