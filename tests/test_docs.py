@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtlprune.config import Config
+from mtlprune.config import Config, load_config
 from mtlprune.tasks import TASKS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -48,6 +49,20 @@ def test_every_setting_of_a_decoder_is_on_its_card(name: str) -> None:
 def test_every_setting_of_a_run_is_on_the_card_of_training() -> None:
     card = (DOCS / "training.md").read_text(encoding="utf-8")
     assert settings(card.split("\n## Settings\n")[1]) == dict(fields(Config))
+
+
+def test_every_command_of_training_is_a_run_that_can_be_asked_for() -> None:
+    card = (DOCS / "training.md").read_text(encoding="utf-8")
+    commands = [shlex.split(line) for line in re.findall(r"^    (mtlprune train .*)$", card, re.MULTILINE)]
+    made = [str(command[-1]) for command in commands]
+    methods = set()
+    for _, verb, preset, *overrides, option, _ in commands:
+        assert (verb, option) == ("train", "--out")
+        config = load_config(preset, overrides)
+        methods.add((config.pruning.method, config.pruning.sets, config.train.freeze))
+        named = (config.train.start, config.pruning.importance_of, config.pruning.layers_like)
+        assert {run for run in named if run} <= set(made)
+    assert len(set(made)) == len(made) and len(methods) == 7
 
 
 def test_every_card_is_in_the_index() -> None:
