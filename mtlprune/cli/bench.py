@@ -15,6 +15,9 @@ def bench(
     batches: Annotated[int, typer.Option(min=1, help="Training batches, spread over an epoch.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions; the fastest of each batch counts.")] = 3,
     memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
+    probes: Annotated[
+        bool, typer.Option("--probes", help="Measure probing of dev beside the eager forward pass instead.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
     """Measure STL, MTL, sampled mixing and evaluation as multiples of the bare encoder, interleaved in one run.
@@ -32,6 +35,10 @@ def bench(
 
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     settings = load_config(config if trained is None else trained / "config.yaml", overrides or [])
+    if probes:
+        from mtlprune.cli.probe import bench_probes
+
+        return bench_probes(settings, trained, rounds, out)
     terminal, bar = console(), console(stderr=True)
     with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * (batches + 1))

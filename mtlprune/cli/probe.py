@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mtlprune.config import Config
     from mtlprune.probes.results import Results
 
 
@@ -105,3 +106,35 @@ def _notes(results: Results) -> Iterator[str]:
             words = f"{numbers['too_long']} sentences of {split} are left out: an encoder cannot see them at once"
             yield f"note: {words} (attention between windows does not exist)"
     yield "dep root is left out of means: it is scored by attention to [CLS], where attention rests anyway"
+
+
+def bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path | None) -> None:
+    """What ``mtlprune bench --probes`` does: the encoder of a configuration (or of a run) on its corpus's dev."""
+    import json
+
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from mtlprune.cli.console import console
+    from mtlprune.probes.benchmark import measure
+    from mtlprune.runs import RunFolder, replacing
+
+    encoder = settings.encoder.name if trained is None else str(RunFolder(trained).encoder_path)
+    threads = settings.train.threads or 1
+    bar = console(stderr=True)
+    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
+        shown = progress.add_task("measuring", total=2)
+        cost = measure(encoder, Path(settings.data.path), rounds, threads, lambda: progress.advance(shown))
+    title = f"{encoder}, {cost.heads} heads, dev of {settings.data.path}: {cost.sentences} sentences, {threads} threads"
+    table = Table(title=title)
+    for column in ("", "seconds", "ratio", "all / twice half"):
+        table.add_column(column, justify="left" if not column else "right")
+    ratios, growth = cost.ratios(), cost.growth()
+    for kind, seconds in cost.seconds.items():
+        table.add_row(kind, f"{seconds:.2f}", f"{ratios[kind]:.3f}", f"{growth[kind]:.2f}")
+    console().print(table)
+    console().print(f"peak memory of both passes in a fresh process: {cost.memory / 1e9:.2f} GB")
+    if out is not None:
+        figures = {"seconds": cost.seconds, "ratios": ratios, "growth": growth, "memory": cost.memory}
+        with replacing(out) as beside:
+            beside.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

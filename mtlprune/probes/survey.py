@@ -37,14 +37,17 @@ SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A split as one encoder's tokenizer cuts it."""
+    """A split as one encoder's tokenizer cuts it.
+
+    Attributes:
+        pieces: of each sentence.
+        items: of each task.
+        batches: the sentences to be looked at together, of similar length, longest first.
+    """
 
     pieces: list[Pieces]
     items: list[Items]
-
-    def batches(self) -> Iterator[list[int]]:
-        """Sentences of similar length, longest first."""
-        return observation_batches([len(pieces.ids) for pieces in self.pieces])
+    batches: list[list[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,8 @@ class Data:
 
     def cut(self, encoder: Encoder, split: str) -> Split:
         """Tokenise a split."""
-        return Split(encoder.tokenize_all([s.words for s in self.sentences[split]]), self.items[split])
+        pieces = encoder.tokenize_all([s.words for s in self.sentences[split]])
+        return Split(pieces, self.items[split], list(observation_batches([len(p.ids) for p in pieces])))
 
 
 @dataclass(eq=False)
@@ -218,7 +222,7 @@ class Survey:
 
     def observations(self, split: Split, want: Sequence[str]) -> Iterator[tuple[list[int], Observation]]:
         """Batch by batch: the sentences and what the encoder does with them."""
-        for rows in split.batches():
+        for rows in split.batches:
             batch = self.encoder.collate([split.pieces[row] for row in rows]).to(self._device)
             yield rows, observe(self.encoder, batch, self.gates, want)
             self.tick()

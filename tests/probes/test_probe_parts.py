@@ -1,0 +1,91 @@
+"""Small tensors with known answers: ties, labels without a centroid, heads that say nothing, nested spans."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtlprune.probes.attention import Choices, arcs_found, arguments_found, by_label
+from mtlprune.probes.centroids import Centroids, nearest_found, unit_vectors
+from mtlprune.probes.differences import paired_interval
+from mtlprune.probes.survey import chosen
+
+
+def column(*numbers: int) -> Tensor:
+    return torch.tensor(numbers)
+
+
+def test_an_arc_counts_in_either_direction() -> None:
+    # one sentence of three words, two heads; what place 0 ([CLS]) to 3 attends to most
+    choices = Choices(column(0, 2, 2, 0, 3, 1, 2, 2).view(2, 4).T.contiguous(), torch.zeros(4, 2), 4)
+    row, head, dependent = column(0, 0, 0, 0), column(2, 0, 3, 0), column(1, 3, 2, 2)
+    found = arcs_found(choices, row, head, dependent)
+    assert found[:, 0].tolist() == [True, True, False, False]  # 1 → 2, 3 → root
+    assert found[:, 1].tolist() == [False, True, True, False]  # root → 3 by [CLS], 3 → 2 by the head
+
+
+def test_any_word_of_an_argument_will_do() -> None:
+    # two sentences of four words; the first head of the second sentence: word 1 looks at word 3, all others at word 0
+    words = torch.ones(10, 1, dtype=torch.int64)
+    words[5 + 2] = 4
+    choices = Choices(words, words, 5)
+    start, end, predicate = column(0, 1, 2, 0), column(2, 2, 4, 1), column(3, 3, 1, 2)
+    found = arguments_found(choices, column(1, 1, 1, 1), start, end, predicate)[:, 0]
+    assert found.tolist() == [True, True, True, True]
+    assert (
+        arguments_found(choices, column(0, 0), column(1, 2), column(3, 3), column(3, 3))[:, 0].tolist() == [False] * 2
+    )
+    nothing = torch.zeros(0, dtype=torch.int64)
+    assert arguments_found(choices, *[nothing] * 4).shape == (0, 1)
+
+
+def test_hits_by_label() -> None:
+    found = torch.tensor([[True, False], [True, True], [False, True]])
+    assert by_label(found, column(2, 0, 2), 3).tolist() == [[1, 1], [0, 0], [1, 1]]
+    assert by_label(found[:0], column(), 2).tolist() == [[0, 0], [0, 0]]
+
+
+def test_units_are_means_over_words() -> None:
+    words = torch.arange(12.0).view(4, 1, 3)
+    found = unit_vectors(words, column(0, 1, 3), column(2, 3, 1))
+    assert torch.equal(found, torch.stack([words[:2].mean(0), words[1:].mean(0), words[3]]))
+    assert unit_vectors(words, column(), column()).shape == (0, 1, 3)
+
+
+def test_the_direction_counts_not_the_length() -> None:
+    made = Centroids(3, 1, 2)
+    made.add(torch.tensor([[[1.0, 0.0]], [[0.0, 9.0]]]), column(0, 1))
+    made.add(torch.tensor([[[3.0, 0.2]]]), column(0))
+    assert made.counts.tolist() == [2, 1, 0] and made.known.tolist() == [True, True, False]
+    units = torch.tensor([[[0.5, 0.4]], [[100.0, 120.0]], [[-1.0, -1.0]], [[0.0, 0.0]], [[1.0, 0.0]]])
+    label = column(0, 1, 0, 0, 2)
+    found = nearest_found(units, label, made.directions(), made.known)[:, 0]
+    # far from all, the nearest is still one; nothing said is nothing found; a label without centroid is never found
+    assert found.tolist() == [True, True, False, False, False]
+
+
+def test_of_equally_good_heads_the_lowest_is_chosen() -> None:
+    dev = np.array([[[1.0, 5.0], [5.0, 2.0]], [[np.nan, 0.0], [0.0, np.nan]], np.full((2, 2), np.nan)])
+    assert chosen(dev).tolist() == [1, 1, -1]
+
+
+def test_paired_intervals() -> None:
+    assert paired_interval(np.full(7, 0.5)) == (0.5, 0.5)
+    generator = np.random.default_rng(1)
+    gap = generator.choice([-1.0, 0.0, 1.0], 400, p=[0.1, 0.6, 0.3])
+    low, high = paired_interval(gap)
+    error = gap.std() / 20  # the normal approximation
+    assert (
+        abs(low - (gap.mean() - 1.96 * error)) < 0.3 * error and abs(high - (gap.mean() + 1.96 * error)) < 0.3 * error
+    )
+    assert paired_interval(gap) == (low, high)
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(2)
+    covered = 0
+    for _ in range(300):
+        low, high = paired_interval(generator.choice([-1.0, 0.0, 1.0], 150, p=[0.2, 0.5, 0.3]))
+        covered += low <= 0.1 <= high
+    assert 0.9 < covered / 300 < 0.99

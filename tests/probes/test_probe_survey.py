@@ -1,0 +1,253 @@
+"""Probes against double loops over the same observations, planted heads, batches, gates, and removed heads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+from tiny import CONTRACT_FAMILIES, make_tiny
+
+from mtlprune.corpora.grammar import build_grammar
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import Observation, observe
+from mtlprune.encoder.removal import remove_heads
+from mtlprune.probes import survey
+from mtlprune.probes.items import Items
+from mtlprune.probes.survey import AS_RELEASED, MODES, SHUFFLED, SOUND, TRUE, Data, Findings, Survey, chosen
+from mtlprune.sentence import Sentence
+
+LAYERS, HEADS = 2, 4
+GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
+
+
+@pytest.fixture(scope="module")
+def corpus() -> dict[str, list[Sentence]]:
+    return {name: list(part) for name, part in build_grammar(12, 8, 8, 1).items()}
+
+
+@pytest.fixture(scope="module")
+def data(corpus: dict[str, list[Sentence]]) -> Data:
+    return Data.read(corpus)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Encoder]:
+    def make(family: str) -> Encoder:
+        folder = make_tiny(
+            family, tmp_path_factory.mktemp(family), positions=160
+        )  # words of the corpus are spelled out
+        return Encoder.load(str(folder), attention="eager")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def bert(load: Callable[[str], Encoder]) -> Encoder:
+    return load("bert")
+
+
+@pytest.fixture(scope="module")
+def found(bert: Encoder, data: Data) -> Findings:
+    return Survey(bert).run(data)
+
+
+# -- the probes by their definitions, one head, label and word at a time -----------------------------------------------
+
+
+def alone(encoder: Encoder, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
+    """Word attention (L, A, S, S) with specials and head vectors (n, L, A, d) of one sentence, in float64."""
+    seen = observe(encoder, encoder.collate(encoder.tokenize_all([sentence.words])))
+    attention = torch.stack([seen.word_attention(layer)[0] for layer in range(LAYERS)])
+    vectors = torch.stack([seen.word_vectors(heads) for heads in seen.heads], 1)
+    return attention.double().numpy(), vectors.double().numpy()
+
+
+def finds(items: Items, row: Sequence[int], attention: np.ndarray) -> bool:
+    """Whether a head with this attention (S, S) finds an arc or an argument."""
+    n = len(attention) - 2
+    if items.task == "dep":
+        head, dependent = row
+        choice = [int(np.argmax(attention[place, : n + 1])) for place in range(n + 1)]
+        return choice[dependent] == head or choice[head] == dependent
+    start, end, predicate = row
+    choice = [int(np.argmax(attention[word + 1, 1 : n + 1])) for word in range(n)]
+    return any(choice[t] == predicate or choice[predicate] == t for t in range(start, end))
+
+
+def accuracies(hits: list[list[bool]], labels: Sequence[int], k: int) -> np.ndarray:
+    """(K,): percent of the items of each label."""
+    return np.array(
+        [
+            100 * np.mean([h for h, label in zip(hits, labels, strict=True) if label == one] or np.nan)
+            for one in range(k)
+        ]
+    )
+
+
+def units(items: Items, vectors: list[np.ndarray], layer: int, head: int) -> list[np.ndarray]:
+    """The vector of each unit in one head."""
+    sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
+    return [
+        np.mean([vectors[s][word, layer, head] for word in range(start, end)], 0)
+        for s, (start, end) in zip(sentence, items.columns, strict=True)
+    ]
+
+
+def nearest(made: dict[int, np.ndarray], vector: np.ndarray) -> int:
+    def cosine(centroid: np.ndarray) -> float:
+        return float(centroid @ vector / np.linalg.norm(centroid) / np.linalg.norm(vector))
+
+    return max(sorted(made), key=lambda label: cosine(made[label]))
+
+
+def test_attention_probes_by_double_loops(bert: Encoder, data: Data, found: Findings) -> None:
+    for split, grids in (("dev", found.dev), ("test", found.test)):
+        seen = [alone(bert, sentence)[0] for sentence in data.sentences[split]]
+        for items in (items for items in data.items[split] if items.task in ("dep", "srl")):
+            sentence = np.repeat(np.arange(len(seen)), np.diff(items.offsets))
+            for layer, head in np.ndindex(LAYERS, HEADS):
+                hits = [
+                    finds(items, row, seen[s][layer, head])
+                    for s, row in zip(sentence, items.columns.tolist(), strict=True)
+                ]
+                for labelling, labels in ((TRUE, items.label), (SHUFFLED, items.shuffled)):
+                    expected = accuracies(hits, labels.tolist(), len(items.labels))
+                    assert grids[SOUND, labelling, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("labelling", [TRUE, SHUFFLED])
+def test_centroid_probes_by_double_loops(bert: Encoder, data: Data, found: Findings, mode: str, labelling: str) -> None:
+    source = "train" if mode == SOUND else "test"
+    vectors = {split: [alone(bert, s)[1] for s in data.sentences[split]] for split in {source, "test"}}
+    for place, items in enumerate(data.items["test"]):
+        if items.task not in ("pos", "ner", "con"):
+            continue
+        other = data.items[source][place]
+        train, test = (i.label if labelling == TRUE else i.shuffled for i in (other, items))
+        for layer, head in np.ndindex(LAYERS, HEADS):
+            learning = units(other, vectors[source], layer, head)
+            made = {
+                int(k): np.mean([v for v, label in zip(learning, train, strict=True) if label == k], 0)
+                for k in np.unique(train)
+            }
+            hits = [
+                nearest(made, vector) == label
+                for vector, label in zip(units(items, vectors["test"], layer, head), test, strict=True)
+            ]
+            expected = accuracies(hits, test.tolist(), len(items.labels))
+            assert found.test[mode, labelling, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
+
+
+# -- what must not matter ----------------------------------------------------------------------------------------------
+
+
+def assert_same(one: Findings, other: Findings) -> None:
+    assert one.dev.keys() == other.dev.keys() and one.test.keys() == other.test.keys()
+    for first, second in ((one.dev, other.dev), (one.test, other.test)):
+        for key, grid in first.items():
+            np.testing.assert_allclose(grid, second[key], err_msg=str(key))
+
+
+def test_one_batch_or_many(bert: Encoder, data: Data, found: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "SENTENCES", 1)
+    batches: list[None] = []
+    assert_same(Survey(bert, tick=lambda: batches.append(None)).run(data), found)
+    assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
+
+
+def test_the_order_of_sentences_does_not_matter(bert: Encoder, corpus: dict[str, list[Sentence]]) -> None:
+    first = Survey(bert).run(Data.read(corpus))
+    turned = Survey(bert).run(Data.read({split: content[::-1] for split, content in corpus.items()}))
+    for key in first.test:
+        if key[1] == TRUE:  # which labels are shuffled to where follows the order
+            np.testing.assert_allclose(first.test[key], turned.test[key])
+
+
+def test_items_of_the_chosen_head_are_those_counted(data: Data, found: Findings) -> None:
+    for mode in MODES:
+        for items in data.items["test"]:
+            grid = found.test[mode, TRUE, items.task]
+            for layer, head in np.ndindex(LAYERS, HEADS):
+                hits = found.hits(mode, items.task, layer, head)
+                expected = accuracies(hits.tolist(), items.label.tolist(), len(items.labels))
+                assert grid[:, layer, head] == pytest.approx(expected, nan_ok=True)
+
+
+def test_batches_keep_to_their_budget() -> None:
+    lengths = [500, 3, 40, 41, 120, *([25] * 200)]
+    batches = list(survey.observation_batches(lengths))
+    assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
+    for rows in batches:
+        width = max(lengths[row] for row in rows)
+        assert len(rows) <= survey.SENTENCES
+        assert len(rows) == 1 or (len(rows) * width**2 <= survey.SQUARES and len(rows) * width <= survey.SLOTS)
+    assert not list(survey.observation_batches([]))
+
+
+# -- gates, removed heads, families ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", CONTRACT_FAMILIES)
+def test_a_closed_head_is_a_removed_head(load: Callable[[str], Encoder], data: Data, family: str) -> None:
+    encoder = load(family)
+    gated = Survey(encoder, GATES).run(data, (AS_RELEASED,))
+    smaller = copy.deepcopy(encoder)
+    smaller.__dict__.pop("places", None)
+    smaller.head_map = remove_heads(smaller.transformer, GATES)
+    removed = Survey(smaller).run(data, (AS_RELEASED,))
+    closed = (GATES == 0).numpy()
+    for key, grid in gated.test.items():
+        with_items = next(i for i in data.items["test"] if i.task == key[2]).counts() > 0
+        assert np.isnan(grid[:, closed]).all() and not np.isnan(grid[with_items][:, ~closed]).any()
+        gap = np.abs(grid - removed.test[key])  # folding the gates rounds: a choice between near equals may flip
+        assert np.nanmax(gap) < 25 and np.nanmean(gap) < 0.5
+        assert np.array_equal(np.isnan(grid), np.isnan(removed.test[key]))
+
+
+# -- planted heads -----------------------------------------------------------------------------------------------------
+
+
+class Planted(Survey):
+    """Head 3 of layer 2 looks from each dependent to its head; head 2 of layer 1 says the tag of each word."""
+
+    def observations(self, split: survey.Split, want: Sequence[str]) -> Iterator[tuple[list[int], Observation]]:
+        by_task = {items.task: items for items in split.items}
+        for rows, seen in super().observations(split, want):
+            which, row = by_task["pos"].of(rows)
+            tags = torch.from_numpy(by_task["pos"].label[which])  # of all words of the batch, in order
+            slots = seen.heads[0].flatten(0, 1)
+            slots[seen.batch.piece_slot, 1] = torch.nn.functional.one_hot(
+                tags[seen.batch.piece_word] % slots.shape[-1], slots.shape[-1]
+            ).float()
+            if seen.attention:
+                which, row = by_task["dep"].of(rows)
+                head, dependent = by_task["dep"].columns[which].T
+                map_ = torch.zeros_like(seen.attention[1][:, 2])
+                first = seen.batch.first_piece - seen.batch.first_piece[0]
+                starts = np.cumsum([0, *seen.batch.sizes])[row]
+                width = map_.shape[1]
+                at = seen.batch.piece_slot[first][starts + dependent - 1] % width
+                to = np.where(head > 0, (seen.batch.piece_slot[first] % width).numpy()[starts + head - 1], 0)
+                map_[row, at, to] = 1
+                seen.attention[1][:, 2] = map_
+            yield rows, seen
+
+
+def test_planted_heads_are_found(bert: Encoder, data: Data) -> None:
+    found = Planted(bert).run(data)
+    tags = next(items for items in data.items["test"] if items.task == "pos")
+    assert len(tags.labels) > 8  # more tags than d: each direction holds several, so only the first of them can win
+    for mode in MODES:
+        arcs = found.test[mode, TRUE, "dep"]
+        assert np.nanmin(arcs[:, 1, 2]) == 100
+        has = ~np.isnan(found.dev[mode, TRUE, "dep"]).all((1, 2))
+        best = chosen(found.dev[mode, TRUE, "dep"])[has]
+        alone = (found.dev[mode, TRUE, "dep"][has] == 100).sum((1, 2)) == 1
+        assert (best[alone] == 1 * HEADS + 2).all() and alone.sum() > len(alone) / 2
+        accuracy = found.test[mode, TRUE, "pos"][:, 0, 1]
+        assert set(accuracy[~np.isnan(accuracy)]) <= {0.0, 100.0} and (accuracy == 100).sum() >= 8
+        assert np.nanmean(found.test[mode, SHUFFLED, "pos"][:, 0, 1]) < 40
