@@ -1,4 +1,4 @@
-"""mtlprune table: STL beside MTL, in Markdown."""
+"""mtlprune table: runs side by side, seeds as mean ± standard deviation, differences tested over sentences."""
 
 from __future__ import annotations
 
@@ -11,24 +11,50 @@ if TYPE_CHECKING:
     from mtlprune.runs import RunFolder
 
 
+FORMATS = ("markdown", "latex", "csv", "json")
+
+
 def table(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
     split: Annotated[str, typer.Option(help="Whose scores.")] = "test",
-    format_: Annotated[str, typer.Option("--format", help="markdown.")] = "markdown",
+    format_: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + ".")] = "markdown",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write here instead of to the terminal.", show_default=False),
+    ] = None,
+    test: Annotated[bool, typer.Option("--test/--no-test", help="Test differences over sentences.")] = True,
+    resamples: Annotated[int, typer.Option(min=1, help="Of the sentences, for each test.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
     majority: Annotated[
         Path | None,
         typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.", show_default=False),
     ] = None,
 ) -> None:
-    """Compare runs: a row a task, a column a setting, several seeds as mean ± sample standard deviation."""
-    from mtlprune.reports.tables import compare, markdown
-    from mtlprune.runs import RunError, RunFolder
+    """Compare runs: a row a task, a column a setting, several seeds as mean ± sample standard deviation.
 
-    if format_ != "markdown":
-        raise RunError(f"--format: expected markdown, found {format_!r}")
+    Differences to STL are tested over the sentences, from the stored counts.
+    """
+    from mtlprune.runs import RunError, RunFolder, replacing
+
+    if format_ not in FORMATS:
+        raise RunError(f"--format: expected {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, found {format_!r}")
     folders = [RunFolder.existing(run) for run in runs]
+
+    from mtlprune.reports import tables
+
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
-    typer.echo(markdown(compare(folders, split, extra)), nl=False)
+    comparison = tables.compare(folders, split, extra)
+    if test and comparison.against:
+        from mtlprune.reports.table_tests import tested
+
+        comparison = tested(comparison, resamples, seed)
+    write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
+    text = write[format_](comparison)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    with replacing(out) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:

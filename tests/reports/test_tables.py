@@ -68,8 +68,8 @@ def test_stl_beside_mtl(make: Make) -> None:
     ]
     assert table(folders) == [
         ["task", "STL", "MTL-2", "Δ"],
-        ["POS accuracy", "96.25", "97.00", "+0.75"],
-        ["NER strict span F1", "82.00", "80.50", "-1.50"],
+        ["POS accuracy", "96.25", "**97.00**", "+0.75"],
+        ["NER strict span F1", "**82.00**", "80.50", "-1.50"],
     ]
 
 
@@ -85,10 +85,10 @@ def test_the_whole_text(make: Make) -> None:
         compare([make({"dep": 80.0}), make({"dep": 90.0, "srl": 70.0})], "test", {"majority": {"dep": 29.5}})
     )
     assert text == (
-        "| task              | majority | STL   | MTL-2 | Δ      |\n"
-        "|:------------------|---------:|------:|------:|-------:|\n"
-        "| DEP LAS           | 29.50    | 80.00 | 90.00 | +10.00 |\n"
-        "| SRL end-to-end F1 | –        | –     | 70.00 | –      |\n"
+        "| task              | majority |   STL |     MTL-2 |      Δ |\n"
+        "|:------------------|---------:|------:|----------:|-------:|\n"
+        "| DEP LAS           |    29.50 | 80.00 | **90.00** | +10.00 |\n"
+        "| SRL end-to-end F1 |        – |     – |     70.00 |      – |\n"
         "\n"
         "Scores in percent on test; Δ = MTL − STL.\n"
     )
@@ -98,7 +98,7 @@ def test_seeds_are_averaged(make: Make) -> None:
     seeds = {1: 90.0, 2: 92.0, 3: 97.0}
     folders = [make({"pos": score, "ner": 50.0}, **{"train.seed": seed}) for seed, score in seeds.items()]
     folders.append(make({"pos": 91.0}))
-    assert table(folders)[1] == ["POS accuracy", "91.00", "93.00 ± 3.61 (n=3)", "+2.00"]
+    assert table(folders)[1] == ["POS accuracy", "91.00", "**93.00 ± 3.61 (n=3)**", "+2.00"]
     assert "mean ± sample standard deviation over n seeds" in markdown(compare(folders, "test"))
 
 
@@ -125,8 +125,9 @@ def test_settings_are_told_apart(make: Make) -> None:
     by_setting = [stl, make(both), make(both, **{"train.mixing": "sampled"})]
     titles = ["MTL-2 (train.mixing=joint)", "MTL-2 (train.mixing=sampled)"]
     assert [title for title in table(by_setting)[0][2:] if title != "Δ"] == titles
-    other_tasks = [make(both), make({"pos": 1.0, "dep": 2.0})]
-    assert set(table(other_tasks)[0][1:]) == {"MTL-2 (pos+ner)", "MTL-2 (pos+dep)"}
+    three = {"pos": 1.0, "ner": 2.0, "dep": 3.0}
+    other_tasks = [make(three), make({**three, "srl": 1.0} | {"con": 1.0}), make({"pos": 1.0, "ner": 2.0, "srl": 2.0})]
+    assert set(table(other_tasks)[0][1:]) == {"MTL-3 (pos+ner+dep)", "MTL-3 (pos+ner+srl)", "MTL-5"}
 
 
 def test_differences_are_taken_to_the_same_settings(make: Make) -> None:

@@ -1,0 +1,282 @@
+"""Do two settings differ beyond the chance of these sentences? Paired tests over sentences, all seeds stacked.
+
+The unit is the sentence. A score is recomputed from summed counts in every resample, never averaged over sentences;
+a setting's score is the mean over its runs (seeds), which all see the same resampled sentences. What the tests cover
+and what they do not stands in docs/significance.md.
+
+Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+LEVEL = 0.05
+CHUNK = 4_000_000  # weights drawn at a time
+EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
+
+Floats = NDArray[np.float64]
+Score = Callable[[Mapping[str, Floats]], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """The runs of one setting on one task.
+
+    Attributes:
+        counts: (S, N, K) whole numbers, the same sentences in the same order for every run.
+        names: the K names of the counts.
+        score: sums by name, each of any shape → scores of that shape (one of ``mtlprune.scores.SCORES``).
+    """
+
+    counts: NDArray[np.integer]
+    names: tuple[str, ...]
+    score: Score
+
+    def scores(self, sums: Floats) -> Floats:
+        """(..., K) summed counts → (...) scores."""
+        return self.score({name: sums[..., k] for k, name in enumerate(self.names)})
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean score of one setting minus that of another, and what sentences (and seeds) say about it."""
+
+    delta: float
+    """In points (percent)."""
+    low: float
+    """Lower end of the 95 % interval over sentences: percentile bootstrap, these runs held fixed."""
+    high: float
+    effect: float
+    """Cohen's d over sentences: delta / standard deviation of the sentences' jackknife pseudo-values; NaN if that is
+    0."""
+    p: float
+    """Two-sided, approximate randomisation (exact where all swaps could be enumerated); not corrected."""
+    floor: float
+    """The smallest p that this test could have given."""
+    exact: bool
+    """All swaps were enumerated."""
+    sentences: int
+    differing: int
+    """Sentences on which runs of the two settings have different counts."""
+    seeds: tuple[int, int]
+    """Runs of the first setting and of the second."""
+    wide_low: float
+    """Lower end of the approximate 95 % interval over sentences *and* seeds; NaN without two seeds on either side."""
+    wide_high: float
+
+
+def differences(
+    systems: Sequence[System], pairs: Sequence[tuple[int, int]], resamples: int = 10_000, seed: int = 0
+) -> list[Difference]:
+    """Test the first system of each pair against the second.
+
+    What a pair gets depends on its own counts, ``resamples`` and ``seed`` only, not on the other pairs.
+
+    Args:
+        pairs: places in ``systems``; both systems of a pair hold the same sentences in the same order.
+
+    Raises:
+        ValueError: the systems of a pair differ in number of sentences or in counts; fewer than one resample.
+    """
+    if resamples < 1:
+        raise ValueError(f"expected at least one resample, found {resamples}")
+    for first, second in pairs:
+        _refuse_unequal(systems[first], systems[second])
+    drawn = {}
+    for sentences in {systems[first].counts.shape[1] for first, _ in pairs}:
+        here = sorted({place for pair in pairs for place in pair if systems[place].counts.shape[1] == sentences})
+        within = [pair for pair in pairs if systems[pair[0]].counts.shape[1] == sentences]
+        drawn.update(_drawn({place: systems[place] for place in here}, within, sentences, resamples, seed))
+    return [_difference(systems[a], systems[b], *drawn[a, b], resamples) for a, b in pairs]
+
+
+def _refuse_unequal(first: System, second: System) -> None:
+    shapes = [system.counts.shape for system in (first, second)]
+    if shapes[0][1:] != shapes[1][1:] or first.names != second.names or not all(map(min, shapes)):
+        raise ValueError(
+            f"expected counts (runs, sentences, counts) of the same sentences under the same names, found {shapes[0]} "
+            f"of {', '.join(first.names)} and {shapes[1]} of {', '.join(second.names)}"
+        )
+
+
+def _difference(first: System, second: System, booted: Floats, swapped: Floats, resamples: int) -> Difference:
+    scores = [system.scores(system.counts.sum(1).astype(np.float64)) for system in (first, second)]
+    delta = float(scores[0].mean() - scores[1].mean())
+    differing = _differing(first, second)
+    exact = 2 ** min(len(differing), 60) <= resamples
+    if exact:
+        swapped = _enumerated(first, second, differing)
+    reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
+    low, high = np.percentile(booted, [2.5, 97.5])
+    wide = _wide(delta, float(booted.var()), scores)
+    return Difference(
+        delta=delta,
+        low=float(low),
+        high=float(high),
+        effect=_effect(delta, first, second),
+        p=reached / len(swapped) if exact else (1 + reached) / (1 + resamples),
+        floor=min(1.0, 2 / len(swapped)) if exact else 1 / (1 + resamples),
+        exact=exact,
+        sentences=first.counts.shape[1],
+        differing=len(differing),
+        seeds=(len(first.counts), len(second.counts)),
+        wide_low=delta - wide,
+        wide_high=delta + wide,
+    )
+
+
+# --- resampling ------------------------------------------------------------------------------------------------------
+
+
+def _drawn(
+    systems: Mapping[int, System], pairs: Sequence[tuple[int, int]], sentences: int, resamples: int, seed: int
+) -> dict[tuple[int, int], tuple[Floats, Floats]]:
+    """Pair → differences (R,) of bootstrapped sentences, and (R,) of sentences swapped at random.
+
+    All counts lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
+    """
+    wide = np.concatenate([_columns(system) for system in systems.values()], axis=1)
+    exact = np.float32 if sentences * float(wide.max(initial=0)) < EXACT_IN_FLOAT32 else np.float64
+    wide = wide.astype(exact)
+    generators = [np.random.default_rng(child) for child in np.random.SeedSequence([seed, sentences]).spawn(2)]
+    found: dict[tuple[int, int], list[tuple[Floats, Floats]]] = defaultdict(list)
+    size = max(1, CHUNK // sentences)
+    for done in range(0, resamples, size):
+        rows = min(size, resamples - done)
+        weights = _multinomial(generators[0], rows, sentences).astype(exact)
+        signs = (2 * generators[1].integers(0, 2, (rows, sentences), dtype=np.int8) - 1).astype(exact)
+        booted, signed = (_split(systems, (draws @ wide).astype(np.float64)) for draws in (weights, signs))
+        means = {place: system.scores(booted[place]).mean(-1) for place, system in systems.items()}
+        for a, b in pairs:
+            swapped = _swapped(systems[a], systems[b], signed[a], signed[b])
+            found[a, b].append((means[a] - means[b], swapped))
+    return {
+        pair: (np.concatenate([b for b, _ in parts]), np.concatenate([s for _, s in parts]))
+        for pair, parts in found.items()
+    }
+
+
+def _multinomial(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
+    """(C, N): how often each sentence is drawn when N are drawn with replacement."""
+    drawn = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences)
+
+
+def _columns(system: System) -> NDArray[np.integer]:
+    """(S, N, K) → (N, S·K)."""
+    return system.counts.transpose(1, 0, 2).reshape(system.counts.shape[1], -1)
+
+
+def _split(systems: Mapping[int, System], sums: Floats) -> dict[int, Floats]:
+    """(C, ΣSK) → for each system (C, S, K)."""
+    found, start = {}, 0
+    for place, system in systems.items():
+        runs, _, counts = system.counts.shape
+        found[place] = sums[:, start : start + runs * counts].reshape(len(sums), runs, counts)
+        start += runs * counts
+    return found
+
+
+def _swapped(first: System, second: System, signed_a: Floats, signed_b: Floats) -> Floats:
+    """(C,): the difference after sentences of sign −1 have changed sides, for all runs at once.
+
+    Every run of the first system meets every run of the second; with no sentence swapped the mean over these meetings
+    is the difference of the means. So seeds need not correspond, nor be equally many.
+
+    Args:
+        signed_a, signed_b: (C, S, K), counts summed with each sentence's sign.
+    """
+    a, b = (system.counts.sum(1).astype(np.float64) for system in (first, second))  # (S, K)
+    both = a[:, None] + b[None]  # (Sa, Sb, K)
+    between = signed_a[:, :, None] - signed_b[:, None]  # (C, Sa, Sb, K)
+    return (first.scores((both + between) / 2) - second.scores((both - between) / 2)).mean((-2, -1))
+
+
+def _differing(first: System, second: System) -> NDArray[np.intp]:
+    """The sentences that not all runs of both systems count alike: swapping the others changes nothing."""
+    both = np.concatenate([first.counts, second.counts])
+    return np.flatnonzero((both != both[:1]).any((0, 2)))
+
+
+def _enumerated(first: System, second: System, differing: NDArray[np.intp]) -> Floats:
+    """(2^m,): the differences after each way of swapping the m sentences that differ."""
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(differing)))).reshape(-1, len(differing))
+    signed = []
+    for system in (first, second):
+        fixed = np.delete(system.counts, differing, axis=1).sum(1)  # (S, K)
+        signed.append(fixed + np.einsum("cm,smk->csk", signs, system.counts[:, differing]))
+    return _swapped(first, second, *signed)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def _effect(delta: float, first: System, second: System) -> float:
+    """Cohen's d of the sentences' jackknife pseudo-values, which for a mean over sentences are the differences."""
+    without = [system.scores(system.counts.sum(1, keepdims=True) - system.counts).mean(0) for system in (first, second)]
+    number = first.counts.shape[1]
+    pseudo = number * delta - (number - 1) * (without[0] - without[1])  # (N,)
+    spread = float(pseudo.std(ddof=1)) if number > 1 else 0.0
+    return delta / spread if spread > 1e-12 else math.nan
+
+
+def _wide(delta: float, over_sentences: float, scores: Sequence[Floats]) -> float:
+    """Half the width of the interval over sentences and seeds: Welch's t with one more variance, that of the bootstrap.
+
+    The seeds' variance also holds what seeds and sentences do together, which the bootstrap counts too: a little wide.
+    """
+    if min(map(len, scores)) < 2:
+        return math.nan
+    parts = [float(side.var(ddof=1)) / len(side) for side in scores]
+    total = over_sentences + sum(parts)
+    if not total:
+        return 0.0
+    noise = sum(part**2 / (len(side) - 1) for part, side in zip(parts, scores, strict=True))
+    free = total**2 / noise if noise else math.inf
+    return float(stats.t.ppf(1 - LEVEL / 2, free)) * math.sqrt(total)
+
+
+# --- seeds alone, several tests --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SignFlip:
+    """A two-sided sign-flip test over paired seeds, all flips enumerated."""
+
+    p: float
+    floor: float
+    """2 / 2ⁿ: it cannot go below."""
+    agreeing: int
+    """Seeds whose difference has the sign of the mean."""
+    seeds: int
+
+
+def sign_flip(values: ArrayLike) -> SignFlip:
+    """Test differences (n,), one a seed, against a mean of 0. n up to 20. Raises ValueError for more, or none."""
+    found = np.asarray(values, dtype=np.float64)
+    if not 1 <= len(found) <= 20:
+        raise ValueError(f"expected 1 to 20 differences, found {len(found)}")
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(found))))
+    reached = np.abs(signs @ found) >= abs(found.sum()) - 1e-9
+    agreeing = int((np.sign(found) == np.sign(found.sum())).sum())
+    return SignFlip(float(reached.mean()), min(1.0, 2 / len(signs)), agreeing, len(found))
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """Holm (1979): p-values corrected for their number, step by step from the smallest; NaN stays NaN, uncounted."""
+    values = np.asarray(p_values, dtype=np.float64)
+    corrected = np.full_like(values, math.nan)
+    defined = np.flatnonzero(~np.isnan(values))
+    order = defined[np.argsort(values[defined], kind="stable")]
+    steps = values[order] * np.arange(len(order), 0, -1)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(steps)) if len(order) else steps
+    return corrected

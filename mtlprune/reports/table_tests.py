@@ -1,0 +1,187 @@
+"""The differences of a table, tested over sentences: counts read from run folders, tests, Holm's correction.
+
+comparison = tested(compare(folders, "test"), resamples=10_000, seed=0)
+comparison.tests[3, "dep"].difference.p
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.analyses.significance import LEVEL, Difference, SignFlip, System, differences, holm, sign_flip
+from mtlprune.reports.comparisons import Column, Comparison
+from mtlprune.reports.scored_runs import ScoredRun
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.scores import SCORES
+
+OF_GOLD = frozenset({"gold", "words", "words_no_punct"})
+"""Counts that depend on gold only: equal for all runs of a sentence."""
+
+
+class CountsError(RunError):
+    """Runs whose counts cannot be compared; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A difference of a table and its test."""
+
+    difference: Difference
+    p_holm: float
+    """Corrected within the table."""
+    seeds: SignFlip | None
+    """Over the seeds alone, where both settings have the same ones, two or more."""
+
+    @property
+    def significant(self) -> bool:
+        return self.p_holm < LEVEL
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Counts of a run on the sentences whose layer is known, by sentence id."""
+
+    path: str
+    ids: tuple[str, ...]
+    rows: NDArray[np.int64]
+    """(N, K)"""
+
+
+def tested(comparison: Comparison, resamples: int = 10_000, seed: int = 0) -> Comparison:
+    """The same comparison with its differences tested, or with the reason why one is not.
+
+    Raises:
+        ValueError: fewer than one resample.
+    """
+    reader = _Counts(comparison.split)
+    systems: list[System] = []
+    places: dict[tuple[int, str], int] = {}
+    asked: list[tuple[int, str]] = []
+    untested: dict[tuple[int, str], str] = {}
+    for place, task in comparison.compared():
+        sides = [(place, task), (comparison.against[place], task)]
+        try:
+            counted = [[reader.of(run, task) for run in comparison.columns[side].runs_of(task)] for side, _ in sides]
+            _refuse_unpaired([one for side in counted for one in side], count_names(task, comparison.name(task)))
+        except CountsError as error:
+            untested[place, task] = str(error)
+            continue
+        for side, runs in zip(sides, counted, strict=True):
+            if side not in places:
+                places[side] = len(systems)
+                systems.append(_system(runs, task, comparison.name(task)))
+        asked.append((place, task))
+    pairs = [(places[place, task], places[comparison.against[place], task]) for place, task in asked]
+    found = differences(systems, pairs, resamples, seed)
+    corrected = holm([difference.p for difference in found])
+    tests = {
+        (place, task): Tested(
+            difference,
+            float(p),
+            _over_seeds(comparison.columns[place], comparison.columns[comparison.against[place]], task),
+        )
+        for (place, task), difference, p in zip(asked, found, corrected, strict=True)
+    }
+    return dataclasses.replace(comparison, tests=tests, untested=untested, resamples=resamples, seed=seed)
+
+
+def count_names(task: str, score: str) -> tuple[str, ...]:
+    """The counts that a score is made of."""
+    used: defaultdict[str, float] = defaultdict(float)
+    SCORES[task][score](used)
+    return tuple(sorted(used))
+
+
+def _system(runs: list[Counted], task: str, score: str) -> System:
+    return System(np.stack([run.rows for run in runs]), count_names(task, score), SCORES[task][score])
+
+
+class _Counts:
+    """Reads every file once."""
+
+    def __init__(self, split: str) -> None:
+        self.split = split
+        self._files: dict[str, Any] = {}
+        self._counted: dict[tuple[str, str], Counted] = {}
+
+    def of(self, run: ScoredRun, task: str) -> Counted:
+        """Raises CountsError."""
+        key = run.path, task
+        if key not in self._counted:
+            self._counted[key] = self._count(run, task)
+        return self._counted[key]
+
+    def _count(self, run: ScoredRun, task: str) -> Counted:
+        tree, names = self._file(run.path), count_names(task, run.names[task])
+        anew = f"`mtlprune evaluate {run.path} --split {self.split.partition('.')[0]}` writes them"
+        ids, columns = (tree.get(key) if isinstance(tree, dict) else None for key in ("ids", "counts"))
+        held = columns.get(task) if isinstance(columns, dict) else None
+        if (
+            not isinstance(ids, list)
+            or not isinstance(held, dict)
+            or not all(isinstance(held.get(name), list) and len(held[name]) == len(ids) for name in names)
+        ):
+            raise CountsError(f"{run.path} has no counts of {task} on {self.split}; {anew}")
+        twice = [name for name, times in Counter(map(str, ids)).items() if times > 1]
+        if twice:
+            raise CountsError(
+                f"{run.path}: several sentences of {self.split} have the id {twice[0]}, so none can be paired"
+            )
+        order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=lambda i: str(ids[i]))
+        try:
+            rows = np.array([[held[name][i] for name in names] for i in order], dtype=np.int64).reshape(-1, len(names))
+        except (TypeError, ValueError):
+            raise CountsError(f"{run.path}: counts of {task} on {self.split} are no whole numbers; {anew}") from None
+        total = dict(zip(names, rows.sum(0).astype(float).tolist(), strict=True))
+        again = float(SCORES[task][run.names[task]](total))
+        if not len(rows) or not math.isclose(again, run.scores[task], abs_tol=1e-6):
+            raise CountsError(
+                f"{run.path}: the counts of {task} on {self.split} give {again:.4f}, its scores say "
+                f"{run.scores[task]:.4f}; {anew} anew"
+            )
+        return Counted(run.path, tuple(str(ids[i]) for i in order), rows)
+
+    def _file(self, path: str) -> Any:
+        if path not in self._files:
+            folder = RunFolder(path)
+            there = (folder.path / "counts" / f"{self.split}.json").is_file()
+            try:
+                self._files[path] = folder.read_counts(self.split) if there else None
+            except RunError as error:
+                raise CountsError(str(error)) from None
+        return self._files[path]
+
+
+def _refuse_unpaired(runs: list[Counted], names: tuple[str, ...]) -> None:
+    """Raises CountsError where runs were not scored on the same sentences, or not against the same gold."""
+    of_gold = [k for k, name in enumerate(names) if name in OF_GOLD]
+    first = runs[0]
+    for other in runs[1:]:
+        if other.ids != first.ids:
+            alike = len(set(first.ids) & set(other.ids))
+            raise CountsError(
+                f"{first.path} and {other.path} were not scored on the same sentences ({len(first.ids)} and "
+                f"{len(other.ids)}, of which {alike} have the same id), so nothing can be paired"
+            )
+        if not (other.rows[:, of_gold] == first.rows[:, of_gold]).all():
+            raise CountsError(f"{first.path} and {other.path} were scored against different gold, by their counts")
+
+
+def _over_seeds(column: Column, other: Column, task: str) -> SignFlip | None:
+    ours, theirs = ({run.seed: run.scores[task] for run in side.runs_of(task)} for side in (column, other))
+    if ours.keys() != theirs.keys() or not 2 <= len(ours) <= 20:
+        return None
+    return sign_flip([ours[seed] - theirs[seed] for seed in sorted(ours)])
+
+
+def reachable(tests: Mapping[Any, Tested]) -> bool:
+    """Whether any p could have been below LEVEL after Holm's correction."""
+    return not tests or min(test.difference.floor for test in tests.values()) * len(tests) < LEVEL
