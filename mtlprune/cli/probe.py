@@ -117,9 +117,9 @@ def bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path 
 
     from mtlprune.cli.console import console
     from mtlprune.probes.benchmark import measure
-    from mtlprune.runs import RunFolder, replacing
+    from mtlprune.runs import replacing
 
-    encoder = settings.encoder.name if trained is None else str(RunFolder(trained).encoder_path)
+    encoder = settings.encoder.name if trained is None else str(trained)
     threads = settings.train.threads or 1
     bar = console(stderr=True)
     with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
@@ -127,7 +127,7 @@ def bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path 
         cost = measure(encoder, Path(settings.data.path), rounds, threads, lambda: progress.advance(shown))
     title = f"{encoder}, {cost.heads} heads, dev of {settings.data.path}: {cost.sentences} sentences, {threads} threads"
     table = Table(title=title)
-    for column in ("", "seconds", "ratio", "all / twice half"):
+    for column in ("", "processor seconds", "ratio", "all / twice half"):
         table.add_column(column, justify="left" if not column else "right")
     ratios, growth = cost.ratios(), cost.growth()
     for kind, seconds in cost.seconds.items():

@@ -1,6 +1,7 @@
 """What probing costs beside the eager forward pass that shows attention, over the same batches.
 
-The two are interleaved batch by batch, round after round; of the rounds the fastest time of each batch counts.
+The two are interleaved batch by batch, round after round; of the rounds the fastest time of each batch counts. Time is
+that of the processor, all threads added up, so that other programs on the machine disturb little.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
-from mtlprune.probes.subjects import ProbeError
+from mtlprune.probes.subjects import ProbeError, Subject, find_sources
 from mtlprune.probes.survey import SOUND, Data, Learnt, Split, Survey
 from mtlprune.sentence import Sentence
 from mtlprune.training.hardware import peak_memory
@@ -26,7 +27,7 @@ FORWARD, LEARN, SCORE = "forward pass with attention", "centroids of all tasks",
 
 @dataclass
 class Cost:
-    """Seconds over dev, by kind; each kind's includes the forward pass it needs.
+    """Processor seconds over dev, by kind; each kind's includes the forward pass it needs.
 
     Attributes:
         sentences, heads: how many of each.
@@ -50,22 +51,23 @@ class Cost:
         return {kind: seconds / (2 * self.half[kind]) for kind, seconds in self.seconds.items()}
 
 
-def measure(encoder: str, corpus: Path, rounds: int, threads: int = 1, tick: Callable[[], None] = lambda: None) -> Cost:
+def measure(name: str, corpus: Path, rounds: int, threads: int = 1, tick: Callable[[], None] = lambda: None) -> Cost:
     """Measure probing of dev, on the CPU.
 
     Args:
-        encoder: name or folder.
+        name: a run folder or an encoder.
         corpus: folder of a corpus with the split dev.
         rounds: repetitions; the fastest of each batch counts.
         threads: of torch.
         tick: called after all sentences, and after half of them.
 
     Raises:
-        EncoderError, CorpusError, ProbeError: what cannot be loaded or does not fit.
+        EncoderError, RunError, CorpusError, ProbeError: what cannot be loaded or does not fit.
     """
     torch.set_num_threads(threads)
-    whole, half = _prepare(encoder, corpus)
-    survey = Survey(Encoder.load(encoder, attention="eager"))
+    subject = _load(name)
+    survey = Survey(subject.encoder, subject.gates)
+    whole, half = _prepare(subject.encoder, corpus)
     cost = Cost(len(whole.sentences["dev"]), survey.count)
     for data, kept in ((whole, cost.seconds), (half, cost.half)):
         split = data.cut(survey.encoder, "dev")
@@ -77,16 +79,19 @@ def measure(encoder: str, corpus: Path, rounds: int, threads: int = 1, tick: Cal
         tick()
         kept.update({kind: sum(times) for kind, times in fastest.items()})
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        cost.memory = pool.apply(_alone, (encoder, str(corpus), threads))
+        cost.memory = pool.apply(_alone, (name, str(corpus), threads))
     return cost
 
 
-def _prepare(encoder: str, corpus: Path) -> tuple[Data, Data]:
+def _load(name: str) -> Subject:
+    return next(find_sources([name])[0].open())
+
+
+def _prepare(encoder: Encoder, corpus: Path) -> tuple[Data, Data]:
     """dev, as far as the encoder sees each sentence at once, and every other sentence of it."""
-    loaded = Encoder.load(encoder)
     sentences = list(load_corpus(corpus)["dev"])
-    pieces = loaded.tokenize_all([s.words for s in sentences])
-    capacity = loaded.frame.capacity
+    pieces = encoder.tokenize_all([s.words for s in sentences])
+    capacity = encoder.frame.capacity
     fit: list[Sentence] = [
         s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity
     ]
@@ -106,9 +111,9 @@ def _round(survey: Survey, split: Split, learnt: Learnt) -> dict[str, list[float
             SCORE: lambda part=part: survey.score(part, {SOUND: learnt}),  # type: ignore[misc]
         }
         for kind, work in kinds.items():
-            begun = time.perf_counter()
+            begun = time.process_time()
             work()
-            found[kind].append(time.perf_counter() - begun)
+            found[kind].append(time.process_time() - begun)
     return found
 
 
@@ -119,10 +124,11 @@ def _forward(encoder: Encoder, split: Split) -> None:
         encoder.transformer(input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_attentions=True)
 
 
-def _alone(encoder: str, corpus: str, threads: int) -> int:
+def _alone(name: str, corpus: str, threads: int) -> int:
     torch.set_num_threads(threads)
-    whole, _ = _prepare(encoder, Path(corpus))
-    survey = Survey(Encoder.load(encoder, attention="eager"))
+    subject = _load(name)
+    survey = Survey(subject.encoder, subject.gates)
+    whole, _ = _prepare(subject.encoder, Path(corpus))
     split = whole.cut(survey.encoder, "dev")
     survey.score(split, {SOUND: survey.learn(split)})
     return peak_memory()

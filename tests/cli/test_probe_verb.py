@@ -1,0 +1,115 @@
+"""mtlprune probe and bench --probes: runs with and without gates beside the encoder they began with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from mtlprune.analyses.claims import load_claims
+
+Verb = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def runs(mtlprune: Verb, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """POS alone (two seeds), both tasks with a fixed mask, and with gates of their own."""
+    folder = tmp_path_factory.mktemp("probed")
+    wanted = {
+        "pos-1": ("tasks=pos", "train.seed=1"),
+        "pos-2": ("tasks=pos", "train.seed=2"),
+        "masked": ("tasks=pos,dep", "pruning.method=random", "pruning.keep=3"),
+        "own": ("tasks=pos,ner", "pruning.method=gates", "pruning.sets=per_task"),
+    }
+    for name, settings in wanted.items():
+        answer = mtlprune("train", lab.config, "train.epochs=1", *settings, "--out", folder / name)
+        assert answer.code == 0, answer.err
+    answer = mtlprune("prune", folder / "masked", "--out", folder / "pruned", "--no-latency")
+    assert answer.code == 0, answer.err
+    return {name: folder / name for name in (*wanted, "pruned")}
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return pq.read_table(folder / "probes.parquet").to_pylist()
+
+
+def test_before_and_after(mtlprune: Verb, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path) -> None:
+    encoder = tiny_encoder("bert")
+    options = "--corpus", lab.corpus, "--out", tmp_path / "p", "--few", 3
+    answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options)
+    assert answer.code == 0, answer.err
+    for words in ("pretrained, seed 0", "POS, seed 2", "POS+NER:NER, seed", "are left out", f"written: {tmp_path}"):
+        assert words in answer.out.replace("\n", " ")
+    tree = json.loads((tmp_path / "p" / "probes.json").read_text())
+    labels = [entry["label"] for entry in tree["encoders"]]
+    assert labels == ["pretrained", "POS", "POS", "POS+NER:POS", "POS+NER:NER"]
+    rows = [row for row in rows_of(tmp_path / "p") if row["control"] == "none" and row["task"] == "pos"]
+    best = {
+        (row["encoder"], row["seed"], row["label"]): row["test"] for row in rows if row["best"]
+    }  # fmt: skip
+    seen = 0
+    for entry in tree["differences"]:
+        assert entry["minus"] == "POS" and entry["task"] == "pos" and entry["low"] <= entry["high"]
+        if entry["encoder"] == "pretrained":
+            single = np.mean([best["POS", seed, entry["label"]] for seed in (1, 2)])
+            assert entry["difference"] == pytest.approx(best["pretrained", 0, entry["label"]] - single, abs=1e-3)
+            assert entry["seeds"] == [1, 2]
+            seen += 1
+    assert seen > 3
+    assert tree["differences"] and {entry["encoder"] for entry in tree["differences"]} == set(labels) - {"POS"}
+
+
+def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
+    mtlprune: Verb, lab: Any, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    for name in ("masked", "pruned"):
+        options = "--corpus", lab.corpus, "--out", tmp_path / name, "--mode", "as-released", "--no-random-encoder"
+        answer = mtlprune("probe", runs[name], *options)
+        assert answer.code == 0, answer.err
+    masked, pruned = (
+        [row for row in rows_of(tmp_path / name) if row["control"] in ("none", "shuffled_labels")]
+        for name in ("masked", "pruned")
+    )
+    closed = load_claims([runs["masked"]])[0].gates == 0
+    assert closed.sum() == 5
+    for one, other in zip(masked, pruned, strict=True):
+        gone = bool(closed[one["layer"] - 1, one["head"] - 1])
+        assert np.isnan(one["test"]) == np.isnan(other["test"]) == gone
+        assert not (gone and one["best"])
+        if not gone:
+            assert one["test"] == pytest.approx(other["test"], abs=1e-6)
+
+
+def test_mistakes_are_one_sentence_and_leave_nothing(
+    mtlprune: Verb, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "never"
+    for names, words in (
+        ((runs["pos-1"], runs["pos-1"]), "could not be told apart"),
+        ((tmp_path / "nowhere",), "no such folder"),
+        ((tiny_encoder("bert"), tiny_encoder("roberta")), "could not be told apart"),
+        ((tiny_encoder("roberta"), runs["pos-1"]), "heads of different encoders do not correspond"),
+    ):
+        answer = mtlprune("probe", *names, "--corpus", lab.corpus, "--out", out, "--mode", "as-released")
+        assert answer.code == 2 and answer.err.count("\n") == 1 and words in answer.err, answer.err
+    answer = mtlprune("probe", runs["pos-1"], "--corpus", tmp_path, "--out", out)
+    assert answer.code == 2 and "corpus.json" in answer.err
+    assert not out.exists()
+
+
+def test_what_probing_costs(mtlprune: Verb, lab: Any, runs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out)
+    assert answer.code == 0, answer.err
+    figures = json.loads(out.read_text())
+    forward, *others = figures["seconds"]
+    assert figures["ratios"][forward] == 1 and all(figures["ratios"][kind] > 0 for kind in others)
+    for kind in others:
+        assert figures["ratios"][kind] == pytest.approx(figures["seconds"][kind] / figures["seconds"][forward])
+        assert kind in answer.out
+    assert 1e8 < figures["memory"] < 1e10 and f"{figures['memory'] / 1e9:.2f} GB" in answer.out
