@@ -117,7 +117,7 @@ def _difference(first: System, second: System, booted: Floats, swapped: Floats, 
         swapped = _enumerated(first, second, differing)
     reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
     low, high = np.percentile(booted, [2.5, 97.5])
-    wide = _wide(delta, float(booted.var()), scores)
+    wide = _wide(float(booted.var()), scores)
     return Difference(
         delta=delta,
         low=float(low),
@@ -209,7 +209,8 @@ def _differing(first: System, second: System) -> NDArray[np.intp]:
 
 def _enumerated(first: System, second: System, differing: NDArray[np.intp]) -> Floats:
     """(2^m,): the differences after each way of swapping the m sentences that differ."""
-    signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(differing)))).reshape(-1, len(differing))
+    number = len(differing)
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=number))).reshape(2**number, number)
     signed = []
     for system in (first, second):
         fixed = np.delete(system.counts, differing, axis=1).sum(1)  # (S, K)
@@ -229,7 +230,7 @@ def _effect(delta: float, first: System, second: System) -> float:
     return delta / spread if spread > 1e-12 else math.nan
 
 
-def _wide(delta: float, over_sentences: float, scores: Sequence[Floats]) -> float:
+def _wide(over_sentences: float, scores: Sequence[Floats]) -> float:
     """Half the width of the interval over sentences and seeds: Welch's t with one more variance, that of the bootstrap.
 
     The seeds' variance also holds what seeds and sentences do together, which the bootstrap counts too: a little wide.

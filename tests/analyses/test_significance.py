@@ -1,0 +1,332 @@
+"""Tests over sentences: p-values by enumeration, scipy where it has the test, calibration, planted differences."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from mtlprune.analyses import significance
+from mtlprune.analyses.significance import Difference, System, differences, holm, sign_flip
+from mtlprune.scores import SCORES
+
+ACCURACY = ("correct", "words"), SCORES["pos"]["accuracy"]
+F1 = ("correct", "gold", "predicted"), SCORES["con"]["f1"]
+Counts = NDArray[np.int64]
+
+
+def accuracy(*runs: Sequence[int], words: int = 1) -> System:
+    """A system from the right words of each sentence, a sequence a run."""
+    right = np.array(runs)
+    return System(np.stack([right, np.full_like(right, words)], -1), *ACCURACY)
+
+
+def brackets(generator: np.random.Generator, runs: int, sentences: int, gold: Counts, skill: float = 0.6) -> System:
+    """Runs that find brackets by chance; some sentences are hard for all of them."""
+    easy = generator.beta(8 * skill, 8 * (1 - skill), (1, sentences))
+    right = generator.binomial(gold, easy, (runs, sentences))
+    wrong = generator.binomial(gold, 1 - easy, (runs, sentences))
+    return System(np.stack([right, np.broadcast_to(gold, right.shape), right + wrong], -1), *F1)
+
+
+def golds(generator: np.random.Generator, sentences: int) -> Counts:
+    return generator.integers(1, 12, sentences)
+
+
+def one(first: System, second: System, resamples: int = 10_000, seed: int = 0) -> Difference:
+    (found,) = differences([first, second], [(0, 1)], resamples, seed)
+    return found
+
+
+def score(system: System, rows: Counts) -> float:
+    """(N, K) → the score of their sum."""
+    return float(system.scores(rows.sum(0).astype(float)))
+
+
+# --- known p-values --------------------------------------------------------------------------------------------------
+
+
+def test_five_sentences_of_one_direction() -> None:
+    """Five sentences tell the two apart, all for the first: 2 of 2⁵ swaps reach that; the others change nothing."""
+    found = one(accuracy([1] * 5 + [0] * 9), accuracy([0] * 14))
+    assert (found.p, found.floor, found.exact) == (2 / 32, 2 / 32, True)
+    assert (found.sentences, found.differing, found.seeds) == (14, 5, (1, 1))
+    assert found.delta == pytest.approx(500 / 14)
+
+
+def test_six_against_one() -> None:
+    """Seven sentences, six for the first: 2 · (1 + 7) of 2⁷ swaps reach that, the sign test's p."""
+    found = one(accuracy([1] * 6 + [0]), accuracy([0] * 6 + [1]))
+    assert found.p == pytest.approx(stats.binomtest(6, 7).pvalue) == pytest.approx(16 / 128)
+
+
+def test_no_difference() -> None:
+    found = one(accuracy([1, 0, 1]), accuracy([1, 0, 1]))
+    assert (found.delta, found.p, found.floor, found.low, found.high) == (0, 1, 1, 0, 0)
+    assert math.isnan(found.effect)
+    assert found.differing == 0
+
+
+@pytest.mark.parametrize("runs", [(1, 1), (2, 2), (1, 3), (3, 2)])
+def test_p_equals_full_enumeration(runs: tuple[int, int]) -> None:
+    """All swaps of seven sentences in plain Python: every run of one system meets every run of the other."""
+    generator = np.random.default_rng(3)
+    gold = golds(generator, 7)
+    first, second = brackets(generator, runs[0], 7, gold, 0.7), brackets(generator, runs[1], 7, gold, 0.5)
+    found = one(first, second)
+
+    def swapped(signs: Sequence[bool]) -> float:
+        keep = np.array(signs)[:, None]
+        meetings = [
+            score(first, np.where(keep, a, b)) - score(second, np.where(keep, b, a))
+            for a, b in itertools.product(first.counts, second.counts)
+        ]
+        return float(np.mean(meetings))
+
+    null = np.array([swapped(signs) for signs in itertools.product((True, False), repeat=7)])
+    assert null[0] == pytest.approx(found.delta)
+    assert found.exact
+    assert found.p == pytest.approx((np.abs(null) >= abs(found.delta) - 1e-9).mean())
+
+
+def test_approximate_p_comes_near_the_exact_one() -> None:
+    """Twelve sentences: 4,096 swaps are enumerated with 5,000 resamples, and sampled with 4,000."""
+    generator = np.random.default_rng(5)
+    gold = golds(generator, 12)
+    first, second = brackets(generator, 2, 12, gold, 0.65), brackets(generator, 2, 12, gold, 0.5)
+    exact, sampled = one(first, second, 5000), one(first, second, 4000)
+    assert exact.exact and not sampled.exact
+    assert sampled.floor == 1 / 4001
+    assert sampled.p == pytest.approx(exact.p, abs=4 * math.sqrt(exact.p * (1 - exact.p) / 4000))
+
+
+# --- scipy -----------------------------------------------------------------------------------------------------------
+
+
+def test_p_equals_that_of_scipy() -> None:
+    """scipy permutes places of counts; the statistic looks them up and scores their sums."""
+    generator = np.random.default_rng(7)
+    for _ in range(5):
+        gold = golds(generator, 8)
+        first, second = brackets(generator, 1, 8, gold, 0.7), brackets(generator, 1, 8, gold, 0.5)
+        rows = np.concatenate([first.counts[0], second.counts[0]])
+
+        def statistic(a: Counts, b: Counts, rows: Counts = rows, system: System = first) -> float:
+            return score(system, rows[a]) - score(system, rows[b])
+
+        theirs = stats.permutation_test(
+            (np.arange(8), np.arange(8, 16)),
+            statistic,
+            permutation_type="samples",
+            n_resamples=np.inf,
+            vectorized=False,
+        )
+        ours = one(first, second)
+        assert ours.delta == pytest.approx(theirs.statistic)
+        assert ours.p == pytest.approx(theirs.pvalue)
+
+
+def test_interval_equals_that_of_scipy() -> None:
+    """Percentile bootstrap of the difference of mean F1 over seeds; other random numbers, so nearly."""
+    generator = np.random.default_rng(11)
+    gold = golds(generator, 150)
+    first, second = brackets(generator, 3, 150, gold, 0.65), brackets(generator, 2, 150, gold, 0.6)
+
+    def statistic(drawn: Counts) -> float:
+        sides = [np.mean([score(system, run[drawn]) for run in system.counts]) for system in (first, second)]
+        return float(sides[0] - sides[1])
+
+    theirs = stats.bootstrap(
+        (np.arange(150),),
+        statistic,
+        n_resamples=4000,
+        method="percentile",
+        vectorized=False,
+        rng=np.random.default_rng(1),
+    )
+    ours = one(first, second, 20_000)
+    near = 0.12 * theirs.standard_error
+    assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=near)
+    assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=near)
+
+
+def test_interval_equals_all_resamples() -> None:
+    """Four sentences have 4⁴ resamples, whose percentiles are known."""
+    first, second = accuracy([3, 1, 2, 0], words=3), accuracy([0, 1, 1, 1], words=3)
+    gains = np.array([3, 0, 1, -1]) / 3 * 100
+    every = [np.mean(draw) for draw in itertools.product(gains, repeat=4)]
+    found = one(first, second, 50_000)
+    assert [found.low, found.high] == pytest.approx(np.percentile(every, [2.5, 97.5]))
+
+
+# --- what tests are for ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runs", [(1, 1), (3, 3), (1, 3)])
+def test_calibrated_under_no_difference(runs: tuple[int, int]) -> None:
+    """200 corpora on which the two settings are alike: p is uniform (Kolmogorov and Smirnov)."""
+    generator = np.random.default_rng(13)
+    found = []
+    for _ in range(200):
+        gold = golds(generator, 60)
+        both = brackets(generator, sum(runs), 60, gold)
+        first, second = (System(part, *F1) for part in np.split(both.counts, [runs[0]]))
+        found.append(one(first, second, 499).p)
+    assert stats.kstest(found, "uniform").pvalue > 0.05
+    assert 2 <= sum(p < 0.05 for p in found) <= 20
+
+
+def test_a_planted_difference_is_found() -> None:
+    generator = np.random.default_rng(17)
+    found = []
+    for _ in range(20):
+        gold = golds(generator, 300)
+        worse = brackets(generator, 3, 300, gold, 0.7)
+        better = worse.counts.copy()
+        missed = generator.binomial(worse.counts[..., 1] - worse.counts[..., 0], 0.05)
+        better[..., 0] += missed
+        better[..., 2] += missed
+        found.append(one(System(better, *F1), worse, 999))
+    assert all(difference.p < 0.01 and difference.low > 0 and difference.effect > 0.1 for difference in found)
+
+
+def test_scores_are_not_averaged_over_sentences() -> None:
+    """The first wins on two short sentences, the second on a long one; a mean over sentences would prefer the first."""
+    first = System(np.array([[[1, 1, 1], [1, 1, 1], [10, 40, 40]]]), *F1)
+    second = System(np.array([[[0, 1, 1], [0, 1, 1], [20, 40, 40]]]), *F1)
+    assert one(first, second).delta == pytest.approx(100 * (12 - 20) / 42)
+
+
+def test_two_intervals_cover_what_they_say() -> None:
+    """Seeds differ by more than sentences explain: only the interval over seeds too covers the truth (0)."""
+    generator = np.random.default_rng(19)
+    narrow = wide = 0
+    for _ in range(200):
+        hard = generator.normal(0, 1, 80)
+        runs = hard + generator.normal(0, 0.35, (6, 1)) + generator.normal(0, 0.5, (6, 80))
+        right = np.round(20 / (1 + np.exp(-runs))).astype(int)
+        found = one(accuracy(*right[:3], words=20), accuracy(*right[3:], words=20), 300)
+        narrow += found.low <= 0 <= found.high
+        wide += found.wide_low <= 0 <= found.wide_high
+    assert narrow < 100
+    assert wide >= 184
+
+
+# --- sizes and invariances -------------------------------------------------------------------------------------------
+
+
+def test_effect_is_cohens_d_of_paired_differences() -> None:
+    first, second = accuracy([5, 3, 4, 1, 2], words=6), accuracy([2, 3, 1, 2, 1], words=6)
+    gains = np.array([3, 0, 3, -1, 1])
+    assert one(first, second).effect == pytest.approx(gains.mean() / gains.std(ddof=1))
+
+
+def test_the_interval_over_seeds_is_welchs_beside_the_bootstrap() -> None:
+    """Where all sentences are alike there is nothing but seeds: Welch's interval."""
+    ours, theirs = [9, 7, 8], [5, 6, 6]
+    found = one(accuracy(*([n] * 50 for n in ours), words=10), accuracy(*([n] * 50 for n in theirs), words=10), 99)
+    welch = stats.ttest_ind(10 * np.array(ours), 10 * np.array(theirs), equal_var=False).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((found.delta, found.delta))
+    assert (found.wide_low, found.wide_high) == pytest.approx((welch.low, welch.high))
+    assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1], [0, 0])).wide_low)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 3))
+def test_order_means_nothing(seed: int, mine: int, theirs: int) -> None:
+    generator = np.random.default_rng(seed)
+    gold = golds(generator, 9)
+    first, second = brackets(generator, mine, 9, gold), brackets(generator, theirs, 9, gold)
+    found, back = one(first, second), one(second, first)
+    assert found.p == pytest.approx(back.p)
+    assert [found.delta, found.effect] == pytest.approx([-back.delta, -back.effect], nan_ok=True)
+    assert [found.low, found.high] == pytest.approx([-back.high, -back.low])
+    order, seeds = generator.permutation(9), generator.permutation(mine)
+    mixed = one(System(first.counts[seeds][:, order], *F1), System(second.counts[:, order], *F1))
+    assert [mixed.p, mixed.delta, mixed.effect] == pytest.approx([found.p, found.delta, found.effect], nan_ok=True)
+
+
+def test_a_pair_does_not_depend_on_the_others() -> None:
+    generator = np.random.default_rng(23)
+    systems = []
+    for sentences in (40, 40, 30):
+        gold = golds(generator, sentences)
+        systems += [brackets(generator, 2, sentences, gold), brackets(generator, 1, sentences, gold, 0.7)]
+    pairs = [(1, 0), (3, 2), (4, 5), (0, 0)]
+    together = differences(systems, pairs, 800, seed=4)
+    alone = [one(systems[a], systems[b], 800, seed=4) for a, b in pairs]
+    assert str(alone) == str(together)  # nan is no equal of itself
+    assert str(differences(systems, pairs, 800, seed=5)) != str(together)
+    assert differences([], []) == []
+
+
+def test_numbers_too_large_for_float32_stay_exact() -> None:
+    """Sums of counts are whole numbers; 2²⁴ is where float32 begins to lose them."""
+    generator = np.random.default_rng(29)
+    gold = golds(generator, 50)
+    small = [brackets(generator, 2, 50, gold, skill) for skill in (0.6, 0.65)]
+    large = [System(system.counts * 2**20, *F1) for system in small]
+    assert one(*large, 500) == one(*small, 500)
+
+
+def test_chunks_are_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several chunks and a rest: as many swaps as asked for, and nearly the figures of one chunk."""
+    generator = np.random.default_rng(31)
+    gold = golds(generator, 50)
+    first, second = brackets(generator, 1, 50, gold), brackets(generator, 1, 50, gold)
+    whole = one(first, second, 4001)
+    monkeypatch.setattr(significance, "CHUNK", 50 * 300)
+    parts = one(first, second, 4001)
+    assert parts.floor == whole.floor == 1 / 4002
+    assert parts.p * 4002 == pytest.approx(round(parts.p * 4002))
+    assert parts.p == pytest.approx(whole.p, abs=0.04)
+    assert parts.low == pytest.approx(whole.low, abs=0.3)
+
+
+def test_mistakes_are_sentences() -> None:
+    with pytest.raises(ValueError, match=r"of the same sentences under the same names, found \(1, 2, 2\)"):
+        one(accuracy([1, 0]), accuracy([1, 0, 1]))
+    with pytest.raises(ValueError, match="same names"):
+        one(System(np.ones((1, 2, 3), int), *F1), System(np.ones((1, 2, 3), int), ("a", "b", "c"), F1[1]))
+    with pytest.raises(ValueError, match="at least one resample, found 0"):
+        one(accuracy([1]), accuracy([0]), 0)
+
+
+# --- seeds alone, several tests --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3, 5, 8])
+def test_seeds_alone_have_a_floor(seeds: int) -> None:
+    found = sign_flip(np.arange(1, seeds + 1))
+    assert found.p == found.floor == 2 / 2**seeds
+    assert (found.agreeing, found.seeds) == (seeds, seeds)
+
+
+def test_sign_flip_equals_scipy() -> None:
+    values = np.random.default_rng(37).normal(0.5, 1, 8)
+    theirs = stats.permutation_test(
+        (values, np.zeros(8)),
+        lambda a, b: np.mean(a - b),
+        permutation_type="samples",
+        n_resamples=np.inf,
+        vectorized=False,
+    )
+    assert sign_flip(values).p == pytest.approx(theirs.pvalue)
+    assert sign_flip([1.0, -2.0, 4.0]).agreeing == 2
+    with pytest.raises(ValueError, match="1 to 20 differences, found 0"):
+        sign_flip([])
+
+
+def test_holm_by_hand() -> None:
+    """0.005 · 4; 0.01 · 3; 0.03 · 2; 0.04 · 1, which may not be less than the one before."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.4, math.nan, 0.7]) == pytest.approx([0.8, math.nan, 0.8], nan_ok=True)
+    assert holm([0.3]) == pytest.approx([0.3])
+    assert holm([]).size == 0
