@@ -267,7 +267,7 @@ def processor() -> str:
 
 def git_commit() -> str | None:
     """The commit of the code, with + behind when it was changed since; None outside a checkout of its own."""
-    here = Path(__file__).parents[1]
+    here = Path(__file__).parents[2]
     if not (here / ".git").exists():  # an installed package may lie within somebody else's checkout
         return None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,14 @@ def test_running_on_a_task_that_no_sentence_has_is_refused(small_settings: Setti
     with pytest.raises(ConfigError, match="split train: no sentence has the layer srl; train without"):
         train(build_config(settings), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_manifest_names_the_commit_of_this_checkout():
+    from mtlprune.training.setup import git_commit
+
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        assert git_commit() is None
+    else:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+        assert (git_commit() or "").removesuffix("+") == found.stdout.strip()
