@@ -45,9 +45,9 @@ def table(
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
     comparison = tables.compare(folders, split, extra)
     if test and comparison.against:
-        from mtlprune.reports.table_tests import tested
+        from mtlprune.reports.table_tests import with_tests
 
-        comparison = tested(comparison, resamples, seed)
+        comparison = with_tests(comparison, resamples, seed)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)
     if out is None:

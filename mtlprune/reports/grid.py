@@ -24,6 +24,8 @@ _LATEX = {
     "†": r"$\dagger$",
     "°": r"$^\circ$",
     "→": r"$\rightarrow$",
+    "Δ": r"$\Delta$",
+    "λ": r"$\lambda$",
 }
 
 

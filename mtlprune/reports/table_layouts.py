@@ -12,6 +12,7 @@ from mtlprune.reports.comparisons import Column, Comparison, column_order, famil
 from mtlprune.reports.grid import Grid, Strong, probability
 from mtlprune.sentence import LAYERS
 
+BESIDE = 3  # so many differences at most stand beside their scores
 Row = tuple[str, str]
 """Encoder and task."""
 
@@ -56,14 +57,26 @@ def has_triangle(comparison: Comparison) -> bool:
     return any(column.in_triangle for column in comparison.columns)
 
 
+def _compared(comparison: Comparison, slot: Slot) -> bool:
+    return any(place in comparison.against for place in slot.places.values())
+
+
+def apart(comparison: Comparison) -> bool:
+    """Whether differences have a table of their own, in the same layout, so that both fit a page."""
+    many = sum(_compared(comparison, slot) for slot in slots(comparison)) > BESIDE
+    return many or (has_triangle(comparison) and bool(comparison.against))
+
+
 def grids(comparison: Comparison) -> list[Grid]:
-    """The scores; where there is a triangle, the differences in the same layout apart, so that it fits the page."""
+    """The scores with their differences, or one after the other."""
     printed = slots(comparison)
-    if not has_triangle(comparison):
+    if not apart(comparison):
         return [_grid(comparison, printed, scores=True, differences=True)]
-    compared = [slot for slot in printed if any(place in comparison.against for place in slot.places.values())]
-    both = [_grid(comparison, printed, scores=True, differences=False)]
-    return both + ([_grid(comparison, compared, scores=False, differences=True)] if compared else [])
+    compared = [slot for slot in printed if _compared(comparison, slot)]
+    return [
+        _grid(comparison, printed, scores=True, differences=False),
+        _grid(comparison, compared, scores=False, differences=True),
+    ]
 
 
 def _grid(comparison: Comparison, printed: Sequence[Slot], scores: bool, differences: bool) -> Grid:
@@ -79,7 +92,7 @@ def _grid(comparison: Comparison, printed: Sequence[Slot], scores: bool, differe
         if scores and any(run.heads for column in columns for run in column.runs):
             header.append("heads")
             cells.append(partial(_heads_cell, comparison, slot))
-        if differences and any(place in comparison.against for place in slot.places.values()):
+        if differences and _compared(comparison, slot):
             header.append("Δ" if scores else f"Δ {slot.title}")
             cells.append(partial(_difference_cell, comparison, slot, scores))
     rows = [(encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()]
@@ -141,7 +154,7 @@ def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> st
     if test is None:
         return text
     between = f" {span(test.difference.low, test.difference.high)}" if interval else ""
-    return f"{text}{'*' if test.significant else ''}{between}"
+    return f"{text}{test.mark}{between}"
 
 
 def cell(values: Sequence[float], numbered: bool = True) -> str:

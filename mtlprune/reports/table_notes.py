@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from mtlprune.reports.comparisons import Column, Comparison, unlike
-from mtlprune.reports.table_layouts import has_triangle, seeds_of_all
+from mtlprune.reports.table_layouts import apart, has_triangle, seeds_of_all
 
 LEVEL = 0.05  # that of analyses.significance, which needs numpy
 
@@ -37,8 +37,10 @@ def _differences(comparison: Comparison) -> Iterator[str]:
     if pruned:
         yield f"in {', '.join(dict.fromkeys(pruned))}: Δ = it − STL with all heads"
     if comparison.tests:
-        interval = "" if has_triangle(comparison) else ", with its 95 % interval over sentences"
+        interval = "" if apart(comparison) else ", with its 95 % interval over sentences"
         yield f"* p < {LEVEL} (Holm){interval}"
+        if any("†" in test.mark for test in comparison.tests.values()):
+            yield "† within the variance between seeds: the interval that adds it contains 0"
     differing = {place: _unlike(comparison, place, other) for place, other in comparison.against.items()}
     named = [columns[place].title for place, paths in differing.items() if paths]
     if named:
@@ -78,7 +80,7 @@ def tests_legend(comparison: Comparison) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """What the tests cannot say, and which differences have none and why."""
-    return [*_reach(comparison), *_seeds(comparison), *_reversible(comparison), *_untested(comparison)]
+    return [*_reach(comparison), *_seeds(comparison), *_untested(comparison)]
 
 
 def _reach(comparison: Comparison) -> Iterator[str]:
@@ -121,16 +123,6 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
                 f"distribution, seeds alone show nothing at {LEVEL}. The tests hold the runs fixed and "
                 "resample sentences."
             )
-
-
-def _reversible(comparison: Comparison) -> Iterator[str]:
-    found = defaultdict(list)
-    for (place, task), test in comparison.tests.items():
-        if test.significant and test.difference.wide_low <= 0 <= test.difference.wide_high:
-            found[comparison.columns[place].title].append(task.upper())
-    if found:
-        where = "; ".join(f"{', '.join(tasks)} in {title}" for title, tasks in found.items())
-        yield f"Marked, but within the variance between seeds (the interval with seeds contains 0): {where}."
 
 
 def _untested(comparison: Comparison) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The differences of a table, tested over sentences: counts read from run folders, tests, Holm's correction.
 
-comparison = tested(compare(folders, "test"), resamples=10_000, seed=0)
+comparison = with_tests(compare(folders, "test"), resamples=10_000, seed=0)
 comparison.tests[3, "dep"].difference.p
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +43,12 @@ class Tested:
     def significant(self) -> bool:
         return self.p_holm < LEVEL
 
+    @property
+    def mark(self) -> str:
+        """* significant; † but the interval that adds the variance between seeds contains 0."""
+        within = self.difference.wide_low <= 0 <= self.difference.wide_high
+        return "" if not self.significant else "*†" if within else "*"
+
 
 @dataclass(frozen=True, eq=False)
 class Counted:
@@ -55,7 +60,7 @@ class Counted:
     """(N, K)"""
 
 
-def tested(comparison: Comparison, resamples: int = 10_000, seed: int = 0) -> Comparison:
+def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0) -> Comparison:
     """The same comparison with its differences tested, or with the reason why one is not.
 
     Raises:
@@ -136,10 +141,9 @@ class _Counts:
                 f"{run.path}: several sentences of {self.split} have the id {twice[0]}, so none can be paired"
             )
         order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=lambda i: str(ids[i]))
-        try:
-            rows = np.array([[held[name][i] for name in names] for i in order], dtype=np.int64).reshape(-1, len(names))
-        except (TypeError, ValueError):
-            raise CountsError(f"{run.path}: counts of {task} on {self.split} are no whole numbers; {anew}") from None
+        rows = np.array([[held[name][i] for name in names] for i in order]).reshape(-1, len(names))
+        if rows.dtype.kind != "i":
+            raise CountsError(f"{run.path}: counts of {task} on {self.split} are no whole numbers; {anew}")
         total = dict(zip(names, rows.sum(0).astype(float).tolist(), strict=True))
         again = float(SCORES[task][run.names[task]](total))
         if not len(rows) or not math.isclose(again, run.scores[task], abs_tol=1e-6):
@@ -180,8 +184,3 @@ def _over_seeds(column: Column, other: Column, task: str) -> SignFlip | None:
     if ours.keys() != theirs.keys() or not 2 <= len(ours) <= 20:
         return None
     return sign_flip([ours[seed] - theirs[seed] for seed in sorted(ours)])
-
-
-def reachable(tests: Mapping[Any, Tested]) -> bool:
-    """Whether any p could have been below LEVEL after Holm's correction."""
-    return not tests or min(test.difference.floor for test in tests.values()) * len(tests) < LEVEL

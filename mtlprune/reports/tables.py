@@ -2,7 +2,7 @@
 
 comparison = compare([RunFolder("runs/a"), RunFolder("runs/b")], "test")
 print(markdown(comparison))          # without tests
-print(markdown(tested(comparison)))  # with them, from mtlprune.reports.table_tests
+print(markdown(with_tests(comparison)))  # with them, from mtlprune.reports.table_tests
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def _cell_record(column: Column, task: str, values: list[float]) -> dict[str, An
     kept = [run.heads[task] for run in runs if task in run.heads]
     return {
         "column": column.title,
-        "tasks": "+".join(runs[0].tasks) if runs else None,
+        "tasks": list(runs[0].tasks) if len({run.tasks for run in runs}) == 1 else None,
         "mean": statistics.mean(values),
         "sd": statistics.stdev(values) if len(values) > 1 else None,
         "n": len(values),
-        "seeds": " ".join(str(run.seed) for run in runs),
+        "seeds": [run.seed for run in runs],
         "heads": statistics.mean(heads for heads, _ in kept) if kept else None,
         "heads_of": kept[0][1] if kept else None,
-        "runs": " ".join(run.path for run in runs),
+        "runs": [run.path for run in runs],
     }
 
 
@@ -126,8 +126,11 @@ def _defined(value: Any) -> Any:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """A header and a line a number in the table; what is not defined is empty."""
-    rows = list(records(comparison))
+    """A header and a line a number in the table; what is not defined is empty; lists are joined by ;."""
+    rows = [
+        {name: ";".join(map(str, value)) if isinstance(value, list) else value for name, value in record.items()}
+        for record in records(comparison)
+    ]
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -1,0 +1,238 @@
+"""Differences of a table: which runs are paired, Holm's correction within a table, and why there is no test."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from counted_runs import SENTENCES, counts, write_counts, write_run
+
+from mtlprune.analyses import significance
+from mtlprune.analyses.significance import System, differences, holm
+from mtlprune.reports import table_notes
+from mtlprune.reports.comparisons import Comparison, compare
+from mtlprune.reports.table_layouts import details
+from mtlprune.reports.table_tests import count_names, with_tests
+from mtlprune.reports.tables import markdown
+from mtlprune.runs import RunFolder
+from mtlprune.scores import MAIN, SCORES
+from mtlprune.sentence import LAYERS
+
+STL, MTL = 0, 1
+
+
+def study(tmp_path: Path, seeds: int = 2, **changes: Any) -> list[RunFolder]:
+    """POS and CON alone and together: together POS is much worse, and CON the same by chance."""
+    runs = []
+    for seed in range(1, seeds + 1):
+        runs.append(write_run(tmp_path / f"pos-{seed}", {"pos": 0.9}, seed=seed))
+        runs.append(write_run(tmp_path / f"con-{seed}", {"con": 0.7}, seed=seed))
+        runs.append(write_run(tmp_path / f"mtl-{seed}", {"pos": 0.7, "con": 0.701}, seed=seed, **changes))
+    return runs
+
+
+def test_a_table_of_tests(tmp_path: Path) -> None:
+    comparison = with_tests(compare(study(tmp_path), "test"), 2000)
+    assert set(comparison.tests) == {(MTL, "pos"), (MTL, "con")}
+    assert comparison.untested == {}
+    pos, con = comparison.tests[MTL, "pos"], comparison.tests[MTL, "con"]
+    assert pos.significant and pos.difference.high < 0 and pos.p_holm == 2 * pos.difference.p
+    assert not con.significant and con.p_holm == con.difference.p  # the larger of two is not corrected
+    table, named, _ = markdown(comparison).split("\n\n")[:3]
+    assert "* [-" in table.splitlines()[2] and "*" not in table.splitlines()[3].rpartition("|")[0].rpartition("|")[2]
+    assert named.startswith(
+        "Scores in percent on test; mean ± sample standard deviation over n seeds; Δ = MTL − STL; *"
+    )
+    rows = details(comparison).rows
+    assert [row[:2] for row in rows] == [["POS", "MTL-2 − STL"], ["CON", "MTL-2 − STL"]]
+    assert [row[-1] for row in rows] == ["2, 2", "2, 2"]
+
+
+def test_what_is_tested_is_what_is_printed(tmp_path: Path) -> None:
+    """The test's difference is that of the table's means, and the figures are those of the counts."""
+    comparison = with_tests(compare(study(tmp_path, 3), "test"), 1000, seed=7)
+    for task in ("pos", "con"):
+        means = [np.mean(comparison.columns[place].values(task)) for place in (MTL, STL)]
+        assert comparison.tests[MTL, task].difference.delta == pytest.approx(means[0] - means[1])
+    names = count_names("con", "f1")
+    systems = []
+    for skill in (0.701, 0.7):
+        runs = [counts("con", skill, seed) for seed in (1, 2, 3)]
+        order = sorted(range(SENTENCES), key=lambda i: f"s{i}")
+        rows = [[[run[name][i] for name in names] for i in order] for run in runs]
+        systems.append(System(np.array(rows), names, SCORES["con"]["f1"]))
+    assert differences(systems, [(0, 1)], 1000, 7) == [comparison.tests[MTL, "con"].difference]
+
+
+def test_correction_is_over_the_whole_table(tmp_path: Path) -> None:
+    skills = dict.fromkeys(LAYERS, 0.7)
+    folders = [write_run(tmp_path / task, {task: 0.7 + 0.02 * k}) for k, task in enumerate(LAYERS)]
+    folders.append(write_run(tmp_path / "mtl", skills))
+    comparison = with_tests(compare(folders, "test"), 3000)
+    tests = [comparison.tests[MTL, task] for task in LAYERS]
+    assert [test.p_holm for test in tests] == holm([test.difference.p for test in tests]).tolist()
+    assert "p (Holm) is corrected for 5 differences" in markdown(comparison)
+
+
+@pytest.mark.parametrize("task", LAYERS)
+def test_the_counts_of_a_score(task: str) -> None:
+    words = {"pos": ("correct", "words"), "dep": ("arcs", "words")}
+    assert count_names(task, MAIN[task]) == words.get(task, ("correct", "gold", "predicted"))
+    assert count_names("dep", "las_no_punct") == ("arcs_no_punct", "words_no_punct")
+
+
+# --- pairing ---------------------------------------------------------------------------------------------------------
+
+
+def changed(run: RunFolder, **edits: Any) -> None:
+    """Counts of the run on test, edited: ids and, by task, counts."""
+    tree = run.read_counts("test")
+    tree["ids"] = edits.pop("ids", tree["ids"])
+    for task, edit in edits.items():
+        tree["counts"][task] = {name: edit(values) for name, values in tree["counts"][task].items()}
+    write_counts(run, "test", tree["ids"], tree["counts"])
+
+
+def test_sentences_are_paired_by_id(tmp_path: Path) -> None:
+    folders = study(tmp_path, 1)
+    before = with_tests(compare(folders, "test"), 500)
+    backwards = [f"s{i}" for i in reversed(range(SENTENCES))]
+    changed(folders[2], ids=backwards, pos=lambda values: values[::-1], con=lambda values: values[::-1])
+    assert str(with_tests(compare(folders, "test"), 500).tests) == str(before.tests)
+
+
+def test_unknown_sentences_are_left_out(tmp_path: Path) -> None:
+    folders = study(tmp_path, 1)
+    for run in folders:
+        tasks = run.read_config()["tasks"]
+        changed(run, **{task: lambda values: [None, None, *values[2:]] for task in tasks})
+    found = with_tests(compare(folders, "test"), 500)
+    assert [test.difference.sentences for test in found.tests.values()] == [SENTENCES - 2] * 2
+
+
+def reasons(comparison: Comparison) -> list[str]:
+    assert comparison.tests.keys() | comparison.untested.keys() == set(comparison.compared())
+    return list(comparison.untested.values())
+
+
+def test_missing_counts_are_told(tmp_path: Path) -> None:
+    folders = study(tmp_path)
+    (folders[0].path / "counts/test.json").unlink()
+    comparison = with_tests(compare(folders, "test"), 500)
+    (reason,) = reasons(comparison)
+    path = folders[0].path
+    assert reason == f"{path} has no counts of pos on test; `mtlprune evaluate {path} --split test` writes them"
+    text = markdown(comparison)
+    assert f"- Not tested, POS in MTL-2: {reason}.\n" in text
+    assert "p (Holm) is corrected for 1 difference," in text
+
+
+def test_nothing_but_missing_counts(tmp_path: Path) -> None:
+    folders = study(tmp_path, 1)
+    (folders[2].path / "counts/test.json").unlink()
+    text = markdown(with_tests(compare(folders, "test"), 500))
+    assert "p (Holm)" not in text and "*" not in text.replace("**", "")
+    assert text.count("- Not tested, ") == 2
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        ({"ids": [f"t{i}" for i in range(SENTENCES)]}, "were not scored on the same sentences (60 and 60, of which 0"),
+        (
+            {"ids": ["s0", *(f"s{i}" for i in range(SENTENCES - 1))]},
+            "several sentences of test have the id s0, so none",
+        ),
+        ({"pos": lambda values: [None, *values[1:]]}, "were not scored on the same sentences (59 and 60, of which 59"),
+        ({"pos": lambda values: [v + 1 for v in values]}, "were scored against different gold, by their counts"),
+        ({"pos": lambda values: values[1:]}, "has no counts of pos on test; `mtlprune evaluate"),
+        ({"pos": lambda values: [0.5 * v for v in values]}, "counts of pos on test are no whole numbers; `mtlprune"),
+    ],
+)
+def test_what_cannot_be_paired_is_told(edit: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    folders = study(tmp_path, 1)
+    changed(folders[2], **edit)
+    comparison = with_tests(compare(folders, "test"), 200)
+    assert all(reason in found for found in reasons(comparison))
+    assert (MTL, "pos") in comparison.untested
+
+
+def test_counts_that_do_not_give_the_score_are_told(tmp_path: Path) -> None:
+    folders = study(tmp_path, 1)
+    folders[2].write_json("scores/test.json", {"pos": {"accuracy": 99.0}, "con": {"f1": 1.0}})
+    assert all(
+        "the counts of" in reason and "its scores say" in reason
+        for reason in reasons(with_tests(compare(folders, "test"), 99))
+    )
+    (folders[2].path / "counts/test.json").write_text("[")
+    assert all("line 1: not readable as JSON" in reason for reason in reasons(with_tests(compare(folders, "test"), 99)))
+    (folders[2].path / "counts/test.json").write_text(json.dumps({"ids": [], "counts": {"pos": {}, "con": {}}}))
+    assert all("has no counts of" in reason for reason in reasons(with_tests(compare(folders, "test"), 99)))
+
+
+# --- what tests cannot say -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seeds", "floor"), [(2, "0.5"), (3, "0.25"), (4, "0.125"), (5, "0.0625")])
+def test_seeds_alone_cannot(seeds: int, floor: str, tmp_path: Path) -> None:
+    comparison = with_tests(compare(study(tmp_path, seeds), "test"), 200)
+    assert f"- A two-sided sign-flip test over {seeds} seeds alone cannot go below {floor}: " in markdown(comparison)
+    flip = comparison.tests[MTL, "pos"].seeds
+    assert flip is not None and flip.p == flip.floor == float(floor)
+
+
+def test_six_seeds_alone_can(tmp_path: Path) -> None:
+    assert "sign-flip" not in markdown(with_tests(compare(study(tmp_path, 6), "test"), 200))
+
+
+def test_one_run_each(tmp_path: Path) -> None:
+    comparison = with_tests(compare(study(tmp_path, 1), "test"), 500)
+    assert "- Settings with one run: the tests say whether these runs differ on other sentences" in markdown(comparison)
+    assert all(math.isnan(test.difference.wide_low) and test.seeds is None for test in comparison.tests.values())
+    assert "seeds too" not in markdown(comparison)
+
+
+def test_too_few_resamples(tmp_path: Path) -> None:
+    text = markdown(with_tests(compare(study(tmp_path), "test"), 30))
+    assert (
+        "- None of these tests can reach 0.05: the smallest p possible is 0.032, corrected for 2 differences 0.065"
+        in text
+    )
+    assert "; take more --resamples.\n" in text
+    assert "None of these" not in markdown(with_tests(compare(study(tmp_path), "test"), 60))
+
+
+def test_too_few_sentences(tmp_path: Path) -> None:
+    folders = study(tmp_path, 1)
+    alone, _, mtl = folders
+    tree, other = alone.read_counts("test"), mtl.read_counts("test")
+    right = tree["counts"]["pos"]["correct"]
+    other["counts"]["pos"]["correct"] = [max(0, n - 1) if i < 3 else n for i, n in enumerate(right)]
+    write_counts(mtl, "test", other["ids"], other["counts"])
+    text = markdown(with_tests(compare(folders, "test"), 500))
+    told = [line for line in text.splitlines() if "tell the two apart" in line]
+    (line,) = told
+    assert (
+        line.startswith("- POS in MTL-2: only ") and "of 60 sentences tell the two apart, so p cannot go below " in line
+    )
+
+
+def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path: Path) -> None:
+    """STL of seed 1 is excellent and of seed 2 poor; MTL in between, but nearer to the poor one."""
+    folders = [
+        write_run(tmp_path / "a", {"pos": 0.95}, seed=1),
+        write_run(tmp_path / "b", {"pos": 0.70}, seed=2),
+        *(write_run(tmp_path / f"m{seed}", {"pos": 0.72, "ner": 0.5}, seed=seed) for seed in (1, 2)),
+    ]
+    comparison = with_tests(compare(folders, "test"), 2000)
+    assert comparison.tests[MTL, "pos"].mark == "*†"
+    text = markdown(comparison)
+    assert "*† [" in text and "† within the variance between seeds" in text
+
+
+def test_the_level_is_one() -> None:
+    assert table_notes.LEVEL == significance.LEVEL
