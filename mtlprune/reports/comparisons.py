@@ -149,10 +149,12 @@ def _refuse_unlike(found: Sequence[ScoredRun]) -> None:
                 )
 
 
-def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, str]:
+def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list[int], str]:
     """Baselines first, then STL, then MTL with few tasks before many; unpruned before pruned."""
     run = group[0]
-    return run.kind == "", len(run.tasks) > 1, len(run.tasks), run.pruning, run.name
+    several = len(run.tasks) > 1
+    layers = sorted(map(LAYERS.index, run.tasks)) if several else []
+    return run.kind == "", several, len(run.tasks), run.pruning, layers, run.name
 
 
 def _refuse_twins(group: Sequence[ScoredRun]) -> None:

@@ -141,10 +141,10 @@ class _Counts:
                 f"{run.path}: several sentences of {self.split} have the id {twice[0]}, so none can be paired"
             )
         order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=lambda i: str(ids[i]))
-        rows = np.array([[held[name][i] for name in names] for i in order]).reshape(-1, len(names))
+        rows = np.array([[held[name][i] for name in names] for i in order], dtype=None if order else np.int64)
         if rows.dtype.kind != "i":
             raise CountsError(f"{run.path}: counts of {task} on {self.split} are no whole numbers; {anew}")
-        total = dict(zip(names, rows.sum(0).astype(float).tolist(), strict=True))
+        total = dict(zip(names, rows.reshape(-1, len(names)).sum(0).astype(float).tolist(), strict=True))
         again = float(SCORES[task][run.names[task]](total))
         if not len(rows) or not math.isclose(again, run.scores[task], abs_tol=1e-6):
             raise CountsError(

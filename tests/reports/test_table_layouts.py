@@ -1,0 +1,252 @@
+"""Where columns stand: pairs as a triangle, rows by encoder, heads beside pruned scores; LaTeX, CSV, JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from counted_runs import write_run
+from gated_runs import append_gates
+
+from mtlprune.reports.comparisons import Comparison, compare
+from mtlprune.reports.table_layouts import grids
+from mtlprune.reports.table_tests import with_tests
+from mtlprune.reports.tables import latex, markdown, records, to_csv, to_json
+from mtlprune.runs import RunFolder
+
+TASKS = ("pos", "dep", "srl")
+
+
+def study(tmp_path: Path, seeds: Iterable[int] = (1,), encoder: str = "minilm") -> list[RunFolder]:
+    """Three tasks: alone, in all pairs, together."""
+    sets = [tasks for size in (1, 2, 3) for tasks in itertools.combinations(TASKS, size)]
+    return [
+        write_run(
+            tmp_path / f"{encoder}-{'-'.join(tasks)}-{seed}",
+            {task: 0.9 - 0.05 * len(tasks) for task in tasks},
+            seed=seed,
+            encoder=encoder,
+        )
+        for tasks in sets
+        for seed in seeds
+    ]
+
+
+def shown(folder: RunFolder, task: str) -> str:
+    (value,) = folder.read_scores("test")[task].values()
+    return f"{value:.2f}"
+
+
+def plain(cells: Iterable[str]) -> list[str]:
+    return [str(cell) for cell in cells]
+
+
+# --- the triangle ----------------------------------------------------------------------------------------------------
+
+
+def test_pairs_make_a_triangle(tmp_path: Path) -> None:
+    """Row DEP under +SRL is DEP's score when trained with SRL; the diagonal is empty."""
+    folders = {folder.path.name: folder for folder in study(tmp_path)}
+    (grid, _) = grids(compare(folders.values(), "test"))
+    assert grid.header == ["task", "STL", "+POS", "+DEP", "+SRL", "MTL-3"]
+    for row, task in zip(grid.rows, TASKS, strict=True):
+        partners = ["–" if other == task else "-".join(t for t in TASKS if t in (task, other)) for other in TASKS]
+        alone, together = folders[f"minilm-{task}-1"], folders["minilm-pos-dep-srl-1"]
+        in_pairs = [name if name == "–" else shown(folders[f"minilm-{name}-1"], task) for name in partners]
+        assert plain(row[1:]) == [shown(alone, task), *in_pairs, shown(together, task)]
+
+
+def test_differences_of_a_triangle_have_their_own(tmp_path: Path) -> None:
+    comparison = with_tests(compare(study(tmp_path), "test"), 500)
+    _, grid = grids(comparison)
+    assert grid.header == ["task", "Δ +POS", "Δ +DEP", "Δ +SRL", "Δ MTL-3"]
+    assert len(comparison.tests) == 9 and all(column.title != "MTL-2" for column in comparison.columns)
+    for k, row in enumerate(grid.rows):
+        assert row[1 + k] == "–"
+        assert all(re.fullmatch(r"[+-]\d+\.\d\d\*?", cell) for i, cell in enumerate(row[1:]) if i != k)
+    text = markdown(comparison)
+    assert "+POS: trained together with POS and nothing else; Δ = MTL − STL; * p < 0.05 (Holm)." in text
+    assert "| DEP  | POS+DEP − STL " in text
+
+
+def test_seeds_of_a_triangle_are_in_its_legend(tmp_path: Path) -> None:
+    text = markdown(compare(study(tmp_path, (1, 2, 3)), "test"))
+    assert "(n=" not in text and "mean ± sample standard deviation over n = 3 seeds" in text
+    uneven = [*study(tmp_path, (1, 2, 3)), *study(tmp_path, (4,))[:1]]
+    assert "(n=4)" in markdown(compare(uneven, "test"))
+
+
+def test_pairs_in_two_settings_are_two_triangles(tmp_path: Path) -> None:
+    folders = study(tmp_path)
+    for tasks in itertools.combinations(TASKS, 2):
+        skills = dict.fromkeys(tasks, 0.5)
+        folders.append(write_run(tmp_path / f"long-{'-'.join(tasks)}", skills, **{"train.epochs": 9}))
+    header = list(grids(compare(folders, "test"))[0].header)
+    short, long = ([f"+{task.upper()} (train.epochs={n})" for task in TASKS] for n in (3, 9))
+    assert header[2:-1] in (short + long, long + short)
+
+
+def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path: Path) -> None:
+    """As in the paper, where single tasks and pairs have different numbers of mini-batches an update."""
+    folders = [write_run(tmp_path / t, {t: 0.8}, **{"train.epochs": 3 + k}) for k, t in enumerate(TASKS)]
+    for k, tasks in enumerate(itertools.combinations(TASKS, 2)):
+        folders.append(write_run(tmp_path / "-".join(tasks), dict.fromkeys(tasks, 0.7), **{"train.epochs": 3 + k}))
+    comparison = compare(folders, "test")
+    assert grids(comparison)[0].header == ["task", "STL", "+POS", "+DEP", "+SRL"]
+    text = markdown(comparison)
+    assert "runs of STL differ in train.epochs" in text
+    assert "in POS+DEP, POS+SRL, DEP+SRL not only the tasks differ from STL, but other settings too" in text
+
+
+# --- several encoders ------------------------------------------------------------------------------------------------
+
+
+def test_encoders_are_blocks_of_rows(tmp_path: Path) -> None:
+    folders = [*study(tmp_path), *study(tmp_path, encoder="bert")]
+    comparison = with_tests(compare(folders, "test", {"majority": {"pos": 12.5}}), 300)
+    scores, deltas = grids(comparison)
+    assert scores.header == ["encoder", "task", "majority", "STL", "+POS", "+DEP", "+SRL", "MTL-3"]
+    assert [row[0] for row in scores.rows] == ["minilm"] * 3 + ["bert"] * 3
+    assert [row[2] for row in scores.rows] == ["12.50", "–", "–"] * 2
+    # both encoders have the same counts here, so every difference comes twice, each to its own encoder's STL
+    assert [row[1:] for row in deltas.rows[:3]] == [row[1:] for row in deltas.rows[3:]]
+    assert len(comparison.tests) == 18
+    assert "corrected for 18 differences" in markdown(comparison)
+    for column, other in comparison.against.items():
+        assert comparison.columns[column].encoder == comparison.columns[other].encoder
+
+
+def test_an_encoder_without_a_column_has_none(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / "a", {"pos": 0.5}),
+        write_run(tmp_path / "b", {"pos": 0.6, "ner": 0.5}, encoder="bert"),
+    ]
+    (grid,) = grids(compare(folders, "test"))
+    assert grid.header == ["encoder", "task", "STL", "MTL-2"]
+    assert [row[1:3] for row in grid.rows] == [
+        ["POS accuracy", shown(folders[0], "pos")],
+        ["NER strict span F1", "–"],
+        ["POS accuracy", "–"],
+        ["NER strict span F1", "–"],
+    ]
+
+
+# --- pruning ---------------------------------------------------------------------------------------------------------
+
+
+def gated(folder: RunFolder, heads: np.ndarray) -> RunFolder:
+    """Give a run the gates that it ended with."""
+    append_gates(folder, 1, {"shared": np.ones_like(heads)})
+    append_gates(folder, 2, {"shared": heads})
+    folder.write_json("best.json", {"joint": {"epoch": 2, "score": 1.0}})
+    return folder
+
+
+def test_heads_stand_beside_pruned_scores(tmp_path: Path) -> None:
+    gates = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.strength": 0.05}
+    folders = [write_run(tmp_path / f"pos-{seed}", {"pos": 0.9}, seed=seed) for seed in (1, 2)]
+    for seed, closed in ((1, 2), (2, 5)):
+        heads = np.ones((2, 4))
+        heads.flat[:closed] = 0
+        folders.append(gated(write_run(tmp_path / f"gates-{seed}", {"pos": 0.6}, seed=seed, **gates), heads))
+    comparison = with_tests(compare(folders, "test"), 500)
+    (grid,) = grids(comparison)
+    title = "STL, heads by gates, λ 0.05"
+    assert grid.header == ["task", "STL", title, "heads", "Δ"]
+    assert grid.rows[0][3] == "4.5 ± 2.1/8"
+    assert comparison.tests[1, "pos"].significant and str(grid.rows[0][4]).startswith("-")
+    assert f"heads: open or kept, of all; in {title}: Δ = it − STL with all heads; *" in markdown(comparison)
+    assert "not only the tasks" not in markdown(comparison)
+    record = list(records(comparison))[1]
+    assert (record["heads"], record["heads_of"], record["against"]) == (4.5, 8, "STL")
+    assert "$\\lambda$ 0.05" in latex(comparison)
+
+
+def test_heads_of_gate_sets_and_of_removed_heads(tmp_path: Path) -> None:
+    """Tasks with gates of their own have heads of their own; a run of `mtlprune prune` says which heads are left."""
+    own = {"pruning.method": "gates", "pruning.sets": "per_task", "pruning.keep": 3, "pruning.penalty": "exact"}
+    folder = write_run(tmp_path / "own", {"pos": 0.6, "dep": 0.6}, **own)
+    append_gates(folder, 2, {"pos": np.eye(3), "dep": np.ones((3, 3))})
+    folder.write_json("best.json", {"joint": {"epoch": 2, "score": 1.0}})
+    (grid,) = grids(compare([folder], "test"))
+    assert [row[2] for row in grid.rows] == ["3/9", "9/9"]
+    record = {"most_open": None, "config": folder.read_config()}
+    folder.write_json("manifest.json", {**folder.read_manifest(), "pruned": record})
+    folder.write_json("encoder/heads.json", {"heads": 4, "kept": [[0, 1], [], [3]]})
+    (grid,) = grids(compare([folder], "test"))
+    assert [row[2] for row in grid.rows] == ["3/12", "3/12"]
+
+
+def test_many_differences_stand_apart(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / "stl", {"pos": 0.5})]
+    for epochs in (4, 5, 6, 7):
+        folders.append(write_run(tmp_path / f"m{epochs}", {"pos": 0.5, "ner": 0.5}, **{"train.epochs": epochs}))
+        assert len(grids(compare(folders, "test"))) == (2 if epochs == 7 else 1)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> Comparison:
+    return with_tests(compare(study(tmp_path, (1, 2)), "test"), 300, seed=5)
+
+
+def test_records_are_the_unrounded_table(comparison: Comparison) -> None:
+    found = {(record["column"], record["task"]): record for record in records(comparison)}
+    assert len(found) == 3 + 6 + 3
+    for (title, task), record in found.items():
+        (place,) = [k for k, column in enumerate(comparison.columns) if column.title == title]
+        values = comparison.columns[place].values(task)
+        assert (record["mean"], record["sd"]) == (statistics.mean(values), statistics.stdev(values))
+        assert (record["seeds"], len(record["runs"])) == ([1, 2], 2)
+        test = comparison.tests.get((place, task))
+        assert (record["p"], record["p_holm"]) == ((test.difference.p, test.p_holm) if test else (None, None))
+        assert record["best"] == (title == "STL")
+    assert found["MTL-3", "pos"]["seeds_floor"] == 0.5
+
+
+def test_json_and_csv_hold_the_records(comparison: Comparison) -> None:
+    tree = json.loads(to_json(comparison))
+    every = list(records(comparison))
+    assert tree["cells"] == every
+    assert (tree["split"], tree["resamples"], tree["seed"], tree["tests"]) == ("test", 300, 5, 9)
+    assert len(tree["settings"]) == 14 and tree["settings"][0]["train.epochs"] == 3
+    assert tree["notes"] and all(text in markdown(comparison) for text in [*tree["notes"], *tree["legend"]])
+    rows = list(csv.DictReader(io.StringIO(to_csv(comparison))))
+    assert [list(row) for row in rows] == [list(record) for record in every]
+    for row, record in zip(rows, every, strict=True):
+        assert float(row["mean"]) == record["mean"] and row["seeds"] == "1;2"
+        assert row["p"] == ("" if record["p"] is None else str(record["p"]))
+
+
+def test_latex_has_the_cells_of_markdown(comparison: Comparison) -> None:
+    text = latex(comparison)
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 3
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 3
+    body = re.findall(r"\\midrule\n(.*?)\\bottomrule", text, re.DOTALL)[0].splitlines()
+    rows = [line for line in markdown(comparison).splitlines() if line.startswith(("| POS a", "| DEP L", "| SRL e"))][
+        :3
+    ]
+    for line, row in zip(body, rows, strict=True):
+        cells = [cell.strip().replace("±", r"$\pm$").replace("–", "--") for cell in row.strip("|").split("|")]
+        bold = [re.sub(r"^\*\*(.*)\*\*$", r"\\textbf{\1}", cell) for cell in cells]
+        assert line == " & ".join(bold) + r" \\"
+    assert "Δ" not in re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
+    assert not re.search(r"(?<![\w.{-])-\d", re.sub(r"^%.*$", "", text, flags=re.MULTILINE))
+    assert all(line.startswith("% ") for line in text.splitlines()[: 1 + len(json.loads(to_json(comparison))["notes"])])
+
+
+def test_equal_scores_are_not_in_bold(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / "a", {"pos": 0.8}), write_run(tmp_path / "b", {"pos": 0.8, "ner": 0.5})]
+    (grid,) = grids(compare(folders, "test"))
+    assert grid.rows[0][1] == grid.rows[0][2]
+    assert "**" not in markdown(compare(folders, "test"))
