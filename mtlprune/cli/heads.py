@@ -21,6 +21,8 @@ ENDINGS = (".html", ".svg", ".png")
 SHORTEST, LONGEST = 8, 14
 """Words of the sentences that are looked at: short enough to be drawn, long enough to show something."""
 CANDIDATES = 500
+BEST_OF = 5
+"""A head shows what it knows where it is among so many best ones."""
 SPECIAL = ("[start]", "[end]")
 
 
@@ -67,7 +69,7 @@ def heads(
     subject = next(source.open())
     number = _number(subject, layer, head)
     rows, notes = _known(results, subject, layer, head)
-    label = next((row for row in rows if row.task in ("dep", "srl") and row.gain > 0 and not row.few), None)
+    label = next(filter(_drawable, rows), None)
     examples, how = _examples(subject, layer, number, candidates, label, sentences, text is not None)
     notes += [note] if (note := f"{how} {seen_in}".strip()) else []
     name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"
@@ -76,6 +78,14 @@ def heads(
     if out is not None:
         _write(card, out)
         typer.echo(f"\nwritten: {out}")
+
+
+def _drawable(row: Known) -> bool:
+    """Whether a label that the head tells well is seen in its attention; root is not, being found at [CLS]."""
+    from mtlprune.reports.probe_results import ROOT
+
+    attended = row.task in ("dep", "srl") and (row.task, row.label) != ROOT
+    return attended and row.gain > 0 and not row.few and row.rank <= BEST_OF
 
 
 def _check_places(layer: int, head: int) -> None:

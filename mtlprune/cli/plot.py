@@ -199,7 +199,7 @@ def _texts(
     encoder = found.encoder or "pretrained encoder not among them"
     setting = [
         f"{encoder}, corpus {found.corpus} ({found.fingerprint[:8]}), {layers} layers × {heads} heads, mode "
-        f"{shown[0].mode}; special tokens: {found.specials}."
+        f"{shown[0].mode}; special tokens: {found.specials.rstrip('.')}."
     ]
     title = "What attention heads know"
     return {"tables.md": markdown(tables, title, setting, notes), "tables.tex": latex(tables, title, setting, notes)}
