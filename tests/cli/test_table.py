@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from counted_runs import write_run
 
 import mtlprune as package
 from mtlprune.baselines import Majority
@@ -114,3 +115,59 @@ def test_a_damaged_run_is_one_sentence(
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.err
     assert answer.err.count("\n") == 1
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> list[Path]:
+    """POS and NER alone and together, two seeds."""
+    sets = [{"pos": 0.9}, {"ner": 0.6}, {"pos": 0.7, "ner": 0.6}]
+    return [
+        write_run(tmp_path / f"{'-'.join(skills)}-{seed}", skills, seed=seed).path for seed in (1, 2) for skills in sets
+    ]
+
+
+def test_differences_are_tested(mtlprune: Call, compared: list[Path]) -> None:
+    answer = mtlprune("table", *compared)
+    assert answer.code == 0, answer.err
+    pos = answer.out.splitlines()[2].split("|")
+    assert pos[1].strip() == "POS accuracy" and "* [-" in pos[-2]
+    assert (
+        "10,000 resamples each" in answer.out and "sign-flip test over 2 seeds alone cannot go below 0.5" in answer.out
+    )
+    assert mtlprune("table", *compared).out == answer.out
+    other = mtlprune("table", *compared, "--seed", 1, "--resamples", 500).out
+    assert "500 resamples each" in other and other != answer.out
+    bare = mtlprune("table", *compared, "--no-test").out
+    assert bare == bare.replace("[", "") and "resamples" not in bare and "Δ = MTL − STL." in bare
+
+
+@pytest.mark.parametrize("kind", ["markdown", "latex", "csv", "json"])
+def test_formats_and_files(kind: str, mtlprune: Call, compared: list[Path], tmp_path: Path) -> None:
+    command = ("table", *compared, "--format", kind, "--resamples", 100)
+    shown = mtlprune(*command)
+    file = tmp_path / "deep" / "table"
+    written = mtlprune(*command, "--out", file)
+    assert (shown.code, written.code, written.out) == (0, 0, ""), shown.err + written.err
+    assert file.read_text(encoding="utf-8") == shown.out != ""
+    assert [path.name for path in file.parent.iterdir()] == ["table"]
+    begins = {"markdown": "| task ", "latex": "% \\usepackage{booktabs}", "csv": "encoder,task,score,", "json": "{\n"}
+    assert shown.out.startswith(begins[kind])
+    refused = mtlprune(*command, "--out", tmp_path)
+    assert (refused.code, refused.out) == (2, "") and "could not be written" in refused.err
+
+
+def test_no_counts_no_test(mtlprune: Call, compared: list[Path]) -> None:
+    for run in compared:
+        (run / "counts/test.json").unlink()
+    answer = mtlprune("table", *compared)
+    assert answer.code == 0 and answer.out.count("- Not tested, ") == 2
+    assert f"{compared[2]} has no counts of pos on test; `mtlprune evaluate {compared[2]} --split test`" in answer.out
+
+
+def test_it_needs_no_torch(compared: list[Path]) -> None:
+    code = f"import sys; sys.argv = ['mtlprune', 'table', *{list(map(str, compared))}]\n"
+    code += "from mtlprune.cli import main\ntry:\n    main()\nfinally:\n    print('loaded:', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    loaded = done.stdout.partition("loaded:")[2].split()
+    assert "p (Holm)" in done.stdout and "numpy" in loaded
+    assert not {"torch", "transformers", "datasets", "supar"} & set(loaded)
