@@ -9,6 +9,7 @@ gates/map/SET        a picture: a row a layer, layer 1 at the top, a column a he
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ def require_tensorboard() -> None:
         )
 
 
+def _wait_for_a_new_second(folder: Path) -> None:
+    """Files are read in the order of their names, which hold the second they were begun in and then, not in the order of
+    numbers, process and count: two of one second may be read the wrong way round, and the later one taken for old."""
+    while any(f".tfevents.{int(time.time()):010d}." in path.name for path in folder.glob("*")):
+        time.sleep(0.05)
+
+
 class Board:
     """Writes into a run's folder ``tensorboard``.
 
@@ -46,6 +54,7 @@ class Board:
             require_tensorboard()
             from torch.utils.tensorboard import SummaryWriter
 
+            _wait_for_a_new_second(run / FOLDER)
             self.writer = SummaryWriter(str(run / FOLDER), purge_step=step + 1)
 
     def losses(self, step: int, losses: Mapping[str, float]) -> None:
