@@ -34,8 +34,8 @@ def require_tensorboard() -> None:
 
 
 def _wait_for_a_new_second(folder: Path) -> None:
-    """Files are read in the order of their names, which hold the second they were begun in and then, not in the order of
-    numbers, process and count: two of one second may be read the wrong way round, and the later one taken for old."""
+    """Files are read in the order of their names, which hold the second they were begun in, then process and count as
+    text: two of one second may be read the wrong way round, and the later one taken for old."""
     while any(f".tfevents.{int(time.time()):010d}." in path.name for path in folder.glob("*")):
         time.sleep(0.05)
 
