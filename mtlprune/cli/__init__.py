@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mtlprune.cli import (
+    analyze,
     bench,
     check,
     data,
@@ -43,6 +44,7 @@ app.command("overlap")(overlap.overlap)
 app.command("probe")(probe.probe)
 app.command("heads")(heads.heads)
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
+app.add_typer(analyze.app, name="analyze", help="Further lenses on the same heads.")
 app.command("prune")(prune.prune)
 app.command("bench")(bench.bench)
 

@@ -1,0 +1,108 @@
+"""What an analysis reads: the sentences of a split, and encoders and runs one after another, batch by batch.
+
+    reading = read(["minilm", "runs/pos"], Path("data/ewt5"), sentences=1000)
+    for subject in reading.subjects():
+        for rows, batch in reading.batches(subject):
+            seen = observe(subject.encoder, batch, subject.gates, want={"hidden"})
+
+All encoders see the same sentences: what is too long for one of them is left out for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.encoder.model import Encoder
+from mtlprune.probes.subjects import ProbeError, Source, Subject, find_sources
+from mtlprune.probes.survey import observation_batches
+from mtlprune.sentence import Sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Sentences and who reads them.
+
+    Attributes:
+        corpus, fingerprint, split: where the sentences come from.
+        sentences: in the order of the corpus.
+        left_out: how many were too long for one of the encoders.
+        sources: encoders and runs, yet to be loaded.
+        seed: by which the sentences were drawn.
+    """
+
+    corpus: str
+    fingerprint: str
+    split: str
+    sentences: list[Sentence]
+    left_out: int
+    sources: list[Source]
+    seed: int
+
+    def subjects(self, device: str = "cpu") -> Iterator[Subject]:
+            """Load one after another, as eager and evaluating encoders; several where a run has a gate set a task."""
+        for source in self.sources:
+            yield from source.open(device)
+
+    def batches(self, subject: Subject, device: str = "cpu") -> Iterator[tuple[list[int], EncoderBatch]]:
+        """Rows of ``sentences`` and their batch, of similar length, longest first."""
+        yield from batches(subject.encoder, self.sentences, device)
+
+    def head(self) -> dict[str, Any]:
+        """What every result says of its origin."""
+        return {
+            "corpus": self.corpus,
+            "fingerprint": self.fingerprint,
+            "split": self.split,
+            "sentences": len(self.sentences),
+            "too_long": self.left_out,
+            "seed": self.seed,
+        }
+
+
+def batches(
+    encoder: Encoder, sentences: Sequence[Sentence], device: str = "cpu"
+) -> Iterator[tuple[list[int], EncoderBatch]]:
+    """Rows of ``sentences`` and their batch, of similar length, longest first."""
+    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    for rows in observation_batches([len(p.ids) for p in pieces]):
+        yield rows, encoder.collate([pieces[row] for row in rows]).to(device)
+
+
+def read(
+    names: Sequence[str], corpus: Path, split: str = "dev", sentences: int | None = None, seed: int = 0
+) -> Reading:
+    """Find sources and sentences.
+
+    Args:
+        names: run folders, encoder names or folders.
+        sentences: how many of the split, drawn at random by ``seed``; None for all.
+
+    Raises:
+        ProbeError: nothing to read, or names that cannot be told apart.
+        EncoderError, RunError, CorpusError: what cannot be loaded.
+    """
+    sources = find_sources(names)
+    stored = load_corpus(corpus)
+    if split not in stored.splits:
+        raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
+    found = list(stored[split])
+    out = np.zeros(len(found), bool)
+    for source in {source.kind: source for source in sources}.values():
+        encoder = next(source.open()).encoder
+        if encoder.frame.capacity is not None:
+            pieces = encoder.tokenize_all([sentence.words for sentence in found])
+            out |= np.array([len(p.ids) > encoder.frame.capacity for p in pieces], bool)
+    kept = np.flatnonzero(~out)
+    if sentences is not None and sentences < len(kept):
+        kept = np.sort(np.random.default_rng([seed, 6]).permutation(kept)[:sentences])
+    if not len(kept):
+        raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
+    chosen = [found[row] for row in kept]
+    return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, seed)
