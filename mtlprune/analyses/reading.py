@@ -46,7 +46,7 @@ class Reading:
     seed: int
 
     def subjects(self, device: str = "cpu") -> Iterator[Subject]:
-            """Load one after another, as eager and evaluating encoders; several where a run has a gate set a task."""
+        """Load one after another, as eager and evaluating encoders; several where a run has a gate set a task."""
         for source in self.sources:
             yield from source.open(device)
 
