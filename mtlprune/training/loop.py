@@ -287,6 +287,7 @@ def tidy(folder: RunFolder, progress: Progress) -> None:
     kept = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
     weights = folder.path / "weights"
     halves = [folder.path / ".checkpoint.safetensors.part", *weights.glob(".epoch-*.safetensors.part")]
+    halves += [*folder.path.glob(".tmp??????"), *weights.glob(".tmp??????")]  # safetensors' own halves of these
     for path in [*halves, *(path for path in weights.glob("epoch-*.safetensors") if path not in kept)]:
         path.unlink(missing_ok=True)
     if progress.finished:
