@@ -1,5 +1,7 @@
 """Before and after, item by item: how much more or less than after single-task learning, with paired intervals.
 
+Whole sentences are drawn anew, with all their items: items of one sentence are not independent of each other.
+
 Letters for shapes: U items of a label.
 """
 
@@ -39,6 +41,7 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
             if single is None or not others:
                 continue
             base = item_scores(single, mode, items)
+            sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
             for name in others:
                 own = item_scores(by_label[name], mode, items)
                 for k in np.flatnonzero(items.counts()):
@@ -46,7 +49,7 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
                     gap = own[here] - base[here]
                     if np.isnan(gap).any():
                         continue  # no head was chosen for the label
-                    low, high = paired_interval(gap, int(k))
+                    low, high = paired_interval(gap, sentence[here], int(k))
                     yield {
                         "encoder": name,
                         "minus": items.task.upper(),
@@ -75,14 +78,25 @@ def item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np
     return found / len(probed)
 
 
-def paired_interval(gap: NDArray[np.float64], seed: int = 0, share: float = 0.95) -> tuple[float, float]:
-    """Bootstrap percentile interval of a mean over items drawn with replacement.
+def paired_interval(
+    gap: NDArray[np.float64], sentence: NDArray[np.int64], seed: int = 0, share: float = 0.95
+) -> tuple[float, float]:
+    """Bootstrap percentile interval of a mean over items, whole sentences drawn with replacement.
 
-    Items take few different values, so a resample is one multinomial draw of how often each is met: exactly the
-    bootstrap over items, at a cost that does not grow with their number.
+    Args:
+        gap: (U,), of each item.
+        sentence: (U,), the sentence each is in.
+        seed: of the resamples.
+        share: of the distribution that lies in the interval.
+
+    Sentences with items of the label take few different pairs (sum of gaps, number of items), so a resample is one
+    multinomial draw of how often each pair is met: exactly the bootstrap over sentences, at a cost that does not grow
+    with their number.
     """
-    values, counts = np.unique(gap, return_counts=True)
+    _, which = np.unique(sentence, return_inverse=True)
+    sums, sizes = np.bincount(which, gap), np.bincount(which)
+    pairs, counts = np.unique(np.stack([sums.round(12), sizes], 1), axis=0, return_counts=True)
     generator = np.random.default_rng([BOOTSTRAP, seed])
-    drawn = generator.multinomial(len(gap), counts / len(gap), size=RESAMPLES) @ values / len(gap)
-    low, high = np.quantile(drawn, [(1 - share) / 2, (1 + share) / 2])
+    drawn = generator.multinomial(len(sums), counts / len(sums), size=RESAMPLES) @ pairs  # (resamples, 2)
+    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [(1 - share) / 2, (1 + share) / 2])
     return float(low), float(high)

@@ -13,14 +13,14 @@ from mtlprune.reports.probe_results import ProbeError
 
 
 class Interval(NamedTuple):
-    """Between these bounds lie 95 % of the differences when test items are drawn anew, in points."""
+    """Between these bounds lie 95 % of the differences when test sentences are drawn anew, in points."""
 
     low: float
     high: float
 
     @property
     def without_zero(self) -> bool:
-        """Whether chance in the choice of items explains no such difference."""
+        """Whether chance in the choice of sentences explains no such difference."""
         return self.low > 0 or self.high < 0
 
 

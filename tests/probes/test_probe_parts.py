@@ -71,21 +71,42 @@ def test_of_equally_good_heads_the_lowest_is_chosen() -> None:
 
 
 def test_paired_intervals() -> None:
-    assert paired_interval(np.full(7, 0.5)) == (0.5, 0.5)
+    assert paired_interval(np.full(7, 0.5), np.arange(7)) == (0.5, 0.5)
     generator = np.random.default_rng(1)
     gap = generator.choice([-1.0, 0.0, 1.0], 400, p=[0.1, 0.6, 0.3])
-    low, high = paired_interval(gap)
+    low, high = paired_interval(gap, np.arange(400))
     error = gap.std() / 20  # the normal approximation
     assert (
         abs(low - (gap.mean() - 1.96 * error)) < 0.3 * error and abs(high - (gap.mean() + 1.96 * error)) < 0.3 * error
     )
-    assert paired_interval(gap) == (low, high)
+    assert paired_interval(gap, np.arange(400)) == (low, high)
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     generator = np.random.default_rng(2)
     covered = 0
     for _ in range(300):
-        low, high = paired_interval(generator.choice([-1.0, 0.0, 1.0], 150, p=[0.2, 0.5, 0.3]))
+        low, high = paired_interval(generator.choice([-1.0, 0.0, 1.0], 150, p=[0.2, 0.5, 0.3]), np.arange(150))
         covered += low <= 0.1 <= high
     assert 0.9 < covered / 300 < 0.99
+
+
+def test_items_of_one_sentence_count_as_one_observation() -> None:
+    generator = np.random.default_rng(3)
+    gap = generator.choice([-1.0, 0.0, 1.0], 100, p=[0.2, 0.5, 0.3])
+    repeated, sentence = np.repeat(gap, 9), np.repeat(np.arange(100), 9)
+    assert np.allclose(paired_interval(repeated, sentence), paired_interval(gap, np.arange(100)))
+    narrow, wide = paired_interval(repeated, np.arange(900)), paired_interval(repeated, sentence)
+    assert narrow[1] - narrow[0] < 0.5 * (wide[1] - wide[0])
+
+
+def test_sentences_of_different_sizes_are_resampled_as_wholes() -> None:
+    """Against the plain bootstrap, sentence by sentence."""
+    generator = np.random.default_rng(4)
+    sizes = generator.integers(1, 6, 80)
+    sentence = np.repeat(np.arange(80), sizes)
+    gap = generator.choice([-1.0, 0.0, 1.0], len(sentence))
+    sums = np.bincount(sentence, gap)
+    rows = generator.integers(0, 80, (20_000, 80))
+    plain = np.quantile(sums[rows].sum(1) / sizes[rows].sum(1), [0.025, 0.975])
+    assert np.allclose(paired_interval(gap, sentence), plain, atol=0.02)
