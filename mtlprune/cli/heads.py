@@ -44,6 +44,10 @@ def heads(
         list[Path] | None,
         typer.Option(metavar="RUN", help="A run with gates: does it claim the head? Repeatable.", show_default=False),
     ] = None,
+    gates_of: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="Of a run with a gate set a task: whose gates to apply.", show_default=False),
+    ] = None,
     text: Annotated[
         str | None,
         typer.Option(metavar="WORDS", help="A sentence of your own, words apart by blanks.", show_default=False),
@@ -61,12 +65,10 @@ def heads(
     results, claimed_by = _results(probes), _claimed(claims or [], layer, head)
     candidates, seen_in = _candidates(encoder, corpus, text, split)
 
-    from mtlprune.probes.subjects import find_sources
     from mtlprune.reports.probe_card import HeadCard
     from mtlprune.reports.probe_card import text as as_text
 
-    source = find_sources([encoder])[0]
-    subject = next(source.open())
+    subject = _subject(encoder, gates_of)
     number = _number(subject, layer, head)
     rows, notes = _known(results, subject, layer, head)
     label = next(filter(_drawable, rows), None)
@@ -86,6 +88,23 @@ def _drawable(row: Known) -> bool:
 
     attended = row.task in ("dep", "srl") and (row.task, row.label) != ROOT
     return attended and row.gain > 0 and not row.few and row.rank <= BEST_OF
+
+
+def _subject(name: str, gates_of: str | None) -> Subject:
+    """What is named; of a run with a gate set a task, with the gates of one. Raises ProbeError where unclear."""
+    from mtlprune.probes.subjects import find_sources
+    from mtlprune.reports.probe_results import ProbeError
+
+    found = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
+    alone = len(found) == 1
+    if gates_of is None and alone:
+        return next(iter(found.values()))
+    if alone:
+        raise ProbeError(f"--gates-of {gates_of}: {name} has no gate set of its own for each task; leave it out")
+    if gates_of not in found:
+        wrong = f"found {gates_of!r}" if gates_of is not None else "found none"
+        raise ProbeError(f"{name} has a gate set for each task; expected --gates-of {' or '.join(found)}, {wrong}")
+    return found[gates_of]
 
 
 def _check_places(layer: int, head: int) -> None:
