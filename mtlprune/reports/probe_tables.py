@@ -89,7 +89,7 @@ def changes(panel: Panel, few: int, intervals: Intervals | None) -> Table:
     rows.append(_mean_row(panel, alone))
     if panel.root is not None:
         rows.append(_change(panel, alone, panel.root, intervals, " (apart)"))
-    starred = f" {SURE}: its 95 % interval (bootstrap over sentences, paired) lies on one side of 0." if intervals else ""
+    starred = f" {SURE}: its 95 % interval (paired bootstrap over sentences) is beside 0." if intervals else ""
     spread, marks = _spread(panel.columns), _marks(panel, few)
     legend = f"Accuracy in percent, {spread}. Δ: minus STL. Bold: best of the row.{starred}{marks}"
     return Table(f"{panel.task}-changes", f"{panel.task.upper()}: encoders beside STL", Grid(header, rows), legend)
