@@ -29,6 +29,10 @@ _LATEX = {
 }
 
 
+LONG = 45
+"""Rows that fit on a page; LaTeX breaks longer tables over pages."""
+
+
 class Strong(str):
     """A cell in bold."""
 
@@ -59,23 +63,17 @@ class Grid:
         return "\n".join([lines[0], "|" + "|".join(rule) + "|", *lines[1:]]) + "\n"
 
     def latex(self, caption: str, label: str) -> str:
-        """A floating table; needs the package booktabs."""
+        """A floating table; one over several pages where it is long. Needs the packages booktabs and longtable."""
         columns = "l" * self.texts + "r" * (len(self.header) - self.texts)
+        head = [r"\toprule", " & ".join(map(escape, self.header)) + r" \\", r"\midrule"]
         body = [" & ".join(map(_latex, row)) + r" \\" for row in self.rows]
-        lines = [
-            r"\begin{table}",
-            r"\centering",
-            f"\\caption{{{escape(caption)}}}",
-            f"\\label{{{label}}}",
-            f"\\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            " & ".join(map(escape, self.header)) + r" \\",
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-        ]
+        named = f"\\caption{{{escape(caption)}}}", f"\\label{{{label}}}"
+        if len(self.rows) > LONG:
+            begin = [f"\\begin{{longtable}}{{{columns}}}", *named[:1], named[1] + r" \\"]
+            lines = [*begin, *head, r"\endhead", r"\bottomrule", r"\endlastfoot", *body, r"\end{longtable}"]
+        else:
+            begin = [r"\begin{table}", r"\centering", *named, f"\\begin{{tabular}}{{{columns}}}"]
+            lines = [*begin, *head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
         return "\n".join(lines) + "\n"
 
 

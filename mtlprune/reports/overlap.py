@@ -56,7 +56,7 @@ def markdown(overlap: Overlap) -> str:
 def latex(overlap: Overlap) -> str:
     """The tables, for \\input into a document that loads booktabs."""
     remarks = [_setting(overlap), answer(overlap), *overlap.notes, *overlap.undefined]
-    parts = ["% \\usepackage{booktabs}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
+    parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
     parts += [s.grid.latex(f"{s.title}. {s.legend}", f"tab:overlap-{s.key}") for s in sections(overlap)]
     parts += [f"\\paragraph{{Exclusive and free heads.}} {escape(' '.join(_listed(overlap)))}", ""]
     return "\n".join(parts)

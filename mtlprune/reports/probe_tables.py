@@ -274,6 +274,6 @@ def markdown(made: Sequence[Table], title: str, setting: Sequence[str], notes: S
 def latex(made: Sequence[Table], title: str, setting: Sequence[str], notes: Sequence[str]) -> str:
     """The tables, for \\input into a document that loads booktabs."""
     remarks = [title, *setting, *notes]
-    parts = ["% \\usepackage{booktabs}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
+    parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
     parts += [table.grid.latex(f"{table.title}. {table.legend}", f"tab:probes-{table.key}") for table in made]
     return "\n".join(parts)

@@ -48,9 +48,9 @@ def markdown(comparison: Comparison) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """The same tables, for \\input into a document that loads booktabs; what limits the tests stands in comments."""
+    """The same tables, for \\input into a document that loads booktabs and longtable; what limits the tests stands in comments."""
     first, *rest = grids(comparison)
-    parts = ["% \\usepackage{booktabs}", *(f"% {' '.join(line.split())}" for line in notes(comparison)), ""]
+    parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in notes(comparison)), ""]
     parts.append(_with_signs(first).latex(legend(comparison), "tab:scores"))
     parts += [_with_signs(grid).latex("Differences to STL.", "tab:differences") for grid in rest]
     if comparison.tests:
