@@ -48,7 +48,7 @@ def markdown(comparison: Comparison) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """The same tables, for \\input into a document that loads booktabs and longtable; what limits the tests stands in comments."""
+    """The same tables, for \\input beside booktabs and longtable; what limits the tests stands in comments."""
     first, *rest = grids(comparison)
     parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in notes(comparison)), ""]
     parts.append(_with_signs(first).latex(legend(comparison), "tab:scores"))
