@@ -31,10 +31,13 @@ def evaluate(
 ) -> None:
     """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""
     from mtlprune.cli.console import console, scores_table
+    from mtlprune.cli.scorer_files import make_folder
     from mtlprune.runs import RunFolder
 
     terminal = console()
     folder = RunFolder.existing(run)
+    if predictions is not None:
+        make_folder(predictions)  # before the work, which would be lost if they had no place
     if "finished" not in folder.read_manifest():
         words = f"{folder.path} is not trained to the end; its best weights so far are taken"
         terminal.print(f"warning: {words}", soft_wrap=True)

@@ -24,11 +24,8 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
     Raises:
         CorpusError: a file cannot be written, or a sentence cannot be said in the scorer's format.
     """
+    make_folder(folder)
     written: dict[str, int] = {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CorpusError(f"{folder}: expected a folder to write to, found: {error.strerror}") from error
     for layer in LAYERS:
         pairs = [
             (g, p)
@@ -42,6 +39,14 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
             if layer == "ner":
                 (folder / "ner.conlleval").write_text("".join(map(_three_columns, pairs)), encoding="utf-8")
     return written
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder for these files. Raises CorpusError where there can be none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CorpusError(f"{folder}: expected a folder to write to, found: {error.strerror}") from error
 
 
 def _with_gold_tags(gold: Sentence, predicted: Sentence) -> Sentence:

@@ -19,7 +19,7 @@ def choose_device(wanted: str) -> str:
     try:
         torch.empty(0, device=wanted)
     except (RuntimeError, AssertionError) as error:
-        raise RunError(f"train.device={wanted} cannot be used here: {str(error).splitlines()[0]}") from None
+        raise RunError(f"the device {wanted} (train.device, --device) cannot be used here: {str(error).splitlines()[0]}") from None
     return wanted
 
 
