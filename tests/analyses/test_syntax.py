@@ -1,0 +1,294 @@
+"""UAS of heads: a plain loop as oracle, attention whose UAS is known, and what must not matter."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import WORDS
+from torch import Tensor
+
+from mtlprune.analyses.syntax import (
+    ArcCounter,
+    ArcError,
+    arc_weights,
+    guesses,
+    halves,
+    offset_guesses,
+    relations_of,
+    uas_of,
+)
+from mtlprune.analyses.syntax_scores import OFFSETS, ArcCounts
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import Observation, observe, use_eager
+from mtlprune.encoder.removal import remove_heads
+from mtlprune.probes.attention import arcs_found, choose
+from mtlprune.sentence import Dependencies, Sentence
+
+
+def random_tree(generator: np.random.Generator, size: int) -> tuple[int, ...]:
+    """Each word hangs on one that came before it in a random order."""
+    order = generator.permutation(size) + 1
+    heads = [0] * size
+    for place in range(1, size):
+        heads[order[place] - 1] = int(order[generator.integers(place)])
+    return tuple(heads)
+
+
+def sentences_of(sizes: Sequence[int], seed: int = 0) -> list[Sentence]:
+    generator = np.random.default_rng(seed)
+    made = []
+    for number, size in enumerate(sizes):
+        words = tuple(generator.choice(WORDS, size))
+        heads = random_tree(generator, size)
+        names = tuple("root" if head == 0 else str(generator.choice(["nsubj", "obj", "punct"])) for head in heads)
+        made.append(Sentence(str(number), words, dep=Dependencies(heads, names)))
+    return made
+
+
+SENTENCES = sentences_of([5, 9, 1, 2, 7, 7, 12, 3])
+
+
+@pytest.fixture(scope="module")
+def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
+    return Encoder.load(str(tiny_encoder("bert")), attention="eager")
+
+
+def seen_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None = None) -> Observation:
+    return observe(encoder, encoder.collate(encoder.tokenize_all([s.words for s in sentences])), gates, {"attention"})
+
+
+def by_loop(encoder: Encoder, sentences: Sequence[Sentence]) -> dict[tuple[int, int, int, str], list[float]]:
+    """(direction, layer, head, relation) → hits, weights of one sentence after another, in plain Python."""
+    found: dict[tuple[int, int, int, str], list[float]] = {}
+    for sentence in sentences:
+        seen, size = seen_of(encoder, [sentence]), len(sentence)
+        for layer in range(len(seen.attention)):
+            for head, weights in enumerate(seen.word_attention(layer, "dropped")[0].numpy()):
+                for i, (gold, relation) in enumerate(zip(*sentence.dep, strict=True)):
+                    others = [j for j in range(size) if j != i]
+                    for direction, row in enumerate((weights[i], weights[:, i])):
+                        guess = max(others, key=lambda j: row[j]) + 1 if others else -1
+                        entry = found.setdefault((direction, layer, head, relation), [0, 0.0])
+                        entry[0] += guess == gold
+                        entry[1] += float(row[gold - 1]) if gold else 0.0
+    return found
+
+
+def test_it_is_what_a_plain_loop_counts(bert: Encoder) -> None:
+    counts = uas_of(bert, SENTENCES)
+    assert counts.tokens.sum() == sum(map(len, SENTENCES)) and counts.arcs.sum() == counts.tokens.sum() - len(SENTENCES)
+    expected = by_loop(bert, SENTENCES)
+    for (direction, layer, head, relation), (hits, mass) in expected.items():
+        row = counts.relations.index(relation)
+        assert counts.hits[:, direction, row, layer, head].sum() == hits
+        assert counts.mass[:, direction, row, layer, head].sum() == pytest.approx(mass, abs=1e-5)
+    assert counts.hits.sum() == sum(hits for hits, _ in expected.values()) > 0
+
+
+def test_batches_order_and_padding_do_not_matter(bert: Encoder) -> None:
+    relations, half = relations_of(SENTENCES), halves(len(SENTENCES)).tolist()
+    orders = [[[k] for k in range(8)], [list(range(8))], [[7, 2, 0], [5, 1], [3, 6, 4]]]
+    found = []
+    for batches in orders:
+        counter = ArcCounter(relations, bert.places.kept, bert.places.heads)
+        for rows in batches:
+            counter.add(
+                seen_of(bert, [SENTENCES[k] for k in rows]), [SENTENCES[k] for k in rows], [half[k] for k in rows]
+            )
+        found.append(counter.counts)
+    for counts in [*found[1:], uas_of(bert, SENTENCES)]:
+        for name in ("tokens", "arcs", "hits", "offsets"):
+            assert np.array_equal(getattr(counts, name), getattr(found[0], name))
+        assert np.allclose(counts.mass, found[0].mass, atol=1e-5)
+
+
+def gold_attention(sentences: Sequence[Sentence], noise: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, 1, T, T) with all mass on the gold head (on itself for roots), heads, and which words exist."""
+    side = max(map(len, sentences))
+    attention = noise * torch.rand(len(sentences), 1, side, side)
+    heads = torch.zeros(len(sentences), side, dtype=torch.long)
+    there = torch.zeros(len(sentences), side, dtype=torch.bool)
+    for row, sentence in enumerate(sentences):
+        there[row, : len(sentence)] = True
+        for i, head in enumerate(sentence.dep.heads):
+            heads[row, i] = head
+            attention[row, 0, i, head - 1 if head else i] = 1.0
+    return attention, heads, there
+
+
+def test_all_mass_on_the_gold_head_finds_every_arc_and_its_transpose_in_the_other_direction() -> None:
+    attention, heads, there = gold_attention(SENTENCES, noise=0.1)
+    arcs = heads > 0
+    for direction, shown in enumerate((attention, attention.transpose(-1, -2))):
+        found = guesses(shown, there)[direction, :, 0]
+        assert torch.equal(found[arcs], heads[arcs])
+        assert torch.equal(arc_weights(shown, heads)[direction, :, 0], arcs.float())
+
+
+def test_no_word_guesses_itself_or_what_its_sentence_does_not_have() -> None:
+    attention, _, there = gold_attention(SENTENCES)
+    attention = (
+        attention + 5 * torch.eye(attention.shape[-1]) + 9 * ~there[:, None, None] + 9 * ~there[:, None, :, None]
+    )
+    found = guesses(attention, there)
+    lengths, place = there.sum(1)[:, None], torch.arange(1, there.shape[1] + 1)
+    assert ((found[:, :, 0] != place) & (found[:, :, 0] >= 1) & (found[:, :, 0] <= lengths))[
+        :, there & (lengths > 1)
+    ].all()
+    assert (found[:, :, 0][:, there & (lengths == 1)] == 0).all()
+
+
+def test_of_equal_weights_the_first_word_counts() -> None:
+    there = torch.ones(1, 4, dtype=torch.bool)
+    for attention in (torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 2, 4, 4)):
+        assert (guesses(attention, there) == torch.tensor([2, 1, 1, 1])).all()
+
+
+def test_offsets_are_held_within_the_root_and_the_last_word() -> None:
+    there = torch.tensor([[True] * 4, [True] * 2 + [False] * 2])
+    found = dict(zip(OFFSETS, offset_guesses(there).tolist(), strict=True))
+    assert list(OFFSETS) == [-3, -2, -1, 0, 1, 2]
+    assert found[-3] == [[0, 0, 0, 1], [0, 0, 0, 1]] and found[0][0] == [1, 2, 3, 4]
+    assert found[2][0] == [3, 4, 4, 4] and found[1][1][:2] == [2, 2]
+
+
+def test_offset_counts_are_what_a_loop_counts(bert: Encoder) -> None:
+    counts = uas_of(bert, SENTENCES)
+    for place, k in enumerate(OFFSETS):
+        for row, relation in enumerate(counts.relations):
+            expected = sum(
+                min(max(i + k, 0), len(s)) == head
+                for s in SENTENCES
+                for i, (head, name) in enumerate(zip(*s.dep, strict=True), 1)
+                if name == relation
+            )
+            assert counts.offsets[:, place, row].sum() == expected
+
+
+def random_counts(seed: int, layers: int = 2, heads: int = 3, closed: bool = False) -> ArcCounts:
+    generator = np.random.default_rng(seed)
+    there = np.ones((layers, heads), bool)
+    there[0, 0] = not closed
+    counts = ArcCounts.empty(("a", "b", "punct", "root"), there)
+    counts.tokens[:] = generator.integers(150, 200, (2, 4))
+    counts.arcs[:] = counts.tokens * (np.array(counts.relations) != "root")
+    counts.hits[:] = generator.integers(0, 150, counts.hits.shape)
+    counts.hits[:, :, 3] = 0
+    counts.mass[:] = generator.uniform(0, 100, counts.mass.shape)
+    counts.offsets[:] = generator.integers(0, 150, counts.offsets.shape)
+    return counts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_of_the_measures(seed: int) -> None:
+    counts = random_counts(seed, closed=seed % 2 == 0)
+    listed = counts.listed()
+    assert sorted(listed) == ["a", "b"]
+    for weight in (False, True):
+        best, single = counts.mean_best(listed, weight), counts.best(listed, weight)
+        each = counts.weight(listed) if weight else counts.uas(listed)
+        assert best.value >= single.value >= np.nanmax(each) - 1e-9
+        assert single.value == pytest.approx(each[single.direction, single.layer, single.head])
+        assert best.held_out <= best.value + 1e-9 and single.held_out <= single.value + 1e-9
+    smaller = random_counts(seed, closed=seed % 2 == 0)
+    smaller.there[1, 1] = False
+    assert smaller.single().value <= counts.single().value
+    assert smaller.mean_best(listed).value <= counts.mean_best(listed).value
+
+
+def test_a_head_that_is_not_there_is_never_chosen() -> None:
+    counts = random_counts(0)
+    best = counts.single()
+    counts.there[best.layer, best.head] = False
+    other = counts.single()
+    assert (other.layer, other.head) != (best.layer, best.head) and np.isnan(counts.by_head()[best.layer, best.head])
+    counts.there[:] = False
+    assert np.isnan(counts.single().value) and counts.single().layer == -1
+
+
+def test_choosing_on_one_half_and_scoring_on_the_other_by_hand() -> None:
+    counts = ArcCounts.empty(("a",), np.ones((1, 2), bool))
+    counts.tokens[:] = counts.arcs[:] = [[10], [20]]
+    counts.hits[:, 0, 0, 0] = [[6, 5], [3, 9]]
+    found = counts.best(["a"])
+    # all: head 2 with 14 of 30; the first half chooses head 1 (3 in the second), the second head 2 (5 in the first)
+    assert (found.head, found.value) == (1, pytest.approx(100 * 14 / 30))
+    assert found.held_out == pytest.approx(100 * (3 + 5) / 30)
+    counts.tokens[1] = 0
+    assert np.isnan(counts.best(["a"]).held_out)
+
+
+def test_means_over_relations_are_weighted_by_their_tokens() -> None:
+    counts = random_counts(4)
+    a, b = counts.best(["a"]), counts.best(["b"])
+    n, m = counts.size(["a"]), counts.size(["b"])
+    assert counts.mean_best(["a", "b"]).value == pytest.approx((n * a.value + m * b.value) / (n + m))
+    assert counts.mean_best_offset(["a"])[0] == counts.best_offset(["a"]).value
+    assert counts.listed(least=10**6) == [] and np.isnan(counts.mean_best([]).value)
+
+
+def test_of_any_head_it_is_at_most_the_probe_that_also_accepts_the_other_way(bert: Encoder) -> None:
+    """With the same masking: the probe may choose a word itself or [CLS], so those weights are taken away first."""
+    seen = seen_of(bert, SENTENCES)
+    side = seen.attention[0].shape[-1]
+    same = (seen.places[:, :, None] == seen.places[:, None, :]) | (seen.places == 0)[:, None, :]
+    assert same.shape == (len(SENTENCES), side, side)
+    seen.attention = [layer.masked_fill(same[:, None], 0.0) for layer in seen.attention]
+    counter = ArcCounter(relations_of(SENTENCES), bert.places.kept, bert.places.heads)
+    counter.add(seen, SENTENCES, [0] * len(SENTENCES))
+    arcs = [(r, head, i) for r, s in enumerate(SENTENCES) for i, head in enumerate(s.dep.heads, 1) if head]
+    probe = arcs_found(choose(seen), *torch.tensor(arcs).T).sum(0).view(counter.counts.there.shape).numpy()
+    ours = counter.counts.hits[:, 0].sum((0, 1))
+    assert (ours <= probe).all() and (ours < probe).any()
+
+
+def test_gated_and_removed_heads_count_nothing(bert: Encoder) -> None:
+    gates = torch.tensor([[1.0, 0.0, 0.5, 1.0], [1.0, 1.0, 0.0, 1.0]])
+    gated = uas_of(bert, SENTENCES, gates)
+    cut = copy.deepcopy(bert)
+    scale = torch.where(gates > 0, 1.0, 0.0)
+    cut.head_map = remove_heads(cut.transformer, scale)
+    cut.__dict__.pop("places")  # where the heads lie was found out before
+    use_eager(cut)
+    removed, closed = uas_of(cut, SENTENCES), uas_of(bert, SENTENCES, scale)
+    assert np.array_equal(gated.there, gates.numpy() > 0) and np.array_equal(removed.there, gated.there)
+    assert np.array_equal(np.isnan(removed.uas()), np.broadcast_to(gates.numpy() == 0, (2, 2, 4)))
+    there = removed.there
+    assert np.array_equal(removed.hits[..., there], closed.hits[..., there])
+    assert np.allclose(removed.mass[..., there], closed.mass[..., there], atol=1e-5)
+
+
+def test_an_evaluation_leaves_a_training_as_it_was(tiny_encoder: Callable[[str], Path]) -> None:
+    encoder = Encoder.load(str(tiny_encoder("bert"))).train()
+    expected = uas_of(Encoder.load(str(tiny_encoder("bert")), attention="eager"), SENTENCES)
+    encoder.transformer.encoder.layer[0].eval()
+    modes = [module.training for module in encoder.modules()]
+    torch.manual_seed(3)
+    found = uas_of(encoder, SENTENCES)
+    after = torch.rand(3)
+    torch.manual_seed(3)
+    assert torch.equal(torch.rand(3), after)
+    assert [module.training for module in encoder.modules()] == modes and not all(modes)
+    assert encoder.transformer.config._attn_implementation == "sdpa"
+    assert np.array_equal(found.hits, expected.hits)
+
+
+def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder: Callable[[str], Path]) -> None:
+    encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager")
+    long = sentences_of([70], seed=5)
+    bare = [s.bare() for s in SENTENCES]
+    assert uas_of(encoder, [*long, *SENTENCES[:3], *bare]).tokens.sum() == 15
+    with pytest.raises(ArcError, match="none of the 8 sentences has one"):
+        uas_of(encoder, bare)
+    with pytest.raises(ArcError, match="fits into the 64 tokens"):
+        uas_of(encoder, long)
+
+
+def test_halves_are_even_and_follow_the_seed() -> None:
+    assert sorted(halves(7).tolist()) == [0, 0, 0, 0, 1, 1, 1]
+    assert np.array_equal(halves(50, 1), halves(50, 1)) and not np.array_equal(halves(50, 1), halves(50, 2))
