@@ -85,7 +85,7 @@ class Majority:
     - ``srl``: a word is a predicate where it mostly is one; it has every label that at least half of the predicates
       with that word have, at that label's most frequent place relative to the predicate.
 
-    A layer that no sentence of train knows is not predicted (None).
+    A layer that no sentence of train knows, or that is none of these five, is not predicted (None).
 
     Raises:
         SentenceError: train is empty.
@@ -124,7 +124,7 @@ class Majority:
             "con": lambda: self._predict_con(words, tags),
             "srl": lambda: self._predict_srl(words, tags),
         }
-        return sentence.bare().with_layers(**{layer: predict[layer]() for layer in self.layers})
+        return sentence.bare().with_layers(**{layer: predict[layer]() for layer in self.layers if layer in predict})
 
     # Counting
 

@@ -250,6 +250,16 @@ SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
     },
 }
 
+NAMES = {
+    "pos": "accuracy",
+    "ner": "strict span F1",
+    "dep": "LAS",
+    "las_no_punct": "LAS without punctuation",
+    "con": "bracket F1",
+    "srl": "end-to-end F1",
+}
+"""What readers know the main score of a layer by; under its own name where a setting chooses another."""
+
 MAIN = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}
 
 
@@ -258,6 +268,11 @@ def main_score(layer: str, decoders: Mapping[str, Mapping[str, Any]]) -> str:
     if layer == "dep" and not decoders.get("dep", {}).get("score_punctuation", True):
         return "las_no_punct"
     return MAIN[layer]
+
+
+def name_of(layer: str, main: str) -> str:
+    """The main score of a layer in words; ``main`` as :func:`main_score` gives it."""
+    return NAMES[main if main in NAMES else layer]
 
 
 def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:

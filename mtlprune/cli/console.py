@@ -11,15 +11,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-SCORE_NAMES = {
-    "pos": "accuracy",
-    "ner": "strict span F1",
-    "dep": "LAS",
-    "las_no_punct": "LAS without punctuation",
-    "con": "bracket F1",
-    "srl": "end-to-end F1",
-}
-
 
 def console(stderr: bool = False) -> Console:
     """The terminal; into files and pipes, lines are as long as they need to be."""
@@ -57,13 +48,15 @@ def scores_table(scores: Mapping[str, Mapping[str, float]], names: Mapping[str, 
     """All scores of each task in percent, *the* score of each first and in bold."""
     from rich.table import Table
 
+    from mtlprune.scores import name_of
+
     table = Table(title=title, title_justify="left")
     table.add_column("task")
     table.add_column("score")
     table.add_column("%", justify="right")
     for task, values in scores.items():
         main = names[task]
-        table.add_row(task, SCORE_NAMES[main if main in SCORE_NAMES else task], f"{values[main]:.2f}", style="bold")
+        table.add_row(task, name_of(task, main), f"{values[main]:.2f}", style="bold")
         rest = [(name, value) for name, value in values.items() if name != main]
         for name, value in rest:
             table.add_row("", name, f"{value:.2f}")

@@ -86,7 +86,7 @@ def _layers_table(pruned: Pruned) -> Table:
 def _scores_table(asked: Request, found: Evaluation) -> Table:
     from rich.table import Table
 
-    from mtlprune.cli.console import SCORE_NAMES
+    from mtlprune.scores import name_of
 
     split = asked.source.read_config()["data"]["dev"]
     before = asked.source.read_scores(split) if split in asked.source.splits() else {}
@@ -98,7 +98,7 @@ def _scores_table(asked: Request, found: Evaluation) -> Table:
     for task, value in found.main().items():
         name = found.names[task]
         old = before.get(task, {}).get(name)
-        shown = SCORE_NAMES[name if name in SCORE_NAMES else task]
+        shown = name_of(task, name)
         table.add_row(task, shown, "" if old is None else f"{old:.2f}", f"{value:.2f}")
     return table
 

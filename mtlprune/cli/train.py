@@ -94,9 +94,8 @@ def _pruning(config: Config) -> str:
 def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | None) -> object:
     from rich.table import Table
 
-    from mtlprune.cli.console import SCORE_NAMES
     from mtlprune.cli.pruning_display import number_of_heads
-    from mtlprune.scores import main_score
+    from mtlprune.scores import main_score, name_of
 
     best, decoders = folder.read_best(), config.model_dump()["decoders"]
     scores = folder.read_scores(config.data.dev)
@@ -109,7 +108,7 @@ def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | No
     for task, values in scores.items():
         own = best[task]
         main = main_score(task, decoders)
-        name = SCORE_NAMES[main if main in SCORE_NAMES else task]
+        name = name_of(task, main)
         table.add_row(task, name, f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"]))
     if len(scores) > 1:
         table.add_section()

@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING
 
 from mtlprune.reports.scored_runs import ScoredRun, read_run
 from mtlprune.runs import RunError, RunFolder
+from mtlprune.scores import name_of
 from mtlprune.sentence import LAYERS
 
 if TYPE_CHECKING:
     from mtlprune.reports.table_tests import Tested
-
-SCORE_TITLES = {
-    "pos": "POS accuracy",
-    "ner": "NER strict span F1",
-    "dep": "DEP LAS",
-    "las_no_punct": "DEP LAS without punctuation",
-    "con": "CON bracket F1",
-    "srl": "SRL end-to-end F1",
-}
 
 _PRUNING = ("pruning.", "heads removed")
 
@@ -74,7 +66,7 @@ class Comparison:
 
     def row_title(self, task: str) -> str:
         """The task and the name of its score."""
-        return SCORE_TITLES.get(self.name(task), SCORE_TITLES[task])
+        return f"{task.upper()} {name_of(task, self.name(task))}"
 
     def tasks(self) -> list[str]:
         """The tasks for which a run has a score, in the order of the layers."""

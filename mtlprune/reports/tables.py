@@ -17,13 +17,12 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from mtlprune.reports.comparisons import SCORE_TITLES, Column, Comparison, compare
+from mtlprune.reports.comparisons import Column, Comparison, compare
 from mtlprune.reports.grid import Grid
 from mtlprune.reports.table_layouts import best, cell, details, difference, grids, slots
 from mtlprune.reports.table_notes import legend, notes, tests_legend
 
 __all__ = [
-    "SCORE_TITLES",
     "Column",
     "Comparison",
     "cell",

@@ -19,7 +19,8 @@ def choose_device(wanted: str) -> str:
     try:
         torch.empty(0, device=wanted)
     except (RuntimeError, AssertionError) as error:
-        raise RunError(f"the device {wanted} (train.device, --device) cannot be used here: {str(error).splitlines()[0]}") from None
+        why = str(error).splitlines()[0]
+        raise RunError(f"the device {wanted} (train.device, --device) cannot be used here: {why}") from None
     return wanted
 
 

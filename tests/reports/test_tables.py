@@ -15,9 +15,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlprune.reports.tables import SCORE_TITLES, cell, compare, difference, markdown
+from mtlprune.reports.tables import cell, compare, difference, markdown
 from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import MAIN
+from mtlprune.scores import MAIN, NAMES
 from mtlprune.sentence import LAYERS
 
 TREE = {
@@ -174,7 +174,7 @@ def test_cells(values: list[float]) -> None:
 
 
 def test_every_layer_has_a_title() -> None:
-    assert set(SCORE_TITLES) - {"las_no_punct"} == set(LAYERS) == set(MAIN)
+    assert set(NAMES) - {"las_no_punct"} == set(LAYERS) == set(MAIN)
 
 
 def test_no_torch(make: Make) -> None:
