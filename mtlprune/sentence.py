@@ -85,7 +85,7 @@ class Sentence:
     def validate(self) -> Sentence:
         """Return the sentence itself, or raise SentenceError in words."""
         _check_words(self)
-        _check_pos(self)
+        _check_tags(self, "pos")
         _check_ner(self)
         _check_dep(self)
         _check_con(self)
@@ -125,13 +125,15 @@ def _check_span(sentence: Sentence, layer: str, span: Span) -> None:
     _check_label(sentence, layer, span.label, f"the span {span.start}–{span.end}")
 
 
-def _check_pos(sentence: Sentence) -> None:
-    if sentence.pos is None:
+def _check_tags(sentence: Sentence, layer: str) -> None:
+    """A layer of one label a word."""
+    tags = getattr(sentence, layer)
+    if tags is None:
         return
-    if len(sentence.pos) != len(sentence):
-        raise _wrong(sentence, "pos", f"expected one tag a word, found {len(sentence.pos)} for {len(sentence)} words")
-    for place, tag in enumerate(sentence.pos):
-        _check_label(sentence, "pos", tag, f"word {place}")
+    if len(tags) != len(sentence):
+        raise _wrong(sentence, layer, f"expected one tag a word, found {len(tags)} for {len(sentence)} words")
+    for place, tag in enumerate(tags):
+        _check_label(sentence, layer, tag, f"word {place}")
 
 
 def _check_ner(sentence: Sentence) -> None:
