@@ -1,0 +1,261 @@
+"""Pseudo-log-likelihood of sentences under masked language models, and minimal pairs decided by it.
+
+    lm = MaskedLanguageModel.load("runs/pretrained/step-1000")
+    pseudo_log_likelihoods(lm, ["The cat sleeps.", "The cat sleep."])
+    judge(lm, read_blimp(Path("data/blimp"))).overall
+
+PLL(x) = Σ_t log P(x_t | x with position t masked) (Salazar et al. 2020). ``word-l2r`` also masks the later pieces of
+the same word, so that a rare word does not give itself away by its end (Kauf and Ivanova 2023).
+
+Letters for shapes: R rows (a piece of a sentence each), L slots a row, H the hidden size, V the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from mtlprune.corpora.blimp import Paradigm
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.sources import load_config, load_tokenizer, locate, positions, quiet
+
+Variant = Literal["original", "word-l2r"]
+VARIANTS: tuple[str, ...] = get_args(Variant)
+SLOTS = 4096
+"""R · L of a batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedLanguageModel:
+    """A model that says how probable a masked piece is.
+
+    Attributes:
+        model: any of transformers' ...ForMaskedLM.
+        tokenizer: its fast tokenizer, with a mask token.
+        limit: tokens, special ones included, that it sees at once.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    limit: int
+
+    @classmethod
+    def load(cls, name: str, device: str = "cpu") -> MaskedLanguageModel:
+        """Load a folder or hub name, in evaluation mode and float32.
+
+        Raises:
+            EncoderError: there is no such model, or it has no head that predicts masked pieces.
+        """
+        if (Path(name) / "config.yaml").is_file() and not (Path(name) / "config.json").is_file():
+            raise EncoderError(
+                f"{name} is a run, which keeps its encoder without a head that predicts masked words, so it has no "
+                "pseudo-likelihoods; give the folder of a masked language model"
+            )
+        config = load_config(name)
+        tokenizer = load_tokenizer(name)
+        try:
+            with quiet():
+                model, report = AutoModelForMaskedLM.from_pretrained(
+                    locate(name), config=config, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
+                )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise EncoderError(f"{name!r} cannot be loaded as a masked language model: {reason}") from error
+        missing = sorted(report["missing_keys"])
+        if missing:
+            raise EncoderError(
+                f"{name!r} is an encoder without a head that predicts masked words (its checkpoint lacks "
+                f"{missing[0]}), so it has no pseudo-likelihoods; give the folder of a masked language model"
+            )
+        return cls.of(model.to(device).eval(), tokenizer)
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> MaskedLanguageModel:
+        """A model at hand, such as one in training.
+
+        Raises:
+            EncoderError: the tokenizer cannot mask, or cannot say which pieces make a word.
+        """
+        if tokenizer.mask_token_id is None or not tokenizer.is_fast:
+            what = "has no mask token" if tokenizer.mask_token_id is None else "is not a fast one"
+            raise EncoderError(f"pseudo-likelihoods mask pieces of words, but the tokenizer of the model {what}")
+        return cls(model, tokenizer, positions(model, tokenizer))
+
+
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """A tokenised text: ids with special tokens, the word of each (−1 for special tokens)."""
+
+    ids: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+    @property
+    def pieces(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.words >= 0)
+
+
+def pseudo_log_likelihoods(
+    lm: MaskedLanguageModel, texts: Sequence[str], variant: Variant = "original", slots: int = SLOTS
+) -> NDArray[np.float64]:
+    """Pseudo-log-likelihood of each text, in nats. Equal texts get equal numbers to the last bit.
+
+    The model's mode is as before afterwards; it is evaluated in evaluation mode.
+
+    Args:
+        texts: raw sentences; the tokenizer cuts them.
+        variant: ``original``, or ``word-l2r``.
+        slots: rows times width of a batch.
+
+    Returns:
+        (N,).
+
+    Raises:
+        EncoderError: an unknown variant, or a text that is empty or longer than what the model sees.
+    """
+    if variant not in VARIANTS:
+        raise EncoderError(f"expected the variant {' or '.join(VARIANTS)}, found {variant!r}")
+    distinct = list(dict.fromkeys(texts))
+    cut = _cut(lm, distinct)
+    found = dict.fromkeys(distinct, 0.0)
+    with _evaluating(lm.model):
+        for rows in _batches([len(text.ids) for text in cut], slots):
+            sums = _sums(lm, [cut[row] for row in rows], variant)
+            found.update(zip((distinct[row] for row in rows), sums.tolist(), strict=True))
+    return np.array([found[text] for text in texts])
+
+
+def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
+    if not texts:
+        return []
+    made = lm.tokenizer(list(texts), add_special_tokens=True, return_special_tokens_mask=True)
+    found = []
+    for row, text in enumerate(texts):
+        ids = np.array(made["input_ids"][row], np.int64)
+        special = np.array(made["special_tokens_mask"][row], bool)
+        words = np.array([-1 if word is None else word for word in made.word_ids(row)], np.int64)
+        found.append(_Text(ids, np.where(special, -1, words)))
+        if not len(found[-1].pieces):
+            raise EncoderError(f"the text {text[:60]!r} has no pieces, so it has no pseudo-likelihood")
+        if len(ids) > lm.limit:
+            raise EncoderError(f"the text {text[:60]!r} has {len(ids)} tokens, and the model sees {lm.limit} at once")
+    return found
+
+
+def _batches(lengths: Sequence[int], slots: int) -> Iterator[list[int]]:
+    """Texts of similar length; a text of m tokens makes nearly m rows of that width."""
+    rows: list[int] = []
+    used, width = 0, 0
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        if rows and (used + lengths[row]) * width > slots:
+            yield rows
+            rows, used = [], 0
+        width = max(width, lengths[row]) if rows else lengths[row]
+        rows.append(row)
+        used += lengths[row]
+    if rows:
+        yield rows
+
+
+def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text], variant: Variant) -> NDArray[np.float64]:
+    """One number a text."""
+    width = max(len(text.ids) for text in texts)
+    padding = lm.tokenizer.pad_token_id or 0
+    ids = np.stack([np.pad(text.ids, (0, width - len(text.ids)), constant_values=padding) for text in texts])
+    words = np.stack([np.pad(text.words, (0, width - len(text.words)), constant_values=-1) for text in texts])
+    lengths = np.array([len(text.ids) for text in texts])
+    of, target = np.nonzero(words >= 0)  # (R,) each
+    column = np.arange(width)
+    masked = column == target[:, None]  # (R, L)
+    if variant == "word-l2r":
+        masked |= (column > target[:, None]) & (words[of] == words[of, target][:, None])
+    shown = np.where(masked, lm.tokenizer.mask_token_id, ids[of])
+    device = lm.model.device
+    given, there, at, gold = (
+        torch.from_numpy(part).to(device)
+        for part in (shown, (column < lengths[of, None]).astype(np.int64), target, ids[of, target])
+    )
+    logits = _logits_at(lm.model, given, there, at)
+    scores = logits.float().log_softmax(-1).gather(1, gold[:, None])[:, 0]
+    sums = np.zeros(len(texts))
+    np.add.at(sums, of, scores.double().cpu().numpy())
+    return sums
+
+
+def _logits_at(model: PreTrainedModel, ids: Tensor, there: Tensor, at: Tensor) -> Tensor:
+    """(R, V) logits of one slot a row; the head, the largest part of a small model, runs on those slots alone."""
+    row = torch.arange(len(at), device=at.device)
+
+    def pick(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        first = args[0] if args else None
+        if isinstance(first, Tensor) and first.shape[:2] == ids.shape:
+            return (first[row, at], *args[1:])
+        return None
+
+    body = model.base_model
+    heads = [child for child in model.children() if child is not body]
+    handles = [heads[0].register_forward_pre_hook(pick)] if heads else []
+    try:
+        logits = cast(Tensor, model(input_ids=ids, attention_mask=there).logits)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return logits[row, at] if logits.ndim == 3 else logits
+
+
+@contextmanager
+def _evaluating(model: PreTrainedModel) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """How often a model prefers the acceptable sentence, in percent.
+
+    Attributes:
+        variant: of the pseudo-likelihood.
+        paradigms: by name.
+        phenomena: by name, the plain mean over the phenomenon's paradigms.
+        overall: the plain mean over all paradigms.
+        pairs: how many were judged.
+    """
+
+    variant: str
+    paradigms: dict[str, float]
+    phenomena: dict[str, float]
+    overall: float
+    pairs: int
+
+
+def judge(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm], variant: Variant = "original") -> Judgements:
+    """Decide minimal pairs: right is PLL(good) > PLL(bad); a tie is wrong.
+
+    Raises:
+        EncoderError: as :func:`pseudo_log_likelihoods`, or nothing to judge.
+    """
+    if not paradigms:
+        raise EncoderError("expected paradigms of minimal pairs to judge, found none")
+    texts = [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]
+    scores = pseudo_log_likelihoods(lm, texts, variant).reshape(-1, 2)
+    right = np.split(scores[:, 0] > scores[:, 1], np.cumsum([len(p.pairs) for p in paradigms])[:-1])
+    found = {paradigm.name: 100 * float(part.mean()) for paradigm, part in zip(paradigms, right, strict=True)}
+    groups: dict[str, list[float]] = {}
+    for paradigm in paradigms:
+        groups.setdefault(paradigm.phenomenon, []).append(found[paradigm.name])
+    phenomena = {name: float(np.mean(values)) for name, values in sorted(groups.items())}
+    return Judgements(variant, found, phenomena, float(np.mean(list(found.values()))), len(scores))

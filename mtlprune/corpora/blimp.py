@@ -1,0 +1,100 @@
+"""BLiMP: minimal pairs of an acceptable and an unacceptable sentence (Warstadt et al. 2020).
+
+for paradigm in read_blimp(Path("data/blimp")):
+    paradigm.name, paradigm.phenomenon, paradigm.pairs[0].good
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mtlprune.corpora import CorpusError
+
+SUFFIX = ".jsonl"
+_MERGED = {"s-selection": "argument_structure"}
+"""The paper counts twelve phenomena; the files name a thirteenth that its tables hold within another."""
+
+
+class Pair(NamedTuple):
+    """Two sentences as text, of which a speaker accepts the first."""
+
+    good: str
+    bad: str
+
+
+@dataclass(frozen=True)
+class Paradigm:
+    """Pairs made by one template.
+
+    Attributes:
+        name: ``UID`` of the file.
+        phenomenon: one of the paper's twelve.
+        field: morphology, semantics, syntax or syntax_semantics.
+        pairs: in the file's order.
+    """
+
+    name: str
+    phenomenon: str
+    field: str
+    pairs: tuple[Pair, ...]
+
+
+def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
+    """Read all paradigms of a folder, sorted by file name.
+
+    Args:
+        folder: with one ``*.jsonl`` file a paradigm, or with a folder ``data`` that holds them.
+        pairs: the first so many of each paradigm; None for all.
+
+    Raises:
+        CorpusError: no such file, a line that is no pair, or one paradigm in two files.
+    """
+    inner = folder / "data"
+    place = inner if inner.is_dir() else folder
+    files = sorted(place.glob(f"*{SUFFIX}"))
+    if not files:
+        raise CorpusError(
+            f"{folder}: expected the files of BLiMP (*{SUFFIX}, one a paradigm), found none; make the folder with "
+            "python data_scripts/blimp.py --out data/blimp"
+        )
+    if pairs is not None and pairs < 1:
+        raise CorpusError(f"expected at least one pair a paradigm, found {pairs}")
+    found = [_read(path, pairs) for path in files]
+    seen: dict[str, Path] = {}
+    for path, paradigm in zip(files, found, strict=True):
+        first = seen.setdefault(paradigm.name, path)
+        if first is not path:
+            raise CorpusError(f"{path}: the paradigm {paradigm.name} is already in {first.name}; keep one of them")
+    return found
+
+
+def _read(path: Path, most: int | None) -> Paradigm:
+    pairs: list[Pair] = []
+    about: tuple[str, str, str] | None = None
+    # only line feeds end a line: sentences could hold other separators
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if not line.strip() or (most is not None and len(pairs) == most):
+            continue
+        entry = _entry(line, f"{path}, line {number}")
+        now = entry["UID"], _MERGED.get(entry["linguistics_term"], entry["linguistics_term"]), entry["field"]
+        if about is not None and now != about:
+            raise CorpusError(f"{path}, line {number}: expected the paradigm {about[0]} as before, found {now[0]}")
+        about = now
+        pairs.append(Pair(entry["sentence_good"], entry["sentence_bad"]))
+    if about is None:
+        raise CorpusError(f"{path}: holds no pair; download the corpus again")
+    return Paradigm(*about, tuple(pairs))
+
+
+def _entry(line: str, where: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise CorpusError(f"{where}: expected a JSON object, found something else ({error.msg})") from None
+    for key in ("sentence_good", "sentence_bad", "UID", "linguistics_term", "field"):
+        if not isinstance(entry, dict) or not isinstance(entry.get(key), str) or not entry[key].strip():
+            raise CorpusError(f"{where}: expected a pair with {key}, found none; is this a file of BLiMP?")
+    return entry

@@ -1,0 +1,162 @@
+"""BLiMP: the reader, and the script that downloads, verifies and lays out."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import tarfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from shared_corpora import CORPORA
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.blimp import Pair, read_blimp
+from mtlprune.corpora.download import git_tree_id
+
+ARCHIVE = CORPORA / "blimp" / "blimp_data.tar.gz"
+needs_blimp = pytest.mark.skipif(
+    not ARCHIVE.is_file(), reason=f"no BLiMP in {CORPORA}; set MTLPRUNE_CORPORA to a folder that holds blimp/"
+)
+
+
+def script() -> ModuleType:
+    path = Path(__file__).resolve().parents[2] / "data_scripts" / "blimp.py"
+    spec = importlib.util.spec_from_file_location("blimp_script", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+blimp = script()
+
+
+def line(number: int, name: str = "p", **more: object) -> str:
+    entry = {"sentence_good": f"good {number}", "sentence_bad": f"bad {number}", "UID": name}
+    return json.dumps(entry | {"linguistics_term": "binding", "field": "syntax"} | more) + "\n"
+
+
+def write(folder: Path, name: str, *lines: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("inner", ["", "data"])
+def test_paradigms_come_by_file_name_and_pairs_in_order(tmp_path: Path, inner: str) -> None:
+    place = tmp_path / inner if inner else tmp_path
+    write(place, "b", line(1, "q", linguistics_term="s-selection"))
+    write(place, "a", line(1), line(2), line(3))
+    found = read_blimp(tmp_path)
+    assert [(p.name, p.phenomenon, len(p.pairs)) for p in found] == [
+        ("p", "binding", 3),
+        ("q", "argument_structure", 1),
+    ]
+    assert found[0].pairs[1] == Pair("good 2", "bad 2")
+    assert [p.pairs for p in read_blimp(tmp_path, 2)] == [found[0].pairs[:2], found[1].pairs]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "holds no pair"),
+        (["no json\n"], "a.jsonl, line 1: expected a JSON object"),
+        ([line(1), "[]\n"], "line 2: expected a pair with sentence_good"),
+        ([line(1, sentence_bad=" ")], "line 1: expected a pair with sentence_bad"),
+        ([line(1), line(2, "q")], "line 2: expected the paradigm p as before, found q"),
+    ],
+)
+def test_what_is_no_pair_is_refused_with_its_line(tmp_path: Path, lines: list[str], words: str) -> None:
+    with pytest.raises(CorpusError, match=words):
+        read_blimp(write(tmp_path, "a", *lines))
+
+
+def test_no_files_and_one_paradigm_twice(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"found none; make the folder with python data_scripts/blimp\.py"):
+        read_blimp(tmp_path)
+    write(tmp_path, "a", line(1))
+    write(tmp_path, "b", line(1))
+    with pytest.raises(CorpusError, match=r"the paradigm p is already in a\.jsonl"):
+        read_blimp(tmp_path)
+    with pytest.raises(CorpusError, match="at least one pair"):
+        read_blimp(tmp_path, 0)
+
+
+@needs_blimp
+def test_the_real_archive_is_laid_out_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "blimp"
+    assert blimp.main(["--out", str(out), "--sources", str(ARCHIVE)]) == 0
+    assert "67 paradigms, 67,000 pairs" in capsys.readouterr().out
+    found = read_blimp(out)
+    assert Counter(len(p.pairs) for p in found) == {1000: 67}
+    sizes = Counter(p.phenomenon for p in found)
+    assert len(sizes) == 12 and sizes["argument_structure"] == 9 and sizes["island_effects"] == 8
+    assert blimp.main(["--out", str(out), "--sources", str(ARCHIVE)]) == 2
+    assert "--overwrite replaces it" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def tar(folder: Path, members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(f"{folder.as_posix()}/{name}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, dict[str, bytes]]]:
+    bodies: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = bodies.get(self.path)
+            self.send_response(200 if body else 404)
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep the tests' output free of the access log."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", bodies
+        server.shutdown()
+
+
+def test_the_download_is_verified_and_takes_the_place_of_an_older_folder(
+    served: tuple[str, dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url, bodies = served
+    files = {"a.jsonl": line(1).encode(), "b.jsonl": line(1, "q").encode()}
+    root = Path(f"blimp-{blimp.COMMIT}")
+    bodies[f"/{blimp.ARCHIVE}"] = tar(root, {"README.md": b"x"} | {f"data/{k}": v for k, v in files.items()})
+    out = write(tmp_path / "blimp", "old", line(1, "old"))
+    arguments = ["--out", str(out), "--overwrite", "--archive-base-url", url]
+    assert blimp.main(arguments) == 2  # the true pin: these are not BLiMP's files
+    assert "expected the files of git tree f63942d4" in capsys.readouterr().err
+    assert [p.name for p in read_blimp(out)] == ["old"] and list(tmp_path.iterdir()) == [out]
+    expected = tmp_path / "expected"
+    expected.mkdir()
+    for name, content in files.items():
+        (expected / name).write_bytes(content)
+    monkeypatch.setattr(blimp, "TREE", git_tree_id(expected))
+    assert blimp.main(arguments) == 0
+    assert [p.name for p in read_blimp(out)] == ["p", "q"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blimp", "expected"]
+    bodies.clear()
+    assert blimp.main(arguments) == 2 and "404" in capsys.readouterr().err
+    assert blimp.main(["--out", str(tmp_path / "x"), "--sources", str(tmp_path / "none.tar.gz")]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blimp", "expected"]
