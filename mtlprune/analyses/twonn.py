@@ -61,13 +61,22 @@ def twonn(points: ArrayLike) -> Dimension:
         raise DimensionError(f"a dimension needs points as rows of numbers, found an array of shape {given.shape}")
     if not np.isfinite(given).all():
         raise DimensionError("a dimension needs finite numbers; some of these are infinite or not a number")
-    distinct = _distinct(given)
-    dropped = len(given) - len(distinct)
-    if len(distinct) < LEAST:
-        copies = f" ({dropped} of the {len(given)} given are copies)" if dropped else ""
-        raise DimensionError(f"a dimension needs at least {LEAST} different points, found {len(distinct)}{copies}")
-    fit, likelihood = from_ratios(_ratios(distinct))
-    return Dimension(fit, likelihood, len(distinct), dropped)
+    if len(given) < LEAST:
+        raise DimensionError(f"a dimension needs at least {LEAST} different points, found {len(given)}")
+    least = SAME * float(np.sqrt(((given - given.mean(0)) ** 2).sum(1).mean()))
+    nearest = _nearest(given)
+    dropped = 0
+    if (nearest[:, 0] <= least).any():
+        distinct = _distinct(given, least)
+        dropped = len(given) - len(distinct)
+        if len(distinct) < LEAST:
+            raise DimensionError(
+                f"a dimension needs at least {LEAST} different points, found {len(distinct)} ({dropped} of the "
+                f"{len(given)} given are copies)"
+            )
+        nearest = _nearest(distinct)
+    fit, likelihood = from_ratios(nearest[:, 1] / nearest[:, 0])
+    return Dimension(fit, likelihood, len(nearest), dropped)
 
 
 def from_ratios(ratios: ArrayLike) -> tuple[float, float]:
@@ -91,24 +100,22 @@ def from_ratios(ratios: ArrayLike) -> tuple[float, float]:
     return fit, len(logs) / float(logs.sum())
 
 
-def _distinct(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One of each group of copies, the first; the order is kept."""
-    radius = float(np.sqrt(((points - points.mean(0)) ** 2).sum(1).mean())) if len(points) else 0.0
+def _distinct(points: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+    """One of each group of points no further apart than ``least``, the first; the order is kept."""
     kept = np.ones(len(points), bool)
     order = np.arange(len(points))
     for start in range(0, len(points), _ROWS):
-        near = cdist(points[start : start + _ROWS], points) <= SAME * radius
+        near = cdist(points[start : start + _ROWS], points) <= least
         kept[start : start + _ROWS] = ~(near & (order < order[start : start + _ROWS, None])).any(1)
     return points[kept]
 
 
-def _ratios(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N,): distance of the second neighbour by that of the first."""
+def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N, 2): distances of the two nearest others."""
     found = []
     for start in range(0, len(points), _ROWS):
         distances = cdist(points[start : start + _ROWS], points)
         rows = np.arange(len(distances))
         distances[rows, start + rows] = np.inf
-        nearest = np.partition(distances, 1, axis=1)[:, :2]
-        found.append(nearest[:, 1] / nearest[:, 0])
+        found.append(np.partition(distances, 1, axis=1)[:, :2])
     return np.concatenate(found)
