@@ -120,10 +120,9 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: the file is missing or no YAML, a key is unknown, a value is wrong.
     """
-    path = find_config(source)
-    tree = _read(path)
+    tree = read_tree(find_config(source))
     for override in overrides:
-        _apply(tree, override)
+        apply_override(tree, override)
     return build_config(tree, str(source))
 
 
@@ -150,7 +149,8 @@ def find_config(source: str | Path) -> Path:
     )
 
 
-def _read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The keys and values of a file, laid over those of its base. Raises ConfigError."""
     if path.resolve() in [other.resolve() for other in seen]:
         raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*seen, path]))}")
     try:
@@ -163,18 +163,20 @@ def _read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if base is None:
         return tree
     beside = path.parent / str(base)
-    return _merged(_read(beside if beside.is_file() else find_config(str(base)), (*seen, path)), tree)
+    return merged(read_tree(beside if beside.is_file() else find_config(str(base)), (*seen, path)), tree)
 
 
-def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Both, block by block; where both have a value, that of ``over``."""
     both = dict(under)
     for key, value in over.items():
         old = both.get(key)
-        both[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return both
 
 
-def _apply(tree: dict[str, Any], override: str) -> None:
+def apply_override(tree: dict[str, Any], override: str) -> None:
+    """Set ``key.path=value`` in a tree. Raises ConfigError."""
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise ConfigError(f"expected key.path=value, found {override!r}")
