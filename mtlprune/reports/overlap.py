@@ -45,7 +45,7 @@ def markdown(overlap: Overlap) -> str:
     parts = ["# Overlap of claimed heads\n", f"{_setting(overlap)}\n", f"**{answer(overlap)}**\n"]
     for section in sections(overlap):
         parts += [f"## {section.title}\n", section.grid.markdown(), f"{section.legend}\n"]
-    parts += ["## Exclusive and free heads\n", *(f"{line}\n" for line in _listed(overlap))]
+    parts += ["## Exclusive and free heads\n", *(f"{line}\n" for line in listed(overlap))]
     for title, lines in (("Notes", overlap.notes), ("Not defined (–)", overlap.undefined)):
         if lines:
             parts += [f"## {title}\n", "".join(f"- {line}\n" for line in lines)]
@@ -58,7 +58,7 @@ def latex(overlap: Overlap) -> str:
     remarks = [_setting(overlap), answer(overlap), *overlap.notes, *overlap.undefined]
     parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
     parts += [s.grid.latex(f"{s.title}. {s.legend}", f"tab:overlap-{s.key}") for s in sections(overlap)]
-    parts += [f"\\paragraph{{Exclusive and free heads.}} {escape(' '.join(_listed(overlap)))}", ""]
+    parts += [f"\\paragraph{{Exclusive and free heads.}} {escape(' '.join(listed(overlap)))}", ""]
     return "\n".join(parts)
 
 
@@ -248,7 +248,7 @@ def _stem(overlap: Overlap) -> Section:
     return Section("stem", "Stem heads", Grid(["head", "claimed by", "tasks", "confidence"], rows, 2), legend)
 
 
-def _listed(overlap: Overlap) -> Iterator[str]:
+def listed(overlap: Overlap) -> Iterator[str]:
     """Exclusive heads by task, and free ones, in a sentence each."""
     if not overlap.stem:
         yield "Stem heads: none."
