@@ -1,0 +1,137 @@
+"""What closing one head changes: hidden states after its layer and at the end, for every head of an encoder.
+
+    for closed in closings(encoder, batch, gates):
+        closed.layer, closed.head, closed.after, closed.last   # (B, T, H) each, beside those with the head open
+
+Layers below a head compute what they did before, so a pass begins anew at the head's layer, with the inputs recorded
+there; where that does not give back what the encoder says (layers that share a module, layers that are not a plain
+chain), whole passes are run instead. Heads whose gate is shut, or that were removed, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.encoder.families import by_layer, family_of
+from mtlprune.encoder.gates import OPEN
+from mtlprune.encoder.model import Encoder
+
+
+@dataclass(frozen=True, eq=False)
+class Closed:
+    """One head closed.
+
+    Attributes:
+        layer, head: from 0, in original numbering.
+        after: (B, T, H), hidden states after its layer.
+        last: (B, T, H), after the last layer.
+    """
+
+    layer: int
+    head: int
+    after: Tensor
+    last: Tensor
+
+
+@dataclass(eq=False)
+class _Call:
+    """What a layer was called with, and what it gave."""
+
+    block: nn.Module
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+    output: Tensor
+
+    def again(self, hidden: Tensor) -> Tensor:
+        return _hidden(self.block(hidden, *self.args[1:], **self.options))
+
+
+def closings(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) -> Iterator[Closed]:
+    """Close open heads one by one.
+
+    Args:
+        encoder: in evaluation mode.
+        batch: on its device; sentences of one window only.
+        gates: (L, A) that are applied besides; None for none.
+    """
+    places = encoder.places
+    base = torch.ones(places.layers, places.heads) if gates is None else gates.detach().clone()
+    with torch.no_grad():
+        calls, hidden = _recorded(encoder, batch, base)
+        chain = _is_chain(calls, hidden)
+    for layer, kept in enumerate(places.kept):
+        for head in kept:
+            if base[layer, head] <= OPEN:
+                continue
+            values = base.clone()
+            values[layer, head] = 0
+            with torch.no_grad():
+                if chain:
+                    after, last = _from_layer(encoder, calls[layer:], values)
+                else:
+                    states = _whole(encoder, batch, values)
+                    after, last = states[layer + 1], states[-1]
+            yield Closed(layer, head, after, last)
+
+
+def _whole(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[Tensor, ...]:
+    """Hidden states of a pass: embeddings and each layer."""
+    with encoder.places.gated(values.to(batch.input_ids.device)):
+        output = cast(PreTrainedModel, encoder.transformer)(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
+        )
+    return tuple(output.hidden_states)
+
+
+def _recorded(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[list[_Call], tuple[Tensor, ...]]:
+    """One pass, with what each layer was called with, and its hidden states."""
+    calls: list[_Call] = []
+    with _watched(cast(PreTrainedModel, encoder.transformer), calls.append):
+        return calls, _whole(encoder, batch, values)
+
+
+@contextmanager
+def _watched(transformer: PreTrainedModel, take: Callable[[_Call], None]) -> Iterator[None]:
+    def record(block: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+        take(_Call(block, args, dict(options), _hidden(output)))
+
+    blocks = dict.fromkeys(by_layer(transformer, family_of(transformer).attention.partition(".*.")[0] + ".*."))
+    handles = [block.register_forward_hook(partial(record), with_kwargs=True) for block in blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hidden(output: Any) -> Tensor:
+    return output if isinstance(output, Tensor) else output[0]
+
+
+def _is_chain(calls: list[_Call], hidden: tuple[Tensor, ...]) -> bool:
+    """Whether each layer is called once, first with hidden states, and reads just what the one before it gave."""
+    return (
+        len(calls) == len(hidden) - 1
+        and len({id(call.block) for call in calls}) == len(calls)
+        and all(call.args and isinstance(call.args[0], Tensor) for call in calls)
+        and all(torch.equal(call.args[0], before) for call, before in zip(calls, hidden, strict=False))
+        and all(torch.equal(call.output, after) for call, after in zip(calls, hidden[1:], strict=True))
+    )
+
+
+def _from_layer(encoder: Encoder, calls: list[_Call], values: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden states after the first of some layers, and after the last of them."""
+    with encoder.places.gated(values.to(calls[0].output.device)):
+        after = last = calls[0].again(calls[0].args[0])
+        for call in calls[1:]:
+            last = call.again(last)
+    return after, last

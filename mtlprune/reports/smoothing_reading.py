@@ -1,0 +1,62 @@
+"""Reading what ``mtlprune analyze smoothing`` measured: ``smoothing.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mtlprune.files import RunError
+
+SUMMARY = "smoothing.json"
+NEEDED = ("corpus", "split", "sentences", "encoders", "claims", "notes", "settings", "tokens")
+
+
+def read_smoothing(folder: str | Path) -> dict[str, Any]:
+    """The content of ``smoothing.json``; null becomes NaN in numbers of layers, labels, heads and tests.
+
+    Raises:
+        RunError: no such file, or not one that the verb wrote.
+    """
+    path = Path(folder) / SUMMARY
+    if not path.is_file():
+        raise RunError(f"{path} is missing; `mtlprune analyze smoothing ... --out {folder}` makes it")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RunError(f"{path}: not readable as JSON ({error}); run `mtlprune analyze smoothing` again") from None
+    missing = [key for key in NEEDED if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise RunError(f"{path}: expected {', '.join(missing)} in it; run `mtlprune analyze smoothing` again")
+    for encoder in content["encoders"]:
+        for key in ("layers", "labels", "heads"):
+            encoder[key] = _numbers(encoder[key])
+    if content["claims"] is not None:
+        content["claims"]["tests"] = _numbers(content["claims"]["tests"])
+    return content
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_numbers(part) for part in value]
+    return math.nan if value is None else value
+
+
+def names(content: Mapping[str, Any]) -> list[str]:
+    """What each encoder is called: its label; with its seed, and if need be its run, where labels are not enough."""
+    encoders = content["encoders"]
+    labels = [encoder["label"] for encoder in encoders]
+    found = []
+    for encoder in encoders:
+        name = encoder["label"]
+        if labels.count(name) > 1:
+            name += f", seed {encoder['seed']}"
+        shut = sum(head["gate"] <= 1e-3 for head in encoder["heads"])
+        if shut:
+            name += f", {len(encoder['heads']) - shut} of {len(encoder['heads'])} heads"
+        found.append(name)
+    return found

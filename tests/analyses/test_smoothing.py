@@ -1,0 +1,267 @@
+"""Over-smoothing: exact identities, known values of λ, and the bound on hundreds of random layers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+from transformers.activations import ACT2FN
+
+from mtlprune.analyses.smoothing import (
+    LIPSCHITZ,
+    LayerNorms,
+    cosine,
+    distance,
+    least_deviation,
+    mixing,
+    product_norm,
+    published_factor,
+    relative_distance,
+    rigorous_bound,
+    shares_of_dimensions,
+    split,
+)
+
+SEEDS = st.integers(0, 10**6)
+
+
+def rows(seed: int, n: int = 7, width: int = 5) -> Tensor:
+    return torch.randn(1, n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def all_of(vectors: Tensor) -> Tensor:
+    return torch.ones(vectors.shape[:2], dtype=torch.bool)
+
+
+def d_m(vectors: Tensor) -> float:
+    return float(distance(vectors, all_of(vectors)))
+
+
+def cos(vectors: Tensor) -> float:
+    return float(cosine(vectors, all_of(vectors)))
+
+
+def near(value: float) -> object:
+    return pytest.approx(value, rel=1e-10, abs=1e-12)
+
+
+@given(SEEDS)
+def test_distance_is_a_distance_to_equal_rows(seed: int) -> None:
+    h = rows(seed)
+    shift, orthogonal = rows(seed + 1, 1)[0], torch.linalg.qr(rows(seed + 2, 5)[0]).Q
+    linear = rows(seed + 3, 5)[0]
+    assert d_m(h[:, :1].expand(1, 7, 5)) == pytest.approx(0, abs=1e-12) and d_m(h) > 0
+    assert d_m(h + shift) == near(d_m(h)) and d_m(h @ orthogonal) == near(d_m(h))
+    assert d_m(-2.5 * h) == near(2.5 * d_m(h))
+    assert d_m(h @ linear) <= float(torch.linalg.matrix_norm(linear, ord=2)) * d_m(h) * (1 + 1e-12)
+    assert 0 <= float(relative_distance(h, all_of(h))) <= 1
+
+
+@given(SEEDS)
+def test_distance_is_a_mean_over_pairs_and_cosine_counts_pairs(seed: int) -> None:
+    h = rows(seed)
+    pairs = torch.cdist(h[0], h[0]).square().sum() / 2
+    assert d_m(h) ** 2 == near(float(pairs) / 7)
+    one_by_one = [functional.cosine_similarity(h[0, i], h[0, j], dim=0) for i in range(7) for j in range(7) if i != j]
+    assert cos(h) == near(float(torch.stack(one_by_one).mean()))
+    unit = functional.normalize(h, dim=-1)
+    assert d_m(3 * unit) ** 2 == near(9 * 6 * (1 - cos(h)))
+    penalty = (float(unit.sum(1).square().sum()) - 7) / 49  # CosReg of Gao et al. (2019)
+    assert penalty == near(cos(h) * 6 / 7)
+
+
+def test_a_layer_norm_without_gain_makes_rows_of_equal_norm() -> None:
+    h = functional.layer_norm(rows(3, 9, 64), (64,))
+    assert d_m(h) ** 2 == pytest.approx(64 * 8 * (1 - cos(h)), rel=1e-4)
+
+
+@given(SEEDS)
+def test_cosine_heeds_directions_and_distance_lengths(seed: int) -> None:
+    h = rows(seed)
+    lengths = torch.linspace(0.5, 4, 7, dtype=torch.float64)[None, :, None]
+    assert cos(h * lengths) == near(cos(h))
+    assert abs(d_m(h * lengths) / d_m(h) - 1) > 1e-6
+    same, opposite = h[:, :1].expand(1, 4, 5), torch.stack([h[0, 0], -h[0, 0]])[None]
+    assert cos(same) == near(1) and cos(opposite) == near(-1)
+    assert cos(torch.eye(5, dtype=torch.float64)[None]) == near(0)
+
+
+def test_after_the_sentence_mean_cosine_says_nothing() -> None:
+    h = rows(5, 30, 64)
+    assert cos(h - h.mean(1, keepdim=True)) == pytest.approx(-1 / 29, abs=3e-3)
+
+
+def test_one_token_or_no_spread_is_not_defined() -> None:
+    assert math.isnan(cos(rows(1, 1)))
+    assert math.isnan(float(relative_distance(torch.zeros(1, 3, 5), torch.ones(1, 3, dtype=torch.bool))))
+
+
+@given(SEEDS)
+def test_padding_changes_nothing(seed: int) -> None:
+    h, a = rows(seed), torch.softmax(rows(seed, 7, 7), -1)[:, None]
+    padded = torch.cat([h, 100 * rows(seed + 1, 4)], 1)
+    mask = torch.cat([all_of(h), torch.zeros(1, 4, dtype=torch.bool)], 1)
+    filled = torch.full((1, 1, 11, 11), 0.3, dtype=torch.float64)
+    filled[..., :7, :7] = a
+    for measure in (cosine, distance, relative_distance, least_deviation):
+        torch.testing.assert_close(measure(padded, mask), measure(h, all_of(h)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(mixing(filled, mask), mixing(a, all_of(h)), rtol=1e-12, atol=1e-12)
+
+
+@given(SEEDS, st.lists(st.integers(0, 3), min_size=7, max_size=7))
+def test_split_is_exact_for_any_labelling(seed: int, labels: list[int]) -> None:
+    h = rows(seed)
+    within, between = split(h[0], labels)
+    assert float(within + between) == near(d_m(h) ** 2)
+    by_hand = sum(((g := h[0][np.array(labels) == k]) - g.mean(0)).square().sum() for k in set(labels))
+    assert float(within) == near(float(by_hand))
+
+
+def lam(attention: Tensor) -> float:
+    return float(mixing(attention.double()[None, None], torch.ones(1, len(attention), dtype=torch.bool))[0, 0])
+
+
+def test_mixing_of_known_attention() -> None:
+    assert lam(torch.full((6, 6), 1 / 6)) == pytest.approx(0, abs=1e-12)
+    assert lam(torch.eye(6)) == near(1) and lam(torch.eye(6)[[3, 1, 0, 5, 2, 4]]) == near(1)
+    halves = torch.zeros(8, 8)
+    halves[:4, 0] = halves[4:, 1] = 1
+    assert lam(halves) == near(4)  # λ can exceed 1: here n / 2
+
+
+@given(SEEDS)
+def test_mixing_of_doubly_stochastic_attention_is_at_most_one(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.softmax(torch.randn(4, generator=generator, dtype=torch.float64), 0)
+    permutations = [torch.eye(6, dtype=torch.float64)[torch.randperm(6, generator=generator)] for _ in weights]
+    assert lam(sum(w * p for w, p in zip(weights, permutations, strict=True))) <= 1 + 1e-12
+
+
+@given(SEEDS)
+def test_mixing_is_a_squared_singular_value_and_eigenvalue(seed: int) -> None:
+    a = torch.softmax(2 * rows(seed, 6, 6)[0], -1)
+    centre = torch.eye(6, dtype=torch.float64) - 1 / 6
+    assert lam(a) == near(float(torch.linalg.matrix_norm(centre @ a, ord=2)) ** 2)
+    assert lam(a) == near(float(torch.linalg.eigvalsh(a.T @ centre @ a)[-1]))
+
+
+def test_mixing_without_heads_and_with_tokens_after_padding() -> None:
+    assert mixing(torch.zeros(2, 0, 4, 4), torch.ones(2, 4, dtype=torch.bool)).shape == (2, 0)
+    with pytest.raises(ValueError, match="in front of its padding"):
+        mixing(torch.ones(1, 1, 3, 3), torch.tensor([[False, True, True]]))
+
+
+@given(SEEDS)
+def test_the_norm_of_a_product_of_thin_factors(seed: int) -> None:
+    left, right = rows(seed, 9, 3), rows(seed + 1, 3, 8)
+    assert float(product_norm(left, right)) == near(float(torch.linalg.matrix_norm(left[0] @ right[0], ord=2)))
+
+
+@pytest.mark.parametrize("name", LIPSCHITZ)
+def test_slopes_of_activations_are_bounded_and_not_far_off(name: str) -> None:
+    x = torch.linspace(-8, 8, 400_001, dtype=torch.float64, requires_grad=True)
+    slope = float(torch.autograd.grad(ACT2FN[name](x).sum(), x)[0].abs().max())
+    assert slope <= LIPSCHITZ[name] <= slope + 2e-3
+
+
+class Layer:
+    """A random post-LN layer in float64, by its definition."""
+
+    def __init__(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        draw = torch.Generator().manual_seed(seed + 10**6)
+        self.activation = ("relu", "gelu", "gelu_new", "silu")[seed % 4]
+        scale = (0.02, 0.1, 0.3, 1.0)[seed // 4 % 4]
+        self.n, self.d, self.heads = int(torch.randint(2, 12, (1,), generator=draw)), 16, 4
+
+        def make(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        self.q, self.k, self.v = (scale * make(4, 4, 16) for _ in range(3))
+        self.out, self.bias = scale * make(4, 16, 4), make(16)
+        self.inner, self.outer = scale * make(32, 16), scale * make(16, 32)
+        self.gains = [1 + 0.3 * make(16) for _ in range(2)]
+        self.biases = [make(16) for _ in range(2)]
+        self.h = make(self.n, 16)
+        self.gates = torch.rand(4, generator=draw, dtype=torch.float64) if seed % 3 == 0 else torch.ones(4).double()
+        self.epsilon = 1e-5
+
+    def run(self, gates: Tensor) -> tuple[float, Tensor, Tensor, Tensor]:
+        """The ratio of d_M, the inputs of both LayerNorms, and attention."""
+        scores = (self.h @ self.q.transpose(1, 2)) @ (self.h @ self.k.transpose(1, 2)).transpose(1, 2) / 2
+        attention = torch.softmax(scores, -1)  # (heads, n, n)
+        heads = attention @ self.h @ self.v.transpose(1, 2) @ self.out.transpose(1, 2)
+        first = self.h + (gates[:, None, None] * heads).sum(0) + self.bias
+        mid = self.norm(first, 0)
+        second = mid + ACT2FN[self.activation](mid @ self.inner.T) @ self.outer.T
+        return d_m(self.norm(second, 1)[None]) / d_m(self.h[None]), first, second, attention
+
+    def norm(self, x: Tensor, which: int) -> Tensor:
+        return functional.layer_norm(x, (16,), self.gains[which], self.biases[which], self.epsilon)
+
+    def norms(self, gates: Tensor) -> LayerNorms:
+        inner, outer = (float(torch.linalg.matrix_norm(w, ord=2)) for w in (self.inner, self.outer))
+        gains = tuple(float(g.abs().max()) for g in self.gains)
+        slope = LIPSCHITZ[self.activation]
+        return LayerNorms(gains, (self.epsilon,) * 2, (inner, outer), slope, gates * product_norm(self.out, self.v))
+
+    def bound(self, gates: Tensor, first: Tensor, second: Tensor, attention: Tensor) -> float:
+        mask = torch.ones(1, self.n, dtype=torch.bool)
+        sigmas = [least_deviation(x[None], mask, self.epsilon) for x in (first, second)]
+        return float(rigorous_bound(self.norms(gates), *sigmas, mixing(attention[None], mask)).value)
+
+
+def test_the_bound_holds_on_random_layers() -> None:
+    worst = 0.0
+    for seed in range(256):
+        layer = Layer(seed)
+        ratio, *seen = layer.run(layer.gates)
+        worst = max(worst, ratio / layer.bound(layer.gates, *seen))
+    assert 0.1 < worst <= 1 + 1e-9  # it holds, and says something
+
+
+def test_the_bound_is_reached_where_nothing_is_lost() -> None:
+    layer = Layer(1)
+    layer.gains, layer.out, layer.outer = [torch.ones(16).double()] * 2, 0 * layer.out, 0 * layer.outer
+    layer.biases, layer.bias, layer.epsilon = [torch.zeros(16).double()] * 2, 0 * layer.bias, 0.0
+    layer.h = functional.layer_norm(layer.h, (16,), eps=0.0)
+    ratio, *seen = layer.run(torch.ones(4).double())
+    assert ratio == near(1) and layer.bound(torch.ones(4).double(), *seen) == near(1)
+
+
+def test_the_bound_falls_as_gates_close() -> None:
+    for seed in range(20):
+        layer = Layer(seed)
+        _, *seen = layer.run(torch.ones(4).double())
+        bounds = [layer.bound(torch.tensor(z).double(), *seen) for z in ([1, 1, 1, 1], [1, 0.5, 1, 1], [1, 0, 1, 0.2])]
+        assert bounds[0] > bounds[1] > bounds[2] > 0
+
+
+def test_the_published_factor_by_hand_and_without_heads() -> None:
+    one = torch.ones(2, dtype=torch.float64)
+    layer = LayerNorms((2.0, 1.0), (0.0, 0.0), (3.0, 0.5), 1.129, torch.tensor([1.0, 0.0, 2.0]).double())
+    mixings = torch.tensor([[0.25, 9.0, 0.04], [0.0, 1.0, 0.0]]).double()  # the shut head's λ counts for nothing
+    torch.testing.assert_close(
+        published_factor(layer, 2 * one, 0.5 * one, mixings), torch.tensor([10 * (1 + 0.5 * 2 * 3), 10.0]).double()
+    )
+    empty = layer._replace(heads=torch.zeros(0).double())
+    none = torch.zeros(2, 0, dtype=torch.float64)
+    torch.testing.assert_close(published_factor(empty, one, one, none), 10 * one)
+    torch.testing.assert_close(rigorous_bound(empty, one, one, none).value, one * 2 * (1 + 1.129 * 1.5))
+
+
+@given(SEEDS)
+def test_shares_of_dimensions_are_of_the_expected_cosine(seed: int) -> None:
+    unit = functional.normalize(rows(seed, 40, 6)[0] + 1, dim=-1)
+    mean = unit.mean(0)
+    assert float(shares_of_dimensions(mean).sum()) == near(1)
+    every_pair = float((unit @ unit.T).mean())
+    without = unit.clone()
+    without[:, 2] = 0
+    assert float(shares_of_dimensions(mean)[2]) == near(1 - float((without @ without.T).mean()) / every_pair)

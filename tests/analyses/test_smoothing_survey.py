@@ -1,0 +1,216 @@
+"""The survey of smoothing on tiny encoders: the bound on real layers, gates, removed heads, padding, closed heads."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import FAMILIES, WORDS, make_config
+from torch import Tensor
+from transformers import BertModel
+
+from mtlprune.analyses.head_closing import closings
+from mtlprune.analyses.post_norm import head_norms, read_layers, refusal
+from mtlprune.analyses.reading import Reading
+from mtlprune.analyses.smoothing_claims import Groups, compare, correct, difference, rank
+from mtlprune.analyses.smoothing_results import summary, write
+from mtlprune.analyses.smoothing_survey import BOUNDS, EFFECTS, STATES, Settings, Smoothing, Survey
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import observe
+from mtlprune.encoder.removal import remove_heads
+from mtlprune.probes.subjects import Subject
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
+
+
+def sentence(number: int, first: int, words: int) -> Sentence:
+    generator = np.random.default_rng(number)
+    tags = tuple(generator.choice(["A", "B", "C"], words).tolist())
+    return Sentence(
+        str(number),
+        tuple(WORDS[first : first + words]),
+        pos=tags,
+        ner=(Span(0, 1, "PER"),),
+        dep=Dependencies((0, *([1] * (words - 1))), tags),
+        con=(Span(0, words, "S"), Span(0, 1, "NP")),
+        srl=(Predicate(0, arguments=(Span(1, 2, "A1"),)),),
+    )
+
+
+SENTENCES = [sentence(k, 3 * k, size) for k, size in enumerate((5, 11, 3, 8, 1, 6))]
+SETTINGS = Settings(closing=4, permutations=19)
+
+
+def reading(sentences: list[Sentence] = SENTENCES) -> Reading:
+    return Reading("tiny", "f" * 64, "dev", sentences, 0, [], 0)
+
+
+def measured(encoder: Encoder, gates: Tensor | None = None, sentences: list[Sentence] = SENTENCES) -> Smoothing:
+    subject = Subject("pretrained", "tiny", 0, encoder, gates, "tiny")
+    return Survey(reading(sentences), subject, "tiny", SETTINGS).run()
+
+
+@pytest.fixture(scope="module")
+def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
+    encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager")
+    encoder.transformer.double()
+    return encoder
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("scale", [0.02, 0.1, 0.3])
+def test_the_bound_holds_on_random_berts(bert: Encoder, activation: str, scale: float) -> None:
+    """6 × 20 layers, with gates and without: 240 in all, 6 sentences each."""
+    config = make_config("bert", num_hidden_layers=20, hidden_act=activation, initializer_range=scale)
+    config._attn_implementation = "eager"
+    torch.manual_seed(3)
+    model = BertModel(config, add_pooling_layer=False).double().eval()
+    for name, parameter in model.named_parameters():
+        if "LayerNorm.weight" in name:
+            torch.nn.init.normal_(parameter, 1, 0.3)
+        elif name.endswith("bias"):
+            torch.nn.init.normal_(parameter, 0, 0.5)
+    encoder = Encoder(model, config, bert.tokenizer, pooling="mean", word_dropout=0.0, limit=64)
+    for gates in (None, torch.rand(20, 4)):
+        survey = Survey(reading(), Subject("x", "x", 0, encoder, gates, "x"), "x", SETTINGS)
+        survey.mean, survey.inside = torch.zeros(21, 32), torch.ones(21, 32)
+        found = survey._all_sentences()
+        assert (found["ratio"] <= found["bound"] * (1 + 1e-9)).all()
+        product = found["bound_norm"] * found["bound_attention"]
+        forward = [1 + p.lipschitz * p.feed_forward[0] * p.feed_forward[1] for p in read_layers(encoder, gates)]
+        np.testing.assert_allclose(found["bound"], product * forward, rtol=1e-12)
+
+
+def test_gates_and_removed_heads_are_one(bert: Encoder) -> None:
+    gated = measured(bert, GATES)
+    cut = copy.deepcopy(bert)
+    cut.head_map = remove_heads(cut.transformer, GATES, bert.places.kept)
+    del cut.places
+    removed = measured(cut)
+    for name, values in gated.sentences.items():
+        np.testing.assert_allclose(removed.sentences[name], values, rtol=1e-9, err_msg=name)
+    open_ = GATES.numpy() > 0
+    for name in ("mixing", "norm", "amplification", *EFFECTS):
+        np.testing.assert_allclose(removed.heads[name][open_], gated.heads[name][open_], rtol=1e-6, atol=1e-12)
+        assert np.isnan(removed.heads[name][~open_]).all()
+    assert (gated.heads["amplification"][~open_] == 0).all() and np.isnan(gated.heads["effect"][~open_]).all()
+    assert [row["s"] for row in gated.constants] == pytest.approx([row["s"] for row in removed.constants])
+
+
+def test_a_layer_without_heads(bert: Encoder) -> None:
+    gates = torch.tensor([[0.0] * 4, [1.0] * 4])
+    cut = copy.deepcopy(bert)
+    cut.head_map = remove_heads(cut.transformer, gates, bert.places.kept)
+    del cut.places
+    found = measured(cut)
+    assert (found.sentences["bound_attention"][:, 0] == 1).all() and (found.sentences["mixing"][:, 0] == 0).all()
+    assert (found.sentences["ratio"] <= found.sentences["bound"])[[0, 1, 2, 3, 5]].all()
+
+
+def test_padding_and_order_of_batches_change_nothing(bert: Encoder) -> None:
+    together, order = measured(bert), [3, 0, 5, 1, 4, 2]
+    shuffled = measured(bert, sentences=[SENTENCES[k] for k in order])
+    for name, values in together.sentences.items():
+        np.testing.assert_allclose(shuffled.sentences[name], values[order], rtol=1e-9, atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(shuffled.heads["mixing"], together.heads["mixing"], rtol=1e-9)
+    for one, other in zip(together.labels, shuffled.labels, strict=True):
+        assert one["share"] == pytest.approx(other["share"]) and one["chance"] == pytest.approx(other["chance"])
+    alone = measured(bert, sentences=[SENTENCES[1]])
+    for name in (*STATES[:1], "distance", "ratio", *BOUNDS):
+        np.testing.assert_allclose(alone.sentences[name][0], together.sentences[name][1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family(tiny_encoder: Callable[[str], Path], family: str) -> None:
+    encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
+    found = measured(encoder, GATES)
+    assert np.isfinite(found.sentences["cosine"][:, 1:]).all() and np.isfinite(found.heads["effect"][0, 0])
+    if family in ("modernbert", "eurobert"):
+        assert found.constants is None and "bound" not in found.sentences and "no post-LN encoder" in found.notes[0]
+    else:
+        assert refusal(encoder) is None and not found.notes
+        assert (found.sentences["ratio"] <= found.sentences["bound"] * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert"])
+def test_closing_a_head_is_a_gate_at_zero(tiny_encoder: Callable[[str], Path], family: str) -> None:
+    encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
+    batch = encoder.collate(encoder.tokenize_all([s.words for s in SENTENCES]))
+    seen = set()
+    for closed in closings(encoder, batch, GATES):
+        values = GATES.clone()
+        values[closed.layer, closed.head] = 0
+        hidden = observe(encoder, batch, values, {"hidden"}).hidden
+        torch.testing.assert_close(closed.after, hidden[closed.layer + 1], rtol=0, atol=1e-6)
+        torch.testing.assert_close(closed.last, hidden[-1], rtol=0, atol=1e-6)
+        seen.add((closed.layer, closed.head))
+    assert seen == {tuple(place) for place in GATES.nonzero().tolist()}
+
+
+def test_norms_of_heads_by_definition(bert: Encoder) -> None:
+    attention = bert.transformer.encoder.layer[1].attention
+    out, value = attention.output.dense.weight, attention.self.value.weight
+    for head in range(4):
+        rows = slice(8 * head, 8 * head + 8)
+        norm = torch.linalg.matrix_norm(out[:, rows] @ value[rows], ord=2) * GATES[1, head]
+        assert float(head_norms(bert, GATES)[1][head]) == pytest.approx(norm.item())
+
+
+def test_files_hold_what_was_found(bert: Encoder, tmp_path: Path) -> None:
+    found = [measured(bert), replace(measured(bert, GATES), label="POS", seed=1)]
+    write(tmp_path, summary(found, reading().head(), {"closing": 4}, None, []), found, [s.id for s in SENTENCES])
+    tree = json.loads((tmp_path / "smoothing.json").read_text())
+    first, second = tree["encoders"]
+    assert first["layers"][2]["cosine"]["mean"] == pytest.approx(np.nanmean(found[0].sentences["cosine"][:, 2]), 1e-4)
+    assert [head["gate"] for head in second["heads"]] == pytest.approx(GATES.flatten().tolist())
+    assert second["heads"][1]["effect"] is None and first["exceeded"] == {"bound": 0, "published": 0}
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(tmp_path / "sentences.parquet").to_pydict()
+    assert len(table["layer"]) == 2 * 6 * 3 and table["encoder"][-1] == "POS"
+
+
+def groups(counts: np.ndarray) -> Groups:
+    return Groups("tiny", ("POS",), counts, {})
+
+
+def test_depth_alone_makes_no_difference_between_groups() -> None:
+    """Values follow the layer only, and so do claims: nothing within layers."""
+    generator = np.random.default_rng(0)
+    counts = np.array([[3, 3, 3, 3, 0, 0], [0, 0, 0, 3, 0, 0]] * 3)
+    depth = np.array([1.0, -1.0] * 3)[:, None] + 1e-3 * generator.standard_normal(counts.shape)
+    found = difference(depth, counts >= 3, counts == 0, 500, generator)
+    assert abs(found["value"]) < 2e-3 and found["p"] > 0.05 and found["heads"] == 36
+    planted = difference(depth + (counts >= 3), counts >= 3, counts == 0, 500, generator)
+    assert planted["value"] == pytest.approx(1, abs=1e-2) and planted["p"] < 0.01
+    assert rank(depth + counts, counts, 500, generator)["value"] > 0.7
+    assert abs(rank(depth, counts, 500, generator)["value"]) < 0.5
+    assert rank(depth, counts, 500, generator)["pooled"] > 0.3
+
+
+def test_a_difference_by_hand_and_what_cannot_be_compared() -> None:
+    generator = np.random.default_rng(0)
+    values = np.array([[1.0, 3.0, 5.0, np.nan], [2.0, 2.0, 8.0, 0.0]])
+    first = np.array([[True, False, False, True], [True, False, True, False]])
+    second = np.array([[False, True, True, False], [False, True, False, False]])
+    found = difference(values, first, second, 200, generator)
+    assert found["value"] == pytest.approx(((2 / 3) * (1 - 4) + (2 / 3) * (5 - 2)) / (4 / 3)) and found["heads"] == 6
+    assert np.isnan(difference(values, first, np.zeros_like(first), 200, generator)["p"])
+
+
+def test_tests_are_corrected_together_and_shut_heads_left_out() -> None:
+    generator = np.random.default_rng(1)
+    counts = generator.integers(0, 5, (4, 6))
+    grid = {name: generator.standard_normal((4, 6)) for name in ("mixing", "amplification", *EFFECTS)}
+    tests = compare(groups(counts), {**grid, "gate": np.ones((4, 6))}, 200, 0)
+    correct(tests)
+    assert len(tests) == 24 and all(t["q"] >= t["p"] or np.isnan(t["p"]) for t in tests)
+    shut = compare(groups(counts), {**grid, "gate": np.eye(4, 6)}, 200, 0)
+    assert max(test["heads"] for test in shut) == 4
