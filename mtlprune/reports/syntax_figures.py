@@ -16,7 +16,7 @@ from mtlprune.reports.probe_axes import ABOVE, FAINT, LABEL, ZERO, titles
 from mtlprune.reports.syntax_tables import names, setting
 
 CLOSED: palettes.Colour = (214, 226, 236)
-_ROW, _PANEL, _GAP = 18, 118, 16
+_ROW, _PANEL, _GAP = 18, 118, 28
 
 
 def head_map(tree: Mapping[str, Any], place: int) -> Drawing:
