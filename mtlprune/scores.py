@@ -88,7 +88,7 @@ def count_con(gold: Sentence, predicted: Sentence) -> Counts | None:
         return None
     kept = [tag not in DELETED for tag in gold.pos] if gold.pos is not None else [True] * len(gold)
     place = [0, *accumulate(kept)]  # fencepost before deletion → after
-    mine, theirs = _brackets(gold.con or (), place), _brackets(predicted.con or (), place)
+    mine, theirs = brackets(gold.con or (), place), brackets(predicted.con or (), place)
     correct = sum(min(number, theirs[bracket]) for bracket, number in mine.items() if bracket in theirs)
     return {"correct": correct, "gold": sum(mine.values()), "predicted": sum(theirs.values())}
 
@@ -103,7 +103,7 @@ def count_srl(gold: Sentence, predicted: Sentence) -> Counts | None:
     if not _both_known("srl", gold, predicted):
         return None
     mine, theirs = gold.srl or (), predicted.srl or ()
-    gold_arguments, arguments = _arguments(mine), _arguments(theirs)
+    gold_arguments, arguments = argument_places(mine), argument_places(theirs)
     places, guesses = {p.index for p in mine}, {p.index for p in theirs}
     return {
         **_overlap(gold_arguments, arguments),
@@ -144,7 +144,8 @@ def is_punctuation(word: str) -> bool:
     return word in _PENN_SIGNS or all(unicodedata.category(sign).startswith("P") for sign in word)
 
 
-def _brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, int, str]]:
+def brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, int, str]]:
+    """Brackets that EVALB counts; ``place``: fencepost before deletion of words → after."""
     found: Counter[tuple[int, int, str]] = Counter()
     for start, end, label in spans:
         left, right = place[start], place[end]
@@ -161,7 +162,8 @@ def _evalb_label(label: str) -> str:
     return EQUAL_LABELS.get(label, label)
 
 
-def _arguments(predicates: Iterable[Predicate]) -> set[tuple[int, int, int, str]]:
+def argument_places(predicates: Iterable[Predicate]) -> set[tuple[int, int, int, str]]:
+    """(predicate, start, end, label) without V and C-V."""
     return {
         (predicate.index, span.start, span.end, span.label)
         for predicate in predicates
