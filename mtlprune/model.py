@@ -21,7 +21,7 @@ from mtlprune.encoder.pieces import Pieces
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import TASKS, Task
-from mtlprune.tasks.base import Target
+from mtlprune.tasks.base import Target, Term, summed
 
 SHARED = "shared"
 """Name of the gate set that all tasks share."""
@@ -129,12 +129,16 @@ class MultiTaskModel(nn.Module):
         return Batch(batch.to(self.device), joined, len(pieces), sum(batch.sizes))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """One encoding, the loss of every task that has targets in the batch."""
+        """The loss of every task that has targets in the batch."""
+        return {name: summed(terms) for name, terms in self.terms(batch).items()}
+
+    def terms(self, batch: Batch) -> dict[str, list[Term]]:
+        """One encoding, the terms of the loss of every task that has targets in the batch."""
         found = {}
         for encoded, names in self.encodings(batch.pieces, list(batch.targets)):
             for name in names:
                 known, target = batch.targets[name]
-                found[name] = self.tasks[name].loss(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
+                found[name] = self.tasks[name].terms(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
         return {name: found[name] for name in batch.targets}
 
     def encodings(self, pieces: EncoderBatch, names: list[str]) -> Iterator[tuple[Encoded, list[str]]]:

@@ -18,7 +18,7 @@ STOREYS = [  # a room may import from those below; within a storey, as long as i
     {"encoder", "tasks", "runs", "blocks", "config", "model"},
     {"training", "probes", "analyses"},
     {"reports"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 HEIGHT = {room: height for height, storey in enumerate(STOREYS) for room in storey}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -163,7 +163,7 @@ class Gates(nn.Module):
     """One set of gates: a logit for every head of every layer.
 
     The logits stay float32 when the module is cast (``.to(torch.bfloat16)``, ``.half()``), and are computed with
-    outside autocast. Noise comes from torch's global generator.
+    outside autocast. Noise comes from torch's global generator, or from ``noise`` where that is set.
 
     Args:
         layers, heads: L and A.
@@ -175,6 +175,7 @@ class Gates(nn.Module):
     logits: nn.Parameter
     mask: Tensor
     fixed: Tensor
+    noise: torch.Generator | None = None
 
     def __init__(self, layers: int, heads: int, init: Init = "paper", seed: int = 0, law: HardConcrete = PAPER) -> None:
         super().__init__()
@@ -188,7 +189,8 @@ class Gates(nn.Module):
         if not self.training or self.is_fixed():
             return self.evaluated()
         with torch.autocast(self.logits.device.type, enabled=False):
-            return sample(self.logits, torch.rand_like(self.logits), self.law)
+            drawn = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device)
+            return sample(self.logits, drawn, self.law)
 
     def evaluated(self) -> Tensor:
         """Gate values (L, A) as evaluation uses them, in either mode."""

@@ -16,7 +16,7 @@ from mtlprune.encoder.batch import table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import SharedMLP, Target, Task, joined, owners, vocabulary
+from mtlprune.tasks.base import SharedMLP, Target, Task, Term, joined, owners, summed, vocabulary
 from mtlprune.tasks.pairs import PairScorer, pair_scorer
 from mtlprune.tasks.products import linear, table_side
 
@@ -104,10 +104,16 @@ class CON(Task):
         return self.label.score(vectors, first + start, first + end, sentence)
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return summed(self.terms(encoded, target))
+
+    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
         scores, vectors = self.features(encoded)
         crf = structs.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
         labels = self.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
-        return crf + nn.functional.cross_entropy(labels, target["labels"])
+        return [
+            Term(crf, len(encoded.words)),
+            Term(nn.functional.cross_entropy(labels, target["labels"]), len(target["labels"])),
+        ]
 
     def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
         scores, vectors = self.features(encoded)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Target, Task, joined, owners, vocabulary
+from mtlprune.tasks.base import Target, Task, Term, joined, owners, vocabulary
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
@@ -80,6 +80,10 @@ class NER(Task):
         chart = target["chart"].flatten(0, 1)  # (B · T, T)
         total = nn.functional.cross_entropy(scores, chart, ignore_index=NO_SPAN, reduction="sum")
         return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != NO_SPAN).sum())
+
+    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
+        spans = sum(size * (size + 1) // 2 for size in encoded.sizes)
+        return [Term(self.loss(encoded, target), len(encoded.words) if self.options.loss_per == "word" else spans)]
 
     def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
         scores = self.span_scores(encoded)

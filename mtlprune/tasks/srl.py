@@ -18,7 +18,7 @@ from mtlprune import structs
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Dropout, Target, Task, joined, owners, vocabulary
+from mtlprune.tasks.base import Dropout, Target, Task, Term, joined, owners, summed, vocabulary
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -181,6 +181,9 @@ class SRL(Task):
         return scores, kept[row], chosen[column]
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return summed(self.terms(encoded, target))
+
+    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
         found = self.rank(encoded)
         kept, chosen = self.keep(encoded, found)
         longest = max(encoded.sizes)
@@ -196,11 +199,12 @@ class SRL(Task):
         role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
-            return nn.functional.cross_entropy(scores, role)
+            return [Term(nn.functional.cross_entropy(scores, role), len(role))]
         binary = nn.functional.binary_cross_entropy_with_logits
         words = binary(found.predicate, is_predicate.float())
         spans = binary(found.argument, is_argument.float(), reduction="sum")
-        return words + (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
+        pairs_and_spans = (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
+        return [Term(words + pairs_and_spans, len(encoded.words))]
 
     def decode(self, encoded: Encoded) -> list[tuple[Predicate, ...]]:
         found = self.rank(encoded)

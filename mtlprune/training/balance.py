@@ -26,14 +26,20 @@ class Balance:
         self.history: dict[str, deque[float]] = {}
         self.window = window
 
-    def __call__(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weighed losses, with the same keys."""
+    def __call__(self, losses: Mapping[str, Tensor], values: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+        """Weighed losses, with the same keys.
+
+        Args:
+            values: what to weigh by where ``losses`` are one process's parts: the losses of all processes together.
+        """
         if self.mode == "none":
             return dict(losses)
         if self.mode == "fixed":
             return {task: loss * self.weights.get(task, 1.0) for task, loss in losses.items()}
-        for task, loss in losses.items():
-            self.history.setdefault(task, deque(maxlen=self.window)).append(float(loss.detach()))
+        if values is None:
+            values = {task: float(loss.detach()) for task, loss in losses.items()}
+        for task, value in values.items():
+            self.history.setdefault(task, deque(maxlen=self.window)).append(value)
         means = {task: sum(past) / len(past) or 1.0 for task, past in self.history.items()}
         total = sum(means.values())
         return {task: loss * (total / means[task]) for task, loss in losses.items()}

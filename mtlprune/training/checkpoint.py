@@ -49,15 +49,20 @@ class Progress:
     finished: bool = False
 
 
-def seed_step(seed: int, step: int, tasks: Sequence[str] = ()) -> None:
-    """Set torch's generators for one update, as a function of (seed, step, tasks) alone.
+def seed_step(seed: int, step: int, tasks: Sequence[str] = (), rank: int = 0) -> None:
+    """Set torch's generators for one update, as a function of (seed, step, tasks, process) alone.
 
     Runs of different tasks with the same seed draw different dropout and different noise for their gates: shared noise
     would make their gates alike, and look as if the tasks claimed the same heads.
     """
+    torch.manual_seed(step_seed(seed, step, tasks, *([rank] if rank else [])))
+
+
+def step_seed(seed: int, step: int, tasks: Sequence[str], *more: int) -> int:
+    """A seed of one update: a function of its arguments."""
     salt = zlib.crc32(",".join(tasks).encode())
-    state = np.random.SeedSequence([seed, step, salt, 1]).generate_state(1, np.uint64)
-    torch.manual_seed(int(state[0] >> np.uint64(1)))
+    state = np.random.SeedSequence([seed, step, salt, 1, *more]).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))
 
 
 def epoch_generator(seed: int, epoch: int) -> np.random.Generator:

@@ -39,9 +39,9 @@ def _cpu_has_bf16() -> bool:
 
 
 def choose_threads(wanted: int | None) -> int:
-    """All cores this process may use, if not told otherwise."""
+    """All cores this process may use, shared out among those that torchrun started here, if not told otherwise."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return wanted or available
+    return wanted or max(1, available // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 def peak_memory() -> int:

@@ -57,11 +57,12 @@ class Run:
         return self.model.collate([self.pieces[row] for row in mini_batch.rows], targets)
 
 
-def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
+def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = True) -> Run:
     """Read the data, make the model, and write the folder's first files where there are none yet.
 
     Args:
         config: with device, precision and threads decided.
+        writes: False in a process that leaves the folder to another.
 
     Raises:
         ConfigError: the data does not fit the configuration.
@@ -74,7 +75,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     if config.train.tensorboard:
         require_tensorboard()
     model.to(config.train.device)
-    if not folder.config_path.exists():
+    if writes and not folder.config_path.exists():
         write_beginning(config, folder, corpus, model, vocabularies)
     log.info("precision %s on %s, threads: %d", config.train.precision, config.train.device, config.train.threads)
     return load_data(config, model, train, dev)

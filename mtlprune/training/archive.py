@@ -1,0 +1,131 @@
+"""What a run leaves in its folder while it trains; of several processes only the first one writes."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from mtlprune.files import append_line, log_size, truncate_log
+from mtlprune.runs import RunFolder
+from mtlprune.training import hardware
+from mtlprune.training.checkpoint import Progress, save_checkpoint, save_weights
+from mtlprune.training.evaluation import Evaluation
+from mtlprune.training.parallel import Team
+from mtlprune.training.pruning import record
+from mtlprune.training.tensorboard import Board
+
+
+class Archive:
+    """Writes metrics, gates, results, weights and checkpoints of a run.
+
+    Args:
+        run: the run's data and model.
+        folder: of the run; this process owns it where it leads.
+        optimizer: for checkpoints.
+        progress: where training stands; what it holds of logs is brought up to date here.
+    """
+
+    def __init__(self, run: Any, folder: RunFolder, optimizer: Any, progress: Progress, team: Team) -> None:
+        self.run, self.folder, self.optimizer, self.progress = run, folder, optimizer, progress
+        self.team = team
+        board = run.config.train.tensorboard and team.leads
+        self.board = Board(folder.path if board else None, progress.step)
+        self.saved_at = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint between evaluations."""
+        return time.monotonic() - self.saved_at > 60 * self.run.config.train.checkpoint_minutes
+
+    def update(self, losses: Mapping[str, float]) -> None:
+        """What is seen of one update."""
+        self.board.losses(self.progress.step, losses)
+
+    def evaluated(
+        self, evaluation: Evaluation, better: Iterable[str], losses: Mapping[str, float]
+    ) -> dict[str, Any] | None:
+        """Weights, logs and results of an evaluation; before the checkpoint that knows of them.
+
+        Args:
+            better: joint and the tasks of which this is the best so far.
+            losses: mean losses of the epoch.
+
+        Returns:
+            In a run with gates, their line in gates.jsonl.
+        """
+        if not self.team.leads:
+            return None
+        progress, folder, model = self.progress, self.folder, self.run.model
+        better = list(better)
+        if better:
+            save_weights(folder.weights_path(progress.epoch), model)
+        joint = evaluation.joint()
+        line = {"epoch": progress.epoch, "step": progress.step, "loss": losses, "dev": evaluation.scores}
+        append_line(folder.metrics_path, {**line, "joint": joint})
+        gates = record(model, progress.epoch, progress.step) if model.gates else None
+        if gates is not None:
+            append_line(folder.gates_path, gates)
+        self.board.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
+        folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
+        if "joint" in better:
+            ids = [sentence.id for sentence in self.run.dev]
+            split = self.run.config.data.dev
+            folder.write_results(split, evaluation.scores, ids, evaluation.counts, evaluation.predictions)
+        folder.write_json("best.json", progress.best)
+        return gates
+
+    def checkpoint(self) -> None:
+        """Everything that is needed to go on from here."""
+        if self.team.leads:
+            self._note()
+            self.board.flush()  # before the checkpoint, so that nothing of it is missing in a run that goes on
+            save_checkpoint(self.folder.checkpoint_path, self.run.model, self.optimizer, self.progress)
+        self.saved_at = time.monotonic()
+
+    def finish(self) -> None:
+        """Note the end in the manifest."""
+        if not self.team.leads:
+            return
+        self._note()
+        ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        end = {"ended": ended, "peak_memory": hardware.peak_memory(), "finished": asdict(self.progress)}
+        if self.team.grouped:
+            end["processes"] = self.team.size
+        self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **end})
+
+    def tidy(self) -> None:
+        """Remove large files nobody needs any more."""
+        if self.team.leads:
+            tidy(self.folder, self.progress)
+
+    def close(self) -> None:
+        """To be called at the end."""
+        self.board.close()
+
+    def _note(self) -> None:
+        self.progress.log_size = log_size(self.folder.metrics_path)
+        self.progress.gates_size = log_size(self.folder.gates_path)
+
+
+def take_up(folder: RunFolder, progress: Progress) -> None:
+    """Bring a folder to the state of its checkpoint: what was written after it is forgotten."""
+    if progress.step:
+        folder.write_json("best.json", progress.best)  # a kill may have left it ahead of the checkpoint
+        tidy(folder, progress)
+    truncate_log(folder.metrics_path, progress.log_size)
+    truncate_log(folder.gates_path, progress.gates_size)
+
+
+def tidy(folder: RunFolder, progress: Progress) -> None:
+    """Remove large files nobody needs: weights that are no one's best any more, halves that a killed process left, and
+    the checkpoint of a finished run."""
+    kept = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
+    weights = folder.path / "weights"
+    halves = [folder.path / ".checkpoint.safetensors.part", *weights.glob(".epoch-*.safetensors.part")]
+    halves += [*folder.path.glob(".tmp??????"), *weights.glob(".tmp??????")]  # safetensors' own halves of these
+    for path in [*halves, *(path for path in weights.glob("epoch-*.safetensors") if path not in kept)]:
+        path.unlink(missing_ok=True)
+    if progress.finished:
+        folder.checkpoint_path.unlink(missing_ok=True)
