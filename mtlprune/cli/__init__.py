@@ -24,7 +24,7 @@ from mtlprune.cli import (
     table,
     train,
 )
-from mtlprune.cli.mistakes import exit_code, sentence
+from mtlprune.cli.mistakes import exit_code, is_spoken, sentence
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,5 +74,6 @@ def main() -> None:
         code = exit_code(error)
         if code is None:
             raise
-        print(f"mtlprune: {sentence(error)}", file=sys.stderr)
+        if is_spoken(error):
+            print(f"mtlprune: {sentence(error)}", file=sys.stderr)
         sys.exit(code)

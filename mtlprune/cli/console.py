@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+def rank() -> int:
+    """Which of the processes that torchrun started this is; 0 where it started none."""
+    return int(os.environ.get("RANK", 0)) if int(os.environ.get("WORLD_SIZE", 1)) > 1 else 0
+
+
 def console(stderr: bool = False) -> Console:
-    """The terminal; into files and pipes, lines are as long as they need to be."""
+    """The terminal; into files and pipes, lines are as long as they need to be. Of several processes one speaks."""
     from rich.console import Console
 
-    made = Console(stderr=stderr, highlight=False, markup=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=240)
+    quiet = rank() > 0
+    made = Console(stderr=stderr, highlight=False, markup=False, quiet=quiet)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=240, quiet=quiet)
 
 
 @contextlib.contextmanager

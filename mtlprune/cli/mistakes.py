@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from mtlprune.cli.console import rank
+
 MISTAKE, BROKEN = 2, 3
 
 # Looked up among the modules that are loaded: an error of a module that is not cannot have been raised, so saying
@@ -15,6 +17,7 @@ _KNOWN = (
     ("mtlprune.config", "ConfigError", MISTAKE),
     ("mtlprune.encoder.pieces", "EncoderError", MISTAKE),
     ("mtlprune.training.loop", "TrainingError", BROKEN),
+    ("mtlprune.training.parallel", "TeamError", BROKEN),
 )
 
 
@@ -25,6 +28,11 @@ def exit_code(error: BaseException) -> int | None:
         if known is not None and isinstance(error, known):
             return code
     return MISTAKE if isinstance(error, OSError) else None
+
+
+def is_spoken(error: BaseException) -> bool:
+    """Whether this process is to say it: what fails in all processes of a run is said once."""
+    return rank() < getattr(error, "spoken_by", rank() + 1)
 
 
 def sentence(error: BaseException) -> str:

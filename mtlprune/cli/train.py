@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ def train(
     One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
     go on.
     """
-    from mtlprune.cli.console import console
+    from mtlprune.cli.console import console, rank
     from mtlprune.cli.pruning_display import best_line, missed
     from mtlprune.config import load_config
     from mtlprune.runs import RunFolder
@@ -44,6 +45,8 @@ def train(
     folder = RunFolder(out or Path("runs") / f"{settings.name}-{settings.digest()}")
     terminal = console()
     train_run(settings, folder, terminal)
+    if rank():  # of several processes the first one owns the folder
+        return
     gates = best_line(folder)
     terminal.print(_best_table(settings, folder, gates))
     for line in missed(settings, gates) if gates else ():
@@ -65,7 +68,7 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
         f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}",
         soft_wrap=True,
     )
-    again = f"the same command goes on: {shlex.join(['mtlprune', *sys.argv[1:]])}"
+    again = f"the same command goes on: {command()}"
     try:
         with shown_log(terminal), Interruption(terminal) as stop, display(terminal, config.train.epochs) as watch:
             progress = train_model(config, folder, watch=watch, stop=stop)
@@ -79,6 +82,14 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     state = "was finished already" if done_before else "finished"
     terminal.print(f"{folder.path} {state}: {progress.epoch} epochs, {progress.seconds:.0f} s", soft_wrap=True)
     return progress
+
+
+def command() -> str:
+    """The command that started this process, or all of them."""
+    words = ["mtlprune", *sys.argv[1:]]
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        words = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "N"), "-m", *words]
+    return shlex.join(words)
 
 
 def _pruning(config: Config) -> str:

@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 class TrainingError(RuntimeError):
     """Training cannot go on; the message says where it stopped and what is kept."""
 
+    spoken_by = 1  # all processes of a run meet it together
+
 
 @dataclass
 class Event:
@@ -216,7 +218,7 @@ class _Trainer:
         return means, sum(len(mini_batch.rows) for mini_batch in mini_batches)
 
     def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, float]:
-        """Add the gradient of a mini-batch, the ``place``-th of ``number`` in an update; returns its unweighed losses."""
+        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses."""
         self.seed_gates(place)
         own = self.team.share(mini_batch)
         terms: dict[str, list[Term]] = {}
