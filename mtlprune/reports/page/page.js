@@ -1,0 +1,109 @@
+"use strict";
+// The page is whole without this script. It adds a large map of heads, a browser of heads, sorting, and a mark in the
+// contents. Words go into the page as text only, never as markup.
+document.documentElement.classList.add("scripted");
+
+const data = JSON.parse(document.getElementById("data").textContent);
+
+function make(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value === true) node.setAttribute(key, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(key, value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const fixed = (value, digits) => (value === null ? "–" : value.toFixed(digits).replace("-", "−"));
+const signed = (value, digits) => (value === null ? "–" : (value > 0 ? "+" : "") + fixed(value, digits));
+const chance = (p) => (p >= 0.0001 ? p.toPrecision(2).replace(/^0\.0+$/, "0") : p.toExponential(0).replace("-", "−"));
+
+// A table of words; numbers to the right from column `texts` on.
+function plainTable(columns, rows, texts) {
+  const cell = (tag, value, place) => make(tag, { class: place < texts ? null : "number" }, value);
+  const head = make("tr", {}, ...columns.map((value, place) => cell("th", value, place)));
+  const body = rows.map((row) => make("tr", {}, ...row.map((value, place) => cell("td", value, place))));
+  return make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
+}
+
+// A choice among few things: radio buttons that look like one strip, so that arrows move within it.
+let strips = 0;
+function choice(name, options, chosen, pick) {
+  const group = `strip-${strips++}`;
+  const labels = options.map(([value, words, off]) => {
+    const input = make("input", {
+      type: "radio", name: group, value, checked: value === chosen, disabled: Boolean(off), onchange: () => pick(value),
+    });
+    return make("label", { title: off || null }, input, make("span", {}, words));
+  });
+  return make("fieldset", {}, make("legend", {}, name), make("div", { class: "choice" }, ...labels));
+}
+
+function select(name, options, chosen, pick) {
+  const made = options.map(([value, words]) => make("option", { value, selected: value === chosen }, words));
+  const box = make("select", { onchange: () => pick(box.value) }, ...made);
+  return make("label", {}, make("span", { class: "what" }, name), box);
+}
+
+// A grid of heads that Tab reaches once and arrows walk through. `told(k)` names a cell for those who hear the page.
+function headGrid(layers, heads, name, { colour, told, show, hold }) {
+  const cells = [];
+  let current = 0;
+  const move = (k) => {
+    cells[current].tabIndex = -1;
+    current = k;
+    cells[k].tabIndex = 0;
+    cells[k].focus();
+  };
+  const keys = (k) => (event) => {
+    const [layer, head] = [Math.floor(k / heads), k % heads];
+    const to = {
+      ArrowLeft: head > 0 ? k - 1 : k, ArrowRight: head < heads - 1 ? k + 1 : k,
+      ArrowUp: layer > 0 ? k - heads : k, ArrowDown: layer < layers - 1 ? k + heads : k,
+      Home: k - head, End: k - head + heads - 1,
+    }[event.key];
+    if (to !== undefined) { event.preventDefault(); move(to); }
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); hold(k); }
+  };
+  const rows = [];
+  for (let layer = 0; layer < layers; layer++) {
+    const row = make("tr", {}, make("th", { scope: "row" }, String(layer + 1)));
+    for (let head = 0; head < heads; head++) {
+      const k = layer * heads + head;
+      const cell = make("td", {
+        role: "gridcell", tabindex: k ? -1 : 0, onkeydown: keys(k), onpointerenter: () => show(k),
+        onfocus: () => show(k), onclick: () => { move(k); hold(k); },
+      });
+      cells.push(cell);
+      row.append(cell);
+    }
+    rows.push(row);
+  }
+  const numbers = Array.from({ length: heads }, (_, head) => make("th", { scope: "col" }, String(head + 1)));
+  const corner = make("td", { class: "corner" });
+  const table = make("table", { class: "heads", role: "grid", "aria-label": name, onpointerleave: () => show(null) },
+    make("thead", {}, make("tr", {}, corner, ...numbers)), make("tbody", {}, ...rows));
+  const paint = (held) => cells.forEach((cell, k) => {
+    cell.style.background = colour(k);
+    cell.setAttribute("aria-label", told(k));
+    cell.setAttribute("aria-selected", String(k === held));
+  });
+  return { table, paint };
+}
+
+const place = (k, heads) => `Layer ${Math.floor(k / heads) + 1}, head ${(k % heads) + 1}`;
+const rgb = (parts) => `rgb(${parts.map((part) => Math.round(part)).join(",")})`;
+const ink = (share, hue = "var(--ink)") => `color-mix(in srgb, ${hue} ${(100 * share).toFixed(1)}%, var(--paper))`;
+
+// Which part is being read, in the contents.
+const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+const watch = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    links.forEach((link) => link.removeAttribute("aria-current"));
+    links.get(entry.target.id)?.setAttribute("aria-current", "true");
+  }
+}, { rootMargin: "-10% 0px -80% 0px" });
+document.querySelectorAll("section.part").forEach((section) => watch.observe(section));

@@ -1,0 +1,75 @@
+"""Sections of further analyses: which files in a folder belong to which, and how their blocks become markup.
+
+A sixth one is a line in SECTIONS and a module with ``section(folder: Path) -> Section``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from mtlprune.reports.page_figures import figure
+from mtlprune.reports.page_html import Html, joined, paragraph, table
+from mtlprune.reports.page_parts import Part
+from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
+from mtlprune.runs import RunError
+
+SECTIONS: dict[str, tuple[str, str]] = {
+    "smoothing": ("smoothing.json", "mtlprune.reports.smoothing_section"),
+    "dissection": ("dissection.json", "mtlprune.reports.dissection_section"),
+    "syntax": ("syntax.json", "mtlprune.reports.syntax_section"),
+    "degeneration": ("degeneration.json", "mtlprune.reports.degeneration_section"),
+    "head-table": ("heads.json", "mtlprune.reports.head_table_section"),
+}
+"""Name → the file that an analysis leaves in its folder, and the module that reads the folder; imported when needed."""
+
+
+def parts(folders: Sequence[Path]) -> list[Part]:
+    """A part for every analysis found in the folders, in the order of SECTIONS.
+
+    Raises:
+        RunError: a folder without results of any analysis.
+    """
+    found: list[tuple[str, Path]] = []
+    for folder in dict.fromkeys(folders):
+        here = [name for name, (file, _) in SECTIONS.items() if (folder / file).is_file()]
+        if not here:
+            files = ", ".join(file for file, _ in SECTIONS.values())
+            raise RunError(
+                f"{folder} holds no results of an analysis (none of {files}); name a folder that "
+                "`mtlprune analyze ... --out DIR` wrote"
+            )
+        found += [(name, folder) for name in here]
+    names = list(SECTIONS)
+    made: list[Part] = []
+    for name, folder in sorted(found, key=lambda one: names.index(one[0])):
+        section = import_module(SECTIONS[name][1]).section(folder)
+        taken = {part.key for part in made}
+        key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
+        title = section.title if key == section.key else f"{section.title} ({folder})"
+        made.append(Part(key, title, markup(section)))
+    return made
+
+
+def markup(section: Section) -> Html:
+    """Its blocks, with every word escaped."""
+    return joined(map(_block, section.blocks))
+
+
+def _block(block: Paragraph | Rows | Figure) -> Html:
+    if isinstance(block, Paragraph):
+        return paragraph(block.words)
+    if isinstance(block, Figure):
+        return figure(block.drawing, block.alt, block.caption)
+    numbers = set(block.numbers)
+    texts = next((place for place, column in enumerate(block.columns) if column in numbers), len(block.columns))
+    whole = table(
+        list(block.columns),
+        block.rows,
+        block.caption or "Table",
+        texts=texts,
+        sortable=block.sortable,
+        right=[column in numbers for column in block.columns],
+    )
+    return joined(whole, paragraph(block.caption, class_="note") if block.caption else None)

@@ -1,0 +1,142 @@
+"""What removing heads saves, from the latency.json that `mtlprune prune` leaves in the run it makes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mtlprune.reports.page_html import Html, element, folded, joined, paragraph, table
+from mtlprune.reports.page_parts import Part
+from mtlprune.runs import RunError
+
+FILE = "latency.json"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """One file, or that of a run folder. Raises RunError where it is missing or holds something else."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        for cell in tree["cells"]:
+            for name in ("encoder", "attention"):
+                part = cell[name]
+                float(part["ideal_gain"]), float(part["gain"])
+                [float(part["seconds"][kind]) for kind in ("full", "masked", "removed")]
+            int(cell["batch"]), int(cell["length"])
+    except FileNotFoundError:
+        raise RunError(f"{file} is missing; `mtlprune prune RUN --out DIR` measures and writes it") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{file}: expected cells with batch, length and seconds of the encoder and its attention "
+            f"({type(error).__name__}: {error}); `mtlprune prune` writes such a file"
+        ) from None
+    return tree
+
+
+def part(files: Sequence[Path]) -> Part | None:
+    """The part of the page; None where nothing was measured."""
+    if not files:
+        return None
+    read_files = [(file, read(file)) for file in files]
+    caveats = []
+    for file, tree in read_files:
+        if float(tree.get("load") or 0) > 1.5 * float(tree.get("threads") or 1):
+            caveats.append(
+                f"{_title(file)}: the machine was busy while it was measured (load {tree['load']} on "
+                f"{tree.get('threads')} threads); the fastest round counts, yet times are rough."
+            )
+        worse = [c for c in tree["cells"] if c["encoder"]["gain"] <= 0]
+        if worse:
+            places = ", ".join(f"{c['batch']} × {c['length']}" for c in worse)
+            caveats.append(f"{_title(file)}: removal saves no time at batch × length {places}.")
+    note = (
+        "Seconds of the encoder's forward pass, the fastest round of each: all heads, heads masked (they are still "
+        "computed), and heads removed. Ideal: the removed heads' share of the multiply-adds; soft-max, norms and "
+        "embeddings are not counted."
+    )
+    return Part(
+        "latency", "What removal saves", joined(paragraph(note), [_one(*one) for one in read_files]), tuple(caveats)
+    )
+
+
+def _title(file: Path) -> str:
+    return str(file.parent if file.name == FILE else file)
+
+
+def _one(file: Path, tree: dict[str, Any]) -> Html:
+    about = ", ".join(
+        f"{name} {tree[name]}" for name in ("device", "precision", "threads", "torch", "load") if name in tree
+    )
+    columns = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
+    return joined(
+        element("h3", _title(file)),
+        _bars(tree["cells"]),
+        table(
+            columns, [_row(cell, "encoder") for cell in tree["cells"]], f"Latency of {_title(file)}, encoder", texts=0
+        ),
+        folded(
+            "Attention blocks alone",
+            table(columns, [_row(cell, "attention") for cell in tree["cells"]], "Latency, attention blocks", texts=0),
+        ),
+        paragraph(about, class_="note"),
+    )
+
+
+def _row(cell: dict[str, Any], name: str) -> list[str]:
+    found = cell[name]
+    times = [f"{1000 * found['seconds'][kind]:.1f}" for kind in ("full", "masked", "removed")]
+    reached = "–" if found.get("reached") is None else _percent(found["reached"])
+    return [
+        str(cell["batch"]),
+        str(cell["length"]),
+        *times,
+        _percent(found["gain"]),
+        _percent(found["ideal_gain"]),
+        reached,
+    ]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %".replace("-", "−")
+
+
+def _bars(cells: Sequence[dict[str, Any]]) -> Html:
+    """Time saved beside the ideal, a bar a cell of the grid."""
+    width, left, row = 680, 110, 20
+    most = max([0.05, *(max(c["encoder"]["gain"], c["encoder"]["ideal_gain"]) for c in cells)])
+    room = width - left - 60
+    marks = []
+    for place, cell in enumerate(cells):
+        y = 6 + place * row
+        gain, ideal = float(cell["encoder"]["gain"]), float(cell["encoder"]["ideal_gain"])
+        told = f"batch {cell['batch']}, length {cell['length']}: {_percent(gain)} saved, ideal {_percent(ideal)}"
+        at = left + ideal / most * room
+        marks += [
+            element("text", f"{cell['batch']} × {cell['length']}", x=left - 10, y=y + 11, class_="tick end"),
+            element(
+                "rect",
+                element("title", told),
+                x=left,
+                y=y,
+                width=round(max(gain, 0) / most * room, 1),
+                height=13,
+                class_="bar",
+            ),
+            element("line", x1=round(at, 1), y1=y - 2, x2=round(at, 1), y2=y + 15, class_="whisker ideal"),
+            element(
+                "text",
+                _percent(gain),
+                x=round(left + max(gain, 0, ideal) / most * room + 8, 1),
+                y=y + 11,
+                class_="tick",
+            ),
+        ]
+    listed = "; ".join(f"{c['batch']} × {c['length']}: {_percent(c['encoder']['gain'])}" for c in cells)
+    box = {"viewBox": f"0 0 {width} {12 + len(cells) * row}", "class_": "plot wide", "role": "img"}
+    picture = element("svg", *marks, aria_label=f"Time of the encoder saved, batch × length. {listed}.", **box)
+    room_ = element("div", picture, class_="scroll", tabindex="0", role="region", aria_label="Time saved, drawn")
+    return element(
+        "figure", room_, element("figcaption", "Time of the encoder saved, by batch × length; the tick is the ideal.")
+    )
