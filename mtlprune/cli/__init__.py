@@ -21,6 +21,7 @@ from mtlprune.cli import (
     probe,
     prune,
     quickstart,
+    report,
     table,
     train,
 )
@@ -39,6 +40,7 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("table")(table.table)
+app.command("report")(report.report)
 app.command("maps")(maps.maps)
 app.command("overlap")(overlap.overlap)
 app.command("probe")(probe.probe)
