@@ -17,7 +17,7 @@ STOREYS = [  # a room may import from those below; within a storey, as long as i
     {"corpora", "structs", "arborescence", "scores", "baselines"},
     {"encoder", "tasks", "runs", "blocks", "config", "model"},
     {"training", "probes", "analyses"},
-    {"reports"},
+    {"reports", "sweeps"},
     {"cli", "__main__"},
 ]
 HEIGHT = {room: height for height, storey in enumerate(STOREYS) for room in storey}
@@ -124,6 +124,8 @@ LIGHT = {
     "mtlprune.scores": HEAVY,
     "mtlprune.runs": HEAVY,
     "mtlprune.cli": HEAVY,
+    "mtlprune.sweeps": HEAVY,
+    "mtlprune.sweeps.worker": HEAVY,
     "mtlprune.structs": ("supar",),
 }
 REPORTS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) == "reports")

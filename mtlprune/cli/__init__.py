@@ -22,6 +22,7 @@ from mtlprune.cli import (
     prune,
     quickstart,
     report,
+    sweep,
     table,
     train,
 )
@@ -37,6 +38,8 @@ app.command("quickstart")(quickstart.quickstart)
 app.add_typer(data.app, name="data", help="Build, check, show and export corpora.")
 app.command("check")(check.check)
 app.command("train")(train.train)
+app.command("sweep")(sweep.sweep)
+app.command("status")(sweep.status)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("table")(table.table)

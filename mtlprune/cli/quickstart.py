@@ -32,11 +32,11 @@ def quickstart(
     The same command again goes on where it stopped.
     """
     from mtlprune.cli.console import console
-    from mtlprune.cli.evaluate import evaluate_run
     from mtlprune.cli.table import majority_scores
     from mtlprune.cli.train import train_run
     from mtlprune.reports.tables import compare, markdown
     from mtlprune.runs import RunFolder, replacing
+    from mtlprune.training.scoring import evaluate_run
 
     began = time.monotonic()
     terminal = console()

@@ -1,0 +1,199 @@
+"""mtlprune sweep: run what is missing of many runs. mtlprune status: where they stand."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlprune.sweeps.cells import Cell, Sweep
+    from mtlprune.sweeps.folder import State
+
+SOME_FAILED, INTERRUPTED = 1, 130
+
+File = Annotated[Path, typer.Argument(help="The YAML file of a sweep.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings of all cells, over the file's.", show_default=False),
+]
+Out = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.", show_default=False)
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="CELL", help="These cells, or patterns such as 'gates-*'; repeatable.", show_default=False),
+]
+Seeds = Annotated[str | None, typer.Option(metavar="1,2", help="Cells with these seeds.", show_default=False)]
+Encoders = Annotated[str | None, typer.Option(metavar="A,B", help="Cells with these encoders.", show_default=False)]
+
+
+def sweep(
+    file: File,
+    overrides: Overrides = None,
+    out: Out = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    encoders: Encoders = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List cells and times; train nothing.")] = False,
+    adopt: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="First take in a finished run, or a folder of them; repeatable."),
+    ] = None,
+    print_commands: Annotated[
+        bool, typer.Option("--print-commands", help="A shell command a cell, in the order of needs; train nothing.")
+    ] = False,
+) -> None:
+    """Run what is missing of a sweep; the same command again goes on where it stopped.
+
+    Several at once on one folder share the work. A cell that fails is reported, and does not stop the others.
+    """
+    from mtlprune.cli.console import console
+
+    terminal = console()
+    whole, cells = _asked(file, overrides, out, only, seeds, encoders)
+    if adopt:
+        whole = _adopt(whole, adopt, terminal)
+        whole, cells = _asked(file, overrides, out, only, seeds, encoders)
+    if print_commands:
+        _print_commands(cells)
+        return
+    whole.write_index()
+    if dry_run:
+        _list(cells, terminal)
+        return
+    _run(cells, jobs, terminal)
+
+
+def _asked(
+    file: Path,
+    overrides: list[str] | None,
+    out: Path | None,
+    only: list[str] | None,
+    seeds: str | None,
+    encoders: str | None,
+) -> tuple[Sweep, dict[str, Cell]]:
+    from mtlprune.sweeps.cells import narrowed, resolve
+    from mtlprune.sweeps.folder import default_folder
+    from mtlprune.sweeps.sheet import SweepError, read_sheet
+
+    sheet = read_sheet(file)
+    numbers = [part.strip() for part in (seeds or "").split(",") if part.strip()]
+    wrong = [number for number in numbers if not number.isdecimal()]
+    if wrong:
+        raise SweepError(f"--seeds: expected whole numbers with commas, such as 1,2, found {seeds!r}")
+    whole = resolve(sheet, out or default_folder(sheet.name), overrides or [])
+    names = [part.strip() for part in (encoders or "").split(",") if part.strip()]
+    patterns = [part for pattern in only or [] for part in pattern.split(",")]
+    return whole, narrowed(whole, patterns, [int(number) for number in numbers], names)
+
+
+def _adopt(whole: Sweep, offered: list[Path], terminal: Console) -> Sweep:
+    from mtlprune.sweeps.adopt import adopt
+
+    taken = 0
+    for run, cell, note in adopt(whole, offered):
+        taken += cell is not None
+        words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
+        terminal.print(f"{run} {words}", soft_wrap=True)
+    terminal.print(f"{taken} runs are cells of {whole.root}", soft_wrap=True)
+    return whole
+
+
+def _print_commands(cells: Mapping[str, Cell]) -> None:
+    from mtlprune.sweeps.crew import worker_command, write_config
+    from mtlprune.sweeps.folder import state
+
+    for cell in cells.values():
+        if state(cell.place, cell.evaluate).kind != "done":
+            write_config(cell)
+            typer.echo(shlex.join(worker_command(cell, None)))
+
+
+def _list(cells: Mapping[str, Cell], terminal: Console) -> None:
+    from rich.table import Table
+
+    from mtlprune.sweeps.folder import state
+
+    table = Table(title="cells", title_justify="left")
+    for column in ("cell", "state", "needs", "folder"):
+        table.add_column(column)
+    counts: Counter[str] = Counter()
+    for cell in cells.values():
+        found = state(cell.place, cell.evaluate)
+        counts[found.kind] += 1
+        words = f"{found.kind}: {found.note}" if found.note else found.kind
+        table.add_row(cell.name, words, ", ".join(cell.needs), str(cell.place.run.path))
+    terminal.print(table)
+    terminal.print(f"{len(cells)} cells: {_counted(counts)}", soft_wrap=True)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    order = ("done", "running", "failed", "blocked", "left")
+    return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts.get(kind))
+
+
+def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None:
+    from mtlprune.cli.interrupt import Interruption
+    from mtlprune.sweeps.crew import Crew, visible_gpus
+
+    def tell(event: str, cell: Cell, note: str) -> None:
+        words = {"waiting": "run by"}.get(event, "")
+        text = " ".join(part for part in (words, note) if part)
+        terminal.print(f"{cell.name}: {event}{f': {text}' if text else ''}", soft_wrap=True)
+
+    again = f"the same command goes on: {shlex.join(['mtlprune', *sys.argv[1:]])}"
+    with Interruption(terminal) as stop:
+        crew = Crew(cells, jobs or max(1, len(visible_gpus())), tell, stop)
+        shared = f"{crew.threads} threads" + (f", {len(crew.gpus)} GPUs" if crew.gpus else "")
+        terminal.print(
+            f"{len(cells)} cells, {len(crew.final)} done already; {crew.jobs} at once, each with {shared}",
+            soft_wrap=True,
+        )
+        try:
+            outcome = crew.run()
+        except KeyboardInterrupt:
+            terminal.print(f"stopped at once; {again}", soft_wrap=True)
+            raise typer.Exit(INTERRUPTED) from None
+    _sum_up(outcome, cells, terminal)
+    if stop() and any(found.kind in ("left", "running") for found in outcome.values()):
+        terminal.print(f"stopped; checkpoints are written; {again}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED)
+    if any(found.kind in ("failed", "blocked") for found in outcome.values()):
+        raise typer.Exit(SOME_FAILED)
+
+
+def _sum_up(outcome: Mapping[str, State], cells: Mapping[str, Cell], terminal: Console) -> None:
+    for name, found in outcome.items():
+        if found.kind == "failed":
+            terminal.print(f"failed: {name}: {found.note} (log: {cells[name].place.beside('log')})", soft_wrap=True)
+        elif found.kind == "blocked":
+            terminal.print(f"blocked: {name}: {found.note}", soft_wrap=True)
+    counts: Counter[str] = Counter(found.kind for found in outcome.values())
+    terminal.print(f"{len(outcome)} cells: {_counted(counts)}", soft_wrap=True)
+
+
+def status(
+    file: File,
+    overrides: Overrides = None,
+    out: Out = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    encoders: Encoders = None,
+) -> None:
+    """Show where the cells of a sweep stand: done, running, failed, left."""
+    from mtlprune.cli.console import console
+
+    _, cells = _asked(file, overrides, out, only, seeds, encoders)
+    _list(cells, console())

@@ -1,0 +1,5 @@
+"""Sweeps: many runs from one file. See docs/sweeps.md."""
+
+from mtlprune.sweeps.folder import found_runs
+
+__all__ = ["found_runs"]

@@ -1,0 +1,222 @@
+"""Cells by several processes at once on this machine: start them, wait for them, stop them, say what became of each."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+import yaml
+
+from mtlprune.runs import replacing
+from mtlprune.sweeps.cells import Cell
+from mtlprune.sweeps.folder import State, state
+from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED
+
+POLL = 0.5
+LATER = 10.0
+"""Seconds until a cell that somebody else was faster to take is looked at again."""
+PATIENCE = 20.0
+"""Seconds for processes to end at once when they are told a second time."""
+
+Tell = Callable[[str, Cell, str], None]
+"""Is told what happened (started, done, failed, blocked, stopped, waiting), to which cell, and more about it."""
+
+
+@dataclass
+class Worker:
+    """A process that works on a cell."""
+
+    cell: Cell
+    process: subprocess.Popen[bytes]
+    slot: int
+    begun: float
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def write_config(cell: Cell) -> None:
+    """Leave a cell's configuration where its process looks for it."""
+    with replacing(cell.place.beside("yaml")) as beside:
+        tree = cell.config.model_dump(mode="json")
+        beside.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -> list[str]:
+    """The command line of a cell's process."""
+    command = [sys.executable, "-m", "mtlprune.sweeps.worker", str(cell.place.root), cell.place.label]
+    command += ["--evaluate", ",".join(cell.evaluate)] if cell.evaluate else []
+    command += ["--threads", str(threads)] if threads else []
+    return command + (["--parent", str(parent)] if parent else [])
+
+
+class Crew:
+    """Does cells, ``jobs`` at a time, together with other crews on the same folder.
+
+    Args:
+        cells: those to be done, each after those it needs.
+        jobs: processes at once; cores are shared out among them, and GPUs where there are several.
+        tell: hears of everything that happens.
+        stop: asked again and again; True has every process write a checkpoint and end.
+    """
+
+    def __init__(self, cells: Mapping[str, Cell], jobs: int, tell: Tell, stop: Callable[[], bool]) -> None:
+        self.cells, self.jobs, self.tell, self.stop = cells, jobs, tell, stop
+        self.threads = max(1, cores() // jobs)
+        self.gpus = visible_gpus()
+        self.workers: list[Worker] = []
+        standing = {name: state(cell.place, cell.evaluate) for name, cell in cells.items()}
+        self.final = {name: found for name, found in standing.items() if found.kind == "done"}
+        """Cells about which nothing will change any more."""
+        self.seconds: dict[str, float] = {}
+        """Of cells that a process of ours did."""
+        failures = {name: cell.place.read_failure() for name, cell in cells.items()}
+        self.before = {name: failure["at"] for name, failure in failures.items() if failure}
+        """Failures of earlier sweeps, which are tried again."""
+        self.later: dict[str, float] = {}
+        self.waiting: set[str] = set()
+
+    def run(self) -> dict[str, State]:
+        """Until every cell is done, has failed, or is blocked by one that has; what became of each."""
+        try:
+            while not self.stop():
+                self._reap()
+                standing = self.standing()
+                if len(self.final) == len(self.cells):
+                    return self.final
+                self._start(standing)
+                self._wait(standing)
+                time.sleep(POLL)
+        finally:
+            self._end()
+        return self.standing()
+
+    def standing(self) -> dict[str, State]:
+        """Where every cell stands."""
+        found: dict[str, State] = {}
+        for name, cell in self.cells.items():
+            if name in self.final:
+                found[name] = self.final[name]
+                continue
+            found[name] = now = self._now(cell, found)
+            if now.kind in ("done", "failed", "blocked"):
+                self.final[name] = now
+                took = self.seconds.get(name)
+                self.tell(now.kind, cell, now.note if took is None else f"in {took:.0f} s")
+        return found
+
+    def _now(self, cell: Cell, others: Mapping[str, State]) -> State:
+        if any(worker.cell is cell for worker in self.workers):
+            return State("running")  # until its process has ended, whatever is written already
+        found = state(cell.place, cell.evaluate)
+        if found.kind == "failed" and (found.failure or {}).get("at") == self.before.get(cell.name, ""):
+            found = State("left")
+        if found.kind == "left":
+            bad = [other for other in cell.needs if others[other].kind in ("failed", "blocked")]
+            if any(not self.cells[other].place.finished() for other in bad):
+                return State("blocked", f"it needs {', '.join(bad)}, which failed")
+        return found
+
+    def _start(self, standing: Mapping[str, State]) -> None:
+        """Fill free places with cells that are left and have what they need."""
+        busy = {worker.cell.name for worker in self.workers}
+        free = [slot for slot in range(self.jobs) if slot not in {worker.slot for worker in self.workers}]
+        for name, cell in self.cells.items():
+            if not free:
+                return
+            ready = all(self.cells[other].place.finished() for other in cell.needs)  # scored or not
+            if (
+                ready
+                and name not in busy
+                and standing[name].kind == "left"
+                and self.later.get(name, 0) < time.monotonic()
+            ):
+                self._start_one(cell, free.pop(0))
+
+    def _start_one(self, cell: Cell, slot: int) -> None:
+        write_config(cell)
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
+        if len(self.gpus) > 1:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
+        with cell.place.beside("log").open("ab") as log:
+            process = _started(worker_command(cell, self.threads, os.getpid()), environment, log)
+        self.workers.append(Worker(cell, process, slot, time.monotonic()))
+        self.tell("started", cell, "")
+
+    def _reap(self) -> None:
+        """Take note of processes that have ended."""
+        for worker in [worker for worker in self.workers if worker.process.poll() is not None]:
+            self.workers.remove(worker)
+            self._ended(worker)
+
+    def _ended(self, worker: Worker) -> None:
+        cell, code = worker.cell, worker.process.returncode
+        if code == BUSY:
+            self.later[cell.name] = time.monotonic() + LATER
+        elif code == STOPPED and self.stop():
+            self.tell("stopped", cell, "")
+        elif code == 0 and state(cell.place, cell.evaluate).kind == "done":
+            self.seconds[cell.name] = time.monotonic() - worker.begun
+        elif code != FAILED:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            how = "was stopped by a signal from elsewhere; it can go on" if code == STOPPED else how
+            hint = "; is there enough memory?" if -code == signal.SIGKILL else ""
+            reason = f"its process {how}{hint}"
+            cell.place.write_failure(reason, {"host": platform.node(), "pid": worker.process.pid})
+
+    def _wait(self, standing: Mapping[str, State]) -> None:
+        """Say whom we wait for, where there is nothing else to do."""
+        if self.workers:
+            return
+        for name, found in standing.items():
+            if found.kind == "running" and name not in self.waiting:
+                self.waiting.add(name)
+                self.tell("waiting", self.cells[name], found.note)
+
+    def _end(self) -> None:
+        """Have all processes write a checkpoint and end; at once where we are told a second time."""
+        for worker in self.workers:
+            worker.process.terminate()
+        try:
+            for worker in self.workers:
+                worker.process.wait()
+        except KeyboardInterrupt:
+            self._end_at_once()
+            raise
+        self._reap()
+
+    def _end_at_once(self) -> None:
+        for worker in self.workers:
+            worker.process.terminate()
+        until = time.monotonic() + PATIENCE
+        for worker in self.workers:
+            try:
+                worker.process.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """A process of its own group, which Ctrl-C on the terminal does not reach: it is told once, by us."""
+    return subprocess.Popen(
+        command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    )

@@ -1,0 +1,223 @@
+"""The file of a sweep: a base, axes whose combinations are cells, and cells named one by one. Knows nothing of torch.
+
+name: mine                      # of the folder, runs/mine; the file's own name, if not given
+base: pruning-minilm-ewt5       # a preset or a configuration file
+settings: {train: {epochs: 2}}  # of all cells, laid over the base
+grid:                           # cells are all combinations of one value an axis, named VALUE-VALUE-...
+  regime: {none: {}, gates: {pruning: {method: gates}}}  # a name for each value, and the settings it stands for
+  tasks: [pos, dep]             # or plain values of a setting
+  seed: [1, 2, 3]               # short for train.seed, as encoder is for encoder.name
+only: [{regime: none}]          # combinations to make (all, if not given); several values as a list
+exclude: [{tasks: dep, seed: 3}]
+cells: {random: {encoder: {random: true}}}  # further cells, by name
+evaluate: [test]                # splits to score each finished cell on, beside dev
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mtlprune.files import RunError
+
+KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
+SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
+"""Names of axes that stand for a setting."""
+
+Tree = dict[str, Any]
+
+
+class SweepError(RunError):
+    """A sweep that cannot be done as asked; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A cell as the file has it."""
+
+    name: str
+    values: Mapping[str, str]
+    """Axis → the name of its value; nothing for a cell named on its own."""
+    layers: tuple[Tree, ...]
+    """Settings to be laid over the base, one after the other."""
+
+    @property
+    def title(self) -> str:
+        """What its seeds have in common: the name without the value of the axis ``seed``."""
+        return "-".join(value for axis, value in self.values.items() if SHORT.get(axis, axis) != "train.seed")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The file of a sweep, checked as far as its own form goes."""
+
+    path: Path
+    name: str
+    base: str
+    settings: Tree = field(default_factory=dict)
+    axes: Mapping[str, Mapping[str, Tree]] = field(default_factory=dict)
+    """Axis → name of a value → settings."""
+    only: tuple[Mapping[str, tuple[str, ...]], ...] = ()
+    exclude: tuple[Mapping[str, tuple[str, ...]], ...] = ()
+    cells: Mapping[str, Tree] = field(default_factory=dict)
+    evaluate: tuple[str, ...] = ()
+
+    def recipes(self) -> Iterator[Recipe]:
+        """The cells in the order of the file, the last axis changing fastest."""
+        for values in itertools.product(*self.axes.values()) if self.axes else ():
+            chosen = dict(zip(self.axes, values, strict=True))
+            wanted = not self.only or any(_meets(chosen, rule) for rule in self.only)
+            if wanted and not any(_meets(chosen, rule) for rule in self.exclude):
+                trees = [self.axes[axis][value] for axis, value in chosen.items()]
+                yield Recipe("-".join(values), chosen, (self.settings, *trees))
+        for name, tree in self.cells.items():
+            yield Recipe(name, {}, (self.settings, tree))
+
+
+def _meets(chosen: Mapping[str, str], rule: Mapping[str, tuple[str, ...]]) -> bool:
+    return all(chosen[axis] in values for axis, values in rule.items())
+
+
+def is_sheet(path: Path) -> bool:
+    """Whether a YAML file is that of a sweep, not a configuration."""
+    if not path.is_file() or path.suffix not in (".yaml", ".yml"):
+        return False
+    tree = _load(path)
+    return isinstance(tree, dict) and bool({"grid", "cells"} & tree.keys())
+
+
+def read_sheet(path: Path) -> Sheet:
+    """Read the file of a sweep.
+
+    Raises:
+        SweepError: no such file, no YAML, an unknown key, a value of another form than expected.
+    """
+    if not path.is_file():
+        raise SweepError(f"{path}: expected the YAML file of a sweep, found no such file")
+    tree = _load(path)
+    if not isinstance(tree, dict):
+        raise SweepError(f"{path}: expected keys and values, found {type(tree).__name__}")
+    for key in tree:
+        if key not in KEYS:
+            raise SweepError(
+                f"{path}: unknown key {key}{nearest(str(key), KEYS)}; known are {', '.join(KEYS)}. "
+                "Settings of all cells stand under settings"
+            )
+    if not isinstance(tree.get("base"), str):
+        raise SweepError(f"{path}: base: expected a preset or a configuration file, found {tree.get('base')!r}")
+    if not tree.get("grid") and not tree.get("cells"):
+        raise SweepError(f"{path}: expected a grid or cells, found neither: nothing to run")
+    axes = {name: _axis(path, name, values) for name, values in _block(path, tree, "grid").items()}
+    sheet = Sheet(
+        path,
+        _label(path, "name", tree.get("name", path.stem)),
+        tree["base"],
+        _block(path, tree, "settings"),
+        axes,
+        _rules(path, tree, "only", axes),
+        _rules(path, tree, "exclude", axes),
+        {_label(path, "cells", name): _settings(path, name, own) for name, own in _block(path, tree, "cells").items()},
+        tuple(str(split) for split in _list(tree.get("evaluate") or [])),
+    )
+    _check_cells(sheet)
+    return sheet
+
+
+def _check_cells(sheet: Sheet) -> None:
+    seen: set[str] = set()
+    for recipe in sheet.recipes():
+        if recipe.name in seen:
+            raise SweepError(f"{sheet.path}: two cells are called {recipe.name}; rename one of them")
+        seen.add(recipe.name)
+    if not seen:
+        raise SweepError(f"{sheet.path}: only and exclude leave no cell; loosen them")
+
+
+def _load(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SweepError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+
+
+def _block(path: Path, tree: Tree, key: str) -> Tree:
+    found = tree.get(key) or {}
+    if not isinstance(found, dict):
+        raise SweepError(f"{path}: {key}: expected keys and values, found {found!r}")
+    return found
+
+
+def _settings(path: Path, where: Any, found: Any) -> Tree:
+    if found is not None and not isinstance(found, dict):
+        raise SweepError(f"{path}: {where}: expected settings such as {{tasks: pos}}, found {found!r}")
+    return found or {}
+
+
+def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
+    """Name of a value → its settings."""
+    if isinstance(values, dict) and values:
+        return {
+            _label(path, f"grid.{axis}", name): _settings(path, f"grid.{axis}.{name}", values[name]) for name in values
+        }
+    if not isinstance(values, list) or not values:
+        raise SweepError(f"{path}: grid.{axis}: expected names with settings, or a list of values, found {values!r}")
+    found: dict[str, Tree] = {}
+    for value in values:
+        shown = "-".join(map(str, value)) if isinstance(value, list) else str(value)
+        name = _label(path, f"grid.{axis}", re.sub(r"[^\w.+]+", "-", shown.rpartition("/")[2]))
+        if name in found:
+            raise SweepError(f"{path}: grid.{axis}: two values would both be called {name}; give names to them")
+        found[name] = _nested(SHORT.get(axis, str(axis)), value)
+    return found
+
+
+def _nested(key: str, value: Any) -> Tree:
+    first, dot, rest = key.partition(".")
+    return {first: _nested(rest, value) if dot else value}
+
+
+def _label(path: Path, where: str, name: Any) -> str:
+    """A name that can be part of a folder's."""
+    if isinstance(name, bool) or name is None:
+        raise SweepError(f"{path}: {where}: YAML reads a name there as {name}; write it in quotes")
+    if not re.fullmatch(r"\w[\w.+-]*", str(name)):
+        raise SweepError(f"{path}: {where}: expected a name of letters, digits, - _ . and +, found {name!r}")
+    return str(name)
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _rules(
+    path: Path, tree: Tree, key: str, axes: Mapping[str, Mapping[str, Tree]]
+) -> tuple[Mapping[str, tuple[str, ...]], ...]:
+    """only or exclude: each a mapping of axes to names of values. Raises SweepError for those that do not exist."""
+    found = []
+    for rule in _list(tree.get(key) or []):
+        if not isinstance(rule, dict) or not rule:
+            raise SweepError(f"{path}: {key}: expected combinations such as {{tasks: pos}}, found {rule!r}")
+        for axis, values in rule.items():
+            if axis not in axes:
+                raise SweepError(f"{path}: {key}: there is no axis {axis}{nearest(str(axis), axes)} in grid")
+            for value in map(str, _list(values)):
+                if value not in axes[axis]:
+                    there = ", ".join(axes[axis])
+                    raise SweepError(
+                        f"{path}: {key}: axis {axis} has no value {value}{nearest(value, axes[axis])}; it has {there}"
+                    )
+        found.append({axis: tuple(map(str, _list(values))) for axis, values in rule.items()})
+    return tuple(found)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint at the known word most like this one, if any is."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,0 +1,142 @@
+"""One cell in a process of its own: take it, train it, score it, give it back.
+
+python -m mtlprune.sweeps.worker SWEEP_FOLDER CELL-DIGEST [--threads N] [--evaluate SPLIT,...] [--parent PID]
+
+Ends with 0 (done), FAILED (the reason is kept beside the run folder), BUSY (somebody else has the cell) or STOPPED
+(asked to; it can go on).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from mtlprune.sweeps.folder import Place
+from mtlprune.sweeps.owners import Heart, take
+
+if TYPE_CHECKING:
+    from mtlprune.config import Config
+    from mtlprune.training.loop import Event
+
+FAILED, BUSY, STOPPED = 1, 75, 130
+
+log = logging.getLogger("mtlprune.sweeps.worker")
+
+
+class Stop:
+    """Whether this process should come to an end: it was told so, lost its cell, or lost the sweep that started it."""
+
+    def __init__(self, heart: Heart, parent: int | None) -> None:
+        self.heart, self.parent = heart, parent
+        self.asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._answer)
+
+    def __call__(self) -> bool:
+        orphaned = self.parent is not None and os.getppid() != self.parent
+        return self.asked or self.heart.lost or orphaned
+
+    def _answer(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int | None) -> int:
+    """Do a cell; returns what the process ends with."""
+    mine = take(place.beside("owner"))
+    if mine is None or place.in_use():
+        if mine is not None:
+            place.beside("owner").unlink(missing_ok=True)
+        return BUSY
+    with Heart(place.beside("owner"), mine) as heart:
+        stop = Stop(heart, parent)
+        try:
+            if not _train(place, evaluate, threads, stop):
+                return BUSY if heart.lost else STOPPED
+        except KeyboardInterrupt:
+            return STOPPED
+        except Exception as error:  # whatever it is, it is kept and reported, and other cells go on
+            log.exception("the cell failed")
+            place.write_failure(_reason(error), {"host": platform.node(), "pid": os.getpid()})
+            return FAILED
+        place.beside("failed").unlink(missing_ok=True)
+        return 0
+
+
+def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop) -> bool:
+    """Train and score; False where it was stopped before."""
+    from mtlprune.training.loop import train
+    from mtlprune.training.scoring import evaluate_run
+
+    progress = train(_config(place, threads), place.run, watch=_tell, stop=stop)
+    if not progress.finished:
+        return False
+    for split in place.unscored(evaluate):
+        if stop():
+            return False
+        evaluate_run(place.run, split)
+        log.info("scored on %s", split)
+    return True
+
+
+def _config(place: Place, threads: int | None) -> Config:
+    """The cell's configuration, with the threads and the device that a run which goes on began with."""
+    from mtlprune.config import load_config
+
+    config = load_config(place.beside("yaml"))
+    settings = config.train
+    if place.run.config_path.is_file():
+        begun = place.run.read_config()["train"]
+        fixed = {"threads": begun["threads"], "device": begun["device"]}
+    else:
+        fixed = {"threads": settings.threads or threads, "device": settings.device}
+    return config.model_copy(update={"train": settings.model_copy(update=fixed)})
+
+
+def _tell(event: Event) -> None:
+    if event.evaluation is not None:
+        dev = "  ".join(f"{task} {score:.2f}" for task, score in event.evaluation.main().items())
+        log.info("epoch %d: dev %s", event.progress.epoch, dev)
+
+
+def _reason(error: Exception) -> str:
+    """One sentence, where the error is somebody's mistake; else its kind and a hint at the log."""
+    from mtlprune.config import ConfigError
+    from mtlprune.corpora import CorpusError
+    from mtlprune.encoder.pieces import EncoderError
+    from mtlprune.runs import RunError
+    from mtlprune.sentence import SentenceError
+    from mtlprune.training.loop import TrainingError
+
+    text = " ".join(str(error).split())
+    if isinstance(error, ConfigError | CorpusError | EncoderError | RunError | SentenceError | TrainingError):
+        return text
+    return f"{type(error).__name__}: {text}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line, and do the cell."""
+    parser = argparse.ArgumentParser(prog="mtlprune.sweeps.worker")
+    parser.add_argument("root", type=Path)
+    parser.add_argument("label")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--evaluate", default="")
+    parser.add_argument("--parent", type=int)
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
+    logging.getLogger("mtlprune").setLevel(logging.INFO)
+    splits = [split for split in asked.evaluate.split(",") if split]
+    return work(Place(asked.root, asked.label), splits, asked.threads, asked.parent)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
