@@ -47,8 +47,7 @@ def syntax(
     from mtlprune.analyses.syntax_results import summary, write
     from mtlprune.analyses.syntax_survey import survey
     from mtlprune.cli.console import console
-    from mtlprune.reports.syntax_tables import markdown
-    from mtlprune.runs import RunError, replacing
+    from mtlprune.runs import RunError
 
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a folder")
@@ -68,10 +67,7 @@ def syntax(
             judged[name] = model if isinstance(model, str) else _judged(model, paradigms, device)
     tree = summary(reading.head(), found, judged)
     write(out, tree, found)
-    text = markdown(tree)
-    with replacing(out / "syntax.md") as beside:
-        beside.write_text(text, encoding="utf-8")
-    _draw(out, tree)
+    text = _report(out, tree)
     terminal.print(text, soft_wrap=True, highlight=False, markup=False)
     terminal.print(f"written: {out}", soft_wrap=True)
 
@@ -107,13 +103,17 @@ def _judged(model: MaskedLanguageModel, paradigms: list[Paradigm], device: str) 
     return {variant: asdict(judge(model, paradigms, variant)) for variant in VARIANTS}  # type: ignore[arg-type]
 
 
-def _draw(out: Path, tree: dict[str, Any]) -> None:
+def _report(out: Path, tree: dict[str, Any]) -> str:
+    """Write tables and figures; return the tables."""
     from mtlprune.reports.canvas_png import png
     from mtlprune.reports.canvas_svg import svg
     from mtlprune.reports.syntax_figures import head_map, relation_panels
-    from mtlprune.reports.syntax_tables import names
+    from mtlprune.reports.syntax_tables import markdown, names
     from mtlprune.runs import replacing
 
+    text = markdown(tree)
+    with replacing(out / "syntax.md") as beside:
+        beside.write_text(text, encoding="utf-8")
     drawings = {"relations": relation_panels(tree)}
     for place, name in enumerate(names(tree)):
         drawings[f"heads-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}"] = head_map(tree, place)
@@ -122,3 +122,4 @@ def _draw(out: Path, tree: dict[str, Any]) -> None:
             beside.write_bytes(png(drawing, 2))
         with replacing(out / f"{name}.svg") as beside:
             beside.write_text(svg(drawing), encoding="utf-8")
+    return text
