@@ -39,6 +39,14 @@ class EncoderConfig(Block):
     """A word's vector is the mean of its sub-words, or its first one."""
     word_dropout: float = Field(default=0.2, ge=0, lt=1)
     """In training each sub-word becomes the mask token with this probability."""
+    fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
+    """Word vectors of the last layer (none), or of all layers joined; it learns at the decoders' rate."""
+
+    @model_validator(mode="after")
+    def _has_layers_to_join(self) -> EncoderConfig:
+        if self.fusion != "none" and not self.context:
+            raise ValueError(f"fusion: {self.fusion} joins layers, and context: false has none; leave one of them out")
+        return self
 
 
 class TrainConfig(Block):

@@ -73,6 +73,7 @@ class MultiTaskModel(nn.Module):
             random=part.random or source is not None,
             context=part.context,
             seed=config.train.seed,
+            fusion=part.fusion,
         )
         torch.manual_seed(config.train.seed)
         tasks = {

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mtlprune.encoder.batch import table
+from mtlprune.encoder.observe import Observation
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
@@ -79,6 +81,16 @@ def permuted(labels: Tensor, permutations: int, generator: torch.Generator) -> T
     keys = keys.masked_fill((labels < 0)[:, None].cpu(), 2.0)  # stable, and last
     order = keys.argsort(dim=-1, stable=True).to(labels.device)
     return labels[:, None].expand_as(order).gather(2, order)
+
+
+def word_grams(seen: Observation) -> Tensor:
+    """Inner products of word vectors, the sentence's mean removed, for each hidden state: (B, L + 1, T, T)."""
+    sizes = seen.batch.sizes
+    words = seen.word_vectors(torch.stack(seen.hidden, 2))  # (N, L + 1, H)
+    laid = table(words, sizes, max(sizes)).transpose(1, 2)  # (B, L + 1, T, H)
+    there = (torch.arange(max(sizes), device=laid.device) < seen.batch.lengths[:, None])[:, None, :, None]
+    off = (laid - laid.sum(2, keepdim=True) / seen.batch.lengths[:, None, None, None]) * there
+    return off @ off.transpose(-1, -2)
 
 
 @dataclass

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtlprune.analyses import smoothing
+from mtlprune.analyses.fusion_weights import FusionWeights
 from mtlprune.analyses.head_closing import closings
-from mtlprune.analyses.label_split import TASKS, LabelSplit
+from mtlprune.analyses.label_split import TASKS, LabelSplit, word_grams
 from mtlprune.analyses.post_norm import head_norms, norm_names, read_layers, refusal
 from mtlprune.analyses.reading import Reading, batches
-from mtlprune.encoder.batch import table
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.probes.subjects import Subject
 
@@ -76,6 +76,7 @@ class Smoothing:
         labels: from ``LabelSplit.records``.
         closed_on: sentences that effects are means over.
         notes: what is left out and why, in sentences.
+        fusion: kind and weights of layers, where the encoder joins them.
     """
 
     label: str
@@ -112,6 +113,7 @@ class Survey:
         self.refused = refusal(subject.encoder)
         self.norms = head_norms(subject.encoder, subject.gates)
         self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
+        self.fused = None if subject.encoder.fusion is None else FusionWeights(subject.encoder.fusion)
 
     def run(self) -> Smoothing:
         """All passes."""
@@ -134,6 +136,7 @@ class Survey:
             [record for split in self.splits for record in split.records()],
             closed_on,
             [f"{subject.label}: {self.refused}."] if self.refused else [],
+            None if self.fused is None else self.fused.record(),
         )
 
     def _corpus_mean(self) -> tuple[Tensor, Tensor]:
@@ -164,6 +167,8 @@ class Survey:
             found["tokens"][rows] = batch.attention_mask.sum(1).cpu().numpy()
             found["ratio"][rows] = found["distance"][rows, 1:] / found["distance"][rows, :-1]
             grams = word_grams(seen)
+            if self.fused is not None:
+                self.fused.add(seen)
             for split in self.splits:
                 split.add([self.reading.sentences[row] for row in rows], grams)
             self.tick()
@@ -271,16 +276,6 @@ def _smoothness(hidden: Tensor, mask: Tensor) -> Tensor:
     """(2, B): log d_M and CosSim."""
     vectors = hidden.double()
     return torch.stack([smoothing.distance(vectors, mask).log(), smoothing.cosine(vectors, mask)])
-
-
-def word_grams(seen: Observation) -> Tensor:
-    """Inner products of word vectors, the sentence's mean removed, for each hidden state: (B, L + 1, T, T)."""
-    sizes = seen.batch.sizes
-    words = seen.word_vectors(torch.stack(seen.hidden, 2))  # (N, L + 1, H)
-    laid = table(words, sizes, max(sizes)).transpose(1, 2)  # (B, L + 1, T, H)
-    there = (torch.arange(max(sizes), device=laid.device) < seen.batch.lengths[:, None])[:, None, :, None]
-    off = (laid - laid.sum(2, keepdim=True) / seen.batch.lengths[:, None, None, None]) * there
-    return off @ off.transpose(-1, -2)
 
 
 def survey(

@@ -10,19 +10,19 @@ import json
 import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.batch import EncoderBatch, Frame, collate, table
+from mtlprune.encoder.batch import EncoderBatch, Frame, collate
+from mtlprune.encoder.encoded import Encoded
+from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 from mtlprune.encoder.removal import HeadMap, load_pruned
@@ -49,64 +49,6 @@ def input_embeddings(transformer: PreTrainedModel | nn.Embedding) -> nn.Embeddin
     return transformer
 
 
-@dataclass(eq=False)
-class Encoded:
-    """What the encoder says about a batch, in float32 whatever autocast does.
-
-    Attributes:
-        words: (N, H), the words of all sentences one after another, no padding.
-        cls: (B, H), the first special token of each sentence.
-        sep: (B, H), the last special token.
-        lengths: (B,) int64, words per sentence.
-        sizes: the same as a list.
-    """
-
-    words: Tensor
-    cls: Tensor
-    sep: Tensor
-    lengths: Tensor
-    sizes: list[int]
-
-    @cached_property
-    def starts(self) -> Tensor:
-        """(B,) int64, where in ``words`` each sentence begins."""
-        return self.lengths.cumsum(0) - self.lengths
-
-    def padded(self, flat: Tensor | None = None) -> Tensor:
-        """Lay words out by sentence: (N, ...) to (B, T, ...), zero where a sentence has no word; gradients pass.
-
-        Args:
-            flat: something by word, ``words`` if not given.
-        """
-        return table(self.words if flat is None else flat, self.sizes, max(self.sizes))
-
-    def select(self, sentences: Sequence[int]) -> Encoded:
-        """Only these sentences, in this order.
-
-        Raises:
-            EncoderError: none is asked for, or one that is not in the batch.
-        """
-        chosen = np.asarray(sentences, np.int64)
-        if not chosen.size or chosen.min() < 0 or chosen.max() >= len(self.sizes):
-            raise EncoderError(
-                f"expected at least one sentence between 0 and {len(self.sizes) - 1}, found {list(sentences)}"
-            )
-        if np.array_equal(chosen, np.arange(len(self.sizes))):
-            return self
-        sizes = np.array(self.sizes, np.int64)
-        starts, picked = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
-        words = np.arange(picked.sum()) + np.repeat(starts - (np.cumsum(picked) - picked), picked)
-        device = self.words.device
-        at, of = torch.from_numpy(words).to(device), torch.from_numpy(chosen).to(device)
-        return Encoded(
-            self.words.index_select(0, at),
-            self.cls.index_select(0, of),
-            self.sep.index_select(0, of),
-            self.lengths.index_select(0, of),
-            picked.tolist(),
-        )
-
-
 class Encoder(nn.Module):
     """A transformer (or only its input embeddings) and its tokenizer, from words to word vectors.
 
@@ -119,6 +61,7 @@ class Encoder(nn.Module):
         hidden_size: H.
         limit: tokens, special ones included, the model can see at once; None without context.
         head_map: which heads are left, where some were removed; else None.
+        fusion: joins all layers into word vectors; None where they are the last layer's.
     """
 
     def __init__(
@@ -130,6 +73,7 @@ class Encoder(nn.Module):
         pooling: Literal["mean", "first"],
         word_dropout: float,
         limit: int | None,
+        fusion: Kind = "none",
     ) -> None:
         super().__init__()
         if pooling not in ("mean", "first"):
@@ -143,6 +87,9 @@ class Encoder(nn.Module):
         self.context = isinstance(transformer, PreTrainedModel)
         table = input_embeddings(transformer)
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
+        if fusion != "none" and not self.context:
+            raise EncoderError(f"fusion: {fusion} joins layers, and an encoder without context has none")
+        self.fusion = None if fusion == "none" else Fusion(fusion, config.num_hidden_layers, self.hidden_size)
         self.word_pieces = WordPieces(tokenizer, table.num_embeddings)
         before, after = self.word_pieces.before, self.word_pieces.after
         capacity = None if limit is None else limit - len(before) - len(after)
@@ -165,6 +112,7 @@ class Encoder(nn.Module):
         context: bool = True,
         seed: int | None = None,
         attention: str = "sdpa",
+        fusion: Kind = "none",
     ) -> Encoder:
         """Load an encoder, in evaluation mode.
 
@@ -176,6 +124,7 @@ class Encoder(nn.Module):
             context: False keeps only the input embeddings: the baseline that sees no neighbours.
             seed: of the random initialisation; None draws from torch's global generator.
             attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
+            fusion: how layers are joined; its parameters are read where the encoder was saved with some.
 
         Raises:
             EncoderError: in words, if there is no such encoder or it cannot serve.
@@ -189,8 +138,12 @@ class Encoder(nn.Module):
             model = load_pruned(locate(name), random=random, seed=seed, attention=attention)
         limit = positions(model, tokenizer) if context else None
         part = model if context else input_embeddings(model)
-        encoder = cls(part, model.config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit)
+        encoder = cls(
+            part, model.config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit, fusion=fusion
+        )
         encoder.head_map = head_map if context else None
+        if encoder.fusion is not None and not random:
+            encoder.fusion.read(Path(locate(name)))
         return encoder.eval()
 
     def tokenize(self, words: Sequence[str]) -> Pieces:
@@ -225,7 +178,7 @@ class Encoder(nn.Module):
                 torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
                 nullcontext() if gates is None else self.places.gated(gates),
             ):
-                hidden = self.transformer(input_ids=ids, attention_mask=batch.attention_mask).last_hidden_state
+                hidden = self._contextual(ids, batch.attention_mask)
         else:
             hidden = self.transformer(ids)
         hidden = hidden.float().flatten(0, 1)  # (R · L, H)
@@ -236,6 +189,13 @@ class Encoder(nn.Module):
             batch.lengths,
             batch.sizes,
         )
+
+    def _contextual(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(R, L, H): the last layer, or all layers joined."""
+        if self.fusion is None:
+            return self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
+        output = self.transformer(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+        return self.fusion([*output.hidden_states[1:-1], output.last_hidden_state])
 
     def _drop(self, batch: EncoderBatch) -> Tensor:
         """Word dropout: one draw a piece, so that a piece shown in two windows falls in both or in neither."""
@@ -269,7 +229,14 @@ class Encoder(nn.Module):
             else:
                 self.config.save_pretrained(fresh)
                 save_file({"weight": self.transformer.weight.detach().contiguous()}, fresh / EMBEDDINGS)
-        settings = {"pooling": self.pooling, "word_dropout": self.word_dropout, "context": self.context}
+        settings: dict[str, object] = {
+            "pooling": self.pooling,
+            "word_dropout": self.word_dropout,
+            "context": self.context,
+        }
+        if self.fusion is not None:
+            settings["fusion"] = self.fusion.kind
+            self.fusion.save(fresh)
         (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
         if folder.exists():
             folder.rename(old)

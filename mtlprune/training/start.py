@@ -12,7 +12,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.tasks import TASKS
 
 SHOWN = 5  # unknown labels named by name
-SAME = ("name", "random", "context", "pooling")
+SAME = ("name", "random", "context", "pooling", "fusion")
 """Settings of the encoder that make word vectors what decoders know."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,9 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.probes.subjects import Subject
+from mtlprune.reports.smoothing_figures import drawings
+from mtlprune.reports.smoothing_reading import read_smoothing
+from mtlprune.reports.smoothing_tables import markdown
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
@@ -175,6 +178,23 @@ def test_files_hold_what_was_found(bert: Encoder, tmp_path: Path) -> None:
 
     table = pq.read_table(tmp_path / "sentences.parquet").to_pydict()
     assert len(table["layer"]) == 2 * 6 * 3 and table["encoder"][-1] == "POS"
+
+
+def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder: Callable[[str], Path], tmp_path: Path) -> None:
+    encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager", fusion="gate")
+    torch.manual_seed(1)
+    torch.nn.init.normal_(encoder.fusion.gate)
+    found = measured(encoder, GATES)
+    weights = []
+    for one in SENTENCES:  # one by one, so without padding
+        seen = observe(encoder, encoder.collate(encoder.tokenize_all([one.words])), GATES, {"hidden"})
+        there = seen.batch.attention_mask[0].bool()
+        weights.append(encoder.fusion.weights(seen.hidden[1:])[0, there])
+    mean = torch.cat(weights).mean(0).tolist()
+    assert [row["mean"] for row in found.fusion["weights"]] == pytest.approx(mean, rel=1e-4)
+    assert found.fusion["kind"] == "gate" and sum(mean) == pytest.approx(1)
+    write(tmp_path, summary([found], reading().head(), asdict(SETTINGS), None, []), [found], [s.id for s in SENTENCES])
+    assert "fusion" in drawings(content := read_smoothing(tmp_path)) and "Weights of the fusion" in markdown(content)
 
 
 def groups(counts: np.ndarray) -> Groups:

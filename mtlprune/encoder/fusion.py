@@ -1,0 +1,123 @@
+"""Hierarchical fusion: word vectors from all layers instead of the last one, the remedy of Shi et al. (2022).
+
+H_k are the hidden states after layer k = 1..L (the embeddings are left out); all is by token.
+
+    concat       O = [H_1; ...; H_L] W + b           W begins with the identity at layer L and 0 elsewhere
+    max          O_ij = max_k (H_k)_ij
+    gate         a_ik = softmax_k(H_k[i] · w_k + b_k),  O_i = Σ_k a_ik H_k[i]        begins with equal weights
+    scalar_mix   O = γ Σ_k softmax(s)_k H_k          (Peters et al. 2018, ELMo)      begins with equal weights, γ = 1
+
+The published text gives the first three names and that gates are by token and learnt by layer; the forms are ours. No
+random number is drawn, so that a run with fusion differs from one without in nothing else. Everything is float32.
+
+Letters for shapes: L layers, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mtlprune.encoder.pieces import EncoderError
+
+Kind = Literal["none", "concat", "max", "gate", "scalar_mix"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FILE = "fusion.safetensors"
+
+
+class Fusion(nn.Module):
+    """One way to join layers.
+
+    Args:
+        kind: one of KINDS but none.
+        layers: L.
+        hidden: H.
+
+    Raises:
+        EncoderError: another kind, or no layer.
+    """
+
+    def __init__(self, kind: Kind, layers: int, hidden: int) -> None:
+        super().__init__()
+        if kind not in KINDS or kind == "none":
+            raise EncoderError(f"fusion: expected one of {', '.join(KINDS[1:])}, found {kind!r}")
+        if layers < 1:
+            raise EncoderError(f"fusion: expected a layer or more to join, found {layers}")
+        self.kind, self.layers, self.hidden = kind, layers, hidden
+        if kind == "concat":
+            last = torch.zeros(hidden, layers * hidden)
+            last[:, -hidden:] = torch.eye(hidden)
+            self.projection, self.bias = nn.Parameter(last), nn.Parameter(torch.zeros(hidden))
+        elif kind == "gate":
+            self.gate, self.bias = nn.Parameter(torch.zeros(layers, hidden)), nn.Parameter(torch.zeros(layers))
+        elif kind == "scalar_mix":
+            self.scores, self.scale = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
+
+    def forward(self, states: Sequence[Tensor]) -> Tensor:
+        """Hidden states of L layers, each (..., H), to (..., H) float32, outside of autocast.
+
+        Raises:
+            EncoderError: another number of layers.
+        """
+        self._check(states)
+        with torch.autocast(states[0].device.type, enabled=False):
+            if self.kind == "concat":
+                joined = torch.cat([state.float() for state in states], -1)  # (..., L · H)
+                return nn.functional.linear(joined, self.projection, self.bias)
+            stacked = torch.stack([state.float() for state in states], -2)  # (..., L, H)
+            if self.kind == "max":
+                return stacked.amax(-2)
+            mixed = (self._mixture(stacked)[..., None] * stacked).sum(-2)
+            return self.scale * mixed if self.kind == "scalar_mix" else mixed
+
+    def weights(self, states: Sequence[Tensor]) -> Tensor:
+        """What each layer counts for a token: (..., L), sums to 1.
+
+        gate and scalar_mix: the weights. max: the share of features in which the layer is the largest. concat: its
+        share of the squared Frobenius norm of the projection.
+        """
+        self._check(states)
+        stacked = torch.stack([state.float() for state in states], -2)
+        if self.kind == "max":
+            return nn.functional.one_hot(stacked.argmax(-2), self.layers).float().mean(-2)
+        if self.kind == "concat":
+            norms = self.projection.square().sum(0).unflatten(0, (self.layers, self.hidden)).sum(1)
+            return (norms / norms.sum()).expand(*stacked.shape[:-1])
+        return self._mixture(stacked)
+
+    def _mixture(self, stacked: Tensor) -> Tensor:
+        if self.kind == "gate":
+            return torch.softmax((stacked * self.gate).sum(-1) + self.bias, -1)
+        return torch.softmax(self.scores, 0).expand(*stacked.shape[:-1])
+
+    def _check(self, states: Sequence[Tensor]) -> None:
+        if len(states) != self.layers:
+            raise EncoderError(f"fusion: expected hidden states of {self.layers} layers, found {len(states)}")
+
+    def save(self, folder: Path) -> None:
+        """Write its parameters beside an encoder's files; nothing where it has none."""
+        if self.state_dict():
+            save_file({name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / FILE)
+
+    def read(self, folder: Path) -> None:
+        """Take the parameters that an encoder was saved with, where there are any.
+
+        Raises:
+            EncoderError: they are of another kind or size, or damaged.
+        """
+        if not (folder / FILE).is_file():
+            return
+        try:
+            self.load_state_dict(load_file(folder / FILE))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise EncoderError(
+                f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
+                f"{self.hidden}; take the fusion the encoder was saved with, or remove the file to begin anew "
+                f"({' '.join(str(error).split())[:200]})"
+            ) from error
