@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -225,9 +226,10 @@ class Team:
             raise self._lost(error) from error
 
     def _lost(self, error: Exception) -> LostProcess:
+        what = re.sub(r"^\[[^]]*\] *", "", str(error).splitlines()[0]).split(". ")[0]  # without lines of gloo's source
         return LostProcess(
-            f"process {self.rank} of {self.size}: another process of this run has ended or does not answer "
-            f"({str(error).splitlines()[0]}); what it said tells why. The same command goes on from the last checkpoint"
+            f"process {self.rank} of {self.size}: another process of this run has ended or does not answer ({what}); "
+            "what it said tells why. The same command goes on from the last checkpoint"
         )
 
 

@@ -1,0 +1,143 @@
+"""Runs on several processes, started as torchrun starts them but without its ten seconds; what they do is in `JOBS`."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from interrupted import _FORKS
+from safetensors.torch import save_file
+
+Batches = list[tuple[str, list[int]]]
+"""An update: tasks joined by commas, and rows, of each mini-batch."""
+
+
+def run_team(job: str, *args: Any, size: int = 2, seconds: float = 90) -> list[int]:
+    """Exit codes of the processes: 0, 3 where the job raised (its error is in OUT.error-RANK), −9 if killed."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [Path(__file__).parents[2], *Path(__file__).parents[:2]]))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [_FORKS.Process(target=_run, args=(job, rank, size, port, args)) for rank in range(size)]
+    for process in processes:
+        process.start()
+    end = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(0.0, end - time.monotonic()))
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        if process.exitcode is None:
+            process.kill()
+    assert None not in codes, f"{job} hangs: {codes}"
+    return [code for code in codes if code is not None]
+
+
+def error_of(out: Path, rank: int) -> str:
+    return out.with_name(f"{out.name}.error-{rank}").read_text(encoding="utf-8")
+
+
+def _run(job: str, rank: int, size: int, port: int, args: Sequence[Any]) -> None:
+    import mtlprune.model
+
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
+    mtlprune.model.EVALUATION_SENTENCES = 3  # so that there are batches enough for all
+    out = Path(args[0])
+    try:
+        JOBS[job](rank, *args)
+    except (ValueError, RuntimeError) as error:
+        out.with_name(f"{out.name}.error-{rank}").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+        sys.exit(3)
+
+
+def trainer(settings: dict[str, Any], folder: Path, team: Any) -> Any:
+    """Ready for its first update; of several, the first process has written the folder."""
+    from mtlprune.config import build_config
+    from mtlprune.corpora.store import load_corpus
+    from mtlprune.runs import RunFolder
+    from mtlprune.training.checkpoint import Progress
+    from mtlprune.training.loop import _Trainer
+    from mtlprune.training.optimizer import make_optimizer
+    from mtlprune.training.setup import prepare
+
+    config = build_config(settings)
+    run = prepare(config, RunFolder(folder), load_corpus(Path(config.data.path)), team.leads)
+    made = _Trainer(run, RunFolder(folder), make_optimizer(run.model, config), Progress(), team=team)
+    made.model.train()
+    return made
+
+
+def updates(made: Any, plan: list[Batches]) -> dict[str, torch.Tensor]:
+    """What the optimizer is given in each update, the weights after the last one, and the losses."""
+    from mtlprune.training.mixing import MiniBatch
+
+    found: dict[str, torch.Tensor] = {}
+
+    def look(*_: Any) -> None:
+        step = made.progress.step
+        seen = {n: p.grad.clone() for n, p in made.model.named_parameters() if p.grad is not None}
+        found.update({f"gradient {step} {name}": gradient for name, gradient in seen.items()})
+
+    made.optimizer.register_step_pre_hook(look)
+    for batches in plan:
+        losses, _ = made.update([MiniBatch(tuple(tasks.split(",")), rows) for tasks, rows in batches])
+        found.update({f"loss {made.progress.step} {task}": torch.tensor(loss) for task, loss in losses.items()})
+        made.progress.step += 1
+    found.update({f"weight {name}": tensor.clone() for name, tensor in made.model.state_dict().items()})
+    return found
+
+
+def _updates(rank: int, out: Path, cases: dict[str, tuple[dict[str, Any], list[Batches]]]) -> None:
+    from mtlprune.training.parallel import joined
+
+    with joined() as team:
+        for name, (settings, plan) in cases.items():
+            save_file(updates(trainer(settings, out / name, team), plan), out / f"{name}-{rank}.safetensors")
+
+
+def _train(rank: int, out: Path, settings: list[dict[str, Any]], what: str = "", when: int = 0) -> None:
+    """Train; ``what`` happens to the last process after ``when`` updates: it is killed, sleeps, or wants to stop."""
+    from mtlprune.config import build_config
+    from mtlprune.runs import RunFolder
+    from mtlprune.training import parallel
+    from mtlprune.training.loop import train
+
+    done = 0
+
+    def stop() -> bool:
+        nonlocal done
+        done += 1
+        if rank == 0 or done != when:
+            return False
+        if what == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "asleep":
+            time.sleep(7)
+        return what == "stops"
+
+    if what == "asleep":
+        parallel.TIMEOUT = datetime.timedelta(seconds=5)
+    train(build_config(settings[rank]), RunFolder(out), stop=stop)
+
+
+def _poisoned(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches]) -> None:
+    """One process's weights become NaN, where its loss is still a number (a decoder's last bias) or not."""
+    from mtlprune.training.parallel import joined
+
+    with joined() as team:
+        made = trainer(settings, out, team)
+        if rank:
+            next(made.model.encoder.parameters()).data.fill_(math.nan)
+        updates(made, plan)
+
+
+JOBS = {"updates": _updates, "train": _train, "poisoned": _poisoned}

@@ -1,0 +1,182 @@
+"""Two processes take the step that one takes; what happens to one of them ends the run of all in words."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import yaml
+from interrupted import KILLED, outcome
+from safetensors.torch import load_file
+from team_jobs import Batches, error_of, run_team, trainer, updates
+
+import mtlprune.model
+from mtlprune.corpora.store import load_corpus
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+from mtlprune.training.evaluation import evaluate
+from mtlprune.training.parallel import ALONE, Team
+
+Settings = Callable[..., dict[str, Any]]
+ALL = "pos,ner,dep,con,srl"
+ROWS = [2, 3, 4, 8, 5, 10, 14]  # 3 has no tree; 90 words fall to the first process, 27 to the other
+PLANS: dict[str, list[Batches]] = {
+    "joint": [[(ALL, ROWS)], [(ALL, [9, 10, 11, 12, 13])]],
+    "paper": [[(ALL, ROWS)]],
+    "sampled": [[("dep", [1, 2, 4, 5, 7])], [("con", [1, 2, 4]), ("srl", [4, 5, 7]), ("con", [8, 10, 11])]],
+    "accumulated": [[(ALL, [1, 2, 4]), (ALL, [5, 7, 8, 10]), (ALL, [11])], [(ALL, ROWS), (ALL, [13])]],
+    "few": [[(ALL, [1])], [(ALL, [0, 3])], [("pos", [2])]],  # 0 has no roles: the first process has no part in them
+    "shared": [[(ALL, ROWS)], [(ALL, [1])]],
+    "per_task": [[(ALL, ROWS), (ALL, [0, 3])], [("dep", [1, 2, 4]), ("pos", [7])]],
+    "frozen": [[("pos", [1, 2, 4])], [("dep", [5, 7, 8])]],
+}
+GATES = {"method": "gates", "penalty": "target", "keep": 4, "rate": 0.05}
+PRUNING = {"shared": GATES, "per_task": {**GATES, "sets": "per_task", "overlap": 0.01}}
+TRAIN = {
+    "sampled": {"mixing": "sampled", "weight_decay": 0.5},
+    "accumulated": {"accumulate": 2, "balance": "running_mean"},
+    "frozen": {"mixing": "sampled", "weight_decay": 0.5},
+    "few": {"balance": "running_mean"},
+}
+
+
+@pytest.fixture(scope="module")
+def quiet_settings(small_settings: Settings, tmp_path_factory) -> Settings:
+    """The same without dropout."""
+    from tiny import make_tiny
+
+    encoder = make_tiny("bert", tmp_path_factory.mktemp("quiet"), dropout=0.0)
+
+    def settings(tasks: str = ALL, **train: Any) -> dict[str, Any]:
+        made = copy.deepcopy(small_settings(tasks, **train))
+        made["encoder"] = {"name": str(encoder), "word_dropout": 0.0}
+        for task in ("dep", "con", "srl"):
+            made["decoders"][task]["dropout"] = 0.0
+        return made
+
+    return settings
+
+
+@pytest.fixture(scope="module")
+def cases(quiet_settings: Settings) -> dict[str, tuple[dict[str, Any], list[Batches]]]:
+    made = {}
+    for name, plan in PLANS.items():
+        settings = quiet_settings(**{"warmup": 0.0, "clip": 1.0, **TRAIN.get(name, {})})
+        settings["pruning"] = PRUNING.get(name, {"method": "none"})
+        if name == "paper":  # losses that are means over other things than words
+            settings["decoders"]["srl"]["predicates"] = "ranked"
+            settings["decoders"]["ner"]["loss_per"] = "span"
+        made[name] = (settings, plan)
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(cases, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("updates")
+    assert run_team("updates", out, cases) == [0, 0]
+    return out
+
+
+@pytest.fixture
+def team_of_one():
+    """Gates draw their noise as in a team; nothing else is different."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield Team(grouped=True)
+    dist.destroy_process_group()
+
+
+def test_the_processes_have_different_numbers_of_words(quiet_settings: Settings):
+    sentences = load_corpus(Path(quiet_settings()["data"]["path"]))["train"]
+    first, second = (sum(len(sentences[row]) for row in ROWS[rank::2]) for rank in (0, 1))
+    assert abs(first - second) > 0.1 * (first + second)  # or the mean of two gradients would do as well
+
+
+@pytest.mark.parametrize("name", list(PLANS))
+def test_two_processes_take_the_step_of_one(name: str, cases, found: Path, tmp_path, request):
+    first, second = (load_file(found / f"{name}-{rank}.safetensors") for rank in (0, 1))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)  # to the last bit
+    settings, plan = cases[name]
+    team = request.getfixturevalue("team_of_one") if name in PRUNING else ALONE
+    one = updates(trainer(settings, tmp_path / "one", team), plan)
+    assert one.keys() == first.keys()  # who is idle in one process has no gradient in two
+    largest = max(float(value.abs().max()) for key, value in one.items() if key.startswith("gradient"))
+    for key, value in one.items():
+        if key.startswith("gradient"):  # that of a key's bias is nothing but rounding
+            torch.testing.assert_close(
+                first[key], value, rtol=2e-3, atol=1e-5 * largest, msg=lambda m, k=key: f"{k}: {m}"
+            )
+        elif key.startswith("loss"):
+            torch.testing.assert_close(first[key], value, rtol=1e-4, atol=1e-6)
+
+
+def test_idle_decoders_neither_step_nor_decay(cases, found: Path, tmp_path):
+    start = trainer(cases["frozen"][0], tmp_path / "start", ALONE).model.state_dict()
+    after = load_file(found / "frozen-1.safetensors")
+    moved = {name for name, tensor in start.items() if not torch.equal(after[f"weight {name}"], tensor)}
+    assert {name.split(".")[1] for name in moved if name.startswith("tasks")} == {"pos", "dep"}
+
+
+@pytest.fixture(scope="module")
+def gated(small_settings: Settings) -> dict[str, Any]:
+    """With every kind of dropout, drawn differently in each process, and noise in gates, drawn alike."""
+    settings = small_settings(mixing="sampled", accumulate=2, balance="running_mean", epochs=2, batch_sentences=40)
+    return {**settings, "pruning": {**GATES, "penalty": "exact"}}
+
+
+def test_killed_and_resumed_is_as_undisturbed(gated, tmp_path, monkeypatch):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert run_team("train", whole, [gated, gated]) == [0, 0]
+    assert run_team("train", broken, [gated, gated], "stops", 2) == [0, 0]
+    assert RunFolder(broken).checkpoint_path.exists()
+    assert run_team("train", broken, [gated, gated], "killed", 6) == [3, KILLED]
+    assert error_of(broken, 0).startswith("LostProcess: process 0 of 2: another process of this run has ended or does")
+    assert run_team("train", broken, [gated, gated]) == [0, 0]
+    assert outcome(broken) == outcome(whole)
+    manifest = RunFolder(whole).read_manifest()
+    assert manifest["processes"] == 2 and manifest["finished"]["finished"]
+    monkeypatch.setattr(mtlprune.model, "EVALUATION_SENTENCES", 3)
+    dev = list(load_corpus(Path(gated["data"]["path"]))["dev"])
+    alone = evaluate(MultiTaskModel.load(whole), dev, torch.float32)
+    assert alone.scores == RunFolder(whole).read_scores("dev")
+    assert alone.predictions == RunFolder(whole).read_predictions("dev")
+
+
+def test_a_number_that_is_none_in_one_process_ends_all_in_the_same_words(quiet_settings: Settings, tmp_path):
+    assert run_team("poisoned", tmp_path / "run", quiet_settings("pos,dep"), [[("pos,dep", [1, 2])]]) == [3, 3]
+    first, second = (error_of(tmp_path / "run", rank) for rank in (0, 1))
+    assert first == second and "at step 0 (epoch 1), task pos: the loss is nan" in first
+
+
+def test_who_does_not_answer_is_not_waited_for_for_ever(quiet_settings: Settings, tmp_path):
+    settings = quiet_settings("pos")
+    assert run_team("train", tmp_path / "run", [settings, settings], "asleep", 2) == [3, 3]
+    assert error_of(tmp_path / "run", 0).startswith("LostProcess: process 0 of 2: another process")
+
+
+def test_a_mistake_in_one_process_is_told_to_all_and_leaves_no_folder(quiet_settings: Settings, tmp_path):
+    right, wrong = quiet_settings("pos"), quiet_settings("pos")
+    wrong["data"] = {"path": str(tmp_path / "nowhere")}
+    out = tmp_path / "run"
+    assert run_team("train", out, [right, wrong]) == [3, 3]
+    assert error_of(out, 0).startswith("TeamError: process 1 of 2 could not go on: CorpusError: ")
+    assert error_of(out, 1).startswith("CorpusError: ")
+    assert run_team("train", out, [wrong, wrong]) == [3, 3]
+    assert error_of(out, 0).startswith("CorpusError: ") and error_of(out, 1).startswith("TeamError: process 0 of 2")
+
+
+def test_torchrun(quiet_settings: Settings, tmp_path):
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(quiet_settings("pos,dep", epochs=1)))
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mtlprune", "train"]
+    command = [*start, str(tmp_path / "run.yaml"), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("epoch 1/1") == 1 and done.stdout.count("best epoch 1") == 1
+    assert RunFolder(tmp_path / "run").read_manifest()["finished"]["epoch"] == 1
