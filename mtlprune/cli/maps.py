@@ -21,7 +21,9 @@ Pending = tuple[str, Callable[[], bytes]]
 
 
 def maps(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs with gates.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Runs with gates, or sweeps.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.", show_default=False)],
     values: Annotated[bool, typer.Option("--values", help="Write the numbers into the cells.")] = False,
     palette: Annotated[str, typer.Option(help="Of the maps of seeds: rgb or colourblind.")] = "rgb",
@@ -33,9 +35,10 @@ def maps(
     from mtlprune.analyses.claimants import group, notes
     from mtlprune.analyses.claims import load_claims
     from mtlprune.reports.claim_maps import claim_figures, claim_films, left_out
+    from mtlprune.sweeps.folder import expanded
 
     formats = _checked(out, palette, format_, scale)
-    claims = load_claims(runs)
+    claims = load_claims(expanded(runs, having="gates.jsonl"))
     claimants = group(claims)
     said = [*notes(claimants), *left_out(claimants)]
     entries, pending = [], []

@@ -9,7 +9,9 @@ import typer
 
 
 def overlap(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders with gates.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders with gates, or sweeps.", show_default=False)
+    ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Also write overlap.json, .md and .tex here.", show_default=False),
@@ -22,8 +24,9 @@ def overlap(
     from mtlprune.analyses.overlap import measure
     from mtlprune.reports.overlap import latex, markdown, to_json
     from mtlprune.runs import replacing
+    from mtlprune.sweeps.folder import expanded
 
-    found = measure(load_claims(runs), permutations, seed)
+    found = measure(load_claims(expanded(runs, having="gates.jsonl")), permutations, seed)
     texts = {"overlap.json": to_json(found), "overlap.md": markdown(found), "overlap.tex": latex(found)}
     if out is not None:
         for name, text in texts.items():

@@ -31,7 +31,7 @@ class Heights(str, Enum):
 def probe(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="RUN_OR_ENCODER...", help="Run folders, encoder names or folders.", show_default=False),
+        typer.Argument(metavar="RUN_OR_ENCODER...", help="Runs, sweeps, encoder names or folders.", show_default=False),
     ],
     corpus: Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="For probes.parquet and probes.json.", show_default=False)],
@@ -60,9 +60,10 @@ def probe(
     from mtlprune.probes.probing import Request
     from mtlprune.probes.probing import probe as run
     from mtlprune.probes.survey import MODES
+    from mtlprune.sweeps.folder import expanded
 
     request = Request(
-        tuple(names),
+        tuple(str(name) for name in expanded(names)),
         corpus,
         MODES if mode is Mode.both else (mode.value,),
         train_sentences,

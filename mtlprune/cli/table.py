@@ -15,7 +15,7 @@ FORMATS = ("markdown", "latex", "csv", "json")
 
 
 def table(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or sweeps.", show_default=False)],
     split: Annotated[str, typer.Option(help="Whose scores.")] = "test",
     format_: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + ".")] = "markdown",
     out: Annotated[
@@ -35,10 +35,11 @@ def table(
     Differences to STL are tested over the sentences, from the stored counts.
     """
     from mtlprune.runs import RunError, RunFolder, replacing
+    from mtlprune.sweeps.folder import expanded
 
     if format_ not in FORMATS:
         raise RunError(f"--format: expected {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, found {format_!r}")
-    folders = [RunFolder.existing(run) for run in runs]
+    folders = [RunFolder.existing(run) for run in expanded(runs)]
 
     from mtlprune.reports import tables
 
