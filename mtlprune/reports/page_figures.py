@@ -18,6 +18,8 @@ _INKS = {
     "dedee2": "pale",  # legends.PALE
     "96969c": "faint",  # probe_axes.FAINT
     "c4c4c8": "pale",  # leads of probe_differences
+    "2166ac": "below",  # palettes.NEGATIVE
+    "b2182b": "above",  # palettes.POSITIVE
 }
 _INK = re.compile(r'(fill|stroke)="#(' + "|".join(_INKS) + ')"')
 _PAPER = re.compile(r'<rect ([^>]*)fill="#ffffff"/>')

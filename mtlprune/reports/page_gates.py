@@ -15,15 +15,17 @@ from mtlprune.analyses.claims import OPEN_ABOVE, Claim, load_claims
 from mtlprune.reports import palettes
 from mtlprune.reports.claim_maps import SEEDS_SHOWN, left_out
 from mtlprune.reports.grid import probability
-from mtlprune.reports.page_html import Html, element, joined, paragraph
+from mtlprune.reports.page_html import Html, element, folded, joined, paragraph
 from mtlprune.reports.page_parts import Part
 from mtlprune.reports.page_runs import ReadRun, flat
 from mtlprune.runs import RunError
 
 CELL = 13
 _METHODS = ("gates", "importance", "random")
-_ASIDE = ("name", "data.path", "train.seed", "train.start", "train.device", "train.threads", "train.checkpoint_minutes")
-_ASIDE += ("train.tensorboard", "pruning.importance_of", "pruning.layers_like")
+_ASIDE = (
+    *("name", "data.path", "train.seed", "train.start", "train.device", "train.threads", "train.checkpoint_minutes"),
+    *("train.tensorboard", "pruning.importance_of", "pruning.layers_like"),
+)
 _BY_TASK = ("tasks", "decoders", "train.freeze")
 
 
@@ -101,21 +103,49 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
     if not sets:
         return None
     first = (
-        "Each cell is a head: rows are layers, 1 at the top, columns are heads, from 1. The darker, the more open its "
-        f"gate z; a head is open where z exceeds {OPEN_ABOVE:g}."
+        "Each cell is a head: rows are layers, 1 at the top, columns are heads, from 1. The more ink, the more "
+        f"open its gate z; a head is open where z exceeds {OPEN_ABOVE:g}."
     )
     hint = paragraph(
         "Move over a head, or reach it with the arrow keys, to read its gates in every run and how likely chance opens "
         "it as often. Choosing a head holds it.",
         class_="script-only note",
     )
-    body = joined(paragraph(first), hint, element("div", id="explorer", class_="script-only"), map(_plates, sets))
+    body = joined(paragraph(first), hint, element("div", id="explorer", class_="script-only"), _all_plates(sets))
     data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE, "corners": _corners()}
     caveats = [*without, *(f"{one.title}: {line}" for one in sets for line in (*left_out(one.claimants), *_reach(one)))]
     return Part("gates", "Gate maps", body, tuple(caveats), data=data)
 
 
 # -- maps without a script -------------------------------------------------------------------------------------------
+
+
+def _all_plates(sets: Sequence[ClaimSet]) -> Html:
+    """The first set in sight, the others folded."""
+    first, *others = sets
+    heading = element("h3", first.title[:1].upper() + first.title[1:])
+    rest = (folded(one.title, _plates(one)) for one in others)
+    return joined(heading, _plates(first), _colours(sets), rest)
+
+
+def _colours(sets: Sequence[ClaimSet]) -> Html | None:
+    """What the colours of the small maps mean, for as many seeds as they have."""
+    numbers = sorted({len(c.claims) for one in sets for c in one.claimants if 2 <= len(c.claims) <= SEEDS_SHOWN})
+    lists = []
+    for seeds in numbers:
+        corners = palettes.corners(seeds, "colourblind")
+        chips = []
+        for used in sorted(np.ndindex(*(2,) * seeds), key=lambda used: (-sum(used), used[::-1])):
+            red, green, blue = (int(part) for part in corners[used].round())
+            which = " and ".join(("first", "second", "third")[k] for k, on in enumerate(used) if on)
+            words = "all" if all(used) else which or "none"
+            chips.append(
+                element(
+                    "li", element("i", style=f"background:#{red:02x}{green:02x}{blue:02x}", aria_hidden="true"), words
+                )
+            )
+        lists.append(element("ul", element("li", f"Open in which of {seeds} seeds:"), chips, class_="legend chips"))
+    return joined(lists) if lists else None
 
 
 def _plates(one: ClaimSet) -> Html:
@@ -141,7 +171,7 @@ def _plates(one: ClaimSet) -> Html:
         figures.append(
             element("figure", element("div", _small(mean, None, f"Mean gate over {names}"), class_="pair"), caption)
         )
-    return element("section", element("h3", one.title), element("div", figures, class_="maps"), class_="set")
+    return element("div", figures, class_="maps")
 
 
 def _named(claimant: Claimant) -> str:

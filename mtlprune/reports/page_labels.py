@@ -61,7 +61,7 @@ def part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int) -> Par
             caveats += [_few(contrast, few, sum(map(len, made.values())))] if few else []
     if not bodies:
         bodies = [paragraph("Nothing can be said of labels here; the caveats say why.")]
-    return Part("labels", "Labels lost and gained by joint training", joined(bodies), tuple(caveats), tuple(found))
+    return Part("labels", "Labels lost and gained", joined(bodies), tuple(caveats), tuple(found))
 
 
 def _contrasts(scored: Scored) -> Iterator[_Contrast]:
@@ -77,14 +77,13 @@ def _contrasts(scored: Scored) -> Iterator[_Contrast]:
 def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: int) -> list[LabelDifference]:
     """Raises RunError where predictions or gold are missing, or do not belong together."""
     split = contrast.scored.comparison.split
-    sides = [[RunFolder(run.path) for run in column.runs_of(task)] for column in (contrast.joint, contrast.single)]
-    if not all(sides):
+    joint, single = contrast.joint.runs_of(task), contrast.single.runs_of(task)
+    if not joint or not single:
         return []
-    run = contrast.joint.runs_of(task)[0]
-    truth = gold(run.path, run.data, split)
-    predictions = [[_predicted(folder, split, truth) for folder in side] for side in sides]
+    truth = gold(joint[0].path, joint[0].data, split)
+    mine, theirs = ([_predicted(RunFolder(run.path), split, truth) for run in side] for side in (joint, single))
     try:
-        return compare_labels(task, truth, *predictions, resamples, seed)
+        return compare_labels(task, truth, mine, theirs, resamples, seed)
     except ValueError as error:
         raise RunError(
             f"predictions on {split} cannot be compared ({error}); `mtlprune evaluate` writes them anew"
@@ -106,18 +105,22 @@ def _one(contrast: _Contrast, made: dict[str, list[LabelDifference]], several: b
     groups = [(task.upper(), [_drawn(task, row) for row in rows]) for task, rows in made.items()]
     panels = []
     for (name, drawn), rows in zip(groups, made.values(), strict=True):
-        shown = [(row.label + ("°" if row.few else ""), [mark]) for row, mark in zip(rows, drawn, strict=True)][:DRAWN]
-        more = f", the {DRAWN} most frequent of {len(rows)} labels" if len(rows) > DRAWN else ""
+        sure = [(row.label, [mark]) for row, mark in zip(rows, drawn, strict=True) if not row.few]
+        shown = sure[:DRAWN]
+        more = f" {len(shown)} most frequent of {len(rows)} labels" if len(rows) > len(shown) else ""
+        if not shown:
+            continue
         alt = f"{name}: F1 of joint minus single-task training by label. " + "; ".join(mark.told for _, [mark] in shown)
         picture = intervals(alt, shown, "0", compact=True)
-        panels.append(element("figure", picture, element("figcaption", element("strong", name), more)))
+        panels.append(element("figure", element("figcaption", element("strong", name), more), picture))
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
-    rows = [_row(task, row) for task, each in made.items() for row in each]
+    cells = [_row(task, row) for task, each in made.items() for row in each]
     note = (
-        f"F1 of every label in percent, {contrast.title}; the most frequent first. Lines: 95 % intervals over "
-        "sentences; full dots: q < 0.05 within the task. Labels of DEP are relations with the right head."
+        f"F1 of a label in joint training minus that in single-task training, {contrast.title}; the most frequent "
+        "labels first. Lines: 95 % intervals over sentences; full dots: q < 0.05 within the task. "
+        "Labels of DEP are relations with the right head."
     )
-    whole = table(columns, rows, f"Labels, {contrast.title}", texts=2, sortable=True)
+    whole = table(columns, cells, f"Labels, {contrast.title}", texts=2, sortable=True)
     parts = [element("h3", contrast.title)] if several else []
     return joined(
         *parts, element("div", panels, class_="panels"), paragraph(note, class_="note"), folded("Every label", whole)

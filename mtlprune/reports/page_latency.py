@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.reports.page_html import Html, element, folded, joined, paragraph, table
+from mtlprune.reports.page_html import Html, element, folded, joined, paragraph, scrolling, table
 from mtlprune.reports.page_parts import Part
 from mtlprune.runs import RunError
 
@@ -104,39 +104,25 @@ def _percent(value: float) -> str:
 
 def _bars(cells: Sequence[dict[str, Any]]) -> Html:
     """Time saved beside the ideal, a bar a cell of the grid."""
-    width, left, row = 680, 110, 20
+    width, left, row = 520, 76, 20
     most = max([0.05, *(max(c["encoder"]["gain"], c["encoder"]["ideal_gain"]) for c in cells)])
-    room = width - left - 60
+    room = width - left - 110
     marks = []
     for place, cell in enumerate(cells):
         y = 6 + place * row
         gain, ideal = float(cell["encoder"]["gain"]), float(cell["encoder"]["ideal_gain"])
         told = f"batch {cell['batch']}, length {cell['length']}: {_percent(gain)} saved, ideal {_percent(ideal)}"
-        at = left + ideal / most * room
+        at, end = left + ideal / most * room, left + max(gain, 0) / most * room
+        words = {"x": round(max(at, end) + 10, 1), "y": y + 11, "class_": "tick"}
+        bar = {"x": left, "y": y, "width": round(end - left, 1), "height": 13, "class_": "bar"}
         marks += [
             element("text", f"{cell['batch']} × {cell['length']}", x=left - 10, y=y + 11, class_="tick end"),
-            element(
-                "rect",
-                element("title", told),
-                x=left,
-                y=y,
-                width=round(max(gain, 0) / most * room, 1),
-                height=13,
-                class_="bar",
-            ),
+            element("rect", element("title", told), **bar),
             element("line", x1=round(at, 1), y1=y - 2, x2=round(at, 1), y2=y + 15, class_="whisker ideal"),
-            element(
-                "text",
-                _percent(gain),
-                x=round(left + max(gain, 0, ideal) / most * room + 8, 1),
-                y=y + 11,
-                class_="tick",
-            ),
+            element("text", f"{_percent(gain)} (ideal {_percent(ideal)})", **words),
         ]
     listed = "; ".join(f"{c['batch']} × {c['length']}: {_percent(c['encoder']['gain'])}" for c in cells)
     box = {"viewBox": f"0 0 {width} {12 + len(cells) * row}", "class_": "plot wide", "role": "img"}
     picture = element("svg", *marks, aria_label=f"Time of the encoder saved, batch × length. {listed}.", **box)
-    room_ = element("div", picture, class_="scroll", tabindex="0", role="region", aria_label="Time saved, drawn")
-    return element(
-        "figure", room_, element("figcaption", "Time of the encoder saved, by batch × length; the tick is the ideal.")
-    )
+    caption = "Time of the encoder saved, by batch × length; the tick marks the ideal."
+    return element("figure", scrolling("Time saved, drawn", picture), element("figcaption", caption))

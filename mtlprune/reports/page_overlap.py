@@ -6,14 +6,11 @@ import math
 from collections.abc import Sequence
 
 from mtlprune.analyses.overlap import Overlap, measure
-from mtlprune.reports.grid import number
+from mtlprune.reports.grid import number, probability
 from mtlprune.reports.overlap import Section, answer, listed, sections
 from mtlprune.reports.page_gates import ClaimSet
 from mtlprune.reports.page_html import Html, element, folded, grid_table, joined, paragraph, scrolling
 from mtlprune.reports.page_parts import Part
-
-_OPEN = ("pairs", "stem")
-"""Tables that are not folded."""
 
 
 def part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
@@ -22,33 +19,48 @@ def part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
     if not measured:
         return None
     several = len(measured) > 1
-    bodies = [
-        _one(title, overlap, opened=place == 0, several=several) for place, (title, overlap) in enumerate(measured)
-    ]
+    bodies = [element("h3", measured[0][0][:1].upper() + measured[0][0][1:])] if several else []
+    bodies.append(_one(measured[0][1]))
+    if several:
+        bodies.append(element("h3", "Other ways of pruning"))
+        bodies += [folded(title, _one(overlap)) for title, overlap in measured[1:]]
     caveats = [
         f"{title}: {line}" if several else line
         for title, overlap in measured
         for line in (*overlap.notes, *overlap.undefined)
     ]
     title, first = measured[0]
-    found = f"{answer(first)}" + (f" (Of {title}; the other sets stand below.)" if several else "")
+    found = f"{answer(first)}" + (f" (Runs with {title}.)" if several else "")
     return Part("overlap", "Overlap of claims", joined(bodies), tuple(caveats), (found,))
 
 
-def _one(title: str, overlap: Overlap, opened: bool, several: bool) -> Html:
+def _one(overlap: Overlap) -> Html:
     made = sections(overlap)
     inner = [paragraph(answer(overlap), class_="answer"), _matrix(overlap)]
     for section in made:
         if section.key == "correlation":
             continue
         whole = joined(grid_table(section.grid, section.title), paragraph(section.legend, class_="note"))
-        if section.key in _OPEN:
+        if section.key == "stem":
+            inner += [element("h4", section.title), paragraph(_stem(overlap)), folded("Every stem head", whole)]
+        elif section.key == "pairs":
             inner += [element("h4", section.title), whole]
         else:
             inner.append(folded(section.title, whole))
     lists = [paragraph(line) for line in listed(overlap)]
     inner.append(folded("Exclusive and free heads", *lists))
-    return folded(title, *inner, opened=opened) if several else joined(inner)
+    return joined(inner)
+
+
+def _stem(overlap: Overlap) -> str:
+    """How many stem heads there are beside chance, and their names."""
+    row = next(row for row in overlap.claimed_by if row.tasks == overlap.stem_tasks)
+    names = ", ".join(head.name for head in overlap.stem)
+    more = "" if math.isnan(row.layers.p_more) else f" (p of so many or more {probability(row.layers.p_more)})"
+    return (
+        f"{row.heads} heads are claimed by {overlap.stem_tasks} tasks or more; {number(row.layers.expected, 1)} are "
+        f"expected from layer depth alone{more}. Named layer-head: {names}."
+    )
 
 
 def _matrix(overlap: Overlap) -> Html:

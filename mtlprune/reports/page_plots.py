@@ -69,7 +69,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def curves(title: str, alt: str, series: Sequence[Series], x: str, floor: float | None = None) -> Html:
-    """A small panel: x to the right, values upwards; numbers stand in tooltips of the dots."""
+    """A small panel: x, which counts, to the right, values upwards; numbers stand in tooltips of the dots."""
     width, height, left, right, top, bottom = 320, 208, 40, 10, 26, 30
     points = [point for one in series for seed in one.seeds for point in seed]
     lows, highs = [y for _, y in points], [px for px, _ in points]
@@ -88,7 +88,7 @@ def curves(title: str, alt: str, series: Sequence[Series], x: str, floor: float 
         y = at((x_low, value))[1]
         parts.append(element("line", x1=left, y1=y, x2=width - right, y2=y, class_="grid"))
         parts.append(element("text", f"{value:g}".replace("-", "−"), x=left - 6, y=y + 3.5, class_="tick end"))
-    for value in ticks(x_low, x_high, 6):
+    for value in (tick for tick in ticks(x_low, x_high, 6) if tick == round(tick)):
         parts.append(element("text", f"{value:g}", x=at((value, 0))[0], y=height - bottom + 15, class_="tick middle"))
     parts.append(element("text", x, x=width - right, y=height - 3, class_="tick end"))
     for one in series:
@@ -118,7 +118,7 @@ def intervals(
         compact: for a panel beside others.
     """
     rows = sum(len(group) for _, group in groups)
-    width, left, right, top, row, gap = (340, 88, 10, 26, 15, 0) if compact else (680, 96, 14, 26, 15, 12)
+    width, left, right, top, row, gap = (320, 92, 8, 30, 15, 0) if compact else (520, 58, 12, 26, 14, 10)
     height = top + rows * row + len(groups) * gap + 30
     low, high = _bounds([one for _, group in groups for one in group])
 

@@ -140,7 +140,12 @@ def _data(found: ProbeResults, key: Key, mode: str) -> dict[str, Any]:
                 )
             cards.append(rows)
     name = key.encoder if key.encoder == PRETRAINED else f"{key.encoder}, seed {key.seed}"
-    return {"name": name, "encoder": key.encoder, "labels": table_, "cards": cards}
+    chosen = [0] * (layers * heads)
+    for other, results in found.labels.items():
+        if (other.encoder, other.seed, other.mode) == (key.encoder, key.seed, mode):
+            for result in results.values():
+                chosen[(result.layer - 1) * heads + result.head - 1] += not result.few
+    return {"name": name, "encoder": key.encoder, "labels": table_, "cards": cards, "chosen": chosen}
 
 
 def _browser(found: ProbeResults, subjects: Sequence[Key], mode: str) -> Html:

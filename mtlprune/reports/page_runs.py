@@ -88,6 +88,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"
 
 
+def _moment(words: str) -> str:
+    """2026-11-21T01:25:34+00:00 → 2026-11-21 01:25 UTC."""
+    return f"{words[:10]} {words[11:16]} UTC" if words.endswith("+00:00") else words
+
+
 def part(runs: Sequence[ReadRun]) -> Part:
     """The part of the page."""
     body = joined(_facts(runs), _table(runs), _settings(runs))
@@ -130,7 +135,7 @@ def _facts(runs: Sequence[ReadRun]) -> Html:
         ("Versions", ", ".join(versions)),
         ("Machine", "; ".join(_values(runs, "processor") + _values(runs, "platform")) or "unknown"),
         ("Time", f"{duration(sum(run.seconds for run in runs))} of training, all runs added"),
-        ("Begun", f"{begun[0]} to {begun[-1]}" if len(begun) > 1 else begun[0] if begun else "unknown"),
+        ("Begun", " to ".join(_moment(one) for one in dict.fromkeys([*begun[:1], *begun[-1:]])) or "unknown"),
     ]
     return element("dl", *(joined(element("dt", name), element("dd", words)) for name, words in facts), class_="facts")
 
@@ -164,7 +169,8 @@ def _settings(runs: Sequence[ReadRun]) -> Html:
     """Settings that all runs share, and those that differ with their values."""
     trees = [dict(flat(run.tree)) for run in runs]
     paths = sorted({path for tree in trees for path in tree} - set(_APART))
-    shared, differing = [], []
+    shared: list[list[str]] = []
+    differing: list[list[str]] = []
     for path in paths:
         there = [tree[path] for tree in trees if path in tree]
         values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in there))

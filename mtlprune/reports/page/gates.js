@@ -8,6 +8,12 @@ function explorer(root, gates) {
   const alone = () => set().labels.filter((one) => !one.joint);
   const overall = (k) => alone().reduce((sum, one) => sum + mean(one, k), 0) / alone().length;
   const isAll = () => state.label === set().labels.length;
+  // The head that chance explains least is held at first, so that the card shows what it can show.
+  const telling = () => {
+    const p = set().tasks ? set().tasks.p : label().p;
+    return p.indexOf(Math.min(...p));
+  };
+  state.held = telling();
   const board = make("div", { class: "board" });
   root.append(board);
 
@@ -42,7 +48,6 @@ function explorer(root, gates) {
   }
 
   function card(k) {
-    if (k === null) return [make("p", {}, "Move over a head to read its gates; choose one to hold it.")];
     const rows = set().labels.map((one) => {
       const open = one.z.filter((seed) => seed[k] > gates.openAbove).length;
       const each = one.z.map((seed) => fixed(seed[k], 2)).join("  ");
@@ -86,7 +91,9 @@ function explorer(root, gates) {
     const redo = (change) => (picked) => { change(picked); draw(); };
     if (gates.sets.length > 1) {
       parts.push(select("Pruned", gates.sets.map((one, i) => [String(i), one.title]), String(state.set),
-        redo((picked) => { Object.assign(state, { set: Number(picked), label: 0, seed: 0, other: 1, held: null }); })));
+        redo((picked) => { Object.assign(state, { set: Number(picked), label: 0, seed: 0, other: 1 });
+          state.held = telling();
+        })));
     }
     const names = set().labels.map((one, i) => [String(i), one.label]);
     if (alone().length > 1) names.push([String(names.length), ALL]);
@@ -122,7 +129,7 @@ function explorer(root, gates) {
     const detail = make("div", { class: "card", "aria-live": "polite" });
     const show = (k) => detail.replaceChildren(...card(k === null ? state.held : k));
     const grid = headGrid(set().layers, set().heads, "Heads by layer and number", {
-      colour, told, show, hold: (k) => { state.held = state.held === k ? null : k; grid.paint(state.held); show(k); },
+      colour, told, show, hold: (k) => { state.held = k; grid.paint(k); show(k); },
     });
     grid.paint(state.held);
     show(null);

@@ -3,16 +3,17 @@ function browser(root, probes, gates) {
   const [layers, heads] = probes.shape;
   const state = { subject: 0, held: 0 };
   const subject = () => probes.subjects[state.subject];
+  state.held = subject().chosen.indexOf(Math.max(...subject().chosen));
   const board = make("div", { class: "board" });
   root.append(board);
   const sure = (k) => subject().cards[k].filter((row) => !subject().labels[row[0]][3]);
-  const best = (k) => Math.max(0, ...sure(k).map((row) => row[2] ?? 0));
+  const most = () => Math.max(1, ...subject().chosen);
 
   function told(k) {
     const row = sure(k)[0];
     if (!row) return `${place(k, heads)}: nothing known`;
     const [task, name] = subject().labels[row[0]];
-    return `${place(k, heads)}: ${task} ${name}, ${signed(row[2], 1)} over its best control`;
+    return `${place(k, heads)}: chosen for ${subject().chosen[k]} labels; ${task} ${name}, ${signed(row[2], 1)} over its best control`;
   }
 
   function claims(k) {
@@ -22,7 +23,7 @@ function browser(root, probes, gates) {
         .filter(([, open]) => open).map(([one, open]) => `${one.label} ${open}/${one.z.length}`);
       return make("li", {}, `${set.title}: ${users.join(", ") || "nobody"}`);
     });
-    return lines.length ? [make("p", {}, "Open in so many seeds:"), make("ul", {}, ...lines)] : [];
+    return lines.length ? [make("p", {}, `${place(k, heads)} is open in so many seeds:`), make("ul", {}, ...lines)] : [];
   }
 
   function card(k) {
@@ -33,15 +34,18 @@ function browser(root, probes, gates) {
     });
     return [make("h4", {}, place(k, heads)),
       rows.length ? plainTable(["label", "%", "gain", "rank", "items"], rows, 1) : make("p", {}, "Not probed: removed or closed."),
-      make("p", { class: "note" }, "gain: over the label's best control. ✓ chosen for the label on dev. ° few items."),
-      ...claims(k)];
+      make("p", { class: "note" }, "gain: over the label's best control. ✓ chosen for the label on dev. ° few items.")];
   }
 
   function draw() {
     const detail = make("div", { class: "card", "aria-live": "polite" });
-    const show = (k) => detail.replaceChildren(...card(k === null ? state.held : k));
-    const grid = headGrid(layers, heads, "Heads by layer and number; darker: knows something better", {
-      colour: (k) => ink(Math.min(1, best(k) / 60), "var(--below)"), told, show,
+    const users = make("div", { class: "users" });
+    const show = (k) => {
+      detail.replaceChildren(...card(k === null ? state.held : k));
+      users.replaceChildren(...claims(k === null ? state.held : k));
+    };
+    const grid = headGrid(layers, heads, "Heads by layer and number; darker: chosen for more labels", {
+      colour: (k) => ink(subject().chosen[k] / most(), "var(--below)"), told, show,
       hold: (k) => { state.held = k; grid.paint(k); show(k); },
     });
     grid.paint(state.held);
@@ -52,8 +56,8 @@ function browser(root, probes, gates) {
       draw();
       root.querySelector("select").focus();
     });
-    const legend = make("p", { class: "note" }, "Shade: the head's greatest gain over a control, 60 points and more in full.");
-    board.replaceChildren(make("div", { class: "controls" }, pick), make("div", {}, grid.table, legend), detail);
+    const legend = make("p", { class: "note" }, `Shade: for how many labels the head is the best on dev, from none to ${most()}; labels with few items left aside.`);
+    board.replaceChildren(make("div", { class: "controls" }, pick), make("div", {}, grid.table, legend, users), detail);
   }
   draw();
 }
