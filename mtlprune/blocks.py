@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -167,4 +168,42 @@ class PruningConfig(Block):
             raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
         if self.method == "importance" and self.importance_of is None:
             raise ValueError("importance_of: expected a run folder whose loss ranks the heads, found nothing")
+        return self
+
+
+class SyntaxConfig(Block):
+    """A price on attention along dependency arcs (Chen et al. 2024). See docs/pretraining.md."""
+
+    strength: float = 0.0
+    """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""
+    variant: Literal["max", "norm"] = "max"
+    """What an arc costs: the largest weight that any head puts on it, or the p-norm over all heads."""
+    norm: float = Field(default=1.0, ge=1)
+    """p, for variant: norm."""
+    scale: Literal["sum", "mean"] = "sum"
+    """sum over the arcs of a batch, both directions, as published: λ then depends on its size. mean does not."""
+    release: int | None = Field(default=None, ge=1)
+    """The update from which λ is 0 (never, if not given)."""
+    heads: tuple[str, ...] | None = None
+    """Only these heads, such as 3-7,4-1 (layer 3, head 7, counted from 1); all, if not given."""
+
+    @field_validator("heads", mode="before")
+    @classmethod
+    def _as_heads(cls, heads: Any) -> Any:
+        """syntax.heads=3-7,4-1 needs no brackets; the order means nothing."""
+        names = [name.strip() for name in heads.split(",")] if isinstance(heads, str) else heads
+        if not isinstance(names, list | tuple):
+            return names
+        wrong = [name for name in names if not re.fullmatch(r"[1-9]\d*-[1-9]\d*", str(name))]
+        if wrong or not names:
+            raise ValueError(f"heads: expected heads such as 3-7,4-1, found {str(wrong[0]) if wrong else 'none'!r}")
+        return sorted(set(names), key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> SyntaxConfig:
+        given = [n for n, f in type(self).model_fields.items() if n != "strength" and getattr(self, n) != f.default]
+        if not self.strength and given:
+            raise ValueError(f"{given[0]} has no effect with strength: 0; leave it out, or give a strength (λ)")
+        if self.norm != 1.0 and self.variant != "norm":
+            raise ValueError("norm has an effect only with variant: norm; leave it out")
         return self

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import yaml
 from pydantic import ValidationError, create_model, field_validator, model_validator
@@ -16,6 +16,7 @@ from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, Tra
 from mtlprune.tasks import TASKS
 
 PRESETS = Path(__file__).parent / "presets"
+Settings = TypeVar("Settings", bound=Block)
 
 
 class ConfigError(ValueError):
@@ -128,10 +129,15 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
     """Validate a nested mapping. Raises ConfigError."""
+    return validated(Config, tree, source)
+
+
+def validated(model: type[Settings], tree: Mapping[str, Any], source: str) -> Settings:
+    """The tree as any model of settings. Raises ConfigError."""
     try:
-        return Config.model_validate(tree)
+        return model.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{source}: " + "; ".join(_explain(dict(e)) for e in error.errors())) from None
+        raise ConfigError(f"{source}: " + "; ".join(_explain(model, dict(e)) for e in error.errors())) from None
 
 
 def find_config(source: str | Path) -> Path:
@@ -205,10 +211,10 @@ def _number(text: str) -> str | float:
         return text
 
 
-def _explain(error: dict[str, Any]) -> str:
+def _explain(model: type[Block], error: dict[str, Any]) -> str:
     path = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        known = list(_fields(error["loc"][:-1]))
+        known = list(_fields(model, error["loc"][:-1]))
         return f"unknown key {path}{_nearest(str(error['loc'][-1]), known)}; known there: {', '.join(known)}"
     if error["type"] == "missing":
         return f"{path} is missing"
@@ -217,8 +223,8 @@ def _explain(error: dict[str, Any]) -> str:
     return f"{path}: {error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
 
 
-def _fields(path: Sequence[Any]) -> Iterator[str]:
-    model: Any = Config
+def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:
+    model: Any = root
     for key in path:
         annotation = model.model_fields[key].annotation
         model = next((part for part in get_args(annotation) if isinstance(part, type)), annotation)
