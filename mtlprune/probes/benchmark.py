@@ -17,10 +17,10 @@ import torch
 
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
+from mtlprune.memory import peak_memory
 from mtlprune.probes.subjects import ProbeError, Subject, find_sources
 from mtlprune.probes.survey import SOUND, Data, Learnt, Split, Survey
 from mtlprune.sentence import Sentence
-from mtlprune.training.hardware import peak_memory
 
 FORWARD, LEARN, SCORE = "forward pass with attention", "centroids of all tasks", "scoring all tasks"
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from mtlprune.files import append_line, log_size, truncate_log
+from mtlprune.memory import peak_memory
 from mtlprune.runs import RunFolder
-from mtlprune.training import hardware
 from mtlprune.training.checkpoint import Progress, save_checkpoint, save_weights
 from mtlprune.training.evaluation import Evaluation
 from mtlprune.training.parallel import Team
@@ -90,7 +90,7 @@ class Archive:
             return
         self._note()
         ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        end = {"ended": ended, "peak_memory": hardware.peak_memory(), "finished": asdict(self.progress)}
+        end = {"ended": ended, "peak_memory": peak_memory(), "finished": asdict(self.progress)}
         if self.team.grouped:
             end["processes"] = self.team.size
         self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **end})

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mtlprune import memory
 from mtlprune.blocks import PruningConfig
 from mtlprune.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
@@ -240,7 +241,7 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
         stepper.step(batch.rows)
     if run.model.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
-    return hardware.peak_memory()
+    return memory.peak_memory()
 
 
 def evenly(plan: list[mixing.MiniBatch], count: int, lengths: list[int]) -> list[mixing.MiniBatch]:

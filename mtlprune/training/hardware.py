@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
-from pathlib import Path
 
 import torch
 
@@ -42,17 +39,6 @@ def choose_threads(wanted: int | None) -> int:
     """All cores this process may use, shared out among those that torchrun started here, if not told otherwise."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return wanted or max(1, available // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
-
-
-def peak_memory() -> int:
-    """The most main memory this process has held so far, in bytes."""
-    status = Path("/proc/self/status")
-    if status.exists():  # on Linux ru_maxrss begins with what the parent held when it started this process
-        for line in status.read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def dtype(precision: str) -> torch.dtype:
