@@ -117,7 +117,7 @@ def last_terms(
     """(4, W, H): terms of the last layer only, mean over the sub-words of each word."""
     starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in sentences])])
     found = torch.zeros(4, int(starts[-1]), subject.encoder.hidden_size)
-    for rows, batch, passed, hidden in _passes(subject, sentences, device):
+    for rows, batch, passed, _ in _passes(subject, sentences, device):
         *_, stack = dissection.terms(passed.trace)
         found[:, _words(starts, rows)] = _by_word(_Words(batch, passed.tokens), stack[:, passed.pieces]).cpu()
         tick()

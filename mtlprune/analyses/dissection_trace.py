@@ -37,8 +37,8 @@ def refusal(encoder: Encoder) -> str | None:
     config = encoder.config
     if config.model_type not in POST_NORM:
         return (
-            f"{config.model_type} does not normalise after each block (it is no post-LN encoder), so its vectors do not "
-            f"fall apart into i + h + f + c in this way; expected one of {', '.join(sorted(POST_NORM))}"
+            f"{config.model_type} does not normalise after each block (it is no post-LN encoder), so its vectors do "
+            f"not fall apart into i + h + f + c in this way; expected one of {', '.join(sorted(POST_NORM))}"
         )
     if getattr(config, "conv_kernel_size", 0):
         return f"this {config.model_type} has a convolution beside its first layer, which is in none of the four terms"
@@ -52,9 +52,7 @@ def refusal(encoder: Encoder) -> str | None:
 
 
 @torch.no_grad()
-def trace(
-    encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None
-) -> tuple[Trace, list[Tensor], Tensor]:
+def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) -> tuple[Trace, list[Tensor], Tensor]:
     """One forward pass over the sub-words of a batch.
 
     Args:

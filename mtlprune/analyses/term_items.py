@@ -55,7 +55,9 @@ def term_items(task: str, sentences: Sequence[Sentence]) -> TermItems:
                 rows.append(row)
         start += len(sentence)
     shape = (len(spans), SPANS[task], 2)
-    return TermItems(task, np.array(spans, np.int64).reshape(shape), np.array(labels, np.str_), np.array(rows, np.int64))
+    return TermItems(
+        task, np.array(spans, np.int64).reshape(shape), np.array(labels, np.str_), np.array(rows, np.int64)
+    )
 
 
 Item = tuple[tuple[tuple[int, int], ...], str]
@@ -130,7 +132,9 @@ def sense_items(sentences: Sequence[Sentence]) -> TermItems:
                 rows.append(row)
         start += len(sentence)
     shape = (len(spans), 1, 2)
-    return TermItems("wsd", np.array(spans, np.int64).reshape(shape), np.array(labels, np.str_), np.array(rows, np.int64))
+    return TermItems(
+        "wsd", np.array(spans, np.int64).reshape(shape), np.array(labels, np.str_), np.array(rows, np.int64)
+    )
 
 
 def lemma_of(roleset: str) -> str:
