@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from mtlprune.sweeps.cells import Cell, Sweep
     from mtlprune.sweeps.folder import State
+    from mtlprune.sweeps.times import Times
 
 SOME_FAILED, INTERRUPTED = 1, 130
 
@@ -47,6 +48,7 @@ def sweep(
         typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.", show_default=False),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List cells and times; train nothing.")] = False,
+    times: Annotated[bool, typer.Option(help="In a dry run, measure cells of whose kind none is finished.")] = True,
     adopt: Annotated[
         list[Path] | None,
         typer.Option(metavar="RUN", help="First take in a finished run, or a folder of them; repeatable."),
@@ -54,6 +56,14 @@ def sweep(
     print_commands: Annotated[
         bool, typer.Option("--print-commands", help="A shell command a cell, in the order of needs; train nothing.")
     ] = False,
+    launcher: Annotated[
+        str | None,
+        typer.Option(metavar="slurm", help="Hand the cells to a cluster (extra slurm), and do not wait for them."),
+    ] = None,
+    submit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="For --launcher, such as timeout_min=60 gpus_per_node=1; repeatable."),
+    ] = None,
 ) -> None:
     """Run what is missing of a sweep; the same command again goes on where it stopped.
 
@@ -71,9 +81,32 @@ def sweep(
         return
     whole.write_index()
     if dry_run:
-        _list(cells, terminal)
+        _list(whole, cells, jobs, times, terminal)
+        return
+    if launcher is not None:
+        _launch(whole, cells, launcher, jobs, submit or [], terminal)
         return
     _run(cells, jobs, terminal)
+
+
+def _launch(
+    whole: Sweep, cells: Mapping[str, Cell], launcher: str, jobs: int | None, options: list[str], terminal: Console
+) -> None:
+    from mtlprune.sweeps.cluster import CLUSTERS, parse_options, submit
+    from mtlprune.sweeps.folder import state
+    from mtlprune.sweeps.sheet import SweepError, nearest
+
+    if launcher not in CLUSTERS:
+        raise SweepError(
+            f"--launcher: expected {' or '.join(CLUSTERS)}, found {launcher!r}{nearest(launcher, CLUSTERS)}"
+        )
+    standing = {name: state(cell.place, cell.evaluate) for name, cell in cells.items()}
+    left = {name: cell for name, cell in cells.items() if standing[name].kind in ("left", "failed")}
+    numbers = submit(left, whole.root, launcher, jobs, parse_options(options))
+    for name, number in numbers.items():
+        terminal.print(f"{name}: job {number}", soft_wrap=True)
+    counts: Counter[str] = Counter(found.kind for found in standing.values())
+    terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(counts)}", soft_wrap=True)
 
 
 def _asked(
@@ -121,22 +154,69 @@ def _print_commands(cells: Mapping[str, Cell]) -> None:
             typer.echo(shlex.join(worker_command(cell, None)))
 
 
-def _list(cells: Mapping[str, Cell], terminal: Console) -> None:
+def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bool, terminal: Console) -> None:
+    """Every cell with its state and its time, and what is left."""
     from rich.table import Table
 
+    from mtlprune.sweeps.crew import cores, visible_gpus
     from mtlprune.sweeps.folder import state
+    from mtlprune.sweeps.times import Times, outlook
 
-    table = Table(title="cells", title_justify="left")
-    for column in ("cell", "state", "needs", "folder"):
-        table.add_column(column)
+    several = jobs or max(1, len(visible_gpus()))
+    times = Times(whole.cells.values(), whole.root, max(1, cores() // several))
+    if measure:
+        _measure(cells, times)
+    table = Table(title=f"{whole.file} in {whole.root}", title_justify="left")
+    for column in ("cell", "state", "time", "needs", "folder"):
+        table.add_column(column, justify="right" if column == "time" else "left")
     counts: Counter[str] = Counter()
     for cell in cells.values():
         found = state(cell.place, cell.evaluate)
         counts[found.kind] += 1
         words = f"{found.kind}: {found.note}" if found.note else found.kind
-        table.add_row(cell.name, words, ", ".join(cell.needs), str(cell.place.run.path))
+        table.add_row(cell.name, words, _time(cell, times), ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
+    left = outlook(cells, times, several)
+    unknown = f"; {left.unknown} cells whose time is not known are not in it" if left.unknown else ""
+    at_once = f"{several} at once" if several > 1 else "one after the other"
     terminal.print(f"{len(cells)} cells: {_counted(counts)}", soft_wrap=True)
+    terminal.print(f"left, {at_once}: about {_clock(left.seconds)}{unknown}", soft_wrap=True)
+
+
+def _time(cell: Cell, times: Times) -> str:
+    from mtlprune.sweeps.times import seconds_taken
+
+    if cell.place.finished():
+        taken = seconds_taken(cell.place)
+        return "?" if taken is None else _clock(taken)
+    whole = times.whole(cell)
+    return "?" if whole is None else f"≈ {_clock(whole)}"
+
+
+def _clock(seconds: float) -> str:
+    from mtlprune.cli.training_display import clock
+
+    return clock(seconds)
+
+
+def _measure(cells: Mapping[str, Cell], times: Times) -> None:
+    """Measure one cell of each kind whose time is not known."""
+    from rich.progress import Progress
+
+    from mtlprune.cli.console import console
+    from mtlprune.cli.mistakes import exit_code, sentence
+    from mtlprune.sweeps.times import kind
+
+    bar = console(stderr=True)
+    kinds = {kind(cell): cell for cell in cells.values() if times.left(cell) is None}
+    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
+        for cell in progress.track(kinds.values(), description="measuring"):
+            try:
+                times.measure(cell)
+            except Exception as error:
+                if exit_code(error) is None:
+                    raise
+                bar.print(f"not measured: {cell.name}: {sentence(error)}", soft_wrap=True)
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -191,9 +271,10 @@ def status(
     only: Only = None,
     seeds: Seeds = None,
     encoders: Encoders = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once, for the time left.")] = None,
 ) -> None:
     """Show where the cells of a sweep stand: done, running, failed, left."""
     from mtlprune.cli.console import console
 
-    _, cells = _asked(file, overrides, out, only, seeds, encoders)
-    _list(cells, console())
+    whole, cells = _asked(file, overrides, out, only, seeds, encoders)
+    _list(whole, cells, jobs, False, console())

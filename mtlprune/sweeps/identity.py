@@ -14,7 +14,7 @@ from mtlprune.corpora.store import INFO
 
 REFERENCES = (("train", "start"), ("pruning", "importance_of"), ("pruning", "layers_like"))
 """Settings that name another run."""
-WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard")
+WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas")
 """Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
 
 

@@ -41,7 +41,7 @@ class Owner:
     @classmethod
     def this_process(cls) -> Owner:
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        return cls(platform.node(), _machine(), os.getpid(), _begin(os.getpid()), now, uuid.uuid4().hex)
+        return cls(platform.node(), _machine(), os.getpid(), began(os.getpid()), now, uuid.uuid4().hex)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -66,7 +66,7 @@ def is_alive(path: Path, owner: Owner, now: float | None = None) -> bool:
         now: the time on the file's own clock, where it is known better than this machine's.
     """
     if owner.machine == _machine():
-        return owner.started == _begin(owner.pid) != ""
+        return owner.started == began(owner.pid) != ""
     try:
         return (time.time() if now is None else now) - path.stat().st_mtime < DEAD_AFTER
     except FileNotFoundError:
@@ -171,8 +171,8 @@ def _machine() -> str:
         return platform.node()
 
 
-def _begin(pid: int) -> str:
-    """When a process began; "" where there is none (any more)."""
+def began(pid: int) -> str:
+    """When a process began, in the kernel's count; "" where there is none (any more)."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):

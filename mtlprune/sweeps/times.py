@@ -1,0 +1,156 @@
+"""How long cells take: as long as finished ones of their kind did, or measured on a few batches.
+
+A kind is a configuration but for its seed and for which runs it makes use of.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtlprune.runs import replacing
+from mtlprune.sweeps.cells import Cell
+from mtlprune.sweeps.folder import ASIDE, Place
+from mtlprune.sweeps.identity import REFERENCES, digest
+
+FILE = "times.json"
+BATCHES = 4
+"""Measured of each kind of batch, spread from the longest to the shortest."""
+SENTENCES = 128
+"""Of dev, predicted and scored."""
+
+log = logging.getLogger(__name__)
+
+
+def kind(cell: Cell) -> str:
+    """Eight letters, the same for cells that cost the same."""
+    train = cell.config.train.model_copy(update={"seed": 1})
+    config = cell.config.model_copy(update={"train": train})
+    return digest(config, config.data.path, {f"{block}.{key}": "another run" for block, key in REFERENCES})
+
+
+def seconds_taken(place: Place) -> float | None:
+    """How long a finished cell was trained; None where its manifest does not tell."""
+    seconds = place.run.read_manifest().get("finished", {}).get("seconds")
+    return float(seconds) if seconds is not None else None
+
+
+class Times:
+    """What is known of the time of a sweep's cells.
+
+    Args:
+        cells: of the whole sweep: those that are finished tell about those that are not.
+        root: the sweep's folder, where measurements are kept.
+        threads: of each cell; measurements with others do not count.
+    """
+
+    def __init__(self, cells: Iterable[Cell], root: Path, threads: int) -> None:
+        self.path, self.threads = root / ASIDE / FILE, threads
+        taken: dict[str, list[float]] = {}
+        for cell in cells:
+            seconds = seconds_taken(cell.place) if cell.place.finished() else None
+            if seconds is not None:
+                taken.setdefault(kind(cell), []).append(seconds)
+        self.taken = {name: statistics.mean(values) for name, values in taken.items()}
+        self.measured = self._read()
+
+    def _read(self) -> dict[str, float]:
+        try:
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):  # then it is measured again
+            return {}
+        return dict(kept["seconds"]) if kept.get("where") == self._where() else {}
+
+    def _where(self) -> dict[str, Any]:
+        return {"host": platform.node(), "threads": self.threads}
+
+    def whole(self, cell: Cell) -> float | None:
+        """Seconds of a cell from its beginning to its end; None where nothing is known of its kind."""
+        return self.taken.get(kind(cell), self.measured.get(kind(cell)))
+
+    def left(self, cell: Cell) -> float | None:
+        """Seconds until a cell is trained; what it has behind it counts by whole epochs."""
+        if cell.place.finished():
+            return 0.0
+        whole = self.whole(cell)
+        done = len(cell.place.run.read_metrics()) / cell.config.train.epochs
+        return None if whole is None else whole * max(0.0, 1 - done)
+
+    def measure(self, cell: Cell) -> None:
+        """Measure the cell's kind, unless its time is known, and keep the result.
+
+        Raises:
+            ConfigError, CorpusError, EncoderError, RunError: the cell could not be trained either.
+        """
+        if self.whole(cell) is not None:
+            return
+        self.measured[kind(cell)] = measured_seconds(cell, self.threads)
+        with replacing(self.path) as beside:
+            beside.write_text(json.dumps({"where": self._where(), "seconds": self.measured}) + "\n", encoding="utf-8")
+
+
+def measured_seconds(cell: Cell, threads: int) -> float:
+    """Seconds of a run's epochs and evaluations, from a few of its updates and a part of its dev sentences.
+
+    Decoding new weights takes somewhat longer than decoding trained ones.
+    """
+    from mtlprune.training.benchmark import Stepper, clock, evenly, make_run
+    from mtlprune.training.checkpoint import epoch_generator
+    from mtlprune.training.evaluation import evaluate
+    from mtlprune.training.mixing import plan
+
+    train = cell.config.train
+    config = cell.config.model_copy(
+        update={"train": train.model_copy(update={"threads": train.threads or threads, "shuffle": True})}
+    )
+    run, precision = make_run(config)
+    for part in config.train.freeze:
+        (run.model.encoder if part == "encoder" else run.model.tasks).requires_grad_(False)
+    batches = [
+        batch for update in plan(config.train, run.lengths, run.known, epoch_generator(1, 0)) for batch in update
+    ]
+    epoch = 0.0
+    for tasks in dict.fromkeys(batch.tasks for batch in batches):
+        alike = [batch for batch in batches if batch.tasks == tasks]
+        stepper = Stepper(run, tasks, precision)
+        chosen = evenly(alike, BATCHES, run.lengths)
+        stepper.step(chosen[0].rows)  # the first one allocates
+        epoch += statistics.mean(stepper.step(batch.rows) for batch in chosen) * len(alike)
+    some = run.dev[: min(SENTENCES, len(run.dev))]
+    evaluate(run.model.eval(), some[:2], precision)  # the first one loads and allocates
+    with clock(run.model.device) as seconds:
+        evaluate(run.model, some, precision)
+    return config.train.epochs * (epoch + seconds[0] / len(some) * len(run.dev))
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is left of a sweep."""
+
+    seconds: float
+    """Until the last cell of known time is trained, by so many processes."""
+    unknown: int
+    """Cells of which no time is known; they are not in it."""
+
+
+def outlook(cells: Mapping[str, Cell], times: Times, jobs: int) -> Outlook:
+    """Cells begin as soon as a process is free and those they need are done, in the order of the sweep."""
+    free = [0.0] * jobs
+    ends: dict[str, float] = {}
+    unknown = 0
+    for name, cell in cells.items():
+        seconds = times.left(cell)
+        unknown += seconds is None
+        if not seconds:
+            ends[name] = max((ends[other] for other in cell.needs), default=0.0) if seconds is None else 0.0
+            continue
+        slot = min(range(jobs), key=free.__getitem__)
+        free[slot] = max([free[slot], *(ends[other] for other in cell.needs)]) + seconds
+        ends[name] = free[slot]
+    return Outlook(max(free), unknown)
