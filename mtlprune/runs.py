@@ -1,7 +1,7 @@
 """The run folder: one run, everything needed to doubt it. Knows nothing of torch.
 
-config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  encoder/  weights/  checkpoint.safetensors
-scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
+config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  uas.jsonl  encoder/  weights/
+checkpoint.safetensors  scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ from mtlprune.files import RunError, read_json_lines, replacing
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing", "to_json"]
+
+
+ASIDE = (
+    *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
+    *("train.tensorboard", "train.log_uas"),
+    *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
+)
+"""Settings that do not change what is trained, or that are told apart otherwise: tasks, seed, runs to begin from."""
 
 
 class RunFolder:
@@ -168,6 +176,10 @@ class RunFolder:
     @property
     def gates_path(self) -> Path:
         return self.path / "gates.jsonl"
+
+    @property
+    def uas_path(self) -> Path:
+        return self.path / "uas.jsonl"
 
     def read_metrics(self) -> list[dict[str, Any]]:
         if not self.metrics_path.exists():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.runs import RunError, RunFolder, read_json_lines
+from mtlprune.runs import ASIDE, RunError, RunFolder, read_json_lines
 
 Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
 
@@ -22,12 +22,6 @@ FILE = "gates.jsonl"
 SHARED = "shared"
 OPEN_ABOVE = 1e-3
 """A head is open where its gate exceeds this (He and Choi 2021, the released code)."""
-
-# Settings in which the seeds of one label may differ.
-_ASIDE = (
-    *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
-    *("train.start", "train.tensorboard", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
-)
 
 
 class ClaimError(RunError):
@@ -153,7 +147,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             encoder=f"{name}, random weights" if encoder.get("random") else name,
             gates=chosen[-1][key],
             history=[(step, sets[key]) for _, step, sets in records],
-            settings={path: value for path, value in _flat(tree) if path not in _ASIDE},
+            settings={path: value for path, value in _flat(tree) if path not in ASIDE},
             data=manifest["data"]["fingerprint"],
             finished="finished" in manifest,
         )

@@ -18,14 +18,10 @@ from mtlprune.reports.grid import probability
 from mtlprune.reports.page_html import Html, element, folded, joined, paragraph
 from mtlprune.reports.page_parts import Part
 from mtlprune.reports.page_runs import ReadRun, flat
-from mtlprune.runs import RunError
+from mtlprune.runs import ASIDE, RunError
 
 CELL = 13
 _METHODS = ("gates", "importance", "random")
-_ASIDE = (
-    *("name", "data.path", "train.seed", "train.start", "train.device", "train.threads", "train.checkpoint_minutes"),
-    *("train.tensorboard", "pruning.importance_of", "pruning.layers_like"),
-)
 _BY_TASK = ("tasks", "decoders", "train.freeze")
 
 
@@ -86,7 +82,7 @@ def _without_twins(runs: Sequence[ReadRun]) -> Iterator[tuple[str, list[ReadRun]
         yield "", list(runs)
         return
     settings = [
-        {p: repr(v) for p, v in flat(run.tree) if p not in _ASIDE and not p.startswith(_BY_TASK)}
+        {p: repr(v) for p, v in flat(run.tree) if p not in ASIDE and not p.startswith(_BY_TASK)}
         | {"data": run.manifest["data"]["fingerprint"][:8]}
         for run in runs
     ]

@@ -7,15 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtlprune.reports.pruning_title import filled, pruning_title
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs import ASIDE, RunError, RunFolder
 from mtlprune.scores import main_score
-
-# Settings that do not change what is trained, or that are told apart otherwise.
-_ASIDE = (
-    *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
-    *("train.start", "train.tensorboard", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
-    "encoder.name",
-)
 
 
 @dataclass(frozen=True)
@@ -30,7 +23,7 @@ class ScoredRun:
     pruning: str
     """"", or how heads were pruned: "36 heads by gates"."""
     setting: dict[str, Any]
-    """Flat settings beside the tasks, the encoder's name and those in _ASIDE."""
+    """Flat settings beside the tasks, the encoder's name and those in ASIDE."""
     seed: int
     data: str
     """Fingerprint of the data."""
@@ -69,7 +62,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         tasks=tuple(tree["tasks"]),
         kind=kind,
         pruning=pruning_title(tree),
-        setting={path: value for path, value in flat.items() if path not in _ASIDE},
+        setting={path: value for path, value in flat.items() if path not in (*ASIDE, "encoder.name")},
         seed=flat.get("train.seed", 0),
         data=manifest["data"]["fingerprint"],
         scores={task: values[names[task]] for task, values in scores.items()},

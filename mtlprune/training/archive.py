@@ -16,6 +16,7 @@ from mtlprune.training.evaluation import Evaluation
 from mtlprune.training.parallel import Team
 from mtlprune.training.pruning import record
 from mtlprune.training.tensorboard import Board
+from mtlprune.training.uas_log import uas_line
 
 
 class Archive:
@@ -67,6 +68,8 @@ class Archive:
         gates = record(model, progress.epoch, progress.step) if model.gates else None
         if gates is not None:
             append_line(folder.gates_path, gates)
+        if self.run.config.train.log_uas:
+            append_line(folder.uas_path, uas_line(model, self.run.dev, progress.epoch, progress.step))
         self.board.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
         folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
         if "joint" in better:
@@ -107,6 +110,7 @@ class Archive:
     def _note(self) -> None:
         self.progress.log_size = log_size(self.folder.metrics_path)
         self.progress.gates_size = log_size(self.folder.gates_path)
+        self.progress.uas_size = log_size(self.folder.uas_path)
 
 
 def take_up(folder: RunFolder, progress: Progress) -> None:
@@ -116,6 +120,7 @@ def take_up(folder: RunFolder, progress: Progress) -> None:
         tidy(folder, progress)
     truncate_log(folder.metrics_path, progress.log_size)
     truncate_log(folder.gates_path, progress.gates_size)
+    truncate_log(folder.uas_path, progress.uas_size)
 
 
 def tidy(folder: RunFolder, progress: Progress) -> None:

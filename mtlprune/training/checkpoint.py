@@ -44,6 +44,8 @@ class Progress:
     """Bytes of metrics.jsonl that belong to this state."""
     gates_size: int = 0
     """The same of gates.jsonl."""
+    uas_size: int = 0
+    """The same of uas.jsonl."""
     seconds: float = 0.0
     """Time spent training so far, over all processes."""
     finished: bool = False

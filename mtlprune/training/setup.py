@@ -32,6 +32,7 @@ from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.start import read_labels, start_from
 from mtlprune.training.tensorboard import require_tensorboard
+from mtlprune.training.uas_log import check_uas
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = Tr
     model, vocabularies = build_model(config, train, folder)
     if config.train.tensorboard:
         require_tensorboard()
+    if config.train.log_uas:
+        check_uas(model.encoder, dev, config.data.dev)
     model.to(config.train.device)
     if writes and not folder.config_path.exists():
         write_beginning(config, folder, corpus, model, vocabularies)
@@ -195,7 +198,7 @@ def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
     changed = [
         f"{path} (was {old!r}, is {new!r})"
         for path, old, new in _differences(begun, now)
-        if path not in ("name", "train.checkpoint_minutes", "train.tensorboard", "data.path")
+        if path not in ("name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path")
     ]
     if changed:
         raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")

@@ -127,7 +127,9 @@ def test_idle_decoders_neither_step_nor_decay(cases, found: Path, tmp_path):
 @pytest.fixture(scope="module")
 def gated(small_settings: Settings) -> dict[str, Any]:
     """With every kind of dropout, drawn differently in each process, and noise in gates, drawn alike."""
-    settings = small_settings(mixing="sampled", accumulate=2, balance="running_mean", epochs=2, batch_sentences=40)
+    settings = small_settings(
+        mixing="sampled", accumulate=2, balance="running_mean", epochs=2, batch_sentences=40, log_uas=True
+    )
     return {**settings, "pruning": {**GATES, "penalty": "exact"}}
 
 
