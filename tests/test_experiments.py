@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conll2012_files import small_corpus
 
-from mtlprune.config import PRESETS, load_config
+from mtlprune.config import PRESETS, Config, load_config
 from mtlprune.corpora.grammar import build_grammar
+from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.corpora.store import save_corpus
 from mtlprune.runs import RunFolder
+from mtlprune.sweeps.cells import resolve
+from mtlprune.sweeps.sheet import read_sheet
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
+SHEETS = sorted(FOLDER.glob("*/sweep.yaml")) + sorted((FOLDER / "he-choi-2021").glob("*.yaml"))
 SHIPPED = [*sorted(PRESETS.glob("*.yaml")), *EXPERIMENTS]
 TRAININGS = [shlex.split(line)[2:] for line in README.splitlines() if line.startswith("mtlprune train ")]
 
@@ -58,9 +66,7 @@ def test_every_training_of_the_readme_is_a_configuration(arguments: list[str], m
         place = arguments.index("--out")
         assert arguments[place + 1].startswith("runs/")
         arguments = arguments[:place]
-    config = load_config(arguments[0], arguments[1:])
-    if config.name.startswith("he-choi-2021-"):
-        assert config.name == "-".join(["he-choi-2021", *config.tasks])
+    load_config(arguments[0], arguments[1:])
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -74,7 +80,7 @@ def test_an_experiment_says_what_differs_from_a_preset(path: Path) -> None:
 
 
 def test_experiments_and_their_readme_name_the_same_files() -> None:
-    assert set(re.findall(r"[\w-]+\.yaml", README)) == {path.name for path in EXPERIMENTS}
+    assert set(re.findall(r"[\w-]+\.yaml", README)) == {path.name for path in [*EXPERIMENTS, *SHEETS]}
 
 
 def test_no_two_trainings_of_the_readme_are_the_same() -> None:
@@ -82,9 +88,6 @@ def test_no_two_trainings_of_the_readme_are_the_same() -> None:
         load_config(ROOT / a[0] if a[0].endswith(".yaml") else a[0], [x for x in a[1:] if "=" in x]) for a in TRAININGS
     ]
     assert len({config.digest() for config in configs}) == len(TRAININGS)
-    assert {frozenset(config.tasks) for config in configs if config.name.startswith("he-choi-2021")} == {
-        frozenset(pair) for pair in _subsets()
-    }
 
 
 def _subsets() -> list[set[str]]:
@@ -93,3 +96,95 @@ def _subsets() -> list[set[str]]:
 
     pairs = [{one, other} for place, one in enumerate(LAYERS) for other in LAYERS[place + 1 :]]
     return [*({task} for task in LAYERS), *pairs, set(LAYERS)]
+
+
+@pytest.fixture(scope="module")
+def ontonotes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All five layers, read from files in the formats of CoNLL-2012; do not write into it."""
+    folder = tmp_path_factory.mktemp("ontonotes")
+    files, dependencies = small_corpus(folder)
+    splits = build_ontonotes5(files, dep=dependencies)
+    save_corpus(splits, folder / "corpus", name="ontonotes5", licence="none", sources={})
+    return folder / "corpus"
+
+
+def cells_of(path: Path, corpus: Path, tmp_path: Path) -> dict[str, Config]:
+    found = resolve(read_sheet(path), tmp_path / "sweep", [f"data.path={corpus}"]).cells
+    return {name: cell.config for name, cell in found.items()}
+
+
+@pytest.mark.parametrize("path", SHEETS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_sweep_has_the_cells_that_its_readme_says(path: Path, ontonotes: Path, tmp_path: Path) -> None:
+    cells = cells_of(path, ontonotes, tmp_path)
+    row = next(
+        line for line in README.splitlines() if path.name in line and re.search(r"\d+ cells|\| [\d, ]+ \|", line)
+    )
+    assert str(len(cells)) in re.findall(r"\d+", row)
+    assert {config.train.seed for config in cells.values()} == {1, 2, 3}
+    if "scores" in path.stem or path.stem == "sweep":
+        assert {frozenset(config.tasks) for config in cells.values()} == {frozenset(subset) for subset in _subsets()}
+
+
+def test_released_constants(ontonotes: Path, tmp_path: Path) -> None:
+    """The tables of facts about the released scripts: λ, epochs, patience, rates, accumulation."""
+    folder = FOLDER / "he-choi-2021"
+    bert = cells_of(folder / "gates-as-released-bert.yaml", ontonotes, tmp_path)
+    others = cells_of(folder / "gates-as-released-others.yaml", ontonotes, tmp_path)
+    strengths = {task: bert[f"bert-{task}-1"].pruning.strength for task in ("pos", "ner", "dep", "con", "srl", "mtl5")}
+    assert strengths == {"pos": 0.01, "ner": 0.0002, "dep": 0.01, "con": 0.01, "srl": 0.001, "mtl5": 0.001}
+    assert [others[f"{name}-dep-1"].pruning.strength for name in ("roberta", "electra", "deberta")] == [
+        0.01,
+        0.01,
+        0.02,
+    ]
+    assert others["electra-srl-2"].pruning.strength == 0.002
+    assert (bert["bert-mtl5-1"].train.epochs, others["roberta-mtl5-1"].train.epochs) == (100, 30)
+    assert {c.train.encoder_rate for c in [*bert.values(), *others.values()]} == {1e-5}
+    assert not any(c.train.shuffle for c in [*bert.values(), *others.values()])
+    scores = cells_of(folder / "scores-as-released-others.yaml", ontonotes, tmp_path)
+    assert scores["electra-pos-3"].train.encoder_rate == 1e-5 and scores["electra-ner-3"].train.encoder_rate == 5e-5
+    assert (scores["deberta-srl-1"].train.epochs, scores["roberta-srl-1"].train.epochs) == (100, 30)
+    alone = cells_of(folder / "scores-as-released-bert.yaml", ontonotes, tmp_path)
+    assert (alone["bert-dep-1"].train.accumulate, scores["roberta-dep-1"].train.accumulate) == (1, 4)
+
+
+HUB = {  # the paper's encoders, and the tiny ones that stand in for them
+    "bert-base-cased": "bert",
+    "roberta-base": "roberta",
+    "google/electra-base-discriminator": "electra",
+    "microsoft/deberta-base": "deberta",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in SHEETS if path.parent.name == "he-choi-2021"], ids=lambda p: p.stem)
+def test_a_sweep_of_the_paper_runs_on_stand_ins(
+    path: Path, ontonotes: Path, tiny_encoder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Listed with its times for all encoders; some cells of every kind run to the end on tiny encoders."""
+    text = path.read_text(encoding="utf-8").replace("keep: 72", "keep: 3")
+    for name, family in HUB.items():
+        text = text.replace(f"name: {name}}}", f"name: {tiny_encoder(family)}}}")
+    (tmp_path / "sheet.yaml").write_text(text, encoding="utf-8")
+    small = f"data.path={ontonotes}", "train.epochs=1", "train.patience=null", "train.device=cpu"
+    encoder = tiny_encoder("deberta" if "others" in path.stem else "bert").name
+    command = "sheet.yaml", "--out", "swept", "--seeds", "1", *small
+    chosen = [] if path.stem == "scores-as-released-bert" else ["--encoders", encoder]
+    if path.stem == "gates":
+        chosen += ["--only", "*-pos-1,bert-per-task-mtl5-1"]
+
+    def sweep(*more: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "mtlprune", "sweep", *command, *chosen, *more],
+            cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert " left" in sweep("--dry-run")
+    if path.stem == "gates":  # the others differ from it in numbers only, and every number was built above
+        sweep()
+        found = sorted(run.parent.name for run in (tmp_path / "swept").glob("*/manifest.json"))
+        assert [name.rpartition("-pos-")[0] for name in found if "-pos-" in name] == [
+            f"bert-{regime}" for regime in ("dynamic", "importance", "none", "random", "static")
+        ]

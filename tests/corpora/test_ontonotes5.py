@@ -9,45 +9,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from conll2012_files import NAMED, PLAIN, put
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
-# word, tag, parse bit, lemma, frameset, entity, arguments
-NAMED = (
-    "Ada   NNP   (TOP(S(NP*)  -    -   (PERSON)  (ARG0*)",
-    "saw   VBD   (VP*         see  01  *         (V*)",
-    "Rome  NNP   (NP*))       -    -   (GPE)     (ARG1*)",
-    "/.    .     *))          -    -   *         *",
-)
-PLAIN = (
-    "Yes    UH     (TOP(INTJ*       -  -  *",
-    "-LRB-  -LRB-  (PRN*            -  -  *",
-    "really RB     (ADVP*)          -  -  *",
-    "-RRB-  -RRB-  *)))             -  -  *",
-)
 TREELESS = ("Uh XX (TOP* - - *", "well XX *) - - *")
 FOLDERS = {"train": "train", "dev": "development", "test": "test"}
-
-
-def document(name: str, *sentences: tuple[str, ...]) -> str:
-    lines = [f"#begin document ({name}); part 000"]
-    for rows in sentences:
-        for number, row in enumerate(rows):
-            word, tag, bit, lemma, frameset, entity, *arguments = row.split()
-            lines.append(
-                "   ".join([name, "0", str(number), word, tag, bit, lemma, frameset, "-", "-", entity, *arguments, "-"])
-            )
-        lines.append("")
-    return "\n".join([*lines, "#end document", ""])
-
-
-def put(root: Path, folder: str, name: str, *sentences: tuple[str, ...], ending: str = "v4_gold_conll") -> Path:
-    path = root / "data" / folder / "data/english/annotations" / f"{name}.{ending}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(document(name, *sentences), encoding="utf-8")
-    return path
 
 
 @pytest.fixture
