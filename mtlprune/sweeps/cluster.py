@@ -1,5 +1,5 @@
-"""Cells as jobs of a cluster, through submitit (extra ``slurm``): an array for all cells that need nothing that is left,
-then one for those that need these, and so on.
+"""Cells as jobs of a cluster, through submitit (extra ``slurm``): an array for all cells that need nothing more, then
+one for those that need these, and so on.
 
 A job that Slurm stops, because its time is up or others go first, writes a checkpoint, is queued again, and goes on
 from there: it is the same cell once more.

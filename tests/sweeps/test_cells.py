@@ -1,0 +1,144 @@
+"""Cells: which settings make a run another one, which cell needs which, and what narrows a sweep."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mtlprune.config import ConfigError
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.grammar import build_grammar
+from mtlprune.corpora.store import save_corpus
+from mtlprune.sweeps.cells import Sweep, narrowed, resolve
+from mtlprune.sweeps.sheet import SweepError, read_sheet
+
+Write = Callable[[str], Path]
+GRID = """
+grid:
+  regime:
+    none: {}
+    static: {train: {start: "@none-{tasks}-{seed}", freeze: decoders}, pruning: gates}
+    random: {pruning: {method: random, layers_like: "@static-{tasks}-{seed}"}}
+  tasks: [pos, dep]
+  seed: [1, 2]
+"""
+
+
+def cells_of(path: Path, *overrides: str) -> Sweep:
+    return resolve(read_sheet(path), Path("out"), overrides)
+
+
+def digests(sweep: Sweep) -> dict[str, str]:
+    return {name: cell.digest for name, cell in sweep.cells.items()}
+
+
+def changed(one: Sweep, other: Sweep) -> set[str]:
+    before, after = digests(one), digests(other)
+    assert before.keys() == after.keys()
+    return {name for name in before if before[name] != after[name]}
+
+
+def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(sheet: Write) -> None:
+    sweep = cells_of(sheet(GRID))
+    order = list(sweep.cells)
+    cell = sweep.cells["random-dep-2"]
+    assert len(order) == 12 and len(set(digests(sweep).values())) == 12
+    assert all(order.index(other) < order.index(name) for name in order for other in sweep.cells[name].needs)
+    assert cell.needs == ("static-dep-2",)
+    assert cell.config.pruning.layers_like == str(sweep.cells["static-dep-2"].place.run.path)
+    assert cell.config.name == "random-dep" and cell.place.label == f"random-dep-2-{cell.digest}"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("name=other", "train.threads=2", "train.device=auto", "train.checkpoint_minutes=1", "train.tensorboard=true"),
+        *("decoders.srl.size=20", "train.tau=0.5", "train.balance_window=9"),
+    ],
+)
+def test_what_does_not_change_a_result_changes_no_digest(sheet: Write, override: str) -> None:
+    path = sheet(GRID)
+    assert not changed(cells_of(path), cells_of(path, override))
+
+
+def test_editing_one_field_touches_its_cells_and_those_that_need_them(sheet: Write) -> None:
+    before = cells_of(sheet(GRID))
+    assert changed(before, cells_of(sheet(GRID), "train.clip=2")) == set(before.cells)
+    dep = {name for name in before.cells if "-dep-" in name}
+    assert changed(before, cells_of(sheet(GRID), "decoders.dep.arc_size=20")) == dep
+    static = GRID.replace("pruning: gates}", "pruning: {method: gates, strength: 0.02}}")
+    assert changed(before, cells_of(sheet(static))) == {name for name in before.cells if "none" not in name}
+
+
+def test_data_count_by_what_they_hold(sheet: Write, base: Path, tmp_path: Path) -> None:
+    path = sheet(GRID)
+    before = cells_of(path)
+    shutil.copytree(base.parent / "corpus", tmp_path / "copy")
+    assert not changed(before, cells_of(path, f"data.path={tmp_path / 'copy'}"))
+    save_corpus(build_grammar(16, 6, 6, 2), tmp_path / "other", name="grammar", licence="Apache-2.0", sources={})
+    assert changed(before, cells_of(path, f"data.path={tmp_path / 'other'}")) == set(before.cells)
+    with pytest.raises(CorpusError, match="expected a corpus made by"):
+        cells_of(path, f"data.path={tmp_path / 'nowhere'}")
+
+
+def test_a_setting_at_its_default_is_the_same_said_or_not(sheet: Write) -> None:
+    path = sheet(GRID)
+    assert not changed(cells_of(path), cells_of(path, "train.warmup=0.1", "encoder.pooling=mean"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('cells: {a: {train: {start: "@b"}}}\n', "cell a: train.start: there is no cell b"),
+        ('cells: {a: {train: {start: "@b"}}, b: {train: {start: "@a"}}}\n', "in a circle: a → b → a"),
+        (GRID.replace("{tasks}-{seed}", "{task}-{seed}", 1), "no axis task (did you mean 'tasks'?)"),
+        ("cells: {one: {}, other: {name: another}}\n", "one and other are the same run"),
+    ],
+)
+def test_a_mistake_between_cells_is_a_sentence(sheet: Write, text: str, said: str) -> None:
+    with pytest.raises(SweepError) as caught:
+        cells_of(sheet(text))
+    assert said in str(caught.value)
+
+
+def test_a_wrong_setting_names_its_cell(sheet: Write) -> None:
+    with pytest.raises(ConfigError, match=r"cell b: unknown key train.epoch \(did you mean 'epochs'"):
+        cells_of(sheet("cells: {a: {}, b: {train: {epoch: 3}}}\n"))
+    with pytest.raises(ConfigError, match=r"cell 1: unknown key seeds"):
+        cells_of(sheet("grid: {seeds: [1]}\n"))
+
+
+def test_narrowing_keeps_what_is_needed(sheet: Write) -> None:
+    sweep = cells_of(sheet(GRID))
+    assert list(narrowed(sweep, ["random-pos-1"])) == ["none-pos-1", "static-pos-1", "random-pos-1"]
+    assert set(narrowed(sweep, ["none-*"], [2])) == {"none-pos-2", "none-dep-2"}
+    encoder = sweep.cells["none-pos-1"].config.encoder.name
+    assert narrowed(sweep, [], [], [encoder]) == narrowed(sweep, [], [], [Path(encoder).name]) == dict(sweep.cells)
+    for arguments, said in [
+        ((["nonepos-1"],), "--only: .* has no cell nonepos-1 .did you mean 'none-pos-1'"),
+        (([], [3]), "--seeds: .* has no cell with seed 3; found 1, 2"),
+        (([], [], ["bart"]), "--encoders: .* has no cell with encoder bart"),
+    ]:
+        with pytest.raises(SweepError, match=said):
+            narrowed(sweep, *arguments)
+
+
+def test_the_folder_of_a_cell_is_found_by_its_digest(sheet: Write, tmp_path: Path) -> None:
+    path = sheet("cells: {before: {}}\n")
+    [cell] = resolve(read_sheet(path), tmp_path).cells.values()
+    cell.place.run.write_config({})
+    path.write_text(path.read_text().replace("before", "after"))
+    [renamed] = resolve(read_sheet(path), tmp_path).cells.values()
+    assert renamed.name == "after" and renamed.place == cell.place
+
+
+def test_the_index_names_every_cell(sheet: Write, tmp_path: Path) -> None:
+    sweep = resolve(read_sheet(sheet(GRID)), tmp_path / "out")
+    sweep.write_index()
+    index = yaml.safe_load((tmp_path / "out" / "sweep.json").read_text())
+    assert list(index["cells"]) == list(sweep.cells)
+    assert index["cells"]["static-pos-1"]["needs"] == ["none-pos-1"]
