@@ -1,0 +1,233 @@
+"""Exact decomposition: parts sum to the whole in every family, under padding, gates and removed heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import HEADS, LAYERS, WORDS, make_config
+from torch import Tensor
+from transformers import AutoModelForMaskedLM
+
+from mtlprune.analyses import dissection
+from mtlprune.analyses.dissection import Norm, importance, terms
+from mtlprune.analyses.dissection_masked import score_masked
+from mtlprune.analyses.dissection_survey import survey
+from mtlprune.analyses.dissection_terms import SUBSETS
+from mtlprune.analyses.dissection_trace import refusal, trace
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.removal import remove_heads
+from mtlprune.probes.subjects import Subject
+from mtlprune.sentence import Sentence
+
+POST_LN = ("bert", "roberta", "electra", "distilbert", "albert", "mpnet", "deberta", "deberta-v2")
+SENTENCES = [WORDS[:7], WORDS[3:20], WORDS[9:11]]
+TinyEncoder = Callable[[str], Path]
+
+
+def loaded(folder: Path, dtype: torch.dtype = torch.float64) -> Encoder:
+    """With gains and biases that are not 1 and 0, as they are after pretraining."""
+    encoder = Encoder.load(str(folder), attention="eager")
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    return encoder.to(dtype)
+
+
+def some_gates(dtype: torch.dtype = torch.float64) -> Tensor:
+    gates = torch.rand(LAYERS, HEADS, generator=torch.Generator().manual_seed(3)).to(dtype)
+    gates[0, 1] = gates[1, 2] = 0
+    return gates
+
+
+def passed(encoder: Encoder, gates: Tensor | None = None) -> tuple[dissection.Trace, list[Tensor]]:
+    traced, hidden, _ = trace(encoder, encoder.collate(encoder.tokenize_all(SENTENCES)), gates)
+    return traced, hidden
+
+
+@pytest.mark.parametrize("family", POST_LN)
+def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder: TinyEncoder, family: str) -> None:
+    for dtype, limit in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
+        if family == "deberta" and dtype is torch.float64:
+            limit = 1e-5  # its LayerNorm computes in float32 whatever it is given
+        encoder = loaded(tiny_encoder(family), dtype)
+        for gates in (None, some_gates(dtype)):
+            traced, hidden = passed(encoder, gates)
+            stacks = list(terms(traced))
+            assert len(stacks) == len(hidden) == LAYERS + 1
+            for layer, (stack, whole) in enumerate(zip(stacks, hidden, strict=True)):
+                assert (stack.sum(0) - whole).abs().max() <= limit
+                assert (dissection.closed_form(traced, layer) - stack).abs().max() <= limit
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "mpnet"])
+def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder: TinyEncoder, family: str) -> None:
+    gates = (some_gates() > 0.4).double()
+    gates[1] = gates[0] if family == "albert" else 0  # ALBERT's layers are one module; elsewhere a layer loses all
+    gated, _ = passed(loaded(tiny_encoder(family)), gates)
+    encoder = loaded(tiny_encoder(family))
+    encoder.head_map = remove_heads(encoder.transformer, gates)
+    removed, hidden = passed(encoder)
+    for one, other, whole in zip(terms(gated), terms(removed), hidden, strict=True):
+        assert (one - other).abs().max() <= 1e-10 and (other.sum(0) - whole).abs().max() <= 1e-10
+
+
+def test_heads_have_slots_of_their_own(tiny_encoder: TinyEncoder) -> None:
+    gates = some_gates()
+    traced, hidden = passed(loaded(tiny_encoder("bert")), gates)
+    *_, fine = dissection.head_terms(traced)
+    *_, coarse = terms(traced)
+    heads = fine[1:-2]
+    assert len(heads) == LAYERS * HEADS
+    assert torch.allclose(heads.sum(0), coarse[1], atol=1e-12)
+    assert torch.allclose(fine[[0, -2, -1]], coarse[[0, 2, 3]], atol=1e-12)
+    closed = (gates.flatten() == 0).nonzero().flatten()
+    assert len(closed) == 2 and not heads[closed].any() and heads.abs().amax((1, 2)).gt(0).sum() == len(heads) - 2
+    shares = torch.cat([share.T for share in dissection.head_importance(traced, hidden[-1])])
+    assert torch.allclose(shares, importance(heads, hidden[-1]), atol=1e-12)
+
+
+def test_importance_sums_to_1_and_knows_no_scale(tiny_encoder: TinyEncoder) -> None:
+    encoder = loaded(tiny_encoder("bert"))
+    traced, hidden = passed(encoder)
+    *_, stack = terms(traced)
+    mu = importance(stack, hidden[-1])
+    assert torch.allclose(mu.sum(0), torch.ones(mu.shape[1], dtype=mu.dtype), atol=1e-10)
+    assert torch.allclose(importance(hidden[-1][None], hidden[-1]), torch.ones_like(mu[:1]))
+    last = encoder.transformer.encoder.layer[-1].output.LayerNorm
+    with torch.no_grad():
+        last.weight *= 3.5
+        last.bias *= 3.5
+    scaled, whole = passed(encoder)
+    *_, stack = terms(scaled)
+    assert torch.allclose(whole[-1], 3.5 * hidden[-1]) and torch.allclose(importance(stack, whole[-1]), mu, atol=1e-10)
+
+
+def silent(traced: dissection.Trace, **changes: Tensor) -> dissection.Trace:
+    """Without biases of outputs, values and LayerNorms."""
+
+    def plain(norm: Norm) -> Norm:
+        return norm._replace(bias=torch.zeros_like(norm.bias))
+
+    layers = [
+        replace(
+            layer,
+            value_bias=torch.zeros_like(layer.value_bias),
+            bias=torch.zeros_like(layer.bias),
+            feed_forward_bias=torch.zeros_like(layer.feed_forward_bias),
+            norms=(plain(layer.norms[0]), plain(layer.norms[1])),
+            **{name: value(layer) if callable(value) else value for name, value in changes.items()},
+        )
+        for layer in traced.layers
+    ]
+    return dissection.Trace(traced.embedded, plain(traced.norm), None, layers)
+
+
+def test_without_biases_the_correction_is_means_only(tiny_encoder: TinyEncoder) -> None:
+    traced = silent(passed(loaded(tiny_encoder("bert")))[0])
+    *_, stack = terms(traced)
+    norms = [traced.norm, *(norm for layer in traced.layers for norm in layer.norms)]
+    product, means = torch.ones_like(stack[3]), torch.zeros_like(stack[3])
+    for norm in reversed(norms):
+        product = product * norm.gain / norm.std
+        means = means - product * norm.mean
+    assert torch.allclose(stack[3], means, atol=1e-12)
+
+
+def test_without_blocks_what_is_left_is_layer_norm_over_and_over(tiny_encoder: TinyEncoder) -> None:
+    encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager").double()
+    with torch.no_grad():
+        for layer in encoder.transformer.encoder.layer:
+            for linear in (layer.attention.output.dense, layer.output.dense):
+                linear.weight.zero_()
+                linear.bias.zero_()
+    traced, hidden = passed(encoder)
+    *_, stack = terms(traced)
+    expected = traced.embedded
+    for _ in range(2 * LAYERS + 1):
+        expected = torch.nn.functional.layer_norm(expected, expected.shape[-1:], eps=encoder.config.layer_norm_eps)
+    assert not stack[1:3].any()
+    assert torch.allclose(stack[0] + stack[3], expected, atol=1e-10) and torch.allclose(hidden[-1], expected)
+
+
+def test_layer_0_has_input_and_correction_only(tiny_encoder: TinyEncoder) -> None:
+    traced, _ = passed(loaded(tiny_encoder("bert")))
+    first = next(terms(traced))
+    norm = traced.norm
+    assert not first[1:3].any()
+    assert torch.allclose(first[3], norm.bias - norm.gain * norm.mean / norm.std, atol=1e-14)
+
+
+@pytest.mark.parametrize("family", ["modernbert", "eurobert"])
+def test_an_encoder_that_is_not_post_ln_is_refused(tiny_encoder: TinyEncoder, family: str) -> None:
+    encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
+    assert refusal(encoder) and "no post-LN encoder" in str(refusal(encoder))
+    with pytest.raises(EncoderError, match="no post-LN encoder"):
+        passed(encoder)
+
+
+def subject(folder: Path, encoder: Encoder | None = None, gates: Tensor | None = None) -> Subject:
+    return Subject("pretrained", str(folder), 0, encoder or Encoder.load(str(folder), attention="eager"), gates, "")
+
+
+def test_a_survey_is_what_single_sentences_say(tiny_encoder: TinyEncoder) -> None:
+    folder = tiny_encoder("bert")
+    sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate(SENTENCES)]
+    gates = some_gates(torch.float32)
+    whole = survey(subject(folder, gates=gates), sentences, 10, 0)
+    start, mu, pieces, heads = 0, 0.0, 0, 0.0
+    for sentence in sentences:
+        one = survey(subject(folder, gates=gates), [sentence], 10, 0)
+        mine = slice(start, start + len(sentence))
+        assert np.allclose(whole.word_mu[mine], one.word_mu, atol=1e-4)
+        assert torch.allclose(whole.last[:, mine], one.last, atol=1e-5)
+        start, pieces = start + len(sentence), pieces + one.pieces
+        mu, heads = mu + one.pieces * one.mu, heads + one.pieces * one.heads
+    assert whole.pieces == pieces and np.allclose(whole.mu, mu / pieces, atol=1e-5)
+    assert np.allclose(whole.mu.sum(1), 1, atol=1e-5) and 0 < whole.error < 1e-5
+    assert np.allclose(whole.heads, heads / pieces, atol=1e-5) and whole.heads[0, 1] == whole.heads[1, 2] == 0
+    assert np.isclose(whole.heads.sum(), whole.mu[-1, 1], atol=1e-5)
+    assert sum(half.tokens for half in whole.moments[0]) == pieces
+
+
+def test_a_decomposition_that_misses_is_refused(tiny_encoder: TinyEncoder) -> None:
+    folder = tiny_encoder("bert")
+    encoder = Encoder.load(str(folder), attention="eager")
+    layer = encoder.transformer.encoder.layer[0]
+    layer.register_forward_hook(lambda module, args, output: output + 1)  # something no term knows of
+    with pytest.raises(EncoderError, match="miss what the encoder says"):
+        survey(subject(folder, encoder), [Sentence("1", tuple(WORDS[:5]))], 5, 0)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet"])
+def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(
+    tiny_encoder: TinyEncoder, family: str, tmp_path: Path
+) -> None:
+    plain = Encoder.load(str(tiny_encoder(family)))
+    assert score_masked(subject(tiny_encoder(family)), [Sentence("1", tuple(WORDS[:5]))], 0) is None  # no such head
+    model = AutoModelForMaskedLM.from_config(make_config(family)).eval()
+    model.save_pretrained(tmp_path)
+    plain.tokenizer.save_pretrained(tmp_path)
+    sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate([WORDS[:30], WORDS[5:34]])]
+    encoder = Encoder.load(str(tmp_path), attention="eager")
+    seen: list[tuple[Tensor, Tensor]] = []
+    encoder.transformer.register_forward_pre_hook(
+        lambda module, args, given: seen.append((given["input_ids"], given["attention_mask"])), with_kwargs=True
+    )
+    found = score_masked(subject(tmp_path, encoder), sentences, 0)
+    assert found is not None and found.items > 2
+    (ids, mask), batch = seen[0], encoder.collate(encoder.tokenize_all([s.words for s in sentences]))
+    rows = sorted(range(2), key=lambda row: -len(encoder.tokenize(sentences[row].words).ids))
+    batch = encoder.collate([encoder.tokenize(sentences[row].words) for row in rows])
+    with torch.no_grad():
+        told = model(input_ids=ids, attention_mask=mask).logits.argmax(-1)
+    draw = torch.rand(2, len(batch.piece_slot), generator=torch.Generator().manual_seed(0))[0]
+    chosen = batch.piece_slot[draw < 0.15]
+    right = (told.flatten()[chosen] == batch.input_ids.flatten()[chosen]).double().mean()
+    assert found.items == len(chosen) and found.accuracy[SUBSETS.index("ihfc")] == pytest.approx(float(right))

@@ -1,0 +1,160 @@
+"""Light decoders on partial sums, senses, and items: against direct computation and enumeration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtlprune.analyses.dissection_terms import SUBSETS, TERMS
+from mtlprune.analyses.senses import inventory, nearest
+from mtlprune.analyses.subset_nets import NetSettings, Scaling, predict, train_nets
+from mtlprune.analyses.subset_scores import Material, agreement, f1, macro_f1, score_senses, score_task
+from mtlprune.analyses.term_items import bio, entities, sense_items, term_items
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+QUICK = NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
+
+
+def summed(parts: torch.Tensor, subset: str) -> torch.Tensor:
+    found = torch.zeros_like(parts[0])
+    for term in subset:
+        found = found + parts[TERMS.index(term)]
+    return found
+
+
+def test_there_are_16_subsets() -> None:
+    assert len(SUBSETS) == len(set(SUBSETS)) == 16 and SUBSETS[0] == "" and SUBSETS[-1] == "ihfc"
+
+
+def test_scaling_is_that_of_each_sum() -> None:
+    torch.manual_seed(0)
+    parts = torch.randn(4, 50, 6, dtype=torch.float64)
+    parts[1, :, 2] = 3.0  # a constant feature of h
+    scaled = Scaling.of(parts)(parts)
+    for place, subset in enumerate(SUBSETS):
+        whole = summed(parts, subset)
+        std = whole.std(0, correction=0)
+        moving = std > 1e-6
+        expected = torch.where(moving, (whole - whole.mean(0)) / torch.where(moving, std, 1.0), 0.0)
+        assert torch.allclose(scaled[place], expected, atol=1e-8)
+
+
+def test_each_net_reads_its_own_terms_only() -> None:
+    torch.manual_seed(1)
+    parts, labels = torch.randn(4, 300, 8), torch.randint(0, 3, (300,))
+    labels = (parts[0, :, 0] > 0).long()  # the input knows it
+    answers = predict(*train_nets(parts, labels, 3, QUICK), parts)
+    changed = parts.clone()
+    changed[1:] = torch.randn(3, 300, 8)
+    again = predict(*train_nets(changed, labels, 3, QUICK), changed)
+    same = [bool((answers[place] == again[place]).all()) for place in range(16)]
+    assert same[SUBSETS.index("i")] and same[0] and not same[SUBSETS.index("h")]
+    assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95
+
+
+def test_the_empty_subset_says_the_majority_label() -> None:
+    torch.manual_seed(2)
+    labels = torch.tensor([0] * 30 + [1] * 50 + [2] * 40)
+    parts = torch.randn(4, 120, 5)
+    answers = predict(*train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
+    assert (answers[0] == 1).all()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["O", "B-A", "I-A", "B-B", "I-B"]), max_size=9))
+def test_entities_of_bio_tags(tags: list[str]) -> None:
+    found = entities(tags)
+    spans = [Span(*span) for span in sorted(found)]
+    assert entities(bio(spans, len(tags))) == found
+    assert sum(end - start for start, end, _ in found) == sum(tag != "O" for tag in tags)
+
+
+def sentence() -> Sentence:
+    return Sentence(
+        "1",
+        ("the", "dog", "saw", "London"),
+        pos=("DET", "NOUN", "VERB", "PROPN"),
+        ner=(Span(3, 4, "LOC"),),
+        dep=Dependencies((2, 3, 0, 3), ("det", "nsubj", "root", "obj")),
+        con=(Span(0, 4, "S"), Span(0, 4, "FRAG"), Span(0, 2, "NP"), Span(3, 4, "NP")),
+        srl=(Predicate(2, "see.01", (Span(0, 2, "ARG0"), Span(2, 3, "V"), Span(3, 4, "ARG1")), "see"),),
+    )
+
+
+def test_items_and_their_features() -> None:
+    both = [Sentence("0", ("hello",)), sentence()]  # one that lacks all layers, before
+    items = {task: term_items(task, both) for task in ("pos", "ner", "dep", "con", "srl")}
+    assert items["pos"].labels.tolist() == ["DET", "NOUN", "VERB", "PROPN"]
+    assert items["ner"].labels.tolist() == ["O", "O", "O", "B-LOC"]
+    assert items["dep"].labels.tolist() == ["det", "nsubj", "obj"]  # the root has no head to be asked of
+    assert items["con"].labels.tolist() == ["S", "NP"]
+    assert items["srl"].labels.tolist() == ["ARG0", "ARG1"] and set(items["srl"].sentence.tolist()) == {1}
+    parts = torch.randn(4, 5, 3)
+    features = Material(both, parts).features(items["srl"])
+    assert torch.allclose(features[:, 0], torch.cat([parts[:, 3], parts[:, 1:3].mean(1)], 1))
+    assert torch.allclose(Material(both, parts).features(items["dep"])[:, 0], torch.cat([parts[:, 1], parts[:, 2]], 1))
+    assert sense_items(both).labels.tolist() == ["see.01"]
+
+
+def test_scores_count_what_is_right() -> None:
+    sentences = [sentence().with_layers() for _ in range(6)]
+    codes = torch.randn(4, 4, 16)
+    terms = codes.repeat(1, 6, 1)
+    material = Material(sentences, terms)
+    for task in ("pos", "ner", "dep"):
+        found = score_task(task, material, material, QUICK)
+        assert found is not None and found.scores()[1:].min() == 1.0  # each term names the word
+        assert found.counts.shape == (16, 6, 3) and found.unseen == 0
+    assert found is not None and f1(found.baseline.sum(0)) == pytest.approx(1 / 3)
+    assert score_task("con", Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) is None
+
+
+def test_macro_f1_and_agreement_by_hand() -> None:
+    gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
+    assert macro_f1(answers, gold) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
+    micro, macro = agreement(np.stack([gold, answers, gold]))
+    assert micro[0, 1] == micro[1, 0] == 0.5 and macro[0, 1] == pytest.approx(macro_f1(gold, answers))
+    assert micro[0, 2] == macro[0, 2] == 1 and (np.diag(micro) == 1).all()
+
+
+def test_neighbours_are_those_of_the_lemma() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = np.array(["run.01", "run.02", "be.01", "be.02", "run.02", "be.02", "run.01", "run.02", "one.01"])
+    senses = inventory(labels)
+    assert senses.names == ("be.01", "be.02", "run.01", "run.02") and "one" not in senses.of_lemma
+    kept = np.array([place for place, label in enumerate(labels) if label != "one.01"])
+    known, gold = labels[kept], senses.gold(labels[kept])
+    asked = np.array(["run.09", "be.01"])
+    assert senses.gold(asked).tolist() == [-1, 0] and senses.most_frequent(asked).tolist() == [3, 1]
+    train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(kept), 2))
+    answers = nearest(train, known, gold, test, asked, neighbours=3)
+    for place, subset in enumerate(SUBSETS):
+        for row, lemma in enumerate(("run", "be")):
+            pool = [k for k, label in enumerate(known) if label.startswith(lemma)]
+            cosine = torch.cosine_similarity(summed(train, subset)[pool], summed(test, subset)[row], dim=-1)
+            near = cosine.argsort(descending=True)[: 3 if subset else len(pool)].tolist()
+            votes = {s: (sum(gold[pool[k]] == s for k in near), float(sum(cosine[k] for k in near if gold[pool[k]] == s)))
+                     for s in senses.of_lemma[lemma]}  # fmt: skip
+            best = max(votes, key=lambda sense: votes[sense])
+            assert answers[place, row] == best, (subset, lemma)
+
+
+def test_senses_from_rolesets_beside_the_most_frequent_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sentences, rows = [], []
+    for place in range(90):
+        sense = 1 + (place % 3 == 0)
+        sentences.append(Sentence(str(place), ("runs",), srl=(Predicate(0, f"run.0{sense}", (), "run"),)))
+        vector = torch.randn(4, 1, 8, generator=generator)
+        vector[1, 0, 0] += 6 * (sense - 1.5)  # the heads know the sense
+        rows.append(vector)
+    material = Material(sentences, torch.cat(rows, 1))
+    learned, near = score_senses(material, material, QUICK)
+    heads = SUBSETS.index("h")
+    assert f1(learned.baseline.sum(0)) == pytest.approx(2 / 3)
+    assert learned.scores()[heads] > 0.95 and near.scores()[heads] > 0.95
+    assert learned.scores()[0] == near.scores()[0] == pytest.approx(2 / 3)  # nothing to go by: the most frequent sense
+    assert score_senses(Material(sentences[:1], rows[0]), material, QUICK) == []
