@@ -1,4 +1,4 @@
-"""mtlprune quickstart: from nothing to an STL-vs-MTL table, in a few minutes on two cores."""
+"""mtlprune quickstart: from nothing to an STL-vs-MTL table and a page, in a few minutes on two cores."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ def quickstart(
 ) -> None:
     """Generate a corpus, train five single-task models and a multi-task one, and compare them on held-out sentences.
 
-    The same command again goes on where it stopped.
+    The table goes to OUT/table.md, and with curves and labels to OUT/report.html. The same command again goes on where
+    it stopped.
     """
     from mtlprune.cli.console import console
+    from mtlprune.cli.report import gold_of
     from mtlprune.cli.table import majority_scores
     from mtlprune.cli.train import train_run
+    from mtlprune.reports.page import Choices, Sources, report
+    from mtlprune.reports.table_tests import with_tests
     from mtlprune.reports.tables import compare, markdown
     from mtlprune.runs import RunFolder, replacing
     from mtlprune.training.scoring import evaluate_run
@@ -48,12 +52,15 @@ def quickstart(
         if "test" not in folder.splits():
             evaluate_run(folder, "test")
         folders.append(folder)
-    baseline = majority_scores(corpus.path, folders[0], "test")
-    text = markdown(compare(folders, "test", {"majority": baseline}))
-    file = out / "table.md"
-    with replacing(file) as beside:
-        beside.write_text(text, encoding="utf-8")
-    terminal.print(f"\n{text}\n{file}, after {time.monotonic() - began:.0f} s", soft_wrap=True)
+    baselines = {"majority": majority_scores(corpus.path, folders[0], "test")}
+    text = markdown(with_tests(compare(folders, "test", baselines)))
+    sources = Sources(folders, baselines=baselines)
+    files = {"table.md": text, "report.html": report(sources, Choices("mtlprune quickstart"), gold_of(None))}
+    for name, content in files.items():
+        with replacing(out / name) as beside:
+            beside.write_text(content, encoding="utf-8")
+    terminal.print(f"\n{text}\n{out / 'table.md'}, after {time.monotonic() - began:.0f} s", soft_wrap=True)
+    terminal.print(f"everything on one page: {(out / 'report.html').resolve().as_uri()}", soft_wrap=True)
 
 
 def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or sweeps.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
     probes: Annotated[
         list[Path] | None,
@@ -51,13 +51,30 @@ def report(
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
     from mtlprune.runs import RunFolder, replacing
+    from mtlprune.sweeps.folder import expanded
 
-    folders = [RunFolder.existing(run) for run in runs]
-    sources = Sources(folders, probes or (), analyses or (), latency or ())
+    folders = [RunFolder.existing(run) for run in expanded(runs)]
+    sources = Sources(folders, probes or (), analyses or (), latency or (), notes=unfinished_cells(runs))
     text = page(sources, Choices(title, split, resamples, permutations, seed), gold_of(data))
     with replacing(out) as beside:
         beside.write_text(text, encoding="utf-8")
     typer.echo(f"{out}: {len(text.encode()) / 1e6:.1f} MB; open it in a browser")
+
+
+def unfinished_cells(given: Sequence[Path]) -> list[str]:
+    """Of every sweep named by its folder, the cells that the page has to do without, in a sentence."""
+    from mtlprune.sweeps.folder import INDEX, Place, read_index
+
+    notes = []
+    for root in given:
+        if not (root / INDEX).is_file():
+            continue
+        cells = read_index(root)["cells"]
+        missing = [name for name, cell in cells.items() if not Place(root, cell["folder"]).finished()]
+        if missing:
+            shown = ", ".join(missing[:12]) + (f" and {len(missing) - 12} more" if len(missing) > 12 else "")
+            notes.append(f"{len(missing)} of the {len(cells)} cells of {root} are not finished: {shown}.")
+    return notes
 
 
 def gold_of(data: Path | None) -> Gold:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -45,6 +45,10 @@ class Sources:
     """Folders that `mtlprune analyze` wrote."""
     latency: Sequence[Path] = ()
     """Files latency.json, or run folders that `mtlprune prune` made; those among the runs are found."""
+    notes: Sequence[str] = ()
+    """What is known to be missing, in sentences, for the caveats."""
+    baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Title → task → score of columns that come from no run; they stand in the first table."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,11 @@ def report(sources: Sources, choices: Choices, gold: page_labels.Gold) -> str:
         raise RunError("a report needs at least one run")
     once = {folder.path.resolve(): folder for folder in sources.runs}
     runs = [page_runs.read(folder) for folder in once.values()]
-    tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed)
+    tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed, sources.baselines)
     sets, without = page_gates.claim_sets(runs)
     measured = [run.folder.path for run in runs if (run.folder.path / page_latency.FILE).is_file()]
     parts = [
-        page_runs.part(runs),
+        page_runs.part(runs, sources.notes),
         page_scores.part(tables, unscored),
         page_labels.part(tables, gold, choices.resamples, choices.seed),
         page_gates.part(sets, without),

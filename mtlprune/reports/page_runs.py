@@ -93,10 +93,10 @@ def _moment(words: str) -> str:
     return f"{words[:10]} {words[11:16]} UTC" if words.endswith("+00:00") else words
 
 
-def part(runs: Sequence[ReadRun]) -> Part:
-    """The part of the page."""
+def part(runs: Sequence[ReadRun], notes: Sequence[str] = ()) -> Part:
+    """The part of the page. ``notes``: what is known to be missing."""
     body = joined(_facts(runs), _table(runs), _settings(runs))
-    return Part("runs", "What was run", body, tuple(_caveats(runs)))
+    return Part("runs", "What was run", body, (*notes, *_caveats(runs)))
 
 
 def _values(runs: Sequence[ReadRun], path: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mtlprune.reports.comparisons import Column, Comparison, compare
@@ -32,12 +32,19 @@ class Scored:
         return f"{self.data}, {self.comparison.split}"
 
 
-def compared(runs: Sequence[ReadRun], split: str | None, resamples: int, seed: int) -> tuple[list[Scored], list[str]]:
+def compared(
+    runs: Sequence[ReadRun],
+    split: str | None,
+    resamples: int,
+    seed: int,
+    baselines: Mapping[str, Mapping[str, float]] | None = None,
+) -> tuple[list[Scored], list[str]]:
     """Tables of the runs, and which runs have none and why.
 
     Args:
         split: whose scores; None: test where a run is scored on it, else its dev split.
         resamples: of every test; 0 leaves tests out.
+        baselines: scores that come from no run, for the first table.
 
     Raises:
         RunError: runs that cannot stand side by side (tables.compare says why), damaged files.
@@ -56,7 +63,7 @@ def compared(runs: Sequence[ReadRun], split: str | None, resamples: int, seed: i
             )
     made = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
-        comparison = compare([run.folder for run in group], name)
+        comparison = compare([run.folder for run in group], name, None if made else baselines)
         if resamples and comparison.against:
             comparison = with_tests(comparison, resamples, seed)
         data = str(group[0].manifest["data"].get("name", group[0].tree.get("data", {}).get("path", "data")))

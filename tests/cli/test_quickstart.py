@@ -22,6 +22,10 @@ def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], P
     assert first.code == 0, first.err
     table = (out / "table.md").read_text()
     assert table in first.out
+    assert "p (Holm)" in table
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert (out / "report.html").resolve().as_uri() in first.out
+    assert "majority" in page and "Labels lost and gained" in page
     header, _, *rows = table.splitlines()[:7]
     titles = [cell.strip() for cell in header.split("|")[1:-1]]
     assert titles == ["task", "majority", "no encoder", "STL", "MTL-5", "Δ"]
@@ -31,12 +35,14 @@ def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], P
     assert len(load_corpus(out / "corpus")["test"]) == 6
 
     (out / "table.md").unlink()
+    (out / "report.html").unlink()
     (out / "runs/stl-srl/scores/test.json").unlink()  # as if it had been stopped before that evaluation
     before = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in RUNS}
     second = mtlprune(*command)
     assert second.code == 0, second.err
     assert second.out.count("was finished already") == 7
     assert (out / "table.md").read_text() == table
+    assert (out / "report.html").read_text(encoding="utf-8") == page
     assert before == {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in RUNS}
 
     other = mtlprune(*command[:-1], 7)

@@ -1,0 +1,99 @@
+"""A small study as run folders hold it: five tasks alone, joint and with gates, three seeds, and its gold sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gated_runs import scattered
+from gated_runs import write_run as write_gated
+
+from mtlprune.runs import RunFolder
+from mtlprune.scores import COUNT, main_score, score
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+TASKS = ("pos", "ner", "dep", "con", "srl")
+SHAPE = (3, 4)
+EVIL = "<script>alert(1)</script>"
+"""A tag of the corpus, and a word of every sentence."""
+
+
+def gold_sentences(number: int = 40) -> list[Sentence]:
+    """Short sentences with all layers, among whose labels is one that would break a careless page."""
+    made = []
+    for place in range(number):
+        tags = ("DT", "NN", EVIL if place % 2 else "VB", "NN", ".")
+        sentence = Sentence(
+            f"s{place:03d}",
+            ("the", "cat", EVIL, f"w{place}", "."),
+            pos=tags,
+            ner=(Span(1, 2, "PER" if place % 3 else "LOC"),),
+            dep=Dependencies((2, 3, 0, 3, 3), ("det", "nsubj", "root", "obj", "punct")),
+            con=(Span(0, 5, "S"), Span(0, 2, "NP"), Span(2, 4, "VP")),
+            srl=(Predicate(2, None, (Span(0, 2, "ARG0"), Span(3, 4, "ARG1")), None),),
+        )
+        made.append(sentence.validate())
+    return made
+
+
+def guessed(gold: Sentence, tasks: Sequence[str], skill: float, generator: np.random.Generator) -> Sentence:
+    """Layers of the tasks, each right as often as ``skill`` says."""
+    wrong: dict[str, Any] = {
+        "pos": ("DT", "NN", "NN", "VB", "."),
+        "ner": (Span(3, 4, "ORG"),),
+        "dep": Dependencies((3, 3, 0, 2, 3), ("det", "obj", "root", "nsubj", "punct")),
+        "con": (Span(0, 5, "S"), Span(1, 3, "NP")),
+        "srl": (Predicate(2, None, (Span(0, 2, "ARG1"),), None),),
+    }
+    layers = {task: (getattr(gold, task) if generator.random() < skill else wrong[task]) for task in tasks}
+    return replace(gold, **{layer: layers.get(layer) for layer in TASKS})
+
+
+def write_study(root: Path, seeds: Sequence[int] = (1, 2, 3), gold: Sequence[Sentence] = ()) -> list[RunFolder]:
+    """Run folders: STL and MTL-5, without pruning and with gates."""
+    gold = gold or gold_sentences()
+    made = []
+    for pruned in (False, True):
+        for tasks in (*((task,) for task in TASKS), TASKS):
+            for seed in seeds:
+                name = f"{'gates' if pruned else 'none'}-{tasks[0] if len(tasks) == 1 else 'mtl5'}-{seed}"
+                skill = (0.9 if len(tasks) == 1 else 0.7) - 0.1 * pruned
+                made.append(write_study_run(root / name, tasks, seed, pruned, skill, gold))
+    return made
+
+
+def write_study_run(
+    path: Path, tasks: Sequence[str], seed: int, pruned: bool, skill: float, gold: Sequence[Sentence]
+) -> RunFolder:
+    """One of them, scored on test."""
+    generator = np.random.default_rng([seed, len(tasks), TASKS.index(tasks[0]), pruned])
+    folder = write_gated(path, tasks, scattered(generator, (3, 2, 1), SHAPE[1]), seed=seed)
+    if not pruned:
+        folder.gates_path.unlink()
+    tree = folder.read_config()
+    tree["data"] |= {"train": "train", "dev": "dev", "train_sentences": 500}
+    tree["train"] |= {"epochs": 3}
+    tree["pruning"] = {"method": "gates", "keep": 6, "penalty": "exact"} if pruned else {"method": "none"}
+    folder.write_config(tree | {"decoders": {}})
+    manifest = folder.read_manifest()
+    about = {"begun": "2026-01-01T00:00:00+00:00", "mtlprune": "0.1.0", "python": "3.11", "packages": {"torch": "2"}}
+    finished = {"epoch": 3, "seconds": 61.0, "best": {"joint": {"epoch": 2}}}
+    folder.write_json("manifest.json", manifest | about | {"finished": finished})
+    guesses = [guessed(sentence, tasks, skill, generator) for sentence in gold]
+    rows = {task: [COUNT[task](g, p) for g, p in zip(gold, guesses, strict=True)] for task in tasks}
+    scores = {task: score(task, rows[task]) for task in tasks}
+    folder.write_results("test", scores, [s.id for s in gold], rows, guesses)
+    lines = [_record(epoch, tasks, scores) for epoch in (1, 2, 3)]
+    folder.write_text("metrics.jsonl", "".join(lines))
+    return folder
+
+
+def _record(epoch: int, tasks: Sequence[str], scores: Mapping[str, Mapping[str, float]]) -> str:
+    dev = {task: {main_score(task, {}): scores[task][main_score(task, {})] * (0.7 + 0.1 * epoch)} for task in tasks}
+    return (
+        json.dumps({"epoch": epoch, "step": 10 * epoch, "loss": dict.fromkeys(tasks, 3.0 / epoch), "dev": dev}) + "\n"
+    )

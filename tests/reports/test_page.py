@@ -1,0 +1,244 @@
+"""The report page as text: what stands in it without a script, what it warns of, and that it needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from probe_results import write_probes
+from report_runs import EVIL, gold_sentences, write_study
+
+from mtlprune.reports import page_analyses
+from mtlprune.reports.page import Choices, Sources, report
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sentence import Sentence
+
+QUICK = Choices(resamples=200, permutations=50)
+
+
+def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
+    assert fingerprint == "f" * 64 and split == "test"
+    return gold_sentences()
+
+
+def no_gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
+    raise RunError(f"the gold of {run} is not to be had")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    return write_study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    encoders = [("pretrained", 0), ("POS", 1), ("MTL-5", 1)]
+    labels = {"pos": ("NN", "VB", EVIL), "ner": ("PER", "LOC")}
+    return write_probes(tmp_path_factory.mktemp("probes") / "p", encoders, labels, shape=(3, 4))
+
+
+@pytest.fixture(scope="module")
+def whole(study: list[RunFolder], probes: Path) -> str:
+    return report(Sources(study, probes=[probes]), QUICK, gold)
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the words of each section."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.sections: dict[str, str] = {}
+        self.inside = ""
+        self.depth = 0
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag == "section":
+            self.inside = dict(attrs).get("id") or ""
+
+    def handle_data(self, data: str) -> None:
+        self.sections[self.inside] = self.sections.get(self.inside, "") + data
+
+
+def test_every_part_is_there_without_a_script(whole: str, study: list[RunFolder]) -> None:
+    page = Page(whole.partition('<script type="application/json"')[0])
+    keys = [attributes["id"] for tag, attributes in page.found if tag == "section"]
+    assert keys == [
+        *("in-short", "runs", "scores", "labels", "gates", "overlap", "heads-know", "curves", "caveats"),
+    ]
+    links = [attributes["href"] for tag, attributes in page.found if tag == "a"]
+    assert {link for link in links if link} >= {f"#{key}" for key in keys if key != "in-short"}
+    for folder in study:
+        assert str(folder.path) in page.sections["runs"]
+    scores = study[0].read_scores("test")["pos"]["accuracy"]
+    mean = sum(folder.read_scores("test")["pos"]["accuracy"] for folder in study[:3]) / 3
+    assert f"{mean:.2f}" in page.sections["scores"] and scores
+    assert "MTL-5" in page.sections["scores"] and "p (Holm)" in page.sections["scores"]
+    assert "Stem heads" in page.sections["overlap"] and "Correlation of gates" in page.sections["overlap"]
+    assert "36" not in page.sections["gates"] and "layer 1, head 1" in page.sections["gates"]
+
+
+def test_it_needs_nothing_from_elsewhere(whole: str) -> None:
+    page = Page(whole)
+    for tag, attributes in page.found:
+        assert tag not in {"iframe", "object", "embed", "base", "form", "img"}
+        for key, value in attributes.items():
+            if key in {"src", "href", "action", "srcset", "data", "xlink:href"}:
+                assert (value or "").startswith(("#", "data:")), (tag, value)
+            assert not key.startswith("on")
+    style = whole[whole.index("<style>") : whole.index("</style>")]
+    assert "url(" not in style and "@import" not in style
+    assert "default-src 'none'" in html.unescape(whole)
+
+
+def test_words_of_the_corpus_and_names_of_runs_stay_words(tmp_path: Path, study: list[RunFolder], whole: str) -> None:
+    assert EVIL not in whole and "&lt;script&gt;alert(1)&lt;/script&gt;" in whole
+    assert "\\u003cscript\\u003e" in whole  # in the data of the browser of heads
+    named = tmp_path / "<b>run&amp;"
+    shutil.copytree(study[0].path, named)
+    text = report(Sources([RunFolder(named)]), Choices(title=f"{EVIL} & co", resamples=0), gold)
+    assert EVIL not in text and "<b>" not in text and "&lt;b&gt;run&amp;amp;" in text
+    assert "<title>&lt;script&gt;" in text
+    assert len(re.findall(r"<script", text)) == 2
+
+
+def test_the_same_sources_give_the_same_bytes(whole: str, study: list[RunFolder], probes: Path) -> None:
+    again = report(Sources([RunFolder(run.path) for run in study], probes=[probes]), QUICK, gold)
+    assert again == whole
+    twice = report(Sources([*study[:2], *study[:2]]), Choices(resamples=0), gold)
+    assert twice == report(Sources(study[:2]), Choices(resamples=0), gold)
+
+
+def test_data_for_the_script(whole: str, study: list[RunFolder]) -> None:
+    begin = whole.index('id="data">') + len('id="data">')
+    data = json.loads(whole[begin : whole.index("</script>", begin)])
+    (one,) = data["gates"]["sets"]
+    assert [label["label"] for label in one["labels"]] == ["POS", "NER", "DEP", "CON", "SRL", "MTL-5"]
+    assert (one["layers"], one["heads"]) == (3, 4)
+    gated = next(run for run in study if run.path.name == "gates-pos-2")
+    lines = [json.loads(line) for line in gated.gates_path.read_text().splitlines()]
+    expected = next(line for line in lines if line["epoch"] == 2)["gates"]["shared"]
+    assert one["labels"][0]["z"][1] == [z for row in expected for z in row]
+    assert all(0 < p <= 1 for label in one["labels"] for p in (*label["p"], *label["q"]))
+    assert len(data["heads-know"]["subjects"][0]["cards"]) == 12
+
+
+def test_caveats_are_found_in_the_data(whole: str) -> None:
+    said = Page(whole).sections["caveats"]
+    assert "All runs saw a part of the training data only (500 sentences)" in said
+    assert "A two-sided sign-flip test over 3 seeds alone cannot go below 0.25" in said
+    assert "No run names the commit of the code" in said
+    assert "no head of POS is open more often over its 3 seeds than chance within layers" in said
+    assert "No STL run is among the results of NER" in said
+
+
+def test_what_is_missing_is_said(tmp_path: Path, study: list[RunFolder]) -> None:
+    runs = [run for run in study if run.path.name.endswith("-1") and run.path.name.startswith("none")]
+    unscored = tmp_path / "unscored"
+    shutil.copytree(runs[0].path, unscored)
+    shutil.rmtree(unscored / "scores")
+    (unscored / "metrics.jsonl").unlink()
+    said = Page(report(Sources([*runs, RunFolder(unscored)], notes=["2 of 9 cells are not finished."]), QUICK, no_gold))
+    caveats = said.sections["caveats"]
+    assert f"{unscored} is not scored on dev" in caveats
+    assert "the gold of" in caveats and "is not to be had" in caveats
+    assert "2 of 9 cells are not finished." in caveats
+    assert "Settings with one run" in caveats
+    assert "gates" not in said.sections and "overlap" not in said.sections
+
+
+def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path: Path, study: list[RunFolder]) -> None:
+    other = tmp_path / "longer"
+    shutil.copytree(next(run.path for run in study if run.path.name == "gates-pos-1"), other)
+    tree = RunFolder(other).read_config()
+    tree["train"]["epochs"] = 30
+    RunFolder(other).write_config(tree)
+    gated = [run for run in study if run.path.name.startswith("gates-pos")]
+    text = report(Sources([*gated, RunFolder(other)]), Choices(resamples=0, permutations=0), gold)
+    begin = text.index('id="data">') + len('id="data">')
+    sets = json.loads(text[begin : text.index("</script>", begin)])["gates"]["sets"]
+    assert [(one["title"], [len(label["seeds"]) for label in one["labels"]]) for one in sets] == [
+        ("6 heads by gates, train.epochs=3", [3]),
+        ("6 heads by gates, train.epochs=30", [1]),
+    ]
+
+
+def test_latency_of_removal(tmp_path: Path, study: list[RunFolder]) -> None:
+    seconds = {"full": 0.010, "masked": 0.011, "removed": 0.008}
+    part = {"ideal_gain": 0.25, "gain": 0.2, "reached": 0.8, "seconds": seconds}
+    cell = {"batch": 8, "length": 64, "rounds": 5, "encoder": part, "attention": {**part, "reached": None}}
+    file = tmp_path / "latency.json"
+    file.write_text(json.dumps({"device": "CPU", "threads": 1, "load": 9.0, "cells": [cell]}))
+    page = Page(report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold))
+    assert "10.0" in page.sections["latency"] and "20 % (ideal 25 %)" in page.sections["latency"]
+    assert "the machine was busy" in page.sections["caveats"]
+    file.write_text("{}")
+    with pytest.raises(RunError, match="expected cells with batch"):
+        report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold)
+
+
+MADE_UP = """
+from mtlprune.reports.drawing import Drawing, Line
+from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
+
+
+def section(folder):
+    words = (folder / "made_up.json").read_text()
+    drawing = Drawing(40, 20, "a line", (Line(0, 0, 40, 20, 1.0, (28, 28, 30)),))
+    rows = Rows(("head", "score"), (("1-1", "2.0"), ("1-2", "<b>")), "A table.", numbers=("score",), sortable=True)
+    return Section("made-up", "Made up & more", (Paragraph(words), rows, Figure(drawing, "one line", "A figure.")))
+"""
+
+
+def test_sections_of_further_analyses(tmp_path: Path, study: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_up_section.py").write_text(MADE_UP)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(page_analyses.SECTIONS, "made-up", ("made_up.json", "made_up_section"))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "made_up.json").write_text(f"words of {folder.name} {EVIL}")
+    text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
+    page = Page(text)
+    assert "words of one" in page.sections["made-up"] and "words of two" in page.sections["made-up-2"]
+    assert "A table." in page.sections["made-up"] and "A figure." in page.sections["made-up"]
+    assert EVIL not in text and "&lt;b&gt;" in text
+    assert any(tag == "svg" and attributes.get("aria-label") == "one line" for tag, attributes in page.found)
+    assert any(attributes.get("href") == "#made-up" for _, attributes in page.found)
+
+
+def test_a_folder_of_no_analysis_is_refused(tmp_path: Path, study: list[RunFolder]) -> None:
+    with pytest.raises(RunError, match="holds no results of an analysis"):
+        report(Sources(study[:1], analyses=[tmp_path]), Choices(resamples=0), gold)
+
+
+def test_every_registered_analysis_names_a_file_of_its_own() -> None:
+    files = [file for file, _ in page_analyses.SECTIONS.values()]
+    assert len(set(files)) == len(files)
+    assert all(module.startswith("mtlprune.reports.") for _, module in page_analyses.SECTIONS.values())
+
+
+def test_no_run_no_page() -> None:
+    with pytest.raises(RunError, match="at least one run"):
+        report(Sources([]), Choices(), gold)
+
+
+def test_figures_have_words_and_heads_of_tables_a_scope(whole: str) -> None:
+    for tag, attributes in Page(whole).found:
+        if tag == "svg":
+            assert attributes["role"] == "img" and len(attributes["aria-label"] or "") > 10
+        if tag == "th":
+            assert attributes["scope"] in {"row", "col"}
+        if attributes.get("role") == "region":
+            assert attributes["tabindex"] == "0" and attributes["aria-label"]
+    identifiers = [attributes["id"] for _, attributes in Page(whole).found if "id" in attributes]
+    assert len(set(identifiers)) == len(identifiers)

@@ -1,0 +1,194 @@
+"""The report page in headless Chromium: it loads in silence, answers pointer and keys, and stands without a script."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from probe_results import write_probes
+from report_runs import EVIL, gold_sentences, write_study
+
+from mtlprune.reports.page import Choices, Sources, report
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+try:
+    from playwright.sync_api import Browser, Page, sync_playwright
+except ImportError:
+    pytest.skip("playwright is not installed (extra: test)", allow_module_level=True)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; Debian has it: apt-get install chromium")
+
+PATIENCE = 60_000
+"""Milliseconds: a busy machine is no defect."""
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("browser")
+    encoders = [("pretrained", 0), ("POS", 1)]
+    labels = {"pos": ("NN", "VB", EVIL), "dep": ("det", "obj")}
+    probes = write_probes(root / "probes", encoders, labels, shape=(3, 4))
+    choices = Choices(title=f"A study {EVIL}", resamples=100, permutations=20)
+    text = report(
+        Sources(write_study(root / "runs", seeds=(1, 2)), probes=[probes]), choices, lambda *_: gold_sentences()
+    )
+    file = root / "report.html"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=CHROMIUM, args=sandbox, timeout=PATIENCE)
+        yield made
+        made.close()
+
+
+class Visit:
+    """The page in a window, with everything it said and asked for."""
+
+    def __init__(self, browser: Browser, file: Path, **options: Any) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.said.append(dialog.message))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(file.as_uri())
+
+
+@pytest.fixture
+def visit(browser: Browser, page_file: Path) -> Iterator[Visit]:
+    made = Visit(browser, page_file)
+    yield made
+    made.context.close()
+
+
+def test_it_loads_in_silence_and_asks_for_nothing(visit: Visit, page_file: Path) -> None:
+    assert visit.page.title() == f"A study {EVIL}"
+    assert visit.page.locator("#explorer [role=gridcell]").count() == 12
+    assert visit.said == []
+    assert [url for url in visit.asked if not url.startswith("data:")] == [page_file.as_uri()]
+
+
+def test_pointer_and_switches_change_what_is_shown(visit: Visit) -> None:
+    explorer = visit.page.locator("#explorer")
+    cell = explorer.locator("[role=gridcell]").nth(6)
+    cell.hover()
+    card = explorer.locator(".card")
+    assert card.locator("h4").inner_text() == "Layer 2, head 3"
+    assert [row.split("\t")[0] for row in card.locator("tbody").inner_text().splitlines()][:1] == ["POS"]
+    assert "single tasks" in card.inner_text() and "p: open in so many seeds" in card.inner_text()
+    shades = []
+    for name in ("MTL-5", "seeds, RGB", "colour-blind", "difference", "one seed", "all tasks"):
+        explorer.get_by_role("radio", name=name, exact=True).first.check()
+        grid = explorer.locator("[role=gridcell]")
+        shades.append(tuple(grid.nth(k).evaluate("cell => cell.style.background") for k in range(12)))
+        assert name.split(",")[0] in explorer.locator(".controls").inner_text()
+    assert len(set(shades)) == len(shades)
+    assert visit.said == []
+
+
+def test_keys_reach_and_hold_a_head(visit: Visit) -> None:
+    page = visit.page
+    page.locator("#explorer [role=gridcell]").first.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    held = page.locator("#explorer [role=gridcell][aria-selected=true]")
+    assert (held.get_attribute("aria-label") or "").startswith("Layer 2, head 3")
+    page.keyboard.press("End")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Layer 2, head 4")
+    assert page.locator("#explorer .card h4").inner_text() == "Layer 2, head 4"
+
+
+def test_tab_walks_through_the_page_once(visit: Visit) -> None:
+    page = visit.page
+    seen = []
+    for _ in range(400):
+        page.keyboard.press("Tab")
+        where = page.evaluate(
+            "(() => { const e = document.activeElement; return e === document.body ? '' : "
+            "(e.closest('nav, #explorer, #browser, section') || e).id || e.tagName })()"
+        )
+        if not where:
+            break
+        seen.append(where)
+    assert {"explorer", "browser", "scores", "overlap", "heads-know"} <= set(seen)
+    cells = page.locator("[role=gridcell][tabindex='0']").count()
+    assert cells == 2  # one stop a grid
+    assert len(seen) < 400
+
+
+def test_the_browser_of_heads_names_labels_as_words(visit: Visit) -> None:
+    page = visit.page
+    board = page.locator("#browser")
+    board.locator("[role=gridcell]").nth(1).click()
+    assert board.locator(".card h4").inner_text() == "Layer 1, head 2"
+    assert EVIL in board.locator(".card").inner_text()
+    board.locator("select").select_option(label="POS, seed 1")
+    assert board.locator("[role=gridcell]").count() == 12
+    assert visit.said == []
+
+
+def test_tables_can_be_sorted(visit: Visit) -> None:
+    page = visit.page
+    page.locator("#scores summary").first.click()
+    table = page.locator("#scores table.sortable").first
+    column = table.locator("thead th").all_inner_texts().index("p")
+    table.locator("thead th").nth(column).locator("button").click()
+    values = [float(row.locator("th, td").nth(column).inner_text()) for row in table.locator("tbody tr").all()]
+    assert values == sorted(values, reverse=True)
+    table.locator("thead th").nth(column).locator("button").click()
+    values = [float(row.locator("th, td").nth(column).inner_text()) for row in table.locator("tbody tr").all()]
+    assert values == sorted(values)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_is_legible(browser: Browser, page_file: Path, scheme: str) -> None:
+    visit = Visit(browser, page_file, viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page = visit.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    ink, paper = page.evaluate(
+        "(() => { const s = getComputedStyle(document.body); return [s.color, s.backgroundColor] })()"
+    )
+    assert _contrast(ink, paper) >= 7
+    soft = page.locator(".note").first.evaluate("node => getComputedStyle(node).color")
+    assert _contrast(soft, paper) >= 4.5
+    assert (sum(_channels(paper)) < 200) == (scheme == "dark")
+    visit.context.close()
+
+
+def test_without_a_script_the_essentials_are_there(browser: Browser, page_file: Path) -> None:
+    visit = Visit(browser, page_file, java_script_enabled=False)
+    page = visit.page
+    assert not page.locator("#explorer").is_visible()
+    assert page.locator("#gates svg.map").first.is_visible()
+    assert page.locator("#scores table").first.is_visible()
+    assert page.locator("#overlap table.matrix").first.is_visible()
+    page.locator("#runs summary").first.click()
+    assert page.locator("#runs table").first.is_visible()
+    assert "sign-flip test" in page.locator("#caveats").inner_text()
+    visit.context.close()
+
+
+def _channels(colour: str) -> list[float]:
+    return [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+
+
+def _contrast(one: str, other: str) -> float:
+    """WCAG 2.1."""
+    light = []
+    for colour in (one, other):
+        linear = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in _channels(colour))
+        ]
+        light.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(light) + 0.05) / (min(light) + 0.05)
