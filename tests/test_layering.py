@@ -16,7 +16,7 @@ STOREYS = [  # a room may import from those below; within a storey, as long as i
     {"sentence", "files", "memory"},
     {"corpora", "structs", "arborescence", "scores", "baselines"},
     {"encoder", "tasks", "runs", "blocks", "config", "model"},
-    {"training", "probes", "analyses"},
+    {"training", "probes", "analyses", "pretraining"},
     {"reports", "sweeps"},
     {"cli", "__main__"},
 ]

@@ -18,6 +18,7 @@ from mtlprune.cli import (
     overlap,
     plot,
     predict,
+    pretrain,
     probe,
     prune,
     quickstart,
@@ -38,6 +39,7 @@ app.command("quickstart")(quickstart.quickstart)
 app.add_typer(data.app, name="data", help="Build, check, show and export corpora.")
 app.command("check")(check.check)
 app.command("train")(train.train)
+app.command("pretrain")(pretrain.pretrain)
 app.command("sweep")(sweep.sweep)
 app.command("status")(sweep.status)
 app.command("evaluate")(evaluate.evaluate)

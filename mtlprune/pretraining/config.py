@@ -1,0 +1,200 @@
+"""What a pretraining is told: frozen models, one sentence under every field."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from mtlprune.blocks import Block, SyntaxConfig
+from mtlprune.config import ConfigError, apply_override, read_tree, validated
+
+
+class SourceConfig(Block):
+    """Which sentences."""
+
+    corpora: tuple[str, ...] = Field(min_length=1)
+    """Folders of stored corpora, as `mtlprune data build` writes them; several with commas."""
+    train: str = "train"
+    """Split to train on."""
+    dev: str = "dev"
+    """Split to watch."""
+    train_sentences: int | None = Field(default=None, ge=1)
+    """Of each corpus, the first so many (all, if not given)."""
+    dev_sentences: int | None = Field(default=None, ge=4)
+    """Of each corpus, the first so many (all, if not given)."""
+
+    @field_validator("corpora", mode="before")
+    @classmethod
+    def _as_paths(cls, paths: Any) -> Any:
+        return [path.strip() for path in paths.split(",")] if isinstance(paths, str) else paths
+
+
+class ModelConfig(Block):
+    """Which model. With `start`, the sizes below are the started one's and may not be given."""
+
+    start: str | None = None
+    """A name or folder to go on from, its tokenizer with it (from scratch, if not given)."""
+    tokenizer: str = "learn"
+    """learn: word pieces learnt from the training sentences. Else the name or folder of an encoder whose is taken."""
+    vocabulary: int = Field(default=4000, ge=100)
+    """Pieces at most, for tokenizer: learn."""
+    layers: int = Field(default=4, ge=1)
+    """Layers."""
+    heads: int = Field(default=4, ge=1)
+    """Heads a layer."""
+    hidden: int = Field(default=128, ge=4)
+    """Size of a vector."""
+    inner: int | None = Field(default=None, ge=1)
+    """Size within the feed-forward part (four times hidden, if not given)."""
+    positions: int = Field(default=128, ge=8)
+    """Tokens, special ones included, of the longest sentence; longer ones are left out."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Of vectors."""
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Of attention weights; it would blur what the price on syntax reads, so that BERT's 0.1 is not the default."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> ModelConfig:
+        given = [n for n, f in type(self).model_fields.items() if n != "start" and getattr(self, n) != f.default]
+        if self.start is not None and given:
+            raise ValueError(f"model.{given[0]} has no effect with model.start, whose own it is; leave it out")
+        if self.tokenizer != "learn" and self.vocabulary != type(self).model_fields["vocabulary"].default:
+            raise ValueError("model.vocabulary has an effect only with tokenizer: learn; leave it out")
+        if self.hidden % self.heads:
+            raise ValueError(f"model: hidden {self.hidden} cannot be shared out among {self.heads} heads")
+        return self
+
+
+class MaskConfig(Block):
+    """What is to be predicted (Devlin et al. 2019)."""
+
+    share: float = Field(default=0.15, gt=0, lt=1)
+    """Of the pieces, chosen one by one."""
+    hidden: float = Field(default=0.8, ge=0, le=1)
+    """Of these, shown as the mask token."""
+    random: float = Field(default=0.1, ge=0, le=1)
+    """Of these, shown as any other piece; the rest is shown as it is."""
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> MaskConfig:
+        if self.hidden + self.random > 1 + 1e-9:
+            raise ValueError(f"mask: hidden {self.hidden} and random {self.random} are more than all")
+        return self
+
+
+class StepsConfig(Block):
+    """How to train."""
+
+    steps: int = Field(default=10_000, ge=1)
+    """Updates; the rate reaches 0 after the last."""
+    batch_sentences: int = Field(default=32, ge=1)
+    """Sentences an update at most."""
+    batch_tokens: int = Field(default=2048, ge=1)
+    """Sub-words an update at most, padding counted."""
+    rate: float = Field(default=1e-3, gt=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """AdamW's weight decay, of matrices only."""
+    warmup: float = Field(default=0.05, ge=0, lt=1)
+    """Share of the updates in which the rate rises; then it falls linearly."""
+    clip: float = Field(default=1.0, gt=0)
+    """Largest norm of the gradient."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """auto takes bf16 autocast where the hardware has it; prices on attention and embeddings stay in fp32."""
+    device: str = "auto"
+    """auto takes the first GPU where there is one; else a torch device such as cpu or cuda:1."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads (all cores, if not given)."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    """A resumable state is written whenever so much time has passed."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Everything random follows from it; runs of one seed share beginnings, batches and masks."""
+
+
+class WatchConfig(Block):
+    """What is measured on the way, and when."""
+
+    points: int = Field(default=20, ge=2)
+    """Evaluations and checkpoints, on a log schedule from `first` to the last update; one before the first beside."""
+    first: int = Field(default=10, ge=1)
+    """Update after which the log schedule begins."""
+    every: int | None = Field(default=None, ge=1)
+    """Also evaluate (without a checkpoint) after every so many updates, for breaks on even steps."""
+    models: bool = True
+    """Write each checkpoint as a model folder; false writes the last one only."""
+    blimp: str | None = None
+    """Folder of BLiMP, as data_scripts/blimp.py makes it: then minimal pairs are judged too."""
+    blimp_pairs: int | None = Field(default=None, ge=1)
+    """Of each paradigm, the first so many (all, if not given)."""
+
+    @model_validator(mode="after")
+    def _has_pairs(self) -> WatchConfig:
+        if self.blimp_pairs is not None and self.blimp is None:
+            raise ValueError("watch.blimp_pairs has an effect only with watch.blimp; leave it out")
+        return self
+
+
+class PretrainConfig(Block):
+    """One pretraining."""
+
+    name: str = "pretraining"
+    """What figures and folders call it."""
+    data: SourceConfig
+    """Which sentences."""
+    model: ModelConfig = ModelConfig()
+    """Which model."""
+    mask: MaskConfig = MaskConfig()
+    """What is to be predicted."""
+    syntax: SyntaxConfig = SyntaxConfig()
+    """A price on attention along dependency arcs."""
+    cosreg: float = Field(default=0.0, ge=0)
+    """γ of CosReg on the tied embeddings (Gao et al. 2019: 1); 0 leaves them alone."""
+    train: StepsConfig = StepsConfig()
+    """How to train."""
+    watch: WatchConfig = WatchConfig()
+    """What is measured on the way."""
+
+    @model_validator(mode="after")
+    def _release_is_within(self) -> PretrainConfig:
+        release = self.syntax.release
+        if release is not None and release >= self.train.steps:
+            raise ValueError(f"syntax.release: {release} is not before the end, train.steps {self.train.steps}")
+        if self.watch.first > self.train.steps:
+            raise ValueError(f"watch.first: {self.watch.first} is beyond the end, train.steps {self.train.steps}")
+        return self
+
+    def digest(self) -> str:
+        """Eight letters that name this configuration: equal configurations, equal letters."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def log_steps(self) -> list[int]:
+        """Updates after which a checkpoint is written: 0, then evenly spaced logarithms from ``first`` to the last."""
+        first, last, points = self.watch.first, self.train.steps, self.watch.points
+        ratio = (last / first) ** (1 / (points - 1))
+        return sorted({0, *(round(first * ratio**place) for place in range(points)), last})
+
+    def watched_steps(self) -> list[int]:
+        """Updates after which all is measured."""
+        even = range(0, self.train.steps + 1, self.watch.every) if self.watch.every else ()
+        return sorted({*self.log_steps(), *even})
+
+
+def load_pretraining(source: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
+    """Read a YAML file, apply ``key.path=value`` overrides, and validate; ``base: FILE`` in a file works as for runs.
+
+    Raises:
+        ConfigError: the file is missing or no YAML, a key is unknown, a value is wrong.
+    """
+    path = Path(source)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {str(source)!r}; experiments/syntax holds configurations of pretrainings")
+    tree = read_tree(path)
+    for override in overrides:
+        apply_override(tree, override)
+    return validated(PretrainConfig, tree, str(source))

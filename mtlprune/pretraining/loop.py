@@ -1,0 +1,278 @@
+"""The pretraining loop.
+
+before the first update: measure; checkpoint
+for each update:                batch from (seed, epoch); masks and dropout from (seed, step)
+    loss of hidden pieces + λ · attention along arcs (until its release) + γ · CosReg; backward; clip; step
+    measure and write a model folder after updates of the log schedule
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtlprune.encoder.sources import quiet
+from mtlprune.files import append_line, log_size, truncate_log
+from mtlprune.model import autocast
+from mtlprune.pretraining.config import PretrainConfig
+from mtlprune.pretraining.embeddings import mean_cosine, tied_embeddings
+from mtlprune.pretraining.masking import mask, prediction_loss
+from mtlprune.pretraining.setup import (
+    Pretraining,
+    Weights,
+    check_same,
+    decide,
+    fingerprint,
+    load_corpora,
+    prepare,
+)
+from mtlprune.pretraining.watching import measure
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.training import hardware
+from mtlprune.training.arcs import SyntaxPressure, attention_seen, batch_arcs
+from mtlprune.training.batches import batches
+from mtlprune.training.checkpoint import Progress, epoch_generator, load_checkpoint, save_checkpoint, seed_step
+from mtlprune.training.loop import TrainingError
+from mtlprune.training.optimizer import schedule
+
+log = logging.getLogger(__name__)
+
+CURVES = "curves.jsonl"
+CHECKPOINTS = "checkpoints"
+_STREAM = ("pretraining",)
+"""What tells this training's random numbers from those of other kinds with the same seed."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a watcher is told after each update, and of each evaluation.
+
+    Attributes:
+        losses: of the update, by name: mlm, and syntax and cosreg where they are on, without their factors.
+        line: at an evaluation, what was logged.
+    """
+
+    progress: Progress
+    total: int
+    losses: dict[str, float]
+    sentences: int
+    line: dict[str, Any] | None = None
+
+
+def pretrain(
+    config: PretrainConfig,
+    folder: RunFolder,
+    *,
+    watch: Callable[[Event], None] = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Progress:
+    """Pretrain, or go on with, the run in ``folder``; returns where it stands in the end.
+
+    Args:
+        watch: called after every update and evaluation.
+        stop: asked after every update; True writes a resumable state and returns early.
+
+    Raises:
+        RunError: the folder is in use, holds another run, or the disk is full.
+        CorpusError, ConfigError, EncoderError: data or model cannot be used.
+        TrainingError: a loss or a gradient is no number.
+    """
+    corpora = load_corpora(config)
+    with folder.locked():
+        config = decide(config, folder)
+        if folder.config_path.exists():
+            check_same(config, folder, fingerprint(corpora))
+        else:
+            folder.check_ours()
+        if done := finished(folder):
+            folder.checkpoint_path.unlink(missing_ok=True)  # in case the end was cut short just here
+            return done
+        trainer = _Trainer(prepare(config, folder, corpora), folder)
+        trainer.watch, trainer.stop = watch, stop
+        return trainer.run()
+
+
+def finished(folder: RunFolder) -> Progress | None:
+    """Where a finished run stands; None where it is still to be begun or to go on."""
+    if not folder.config_path.exists():
+        return None
+    record = folder.read_manifest().get("finished")
+    return Progress(**record) if record else None
+
+
+def make_optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.AdamW:
+    """AdamW with decay of matrices only: not of biases, nor of what normalisations scale by."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    rate, decay = config.train.rate, config.train.weight_decay
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "lr": rate, "weight_decay": decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "lr": rate, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, fused=config.train.device.split(":")[0] in ("cpu", "cuda"))
+
+
+class _Trainer:
+    def __init__(self, data: Pretraining, folder: RunFolder) -> None:
+        self.data, self.folder, self.config = data, folder, data.config
+        self.model, self.encoder = data.model, data.encoder
+        self.watch: Callable[[Event], None] = lambda event: None
+        self.stop: Callable[[], bool] = lambda: False
+        self.optimizer = make_optimizer(self.model, self.config)
+        self.weights = Weights(self.model)
+        self.pressure = SyntaxPressure(self.config.syntax, self.model, self.encoder.places.kept)
+        self.embeddings = tied_embeddings(self.model) if self.config.cosreg else None
+        self.precision = hardware.dtype(self.config.train.precision)
+        self.plain = data.plain_ids
+        self.total = self.config.train.steps
+        self.checkpoints, self.watched = set(self.config.log_steps()), set(self.config.watched_steps())
+        self.progress = self.take_up()
+        self.started_at = self.saved_at = time.monotonic()
+        self.seconds_before = self.progress.seconds
+
+    def take_up(self) -> Progress:
+        """Go on from the resumable state, if there is one; what was logged after it is forgotten."""
+        progress = Progress()
+        if self.folder.checkpoint_path.exists():
+            progress = load_checkpoint(self.folder.checkpoint_path, self.weights, self.optimizer)
+            log.info("going on after update %d", progress.step)
+        truncate_log(self.folder.path / CURVES, progress.log_size)
+        for rest in self.folder.path.glob(".*.part"):
+            rest.unlink()
+        return progress
+
+    def run(self) -> Progress:
+        progress, losses = self.progress, dict[str, float]()
+        if not progress.step:
+            self.evaluate(losses)
+        while not progress.finished:
+            plan = self.plan(progress.epoch)
+            for rows in plan[progress.update :]:
+                losses = self.update(rows)
+                progress.update += 1
+                progress.step += 1
+                if progress.update == len(plan):
+                    progress.epoch, progress.update = progress.epoch + 1, 0
+                self.watch(Event(progress, self.total, losses, len(rows)))
+                if progress.step in self.watched:
+                    self.evaluate(losses)
+                if progress.step == self.total:
+                    return self.finish()
+                stopped = self.stop()
+                if stopped or time.monotonic() - self.saved_at > 60 * self.config.train.checkpoint_minutes:
+                    self.save()
+                if stopped:
+                    return progress
+        return progress
+
+    def plan(self, epoch: int) -> list[list[int]]:
+        settings = self.config.train
+        generator = epoch_generator(settings.seed, epoch)
+        return batches(self.data.lengths, settings.batch_sentences, settings.batch_tokens, generator)
+
+    def update(self, rows: list[int]) -> dict[str, float]:
+        """One step of the optimizer; returns the losses by name."""
+        config, step = self.config, self.progress.step
+        seed_step(config.train.seed, step, _STREAM)
+        rate = config.train.rate * schedule(step, self.total, config.train.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        loss, values = self.loss(rows)
+        wrong = [f"the loss {name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+        if not wrong:
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.train.clip)
+            wrong = [] if math.isfinite(norm) else [f"the gradient is {float(norm)}"]
+        if wrong:
+            raise TrainingError(
+                f"{self.folder.path}: at update {step}, {wrong[0]}; lower train.rate or syntax.strength, or take "
+                "train.precision=fp32; the last resumable state, if one was written, is kept"
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        for name, value in values.items():
+            past, number = self.progress.losses.get(name, (0.0, 0))
+            self.progress.losses[name] = [past + value, number + 1]
+        return values
+
+    def loss(self, rows: list[int]) -> tuple[Tensor, dict[str, float]]:
+        """Of one batch, with its prices; and each by name, without factors."""
+        data, device, step = self.data, self.data.device, self.progress.step
+        batch = self.encoder.collate([data.pieces[row] for row in rows])
+        masked = mask(
+            batch, self.config.mask, int(self.encoder.tokenizer.mask_token_id), self.plain, torch.default_generator
+        )
+        masked = type(masked)(*(part.to(device) for part in masked))
+        priced = self.pressure.active(step)
+        with contextlib.ExitStack() as held:
+            maps = held.enter_context(attention_seen(self.model)) if priced else []
+            with autocast(device, self.precision):
+                total = prediction_loss(self.model, masked, batch.attention_mask.to(device))
+        loss = total / max(1, len(masked.gold))
+        values = {"mlm": float(loss.detach())}
+        if priced:
+            arcs = batch_arcs(batch, [data.trees[row] for row in rows]).to(device)
+            term, values["syntax"] = self.pressure(maps, arcs)
+            loss = loss + term
+        if self.embeddings is not None:
+            cosine = mean_cosine(self.embeddings)
+            values["cosreg"] = float(cosine.detach())
+            loss = loss + self.config.cosreg * cosine
+        return loss, values
+
+    def evaluate(self, losses: dict[str, float]) -> None:
+        """Measure, log, and write a model folder where the log schedule says so."""
+        progress, step = self.progress, self.progress.step
+        if step in self.checkpoints and (self.config.watch.models or step == self.total):
+            self.write_model(step)
+        trained = {name: past / number for name, (past, number) in progress.losses.items()}
+        progress.losses = {}
+        line = {"step": step, "epoch": progress.epoch, "train": trained, **measure(self.data)}
+        append_line(self.folder.path / CURVES, line)
+        self.watch(Event(progress, self.total, losses, 0, line))
+
+    def write_model(self, step: int) -> None:
+        """A folder that transformers loads: written beside, then renamed. Raises RunError where the disk refuses."""
+        final = self.folder.path / CHECKPOINTS / f"step-{step}"
+        beside = final.with_name(f".step-{step}.part")
+        try:
+            for rest in final.parent.glob(".step-*.part"):  # of a killed process
+                shutil.rmtree(rest)
+            with quiet():
+                self.model.save_pretrained(beside)
+                self.encoder.tokenizer.save_pretrained(beside)
+            shutil.rmtree(final, ignore_errors=True)  # the same bits, written before a kill
+            beside.rename(final)
+        except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
+            shutil.rmtree(beside, ignore_errors=True)
+            raise RunError(f"{final} could not be written ({' '.join(str(error).split())})") from error
+
+    def note(self) -> None:
+        self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
+        self.progress.log_size = log_size(self.folder.path / CURVES)
+
+    def save(self) -> None:
+        """Write the resumable state."""
+        self.note()
+        save_checkpoint(self.folder.checkpoint_path, self.weights, self.optimizer, self.progress)
+        self.saved_at = time.monotonic()
+
+    def finish(self) -> Progress:
+        """Note the end in the manifest; the resumable state is of no more use."""
+        self.progress.finished = True
+        self.note()
+        ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        end = {"ended": ended, "peak_memory": hardware.peak_memory(), "finished": asdict(self.progress)}
+        self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **end})
+        self.folder.checkpoint_path.unlink(missing_ok=True)
+        return self.progress

@@ -1,0 +1,303 @@
+"""From a configuration and a folder to a model and data that are ready to pretrain; everything that can fail early."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import logging
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from mtlprune import __version__
+from mtlprune.blocks import TrainConfig
+from mtlprune.config import ConfigError, validated
+from mtlprune.corpora.blimp import Paradigm, read_blimp
+from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError, Pieces
+from mtlprune.encoder.sources import load_config, load_tokenizer, locate, positions, quiet
+from mtlprune.pretraining.config import ModelConfig, PretrainConfig
+from mtlprune.pretraining.embeddings import tied_embeddings
+from mtlprune.pretraining.vocabulary import learn_pieces
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.training import hardware
+from mtlprune.training.setup import PACKAGES, git_commit, processor, save_encoder_files, settle
+
+log = logging.getLogger(__name__)
+
+FREE = ("name", "train.checkpoint_minutes", "data.corpora")
+"""Settings that may change while a run goes on; of corpora the content may not."""
+
+
+@dataclass(eq=False)
+class Pretraining:
+    """What pretraining needs, in memory.
+
+    Attributes:
+        model: masked language model on its device, eager attention.
+        encoder: the same transformer as analyses read it.
+        pieces, trees, lengths: of each training sentence; lengths with special tokens.
+        dev: by name of corpus, sentences short enough.
+        paradigms: of BLiMP; none where it is not asked for.
+    """
+
+    config: PretrainConfig
+    model: PreTrainedModel
+    encoder: Encoder
+    pieces: list[Pieces]
+    trees: list[Dependencies | None]
+    lengths: list[int]
+    dev: dict[str, list[Sentence]]
+    paradigms: list[Paradigm]
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def plain_ids(self) -> torch.Tensor:
+        """Ids of pieces that are no special tokens."""
+        special = set(self.encoder.tokenizer.all_special_ids)
+        return torch.tensor([i for i in range(len(self.encoder.tokenizer)) if i not in special])
+
+
+class Weights(nn.Module):
+    """The parameters of a model, each once however many names it has: what a file of tensors can hold.
+
+    Loading a state into it loads the model, since the tensors are the model's own.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        for name, parameter in model.named_parameters():
+            self.register_parameter(name.replace(".", "/"), cast(nn.Parameter, parameter))
+
+
+def load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
+    """By name of folder. Raises CorpusError, or ConfigError where two have one name."""
+    found: dict[str, Corpus] = {}
+    for path in config.data.corpora:
+        name = Path(path).name
+        if name in found:
+            raise ConfigError(f"data.corpora: two folders are named {name}; the log tells corpora apart by that name")
+        found[name] = load_corpus(Path(path))
+    return found
+
+
+def fingerprint(corpora: Mapping[str, Corpus]) -> str:
+    """Of all corpora together, in their order."""
+    return "+".join(corpus.fingerprint for corpus in corpora.values())
+
+
+def decide(config: PretrainConfig, folder: RunFolder) -> PretrainConfig:
+    """Replace auto by what this machine offers, or by what the folder's run began with. Raises RunError."""
+    settings = config.train
+    begun: Mapping[str, Any] = folder.read_config().get("train", {}) if folder.config_path.exists() else {}
+    device = hardware.choose_device(begun.get("device", "auto") if settings.device == "auto" else settings.device)
+    precision = begun.get("precision", "auto") if settings.precision == "auto" else settings.precision
+    threads = settings.threads or begun.get("threads")
+    fixed = {
+        "device": device,
+        "precision": hardware.choose_precision(precision, device),
+        "threads": hardware.choose_threads(threads),
+    }
+    return config.model_copy(update={"train": settings.model_copy(update=fixed)})
+
+
+def check_same(config: PretrainConfig, folder: RunFolder, mark: str) -> None:
+    """Refuse to go on under other settings or on other data. Raises RunError."""
+    begun = validated(PretrainConfig, folder.read_config(), str(folder.config_path)).model_dump(mode="json")
+    now = _flat(config.model_dump(mode="json"))
+    changed = [
+        f"{path} (was {old!r}, is {now[path]!r})"
+        for path, old in _flat(begun).items()
+        if old != now[path] and path not in FREE
+    ]
+    if changed:
+        raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")
+    if folder.read_manifest()["data"]["fingerprint"] != mark:
+        raise RunError(
+            f"{folder.path} was begun on other data than {', '.join(config.data.corpora)} now holds. Choose another "
+            "--out, or bring the data back"
+        )
+
+
+def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
+    return found
+
+
+def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Corpus]) -> Pretraining:
+    """Read the data, make the model, and write the folder's first files where there are none yet.
+
+    Args:
+        config: with device, precision and threads decided.
+
+    Raises:
+        ConfigError, CorpusError, EncoderError: what does not fit, in words.
+        RunError: the disk is full.
+    """
+    settle(TrainConfig(threads=config.train.threads))
+    train = [sentence for corpus in _splits(config, corpora, "train").values() for sentence in corpus]
+    dev = _splits(config, corpora, "dev")
+    watch = config.watch
+    paradigms = read_blimp(Path(watch.blimp), watch.blimp_pairs) if watch.blimp is not None else []
+    begun = folder.config_path.exists()
+    tokenizer = load_tokenizer(str(folder.encoder_path)) if begun else _tokenizer(config.model, train)
+    model = build_model(config, tokenizer)
+    if config.cosreg:
+        tied_embeddings(model)
+    limit = positions(model, tokenizer)
+    encoder = Encoder(model.base_model, model.config, tokenizer, pooling="mean", word_dropout=0.0, limit=limit)
+    if tokenizer.mask_token_id is None:
+        raise EncoderError("pretraining hides pieces behind a mask token, and this tokenizer has none")
+    train = _short(encoder, train)
+    dev = {name: _short(encoder, sentences) for name, sentences in dev.items()}
+    _check_trees(config, train, dev)
+    model.to(config.train.device)  # type: ignore[arg-type]  # transformers annotates a device only
+    pieces = encoder.tokenize_all([sentence.words for sentence in train])
+    frame = len(encoder.frame.before) + len(encoder.frame.after)
+    lengths = [len(p.ids) + frame for p in pieces]
+    run = Pretraining(config, model, encoder, pieces, [s.dep for s in train], lengths, dev, paradigms)
+    if not begun:
+        _write_beginning(run, folder, corpora)
+    settings = config.train
+    log.info(
+        "%d sentences; precision %s on %s, threads: %d",
+        len(train),
+        settings.precision,
+        settings.device,
+        settings.threads,
+    )
+    return run
+
+
+def _splits(config: PretrainConfig, corpora: Mapping[str, Corpus], which: str) -> dict[str, list[Sentence]]:
+    split = getattr(config.data, which)
+    most = getattr(config.data, f"{which}_sentences")
+    for path, corpus in zip(config.data.corpora, corpora.values(), strict=True):
+        if split not in corpus.splits:
+            raise ConfigError(f"{path} has no split {split!r} (data.{which}); it has {', '.join(corpus.splits)}")
+    return {name: list(corpus[split])[:most] for name, corpus in corpora.items()}
+
+
+def _tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrainedTokenizerBase:
+    if settings.start is not None:
+        return load_tokenizer(settings.start)
+    if settings.tokenizer != "learn":
+        return load_tokenizer(settings.tokenizer)
+    return learn_pieces(train, settings.vocabulary)
+
+
+def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The model before its first update, on the CPU, with eager attention: the kind that shows its maps.
+
+    Raises:
+        EncoderError: there is no such model to start from, or none that predicts pieces.
+    """
+    settings = config.model
+    with torch.random.fork_rng(), quiet():
+        torch.manual_seed(config.train.seed)  # of a head that a started encoder lacks, too
+        if settings.start is not None:
+            return _started(settings.start)
+        architecture = BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=settings.hidden,
+            num_hidden_layers=settings.layers,
+            num_attention_heads=settings.heads,
+            intermediate_size=settings.inner or 4 * settings.hidden,
+            max_position_embeddings=settings.positions,
+            hidden_dropout_prob=settings.dropout,
+            attention_probs_dropout_prob=settings.attention_dropout,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        return BertForMaskedLM._from_config(architecture, attn_implementation="eager", dtype=torch.float32)
+
+
+def _started(start: str) -> PreTrainedModel:
+    architecture = load_config(start)
+    try:
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            locate(start),
+            config=architecture,
+            output_loading_info=True,
+            attn_implementation="eager",
+            dtype=torch.float32,
+            trust_remote_code=False,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise EncoderError(f"model.start: {start!r} cannot be loaded as a masked language model: {reason}") from error
+    body = f"{model.base_model_prefix}."
+    missing = sorted(report["missing_keys"])
+    if [name for name in missing if name.startswith(body)]:
+        raise EncoderError(f"model.start: {start!r} lacks weights of the encoder, among them {missing[0]}")
+    if missing:
+        log.warning("%s has no head that predicts pieces; it begins at random (%s)", start, ", ".join(missing[:2]))
+    return model
+
+
+def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Those that the model sees whole."""
+    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    capacity = encoder.frame.capacity
+    kept = [s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity]
+    if not kept:
+        raise ConfigError(f"model.positions: none of {len(sentences)} sentences fits into {encoder.limit} tokens")
+    if len(kept) < len(sentences):
+        log.info(
+            "%d of %d sentences are longer than the model sees and left out", len(sentences) - len(kept), len(sentences)
+        )
+    return kept
+
+
+def _check_trees(config: PretrainConfig, train: Sequence[Sentence], dev: Mapping[str, Sequence[Sentence]]) -> None:
+    if config.syntax.strength and all(sentence.dep is None for sentence in train):
+        raise ConfigError(
+            f"syntax.strength: the price needs dependency trees, and no training sentence of "
+            f"{', '.join(config.data.corpora)} has one; build a corpus with the layer dep, or leave syntax out"
+        )
+    if all(sentence.dep is None for sentences in dev.values() for sentence in sentences):
+        raise ConfigError(f"data.dev: UAS of heads needs dependency trees, and {config.data.dev} has none")
+
+
+def _write_beginning(run: Pretraining, folder: RunFolder, corpora: Mapping[str, Corpus]) -> None:
+    """The files a run begins with; config.yaml comes last, so that its presence means that all are there."""
+    config = run.config
+    save_encoder_files(run.encoder, folder.encoder_path)
+    folder.write_json(
+        "manifest.json",
+        {
+            "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "mtlprune": __version__,
+            "python": platform.python_version(),
+            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "platform": platform.platform(),
+            "processor": processor(),
+            "git": git_commit(),
+            "command": sys.argv,
+            "seed": config.train.seed,
+            "data": {
+                "path": ",".join(config.data.corpora),
+                "fingerprint": fingerprint(corpora),
+                "name": "+".join(corpora),
+                "sentences": len(run.pieces),
+                "pieces": int(np.sum([len(p.ids) for p in run.pieces])),
+                "arcs": sum(sum(head > 0 for head in tree.heads) for tree in run.trees if tree is not None),
+            },
+            "parameters": sum(p.numel() for p in run.model.parameters()),
+        },
+    )
+    folder.write_config(config.model_dump(mode="json"))

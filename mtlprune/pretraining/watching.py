@@ -1,0 +1,137 @@
+"""What is measured at a checkpoint: loss, syntactic attention, dimension of sentences, minimal pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtlprune.analyses.pseudo_likelihood import MaskedLanguageModel, judge
+from mtlprune.analyses.syntax import uas_of
+from mtlprune.analyses.syntax_scores import ArcCounts
+from mtlprune.analyses.twonn import DimensionError, twonn
+from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.pretraining.embeddings import mean_cosine
+from mtlprune.pretraining.masking import mask, prediction_loss
+from mtlprune.pretraining.setup import Pretraining
+from mtlprune.sentence import Sentence
+from mtlprune.training.arcs import arc_price, attention_seen, batch_arcs
+
+ROWS = 64
+MASKS = 15
+"""Seed of the masks of dev sentences: the same at every evaluation of every run."""
+CLOUD = 1000
+"""Sentences at most whose vectors' dimension is estimated."""
+
+
+def measure(run: Pretraining) -> dict[str, Any]:
+    """All that is logged of the present weights; the model's mode and the random generators are as before afterwards.
+
+    Returns:
+        Numbers by name; None for what cannot be told (a relation too rare, points that are one). UAS in percent, in
+        layers × heads where it is of each head; losses in nats a hidden piece.
+    """
+    everything = [sentence for sentences in run.dev.values() for sentence in sentences]
+    with _evaluating(run):
+        found = {**_losses(run, everything), **_syntax(uas_of(run.encoder, everything)), **_dimensions(run, everything)}
+        if len(run.dev) > 1:
+            found["corpora"] = {name: _of_corpus(run, sentences) for name, sentences in run.dev.items()}
+        if run.paradigms:
+            lm = MaskedLanguageModel.of(run.model, run.encoder.tokenizer)
+            judged = judge(lm, run.paradigms)
+            found["blimp"] = judged.overall
+            found["blimp_phenomena"] = judged.phenomena
+    found["embedding_cosine"] = float(mean_cosine(run.model.get_input_embeddings().weight.detach()))
+    return found
+
+
+def _of_corpus(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
+    found = _losses(run, sentences)
+    if any(sentence.dep is not None for sentence in sentences):
+        found |= {key: value for key, value in _syntax(uas_of(run.encoder, sentences)).items() if key != "heads"}
+    return found
+
+
+def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """Mean loss a hidden piece, and mean γ (largest weight of any head) over directed arcs."""
+    generator = torch.Generator().manual_seed(MASKS)
+    tokenizer, plain = run.encoder.tokenizer, run.plain_ids
+    total, hidden, price, arcs = 0.0, 0, 0.0, 0
+    for batch, part in _batches(run, sentences):
+        masked = mask(batch, run.config.mask, int(tokenizer.mask_token_id), plain, generator)
+        here = masked._replace(**{name: value.to(run.device) for name, value in masked._asdict().items()})
+        with attention_seen(run.model) as maps:
+            total += float(prediction_loss(run.model, here, batch.attention_mask.to(run.device)))
+        found = batch_arcs(batch, [sentence.dep for sentence in part]).to(run.device)
+        price += float(arc_price(maps, found))
+        hidden += len(masked.gold)
+        arcs += found.number
+    return {"loss": total / hidden if hidden else None, "arc_weight": price / arcs if arcs else None}
+
+
+def _syntax(counts: ArcCounts) -> dict[str, Any]:
+    """Both numbers of the model level, on all and held out; the companion that knows no threshold; each head."""
+    single, best = counts.single(), counts.mean_best(counts.listed())
+    weight = counts.best(weight=True)
+    return {
+        "uas_single": _number(single.value),
+        "uas_single_held_out": _number(single.held_out),
+        "uas_best": _number(best.value),
+        "uas_best_held_out": _number(best.held_out),
+        "weight": _number(weight.value),
+        "offset_single": _number(counts.best_offset().value),
+        "offset_best": _number(counts.mean_best_offset(counts.listed())[0]),
+        "heads": [[_number(value) for value in row] for row in counts.by_head().tolist()],
+    }
+
+
+def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """TwoNN (maximum likelihood) of the last layer's first token and of its mean word piece, one a sentence."""
+    chosen = list({sentence.words: sentence for sentence in sentences}.values())[:CLOUD]
+    first, mean = [], []
+    for batch, _ in _batches(run, chosen):
+        here = batch.to(run.device)
+        last = run.model.base_model(input_ids=here.input_ids, attention_mask=here.attention_mask).last_hidden_state
+        within = (here.source >= 0).to(last.dtype)[..., None]  # (B, L, 1)
+        first.append(last[:, 0].double().cpu().numpy())
+        mean.append(((last * within).sum(1) / within.sum(1)).double().cpu().numpy())
+    return {"twonn_cls": _dimension(np.concatenate(first)), "twonn_mean": _dimension(np.concatenate(mean))}
+
+
+def _dimension(points: NDArray[np.float64]) -> float | None:
+    try:
+        return _number(twonn(points).likelihood)
+    except DimensionError:  # a model yet untrained may say the same of all sentences
+        return None
+
+
+def _batches(run: Pretraining, sentences: Sequence[Sentence]) -> Iterator[tuple[EncoderBatch, list[Sentence]]]:
+    """On the CPU, of similar length, longest first."""
+    pieces = run.encoder.tokenize_all([sentence.words for sentence in sentences])
+    order = sorted(range(len(pieces)), key=lambda row: (-len(pieces[row].ids), row))
+    for start in range(0, len(order), ROWS):
+        rows = order[start : start + ROWS]
+        yield run.encoder.collate([pieces[row] for row in rows]), [sentences[row] for row in rows]
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+@contextmanager
+def _evaluating(run: Pretraining) -> Iterator[None]:
+    before: Tensor = torch.get_rng_state()
+    training = run.model.training
+    run.model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        run.model.train(training)
+        torch.set_rng_state(before)

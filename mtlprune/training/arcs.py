@@ -1,0 +1,229 @@
+"""A price on attention along dependency arcs (Chen et al. 2024), for any training of an encoder.
+
+    with attention_seen(transformer) as maps:
+        ... one forward pass ...
+    pressure = arc_price(maps, batch_arcs(batch, trees), variant="max", norm=1.0, scale="mean")
+
+For each arc and both directions, γ is the attention from one word to the other: summed over the sub-words attended to,
+averaged over those that attend, as UAS reads it (the released code takes one sub-word a word). An arc to the root has
+no word at its other end and costs nothing.
+
+Letters for shapes: B rows, n heads a layer, L slots, M directed arcs (two an arc), P pairs of sub-words over all of
+them, H heads over all layers that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtlprune.blocks import SyntaxConfig
+from mtlprune.config import ConfigError
+from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.encoder.families import by_layer, family_of
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.sentence import Dependencies
+
+Masks = list[tuple[int, ...]]
+"""For each layer the places of the heads that count."""
+
+
+@dataclass(frozen=True, eq=False)
+class DirectedArcs:
+    """The arcs of a batch, each once in either direction.
+
+    Attributes:
+        row, source, target: (P,) int64, row and slots of a sub-word that attends and one attended to.
+        arc: (P,) int64, which of the M directed arcs the pair belongs to; the two directions of an arc come together.
+        share: (P,) float32, one over the number of sub-words that attend.
+        number: M.
+    """
+
+    row: Tensor
+    source: Tensor
+    target: Tensor
+    arc: Tensor
+    share: Tensor
+    number: int
+
+    def to(self, device: torch.device | str) -> DirectedArcs:
+        """The same arcs on another device."""
+        parts = (self.row, self.source, self.target, self.arc, self.share)
+        return DirectedArcs(*(part.to(device, non_blocking=True) for part in parts), self.number)
+
+
+def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> DirectedArcs:
+    """Find the arcs of a batch's sentences in its rows; on the batch's device.
+
+    Arcs between words that stand in different windows of a long sentence are left out: nothing attends across.
+
+    Args:
+        trees: one a sentence; None where it is not known, which costs nothing.
+    """
+    width = batch.input_ids.shape[1]
+    slots = batch.piece_slot.cpu().numpy()
+    first = batch.first_piece.cpu().numpy()
+    counts = batch.piece_counts.cpu().numpy().astype(np.int64)
+    words = np.cumsum([0, *batch.sizes])
+    ends: list[NDArray[np.int64]] = []
+    for start, tree in zip(words[:-1], trees, strict=True):
+        if tree is not None:
+            heads = np.asarray(tree.heads, np.int64)
+            below = np.flatnonzero(heads > 0)
+            up = np.stack([below, heads[below] - 1], 1) + start
+            ends.append(np.stack([up, up[:, ::-1]], 1).reshape(-1, 2))  # both directions of an arc together
+    pairs = np.concatenate(ends) if ends else np.zeros((0, 2), np.int64)
+    sources, targets = counts[pairs[:, 0]], counts[pairs[:, 1]]
+    arc = np.repeat(np.arange(len(pairs)), sources * targets)
+    rank = np.arange(len(arc)) - np.repeat(np.cumsum(sources * targets) - sources * targets, sources * targets)
+    source = slots[first[pairs[arc, 0]] + rank // targets[arc]]
+    target = slots[first[pairs[arc, 1]] + rank % targets[arc]]
+    within = source // width == target // width
+    whole = np.bincount(arc, minlength=len(pairs)) == np.bincount(arc[within], minlength=len(pairs))
+    kept = whole[arc]
+    number = np.cumsum(whole) - 1
+    parts = (source // width, source % width, target % width, number[arc])
+    row, source, target, arc_of = (torch.from_numpy(part[kept]).to(batch.input_ids.device) for part in parts)
+    share = torch.from_numpy((1.0 / sources[arc[kept]]).astype(np.float32)).to(batch.input_ids.device)
+    return DirectedArcs(row, source, target, arc_of, share, int(whole.sum()))
+
+
+def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, counted: Masks | None = None) -> Tensor:
+    """What every head puts on every directed arc, in float32.
+
+    Args:
+        attention: (B, n, L, L) a layer.
+        counted: heads that count; all, if not given.
+
+    Returns:
+        (M, H).
+    """
+    found = []
+    for layer, one in enumerate(attention):
+        chosen = one if counted is None else one[:, list(counted[layer])]
+        weights = chosen[arcs.row, :, arcs.source, arcs.target].float() * arcs.share[:, None]  # (P, n)
+        found.append(weights.new_zeros(arcs.number, chosen.shape[1]).index_add(0, arcs.arc, weights))
+    return torch.cat(found, 1)
+
+
+def arc_price(
+    attention: Sequence[Tensor],
+    arcs: DirectedArcs,
+    *,
+    variant: str = "max",
+    norm: float = 1.0,
+    scale: str = "sum",
+    counted: Masks | None = None,
+) -> Tensor:
+    """Σ γ over arcs in both directions, or its mean; without λ. 0 where there is no arc.
+
+    Args:
+        attention: (B, n, L, L) a layer.
+        variant: ``max``: γ is the largest weight over all heads that count; ``norm``: their p-norm.
+        norm: p.
+        scale: ``sum`` over the batch as published, or ``mean`` over the M directed arcs.
+
+    Returns:
+        (), float32.
+    """
+    with torch.autocast(attention[0].device.type, enabled=False):
+        weights = arc_weights(attention, arcs, counted)
+        if not weights.numel():
+            return weights.sum()
+        each = weights.max(1).values if variant == "max" else torch.linalg.vector_norm(weights, norm, dim=1)
+        return each.mean() if scale == "mean" else each.sum()
+
+
+class SyntaxPressure:
+    """λ · Σ γ as settings and step ask for it.
+
+    Args:
+        settings: of the price.
+        transformer: gets eager attention, the only kind that shows its maps, where there is a price.
+        kept: of each layer the heads that are there, in original numbering.
+
+    Raises:
+        ConfigError: a named head is not there.
+        EncoderError: the family's heads are not known.
+    """
+
+    def __init__(self, settings: SyntaxConfig, transformer: PreTrainedModel, kept: Sequence[Sequence[int]]) -> None:
+        self.settings, self.transformer = settings, transformer
+        self.counted = None if settings.heads is None else named_heads(settings.heads, kept)
+        if settings.strength:
+            transformer.set_attn_implementation("eager")
+
+    def active(self, step: int) -> bool:
+        """Whether λ is not 0 in the update after ``step`` finished ones."""
+        release = self.settings.release
+        return self.settings.strength != 0 and (release is None or step < release)
+
+    def __call__(self, attention: Sequence[Tensor], arcs: DirectedArcs) -> tuple[Tensor, float]:
+        """The term of the loss, and the price without λ."""
+        settings = self.settings
+        price = arc_price(
+            attention,
+            arcs,
+            variant=settings.variant,
+            norm=settings.norm,
+            scale=settings.scale,
+            counted=self.counted,
+        )
+        return settings.strength * price, float(price.detach())
+
+
+def named_heads(names: Sequence[str], kept: Sequence[Sequence[int]]) -> Masks:
+    """Names such as 3-7 to places in each layer as it is now. Raises ConfigError for one that is not there."""
+    found: list[list[int]] = [[] for _ in kept]
+    for name in names:
+        layer, head = (int(part) - 1 for part in name.split("-"))
+        if layer >= len(kept) or head not in kept[layer]:
+            there = f"{len(kept)} layers, and layer {layer + 1} has " if layer < len(kept) else f"{len(kept)} layers"
+            heads = ", ".join(str(number + 1) for number in kept[layer]) if layer < len(kept) else ""
+            raise ConfigError(f"syntax.heads: the encoder has no head {name}: it has {there}{heads}")
+        found[layer].append(list(kept[layer]).index(head))
+    return [tuple(sorted(places)) for places in found]
+
+
+@contextmanager
+def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
+    """Keep the attention maps of forward passes, on their way to the loss.
+
+    They are what the layer multiplies values by: with dropout of attention, after it.
+
+    Yields:
+        A list, empty until a forward pass, then one (B, n, L, L) a layer.
+
+    Raises:
+        EncoderError: the family is not in the table of heads, or does not show its maps.
+    """
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, args: Any, output: Any) -> None:
+        maps = [part for part in output[1:] if isinstance(part, Tensor) and part.ndim == 4] if _many(output) else []
+        if len(maps) != 1:
+            raise EncoderError(
+                f"attention of {transformer.config.model_type!r} computed as "
+                f"{transformer.config._attn_implementation!r} does not show its maps, which syntax.strength needs"
+            )
+        seen.append(maps[0])
+
+    modules = dict.fromkeys(by_layer(transformer, family_of(transformer).attention))
+    handles = [module.register_forward_hook(keep) for module in modules]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _many(output: Any) -> bool:
+    return isinstance(output, tuple) and len(output) > 1
