@@ -42,9 +42,11 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # root has none
     with sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=CHROMIUM, args=sandbox, timeout=PATIENCE)
+        made = driver.chromium.launch(
+            executable_path=CHROMIUM, args=[*sandbox, "--disable-dev-shm-usage"], timeout=PATIENCE
+        )
         yield made
         made.close()
 
