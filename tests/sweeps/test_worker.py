@@ -1,0 +1,190 @@
+"""One cell in its process: done, failed, busy, stopped; and a crew of such processes, shared and killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtlprune.sweeps.cells import Cell, Sweep, resolve
+from mtlprune.sweeps.crew import Crew, worker_command, write_config
+from mtlprune.sweeps.folder import State, state
+from mtlprune.sweeps.owners import take
+from mtlprune.sweeps.sheet import read_sheet
+from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, main
+
+Write = Callable[[str], Path]
+SHORT = """
+cells:
+  one: {}
+  wrong: {data: {dev: nowhere}}
+  after: {train: {start: "@one", freeze: decoders}, pruning: gates}
+"""
+    'cells: {one: {}, wrong: {data: {dev: nowhere}}, after: {train: {start: "@one", freeze: decoders}, pruning: gates}}'
+)
+LONG = "cells: {long: {train: {epochs: 30, checkpoint_minutes: 0}}}\n"
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """What a worker in this process does to signals is undone."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def sweep_of(path: Path) -> Sweep:
+    sweep = resolve(read_sheet(path), path.parent / "out")
+    for cell in sweep.cells.values():
+        write_config(cell)
+    return sweep
+
+
+def work(cell: Cell, *more: str) -> int:
+    """The cell in this process."""
+    return main([str(cell.place.root), cell.place.label, "--threads", "1", *more])
+
+
+def test_a_cell_is_trained_and_scored_once(sheet: Write) -> None:
+    cell = sweep_of(sheet(SHORT)).cells["one"]
+    assert state(cell.place) == State("left")
+    assert work(cell) == 0 and state(cell.place).kind == "done"
+    assert state(cell.place, ["test"]) == State("left", "trained; to be scored on test")
+    weights = sorted(cell.place.run.path.glob("weights/*"))
+    before = [file.stat().st_mtime_ns for file in weights]
+    assert work(cell, "--evaluate", "test") == 0 and state(cell.place, ["test"]).kind == "done"
+    assert [file.stat().st_mtime_ns for file in weights] == before  # nothing was trained again
+    assert cell.place.run.read_config()["train"]["threads"] == 1
+    assert not cell.place.beside("owner").exists()
+
+
+def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(sheet: Write) -> None:
+    cells = sweep_of(sheet(SHORT)).cells
+    wrong, after = cells["wrong"], cells["after"]
+    assert work(wrong) == FAILED
+    found = state(wrong.place)
+    assert found.kind == "failed" and "has no split 'nowhere'" in found.note
+    assert found.failure is not None and found.failure["pid"] == os.getpid()
+    assert work(after) == FAILED and "expected the folder of a finished run" in state(after.place).note
+    assert work(cells["one"]) == 0 and work(after) == 0
+    assert state(after.place) == State("done") and not after.place.beside("failed").exists()
+    assert after.place.run.read_config()["train"]["start"] == str(cells["one"].place.run.path)
+
+
+def test_a_cell_in_use_is_left_alone(sheet: Write) -> None:
+    place = sweep_of(sheet(SHORT)).cells["one"].place
+    owner = take(place.beside("owner"))
+    assert main([str(place.root), place.label]) == BUSY
+    assert state(place) == State("running", f"{owner} since {owner.since}, beginning") if owner else False
+    place.beside("owner").unlink()
+    with place.run.locked():  # by `mtlprune train`
+        assert state(place).kind == "running"
+        assert main([str(place.root), place.label]) == BUSY
+    assert not place.beside("owner").exists() and not place.beside("failed").exists()
+
+
+class Killer(threading.Thread):
+    """Sends a signal as soon as a checkpoint is there."""
+
+    def __init__(self, cell: Cell, number: int, pid: Callable[[], int]) -> None:
+        super().__init__(daemon=True)
+        self.cell, self.number, self.pid = cell, number, pid
+
+    def run(self) -> None:
+        until = time.monotonic() + 120
+        while not self.cell.place.run.checkpoint_path.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(self.pid(), self.number)
+
+
+def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(sheet: Write, tmp_path: Path) -> None:
+    cell = sweep_of(sheet(LONG.replace("30", "8"))).cells["long"]
+    killer = Killer(cell, signal.SIGTERM, os.getpid)
+    killer.start()
+    assert work(cell) == STOPPED
+    killer.join()
+    assert cell.place.run.checkpoint_path.exists() and "of 8 epochs done" in state(cell.place).note
+    assert work(cell, "--threads", "2") == 0  # it keeps the threads it began with
+    stopped = cell.place.run.metrics_path.read_bytes()
+    shutil.rmtree(cell.place.run.path)
+    assert work(cell) == 0
+    assert cell.place.run.metrics_path.read_bytes() == stopped
+
+
+def test_an_orphan_stops_with_a_checkpoint(sheet: Write) -> None:
+    cell = sweep_of(sheet(LONG)).cells["long"]
+    assert work(cell, "--parent", str(os.getppid() + 1)) == STOPPED
+    assert cell.place.run.checkpoint_path.exists() and not cell.place.run.read_metrics()
+
+
+def run_crew(sweep: Sweep, jobs: int, said: list[tuple[str, str]], stop: Any = lambda: False) -> dict[str, State]:
+    return Crew(sweep.cells, jobs, lambda event, cell, note: said.append((event, cell.name)), stop).run()
+
+
+@pytest.mark.slow
+def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write) -> None:
+    sweep = sweep_of(sheet("grid: {seed: [1, 2, 3, 4]}\n"))
+    told: list[list[tuple[str, str]]] = [[], []]
+    crews = [threading.Thread(target=run_crew, args=(sweep, 1, said)) for said in told]
+    for crew in crews:
+        crew.start()
+    for crew in crews:
+        crew.join()
+    assert all(state(cell.place).kind == "done" for cell in sweep.cells.values())
+    for cell in sweep.cells.values():  # a second training would have said so in the log
+        log = cell.place.beside("log").read_text()
+        assert log.count("epoch 1: ") == 1 and "finished" not in log
+    assert all(sum(event == "done" for event, _ in said) == 4 for said in told)
+
+
+@pytest.mark.slow
+def test_a_crew_takes_over_from_a_killed_owner(sheet: Write, tmp_path: Path) -> None:
+    sweep = sweep_of(sheet(LONG + "grid: {seed: [5]}\n"))
+    cell = sweep.cells["long"]
+    owner = subprocess.Popen(worker_command(cell, 1), start_new_session=True)
+    killer = Killer(cell, signal.SIGKILL, lambda: owner.pid)
+    killer.start()
+    until = time.monotonic() + 60
+    while state(cell.place).kind != "running" and time.monotonic() < until:
+        time.sleep(0.02)
+    said: list[tuple[str, str]] = []
+    outcome = run_crew(sweep, 1, said)
+    assert owner.wait() == -signal.SIGKILL
+    assert {name: found.kind for name, found in outcome.items()} == {"long": "done", "5": "done"}
+    assert "going on after" in cell.place.beside("log").read_text()
+
+
+@pytest.mark.slow
+def test_a_crew_stops_its_processes_and_reports_a_killed_one(sheet: Write) -> None:
+    sweep = sweep_of(sheet(LONG))
+    cell = sweep.cells["long"]
+    said: list[tuple[str, str]] = []
+    outcome = run_crew(sweep, 1, said, stop=cell.place.run.checkpoint_path.exists)
+    assert outcome["long"].kind == "left" and cell.place.run.checkpoint_path.exists()
+    assert said == [("started", "long"), ("stopped", "long")]
+
+    def pid() -> int:
+        found = cell.place.owner()
+        assert found is not None
+        return found.pid
+
+    killer = threading.Thread(target=lambda: (_until_owned(cell), os.kill(pid(), signal.SIGKILL)))
+    killer.start()
+    outcome = run_crew(sweep, 1, said)
+    assert outcome["long"].kind == "failed" and "was killed by SIGKILL" in outcome["long"].note
+    assert cell.place.run.checkpoint_path.exists()
+
+
+def _until_owned(cell: Cell) -> None:
+    until = time.monotonic() + 60
+    while cell.place.owner() is None and time.monotonic() < until:
+        time.sleep(0.02)
