@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli.plot_pretraining import pretraining
+
 if TYPE_CHECKING:
     from mtlprune.reports.drawing import Drawing
     from mtlprune.reports.probe_columns import Column, Panel
@@ -26,6 +28,7 @@ Made = tuple[str, Callable[[], bytes]]
 """Name of a file, and what makes its content."""
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command("pretraining")(pretraining)
 
 
 @app.callback()

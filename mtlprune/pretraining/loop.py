@@ -27,9 +27,9 @@ from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.embeddings import mean_cosine, tied_embeddings
 from mtlprune.pretraining.masking import mask, prediction_loss
+from mtlprune.pretraining.model import Weights
 from mtlprune.pretraining.setup import (
     Pretraining,
-    Weights,
     check_same,
     decide,
     fingerprint,

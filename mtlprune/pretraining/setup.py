@@ -10,12 +10,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
-from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from mtlprune import __version__
 from mtlprune.blocks import TrainConfig
@@ -24,10 +23,10 @@ from mtlprune.corpora.blimp import Paradigm, read_blimp
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
-from mtlprune.encoder.sources import load_config, load_tokenizer, locate, positions, quiet
-from mtlprune.pretraining.config import ModelConfig, PretrainConfig
+from mtlprune.encoder.sources import load_tokenizer, positions
+from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.embeddings import tied_embeddings
-from mtlprune.pretraining.vocabulary import learn_pieces
+from mtlprune.pretraining.model import build_model, make_tokenizer
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.training import hardware
@@ -69,18 +68,6 @@ class Pretraining:
         """Ids of pieces that are no special tokens."""
         special = set(self.encoder.tokenizer.all_special_ids)
         return torch.tensor([i for i in range(len(self.encoder.tokenizer)) if i not in special])
-
-
-class Weights(nn.Module):
-    """The parameters of a model, each once however many names it has: what a file of tensors can hold.
-
-    Loading a state into it loads the model, since the tensors are the model's own.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        for name, parameter in model.named_parameters():
-            self.register_parameter(name.replace(".", "/"), cast(nn.Parameter, parameter))
 
 
 def load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
@@ -155,7 +142,7 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     watch = config.watch
     paradigms = read_blimp(Path(watch.blimp), watch.blimp_pairs) if watch.blimp is not None else []
     begun = folder.config_path.exists()
-    tokenizer = load_tokenizer(str(folder.encoder_path)) if begun else _tokenizer(config.model, train)
+    tokenizer = load_tokenizer(str(folder.encoder_path)) if begun else make_tokenizer(config.model, train)
     model = build_model(config, tokenizer)
     if config.cosreg:
         tied_embeddings(model)
@@ -191,62 +178,6 @@ def _splits(config: PretrainConfig, corpora: Mapping[str, Corpus], which: str) -
         if split not in corpus.splits:
             raise ConfigError(f"{path} has no split {split!r} (data.{which}); it has {', '.join(corpus.splits)}")
     return {name: list(corpus[split])[:most] for name, corpus in corpora.items()}
-
-
-def _tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrainedTokenizerBase:
-    if settings.start is not None:
-        return load_tokenizer(settings.start)
-    if settings.tokenizer != "learn":
-        return load_tokenizer(settings.tokenizer)
-    return learn_pieces(train, settings.vocabulary)
-
-
-def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The model before its first update, on the CPU, with eager attention: the kind that shows its maps.
-
-    Raises:
-        EncoderError: there is no such model to start from, or none that predicts pieces.
-    """
-    settings = config.model
-    with torch.random.fork_rng(), quiet():
-        torch.manual_seed(config.train.seed)  # of a head that a started encoder lacks, too
-        if settings.start is not None:
-            return _started(settings.start)
-        architecture = BertConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=settings.hidden,
-            num_hidden_layers=settings.layers,
-            num_attention_heads=settings.heads,
-            intermediate_size=settings.inner or 4 * settings.hidden,
-            max_position_embeddings=settings.positions,
-            hidden_dropout_prob=settings.dropout,
-            attention_probs_dropout_prob=settings.attention_dropout,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-        return BertForMaskedLM._from_config(architecture, attn_implementation="eager", dtype=torch.float32)
-
-
-def _started(start: str) -> PreTrainedModel:
-    architecture = load_config(start)
-    try:
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            locate(start),
-            config=architecture,
-            output_loading_info=True,
-            attn_implementation="eager",
-            dtype=torch.float32,
-            trust_remote_code=False,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise EncoderError(f"model.start: {start!r} cannot be loaded as a masked language model: {reason}") from error
-    body = f"{model.base_model_prefix}."
-    missing = sorted(report["missing_keys"])
-    if [name for name in missing if name.startswith(body)]:
-        raise EncoderError(f"model.start: {start!r} lacks weights of the encoder, among them {missing[0]}")
-    if missing:
-        log.warning("%s has no head that predicts pieces; it begins at random (%s)", start, ", ".join(missing[:2]))
-    return model
 
 
 def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:

@@ -1,0 +1,41 @@
+"""mtlprune plot pretraining: curves of pretrainings with their breaks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def pretraining(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of mtlprune pretrain.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For pictures, table and breaks.", show_default=False)],
+    scale: Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG.")] = 2,
+) -> None:
+    """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
+    from mtlprune.files import RunError, replacing
+    from mtlprune.reports.canvas_png import png
+    from mtlprune.reports.canvas_svg import svg
+    from mtlprune.reports.pretraining_figure import figure
+    from mtlprune.reports.pretraining_reading import markdown, read_pretrainings, summary
+
+    if out.exists() and not out.is_dir():
+        raise RunError(f"--out: {out} is a file; name a folder")
+    logs = read_pretrainings(runs)
+    drawing = figure(logs)
+    text = markdown(logs)
+    made = {
+        "pretraining.png": png(drawing, scale),
+        "pretraining.svg": svg(drawing).encode(),
+        "pretraining.md": text.encode(),
+        "breaks.json": (json.dumps(summary(logs), ensure_ascii=False, indent=1) + "\n").encode(),
+    }
+    for name, content in made.items():
+        with replacing(out / name) as beside:
+            beside.write_bytes(content)
+    typer.echo(text)
+    typer.echo(f"{', '.join(made)} in {out}")
