@@ -21,7 +21,7 @@ Batches = list[tuple[str, list[int]]]
 """An update: tasks joined by commas, and rows, of each mini-batch."""
 
 
-def run_team(job: str, *args: Any, size: int = 2, seconds: float = 90) -> list[int]:
+def run_team(job: str, *args: Any, size: int = 2, seconds: float = 300) -> list[int]:
     """Exit codes of the processes: 0, 3 where the job raised (its error is in OUT.error-RANK), −9 if killed."""
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [Path(__file__).parents[2], *Path(__file__).parents[:2]]))
     with socket.socket() as free:
