@@ -28,8 +28,6 @@ cells:
   wrong: {data: {dev: nowhere}}
   after: {train: {start: "@one", freeze: decoders}, pruning: gates}
 """
-    'cells: {one: {}, wrong: {data: {dev: nowhere}}, after: {train: {start: "@one", freeze: decoders}, pruning: gates}}'
-)
 LONG = "cells: {long: {train: {epochs: 30, checkpoint_minutes: 0}}}\n"
 
 

@@ -1,0 +1,148 @@
+"""mtlprune sweep and status, from a file to a table; one sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mtlprune.runs import RunFolder
+from mtlprune.sweeps import found_runs
+from mtlprune.sweeps.folder import expanded
+
+Call = Callable[..., Any]
+CELLS = """
+grid:
+  regime: {none: {}, static: {train: {start: "@none-{tasks}-{seed}", freeze: decoders}, pruning: gates}}
+  tasks: [pos]
+  seed: [1]
+cells: {wrong: {data: {train: nowhere}}, after: {train: {start: "@wrong"}}}
+evaluate: [test]
+"""
+
+
+class Swept(NamedTuple):
+    """A sweep that was run once."""
+
+    file: Path
+    out: Path
+    answer: Any
+
+
+@pytest.fixture(scope="module")
+def swept(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    """Two cells that end well, one that fails, one that needs it; do not write into it."""
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "mine.yaml").write_text(f"base: {lab.config}\n{CELLS}")
+    answer = mtlprune("sweep", folder / "mine.yaml", "--out", folder / "out", "--jobs", "2")
+    return Swept(folder / "mine.yaml", folder / "out", answer)
+
+
+def run_of(swept: Swept, cell: str) -> RunFolder:
+    cells = json.loads((swept.out / "sweep.json").read_text())["cells"]
+    return RunFolder(swept.out / cells[cell]["folder"])
+
+
+def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept: Swept) -> None:
+    answer = swept.answer
+    assert answer.code == 1, answer.err
+    assert "wrong: failed: " in answer.out and "has no split 'nowhere'" in answer.out
+    assert "blocked: after: it needs wrong, which failed" in answer.out
+    assert answer.out.rstrip().endswith("4 cells: 2 done, 1 failed, 1 blocked")
+    assert run_of(swept, "static-pos-1").splits() == ["dev", "test"]
+    assert run_of(swept, "static-pos-1").read_config()["name"] == "static-pos"
+
+
+def test_status_and_dry_run_list_cells_without_doing_them(mtlprune: Call, swept: Swept) -> None:
+    before = sorted(path for path in swept.out.rglob("*") if path.name != "sweep.json")
+    status = mtlprune("status", swept.file, "--out", swept.out)
+    assert status.code == 0 and "4 cells: 2 done, 1 failed, 1 left" in status.out
+    assert "failed: " in status.out and "2 cells whose time is not known" in status.out
+    more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--seeds", "1", "--only", "static-*")
+    assert more.code == 0 and "2 cells: 2 done" in more.out
+    assert sorted(path for path in swept.out.rglob("*") if path.name != "sweep.json") == before
+
+
+def test_editing_one_field_leaves_what_it_touches(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
+    text = swept.file.read_text().replace("pruning: gates", "pruning: {method: gates, strength: 0.5}")
+    (tmp_path / "mine.yaml").write_text(text)
+    listed = mtlprune("status", tmp_path / "mine.yaml", "--out", swept.out, "--only", "none-*,static-*")
+    assert "2 cells: 1 done, 1 left" in listed.out
+
+
+def test_a_dry_run_measures_what_no_finished_cell_tells(mtlprune: Call, swept: Swept) -> None:
+    out = swept.out.with_name("measured")
+    listed = mtlprune("sweep", swept.file, "--out", out, "--dry-run", "--only", "static-*", "--only", "wrong")
+    assert listed.code == 0, listed.err
+    assert "not measured: wrong: " in listed.err and "3 cells: 3 left" in listed.out
+    seconds = json.loads((out / "cells" / "times.json").read_text())["seconds"]
+    assert len(seconds) == 2 and all(0 < value < 300 for value in seconds.values())
+    assert "left, one after the other: about 0:" in listed.out and "1 cells whose time is not known" in listed.out
+    assert not [path for path in out.iterdir() if path.is_dir() and path.name != "cells"]
+
+
+def test_other_verbs_take_a_sweep_for_its_finished_runs(mtlprune: Call, swept: Swept) -> None:
+    runs = [run_of(swept, name).path for name in ("none-pos-1", "static-pos-1")]
+    assert found_runs(swept.out) == runs
+    assert expanded([swept.out, "minilm", f"{swept.out}:none-*"]) == [*runs, Path("minilm"), runs[0]]
+    assert expanded([swept.out], having="gates.jsonl") == runs[1:]
+    table = mtlprune("table", swept.out, "--split", "test", "--no-test")
+    assert table.code == 0 and "gates" in table.out, table.err
+    wrong = mtlprune("table", f"{swept.out}:gates-*")
+    assert wrong.code == 2 and "the sweep has no cell gates-*" in wrong.err
+
+
+def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
+    offered = tmp_path / "runs"
+    offered.mkdir()
+    for cell, name in (("none-pos-1", "first"), ("static-pos-1", "second")):
+        run_of(swept, cell).path.rename(offered / name)
+    try:
+        text = swept.file.read_text().replace("regime:", "name_of: {x: {name: other}}\n  regime:")
+        (tmp_path / "mine.yaml").write_text(text.replace("@none-", "@x-none-"))
+        adopted = mtlprune(
+            "sweep", tmp_path / "mine.yaml", "--out", tmp_path / "o", "--adopt", offered, "--dry-run", "--no-times"
+        )
+        assert f"{offered / 'first'} is cell x-none-pos-1" in adopted.out
+        assert f"{offered / 'second'} is left alone: no cell has its configuration" in adopted.out  # its start is gone
+        (offered / "first").rename(offered / run_of(swept, "none-pos-1").path.name)
+        mtlprune(
+            "sweep", tmp_path / "mine.yaml", "--out", tmp_path / "o", "--adopt", offered, "--dry-run", "--no-times"
+        )
+        found = found_runs(tmp_path / "o")
+        assert [path.resolve().parent for path in found] == [offered] * 2
+        assert "was read as" in next((tmp_path / "o" / "cells").glob("x-static-*.adopted")).read_text()
+    finally:
+        (offered / run_of(swept, "none-pos-1").path.name).rename(run_of(swept, "none-pos-1").path)
+        (offered / "second").rename(run_of(swept, "static-pos-1").path)
+
+
+def test_commands_come_in_the_order_of_needs(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
+    printed = mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--print-commands", "--only", "static-*")
+    commands = [shlex.split(line) for line in printed.out.splitlines()]
+    assert [command[4].rpartition("-")[0] for command in commands] == ["none-pos-1", "static-pos-1"]
+    assert all(command[1:3] == ["-m", "mtlprune.sweeps.worker"] for command in commands)
+    assert len(list((tmp_path / "o" / "cells").glob("*.yaml"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seeds", "x"], "--seeds: expected whole numbers"),
+        (["--seeds", "7"], "has no cell with seed 7; found 1"),
+        (["--only", "nonepos-1"], "did you mean 'none-pos-1'"),
+        (["--launcher", "slrum"], "did you mean 'slurm'"),
+        (["--adopt", "nowhere"], "nowhere is no run folder, and holds none"),
+        (["train.epoch=3"], "unknown key train.epoch (did you mean 'epochs'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    mtlprune: Call, swept: Swept, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    answer = mtlprune("sweep", swept.file, "--out", tmp_path / "o", *arguments)
+    assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1
+    assert not list((tmp_path).glob("o/*/config.yaml"))
