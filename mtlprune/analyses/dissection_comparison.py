@@ -166,7 +166,7 @@ def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float
     if whole == 0:
         return dict.fromkeys(given, math.nan), math.nan
     columns = [*(values.ravel() for values in given.values()), goal.ravel()]
-    small = np.linalg.qr(np.column_stack(columns), mode="r")  # the same sums of squares, in k + 1 rows
+    small = np.asarray(np.linalg.qr(np.column_stack(columns), mode="r"))  # the same sums of squares, in k + 1 rows
     found, rest = optimize.nnls(small[:, :-1], small[:, -1])
     return dict(zip(given, found.tolist(), strict=True)), float(rest**2 / whole)
 

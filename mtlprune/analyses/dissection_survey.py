@@ -179,8 +179,8 @@ def _add_heads(found: Survey, passed: _Pass, whole: Tensor) -> None:
 
 
 def _add_moments(found: Survey, passed: _Pass, rows: Sequence[int], batch: EncoderBatch) -> None:
-    odd = torch.tensor(rows)[torch.repeat_interleave(torch.arange(len(rows)), batch.lengths.cpu())] % 2  # (words,)
-    odd = odd[batch.piece_word.cpu()].bool().numpy()
+    sentence = np.repeat(np.array(rows), batch.sizes)  # (words,)
+    odd = sentence[batch.piece_word.cpu().numpy()] % 2 == 1  # (N,)
     for layer, halves in zip(passed.trace.layers, found.moments, strict=True):
         x, y = (values[passed.pieces].cpu().double().numpy() for values in (layer.read, layer.feed_forward))
         for half, chosen in zip(halves, (~odd, odd), strict=True):

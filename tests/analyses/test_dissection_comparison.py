@@ -1,4 +1,4 @@
-"""Comparisons of decompositions, and r² of feed-forward parts: against scipy, direct least squares and known answers."""
+"""Comparisons of decompositions, and r² of feed-forward parts: against scipy, least squares, known answers."""
 
 from __future__ import annotations
 

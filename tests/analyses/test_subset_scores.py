@@ -136,9 +136,10 @@ def test_neighbours_are_those_of_the_lemma() -> None:
             pool = [k for k, label in enumerate(known) if label.startswith(lemma)]
             cosine = torch.cosine_similarity(summed(train, subset)[pool], summed(test, subset)[row], dim=-1)
             near = cosine.argsort(descending=True)[: 3 if subset else len(pool)].tolist()
-            votes = {s: (sum(gold[pool[k]] == s for k in near), float(sum(cosine[k] for k in near if gold[pool[k]] == s)))
-                     for s in senses.of_lemma[lemma]}  # fmt: skip
-            best = max(votes, key=lambda sense: votes[sense])
+            votes = {
+                sense: [float(cosine[k]) for k in near if gold[pool[k]] == sense] for sense in senses.of_lemma[lemma]
+            }
+            best = max(votes, key=lambda sense: (len(votes[sense]), sum(votes[sense])))
             assert answers[place, row] == best, (subset, lemma)
 
 
