@@ -61,7 +61,7 @@ def compared(
             left_out.append(
                 f"{run.path} is not scored on {wanted}, so no table shows it; `mtlprune evaluate` scores it."
             )
-    made = []
+    made: list[Scored] = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
         comparison = compare([run.folder for run in group], name, None if made else baselines)
         if resamples and comparison.against:
