@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,7 +164,12 @@ def write(folder: Path, content: Mapping[str, Any], found: Sequence[Smoothing], 
     with replacing(folder / TABLE) as beside:
         pq.write_table(pa.concat_tables(parts, promote_options="default"), beside)
     with replacing(folder / SUMMARY) as beside:
-        beside.write_text(json.dumps(_plain(content), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        beside.write_text(_compact(json.dumps(_plain(content), ensure_ascii=False, indent=1)) + "\n", encoding="utf-8")
+
+
+def _compact(text: str) -> str:
+    """Lists and objects that hold only numbers and words stand on one line each: a third of the size."""
+    return re.sub(r"([\[{])\n\s*([^\[\]{}]*?)\n\s*([\]}])", lambda m: m[1] + re.sub(r"\n\s*", " ", m[2]) + m[3], text)
 
 
 def _plain(value: Any) -> Any:
