@@ -46,5 +46,7 @@ def over_all_heads(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def least(open_: NDArray[np.bool_]) -> float:
-    """The smallest p that any head could have: open in every map, in the layer where that is rarest."""
-    return float(tails(open_)[:, -1].min())
+    """The smallest p that any head could have: open in every map that opens any of its layer, where that is rarest."""
+    reached = tails(open_)
+    most = (open_.any(2)).sum(0)  # (L,): maps that open a head of the layer
+    return float(np.take_along_axis(reached, most[:, None], axis=1).min())

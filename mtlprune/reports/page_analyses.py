@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from mtlprune.reports.page_figures import figure
-from mtlprune.reports.page_html import Html, joined, paragraph, table
+from mtlprune.reports.page_html import Html, folded, joined, paragraph, table
 from mtlprune.reports.page_parts import Part
 from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
 from mtlprune.runs import RunError
@@ -23,6 +23,10 @@ SECTIONS: dict[str, tuple[str, str]] = {
     "head-table": ("heads.json", "mtlprune.reports.head_table_section"),
 }
 """Name → the file that an analysis leaves in its folder, and the module that reads the folder; imported when needed."""
+
+
+LONG = 15
+"""Tables of an analysis with more rows are folded."""
 
 
 def parts(folders: Sequence[Path]) -> list[Part]:
@@ -72,4 +76,8 @@ def _block(block: Paragraph | Rows | Figure) -> Html:
         sortable=block.sortable,
         right=[column in numbers for column in block.columns],
     )
-    return joined(whole, paragraph(block.caption, class_="note") if block.caption else None)
+    shown = joined(whole, paragraph(block.caption, class_="note") if block.caption else None)
+    if len(block.rows) <= LONG:
+        return shown
+    name = block.caption.partition(". ")[0].rstrip(".") or "Table"
+    return folded(f"{name} ({len(block.rows)} rows)", shown)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from mtlprune.analyses import head_chance
 from mtlprune.analyses.claimants import Claimant, group
 from mtlprune.analyses.claims import OPEN_ABOVE, Claim, load_claims
+from mtlprune.analyses.significance import LEVEL
 from mtlprune.reports import palettes
 from mtlprune.reports.claim_maps import SEEDS_SHOWN, left_out
-from mtlprune.reports.grid import probability
 from mtlprune.reports.page_html import Html, element, folded, joined, paragraph
 from mtlprune.reports.page_parts import Part
 from mtlprune.reports.page_runs import ReadRun, flat
@@ -245,14 +245,15 @@ def _short(values: NDArray[np.float64]) -> list[float]:
 
 
 def _reach(one: ClaimSet) -> Iterator[str]:
-    """What the p of single heads can and cannot show."""
+    """What the p of single heads can and cannot show: labels none of whose heads is told from chance."""
+    silent = []
     for claimant in one.claimants:
-        seeds, heads = len(claimant.claims), claimant.gates[0].size
-        smallest = head_chance.least(claimant.open)
         q = head_chance.over_all_heads(head_chance.by_maps(claimant.open)).min()
-        if seeds > 1 and q > 0.05:
-            yield (
-                f"no head of {claimant.label} is open more often over its {seeds} seeds than chance within layers "
-                f"explains (smallest p possible {probability(smallest)}; smallest found, corrected over {heads} heads, "
-                f"{probability(float(q))})."
-            )
+        if len(claimant.claims) > 1 and q > LEVEL:
+            smallest = head_chance.least(claimant.open)
+            silent.append(f"{claimant.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
+    if silent:
+        yield (
+            "no single head is open in more seeds than chance within its layer explains, corrected over all heads: "
+            f"{', '.join(silent)}. Where heads are shared is a matter of all of them together (see the overlap)."
+        )

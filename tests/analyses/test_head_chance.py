@@ -36,4 +36,6 @@ def test_a_layer_that_is_all_open_shows_nothing() -> None:
     p = head_chance.by_maps(open_)
     assert p[0].tolist() == [1, 1, 1, 1]
     assert p[1].tolist() == pytest.approx([1 / 64, 1, 1, 1])
+    open_[0, 1, 0] = False  # one map opens nothing in the layer: two of three is the most there can be
+    assert head_chance.least(open_) == pytest.approx(1 / 16)
     assert head_chance.over_all_heads(p)[1, 0] == pytest.approx(8 / 64)

@@ -137,7 +137,7 @@ def test_caveats_are_found_in_the_data(whole: str) -> None:
     assert "All runs saw a part of the training data only (500 sentences)" in said
     assert "A two-sided sign-flip test over 3 seeds alone cannot go below 0.25" in said
     assert "No run names the commit of the code" in said
-    assert "no head of POS is open more often over its 3 seeds than chance within layers" in said
+    assert "no single head is open in more seeds than chance within its layer explains" in said
     assert "No STL run is among the results of NER" in said
 
 
