@@ -196,7 +196,7 @@ def _losses(found: Mapping[str, Any]) -> Made:
     for place in range(len(names)):
         for column, row in enumerate(rows):
             value = row["difference"][place]
-            words = f"{100 * value:+.1f}".replace("-", "−") + ("*" if marked[column][place] else "")
+            words = f"{round(100 * value, 1) + 0.0:+.1f}" + ("*" if marked[column][place] else "")
             ink = palettes.ink(both(limit)(value))
             at = middle(top + place * 20 + 11, 10)
             shapes.append(Text(left + column * 58 + 29, at, words, 10, ink, "middle"))

@@ -11,7 +11,8 @@ from mtlprune.reports.dissection_figures import drawings
 from mtlprune.reports.dissection_reading import read_dissection
 from mtlprune.reports.dissection_tables import answers, markdown, setting
 
-SCALE = 2
+WIDE = 900
+"""Drawings wider than that (units) are written a pixel a unit, others with two."""
 
 
 def write_report(folder: Path) -> str:
@@ -23,7 +24,7 @@ def write_report(folder: Path) -> str:
     found = read_dissection(folder)
     for name, (drawing, _) in drawings(found).items():
         with replacing(folder / f"{name}.png") as beside:
-            beside.write_bytes(png(drawing, SCALE))
+            beside.write_bytes(png(drawing, 1 if drawing.width > WIDE else 2))
         with replacing(folder / f"{name}.svg") as beside:
             beside.write_text(svg(drawing), encoding="utf-8")
     with replacing(folder / "dissection.md") as beside:

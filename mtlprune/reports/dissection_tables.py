@@ -58,7 +58,7 @@ def _at(found: Mapping[str, Any], row: Mapping[str, Any], subset: str) -> tuple[
 
 
 def _points(values: tuple[float, float, float]) -> str:
-    middle, low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in values)
+    middle, low, high = (f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−") for value in values)
     return f"{middle} [{low}, {high}]"
 
 
