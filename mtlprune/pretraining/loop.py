@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from mtlprune.encoder.sources import quiet
 from mtlprune.files import append_line, log_size, truncate_log
+from mtlprune.memory import peak_memory
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.embeddings import mean_cosine, tied_embeddings
@@ -250,7 +251,9 @@ class _Trainer:
                 shutil.rmtree(rest)
             with quiet():
                 self.model.save_pretrained(beside)
-                self.encoder.tokenizer.save_pretrained(beside)
+            for file in self.folder.encoder_path.iterdir():  # as they were first written: a tokenizer that was read
+                if not (beside / file.name).exists():  # from a folder writes itself a little differently
+                    shutil.copyfile(file, beside / file.name)
             shutil.rmtree(final, ignore_errors=True)  # the same bits, written before a kill
             beside.rename(final)
         except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
@@ -272,7 +275,7 @@ class _Trainer:
         self.progress.finished = True
         self.note()
         ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        end = {"ended": ended, "peak_memory": hardware.peak_memory(), "finished": asdict(self.progress)}
+        end = {"ended": ended, "peak_memory": peak_memory(), "finished": asdict(self.progress)}
         self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **end})
         self.folder.checkpoint_path.unlink(missing_ok=True)
         return self.progress

@@ -138,8 +138,14 @@ def arc_price(
         weights = arc_weights(attention, arcs, counted)
         if not weights.numel():
             return weights.sum()
-        each = weights.max(1).values if variant == "max" else torch.linalg.vector_norm(weights, norm, dim=1)
+        each = weights.max(1).values if variant == "max" else _norms(weights, norm)
         return each.mean() if scale == "mean" else each.sum()
+
+
+def _norms(weights: Tensor, norm: float) -> Tensor:
+    """(M, H) to (M,): p-norms, of weights over their largest, whose powers would not be told from 0 otherwise."""
+    largest = weights.detach().amax(1).clamp(min=torch.finfo(weights.dtype).tiny)
+    return largest * torch.linalg.vector_norm(weights / largest[:, None], norm, dim=1)
 
 
 class SyntaxPressure:

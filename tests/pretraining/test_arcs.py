@@ -1,0 +1,300 @@
+"""The price on attention along arcs: against loops, its sign, whom its gradient reaches, padding, scale."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import FAMILIES, WORDS
+from torch import Tensor
+from transformers import AutoModel
+
+from mtlprune.blocks import SyntaxConfig
+from mtlprune.config import ConfigError
+from mtlprune.encoder.batch import EncoderBatch, Frame, collate
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError, Pieces
+from mtlprune.sentence import Dependencies
+from mtlprune.training.arcs import (
+    SyntaxPressure,
+    arc_price,
+    arc_weights,
+    attention_seen,
+    batch_arcs,
+    named_heads,
+)
+
+LAYERS, HEADS = 2, 3
+
+
+def batch_of(counts: Sequence[Sequence[int]], capacity: int | None = None) -> EncoderBatch:
+    """Sentences given as numbers of pieces of their words."""
+    import numpy as np
+
+    made = [Pieces(np.arange(10, 10 + sum(words), dtype=np.int32), np.array(words, np.int32)) for words in counts]
+    return collate(made, Frame([1], [2], 0, capacity))
+
+
+def tree(*heads: int) -> Dependencies:
+    return Dependencies(heads, tuple("x" for _ in heads))
+
+
+def random_attention(batch: EncoderBatch, seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    rows, width = batch.input_ids.shape
+    there = batch.attention_mask[:, None, None, :] == 1
+    shape = (rows, HEADS, width, width)
+    made = [torch.randn(shape, generator=generator).masked_fill(~there, -1e9) for _ in range(LAYERS)]
+    return [scores.double().softmax(-1) for scores in made]
+
+
+def by_loops(
+    attention: Sequence[Tensor],
+    counts: Sequence[Sequence[int]],
+    trees: Sequence[Dependencies | None],
+    gamma: Callable[[Tensor], Tensor],
+) -> list[float]:
+    """γ of every directed arc: words' attention as UAS reads it, one number a head, then over all heads."""
+    found = []
+    for row, (words, one) in enumerate(zip(counts, trees, strict=True)):
+        begins = [1 + sum(words[:place]) for place in range(len(words))]
+        spans = [range(begin, begin + number) for begin, number in zip(begins, words, strict=True)]
+        for word, head in enumerate(one.heads if one else ()):
+            for source, target in ((word, head - 1), (head - 1, word)) if head else ():
+                each = [
+                    sum(float(layer[row, h, s, t]) for s in spans[source] for t in spans[target]) / len(spans[source])
+                    for layer in attention
+                    for h in range(layer.shape[1])
+                ]
+                found.append(float(gamma(torch.tensor(each, dtype=torch.float64))))
+    return found
+
+
+COUNTS = ([1, 2, 1], [3, 1, 1, 2, 1], [2], [1, 1])
+TREES = (tree(2, 0, 2), tree(0, 1, 2, 5, 1), tree(0), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "gamma"),
+    [
+        ({"variant": "max"}, lambda each: each.max()),
+        ({"variant": "norm"}, lambda each: each.sum()),
+        ({"variant": "norm", "norm": 3.0}, lambda each: (each**3).sum() ** (1 / 3)),
+    ],
+)
+def test_price_is_what_loops_over_pieces_and_heads_find(options, gamma):
+    batch = batch_of(COUNTS)
+    attention, arcs = random_attention(batch), batch_arcs(batch, TREES)
+    expected = by_loops(attention, COUNTS, TREES, gamma)
+    assert arcs.number == len(expected) == 2 * 6
+    assert float(arc_price(attention, arcs, **options)) == pytest.approx(sum(expected), rel=1e-5)
+    mean = arc_price(attention, arcs, scale="mean", **options)
+    assert float(mean) == pytest.approx(sum(expected) / len(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["max", "norm"])
+@pytest.mark.parametrize("scale", ["sum", "mean"])
+def test_without_arcs_there_is_no_price_and_no_gradient(variant, scale):
+    batch = batch_of([[1], [2, 1]])
+    attention = [layer.requires_grad_() for layer in random_attention(batch)]
+    price = arc_price(attention, batch_arcs(batch, [tree(0), None]), variant=variant, scale=scale)
+    price.backward()
+    assert price.item() == 0 and all(not layer.grad.any() for layer in attention)
+
+
+def test_one_head_that_puts_all_on_arcs_costs_two_an_arc():
+    counts, trees = [[1, 1], [1, 1], [1]], [tree(2, 0), tree(0, 1), tree(0)]
+    batch = batch_of(counts)
+    attention = [torch.zeros(3, HEADS, 4, 4) for _ in range(LAYERS)]
+    attention[1][:, 2, 1, 2] = attention[1][:, 2, 2, 1] = 1.0
+    arcs = batch_arcs(batch, trees)
+    assert arc_price(attention, arcs).item() == 2 * 2
+    assert arc_price(attention, arcs, scale="mean").item() == 1
+    assert arc_price(attention, arcs, variant="norm").item() == 2 * 2  # the other heads put nothing there
+
+
+def test_a_root_does_not_cost_attention_to_cls():
+    batch = batch_of([[1, 1]])
+    attention = [torch.zeros(1, HEADS, 4, 4) for _ in range(LAYERS)]
+    for layer in attention:
+        layer[..., 0] = 1.0  # everybody looks at [CLS]
+    assert arc_price(attention, batch_arcs(batch, [tree(0, 1)])).item() == 0
+
+
+def test_gradient_of_max_reaches_the_largest_head_of_each_arc_alone():
+    batch = batch_of(COUNTS)
+    attention = [layer.requires_grad_() for layer in random_attention(batch)]
+    arcs = batch_arcs(batch, TREES)
+    weights = arc_weights(attention, arcs)
+    best = weights.argmax(1).tolist()
+    arc_price(attention, arcs).backward()
+    reached = {
+        (int(row), layer * HEADS + int(head), int(source), int(target))
+        for layer, one in enumerate(attention)
+        for row, head, source, target in one.grad.nonzero()
+    }
+    pairs = zip(arcs.row.tolist(), arcs.source.tolist(), arcs.target.tolist(), arcs.arc.tolist(), strict=True)
+    assert reached == {(row, best[arc], source, target) for row, source, target, arc in pairs}
+    assert len(set(best)) > 1
+
+
+def test_padding_and_companions_change_nothing():
+    whole = batch_of(COUNTS)
+    attention = random_attention(whole)
+    alone = []
+    for row, (counts, one) in enumerate(zip(COUNTS, TREES, strict=True)):
+        batch = batch_of([counts])
+        width = batch.input_ids.shape[1]
+        alone.append(
+            arc_price([layer[row : row + 1, :, :width, :width] for layer in attention], batch_arcs(batch, [one]))
+        )
+    assert arc_price(attention, batch_arcs(whole, TREES)).item() == pytest.approx(
+        sum(p.item() for p in alone), rel=1e-6
+    )
+
+
+def test_sum_grows_with_the_batch_and_mean_does_not():
+    once, twice = batch_of(COUNTS), batch_of([*COUNTS, *COUNTS])
+    attention = random_attention(once)
+    doubled = [torch.cat([layer, layer]) for layer in attention]
+    first, second = batch_arcs(once, TREES), batch_arcs(twice, [*TREES, *TREES])
+    assert arc_price(doubled, second).item() == pytest.approx(2 * arc_price(attention, first).item(), rel=1e-6)
+    assert arc_price(doubled, second, scale="mean").item() == pytest.approx(
+        arc_price(attention, first, scale="mean").item(), rel=1e-6
+    )
+
+
+@given(st.floats(1.0, 8.0), st.integers(0, 20))
+@settings(max_examples=20)
+def test_norms_fall_towards_the_largest_weight(p, seed):
+    batch = batch_of(COUNTS)
+    attention, arcs = random_attention(batch, seed), batch_arcs(batch, TREES)
+    largest, one, other = (
+        float(arc_price(attention, arcs, variant=variant, norm=norm))
+        for variant, norm in (("max", 1.0), ("norm", p), ("norm", p + 1))
+    )
+    assert largest <= other * (1 + 1e-5) and other <= one * (1 + 1e-5)
+    assert float(arc_price(attention, arcs, variant="norm", norm=300.0)) == pytest.approx(largest, rel=0.02)
+
+
+def test_arcs_across_windows_are_left_out():
+    counts = [[1] * 12]
+    batch = batch_of(counts, capacity=8)
+    assert len(batch.input_ids) > 1  # several windows
+    heads = [0, *range(1, 12)]  # a chain
+    found = batch_arcs(batch, [tree(*heads)])
+    assert 0 < found.number < 2 * 11
+    assert (found.row < len(batch.input_ids)).all() and len(set(found.row.tolist())) > 1
+    far = batch_arcs(batch, [tree(12, *[0] * 10, 0)])  # first and last word, never in one window
+    assert far.number == 0
+
+
+def test_named_heads_are_priced_alone():
+    batch = batch_of(COUNTS)
+    attention, arcs = random_attention(batch), batch_arcs(batch, TREES)
+    kept = [(0, 1, 2), (0, 2)]  # of the second layer one head was removed before
+    attention[1] = attention[1][:, :2]
+    counted = named_heads(["1-2", "2-3"], kept)
+    assert counted == [(1,), (1,)]
+    chosen = [attention[0][:, 1:2], attention[1][:, 1:2]]
+    price = arc_price(attention, arcs, counted=counted)
+    assert price.item() == pytest.approx(arc_price(chosen, arcs).item()) and price < arc_price(attention, arcs)
+    for name in ("2-2", "3-1", "1-4"):
+        with pytest.raises(ConfigError, match=f"no head {name}"):
+            named_heads([name], kept)
+
+
+def _encoder(tiny_encoder: Callable[[str], Path], family: str) -> Encoder:
+    return Encoder.load(str(tiny_encoder(family)), word_dropout=0.0)
+
+
+def test_lambda_turns_the_sign_of_loss_and_gradients(tiny_encoder):
+    encoder = _encoder(tiny_encoder, "bert")
+    batch = encoder.collate(encoder.tokenize_all([WORDS[:5], WORDS[3:11]]))
+    trees = [tree(2, 0, 2, 3, 3), tree(0, 1, 2, 3, 4, 5, 6, 7)]
+    found = []
+    for strength in (0.3, -0.3):
+        pressure = SyntaxPressure(SyntaxConfig(strength=strength), encoder.transformer, encoder.places.kept)
+        encoder.zero_grad()
+        with attention_seen(encoder.transformer) as maps:
+            encoder(batch)
+        term, price = pressure(maps, batch_arcs(batch, trees))
+        term.backward()
+        grads = [p.grad.clone() for p in encoder.parameters() if p.grad is not None]
+        assert term.item() == pytest.approx(strength * price, rel=1e-6) and price > 0
+        found.append((term.detach(), grads))
+    (plus, up), (minus, down) = found
+    assert plus == -minus and any(grad.any() for grad in up)
+    assert all(torch.equal(one, -other) for one, other in zip(up, down, strict=True))
+
+
+def test_suppression_lowers_and_promotion_raises_attention_along_arcs(tiny_encoder):
+    for strength in (1.0, -1.0):
+        encoder = _encoder(tiny_encoder, "bert")
+        batch, trees = encoder.collate(encoder.tokenize_all([WORDS[:6]])), [tree(2, 0, 2, 3, 4, 5)]
+        pressure = SyntaxPressure(
+            SyntaxConfig(strength=strength, scale="mean"), encoder.transformer, encoder.places.kept
+        )
+        optimizer = torch.optim.SGD(encoder.parameters(), 0.1)
+        prices = []
+        for _ in range(12):
+            with attention_seen(encoder.transformer) as maps:
+                encoder(batch)
+            term, price = pressure(maps, batch_arcs(batch, trees))
+            optimizer.zero_grad()
+            term.backward()
+            optimizer.step()
+            prices.append(price)
+        assert (prices[-1] - prices[0]) * strength < 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_maps_seen_are_those_the_model_returns(tiny_encoder, family):
+    model = AutoModel.from_pretrained(tiny_encoder(family), attn_implementation="eager").eval()
+    ids = torch.randint(10, 60, (2, 7), generator=torch.Generator().manual_seed(1))
+    with attention_seen(model) as maps, torch.no_grad():
+        expected = model(input_ids=ids, output_attentions=True).attentions
+    assert len(maps) == len(expected) == 2
+    assert all(torch.equal(one, other) for one, other in zip(maps, expected, strict=True))
+    with torch.no_grad():
+        model(input_ids=ids)
+    assert len(maps) == 2  # nothing is kept afterwards
+
+
+def test_a_kernel_that_hides_its_maps_is_refused(tiny_encoder):
+    model = AutoModel.from_pretrained(tiny_encoder("bert"), attn_implementation="sdpa").eval()
+    with attention_seen(model), pytest.raises(EncoderError, match="does not show its maps"):
+        model(input_ids=torch.tensor([[5, 6, 7]]))
+
+
+def test_release_turns_the_pressure_off(tiny_encoder):
+    encoder = _encoder(tiny_encoder, "bert")
+    pressure = SyntaxPressure(SyntaxConfig(strength=1, release=3), encoder.transformer, encoder.places.kept)
+    assert [pressure.active(step) for step in range(5)] == [True, True, True, False, False]
+    assert not SyntaxPressure(SyntaxConfig(), encoder.transformer, encoder.places.kept).active(0)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"release": 5}, "release has no effect with strength: 0"),
+        ({"strength": 1, "norm": 2}, "only with variant: norm"),
+        ({"strength": 1, "heads": "L3H7"}, "expected heads such as 3-7"),
+        ({"strength": 1, "heads": "0-1"}, "expected heads such as 3-7"),
+        ({"strength": 1, "heads": []}, "expected heads such as 3-7"),
+    ],
+)
+def test_settings_without_effect_or_sense_are_refused(values: dict[str, Any], words: str):
+    with pytest.raises(ValueError, match=words):
+        SyntaxConfig(**values)
+
+
+def test_heads_are_put_in_order():
+    for given_ in itertools.permutations(["3-10", "3-2", "1-4"]):
+        assert SyntaxConfig(strength=1, heads=",".join(given_)).heads == ("1-4", "3-2", "3-10")
