@@ -30,6 +30,15 @@ class Term(NamedTuple):
     items: int
 
 
+class LabelRows(NamedTuple):
+    """The rows of a decoder's last layer, one a class of its softmax."""
+
+    names: list[str]
+    """K labels; "" is the class of items that carry none."""
+    rows: Tensor
+    """(K, D): weights of a linear layer without its bias, or whole biaffine forms one after another."""
+
+
 def summed(terms: Sequence[Term]) -> Tensor:
     """The loss that terms add up to."""
     total = terms[0].mean
@@ -91,6 +100,14 @@ class Task(nn.Module, ABC):
     @abstractmethod
     def decode(self, encoded: Encoded) -> list[Any]:
         """One value of the sentence layer ``name`` for each sentence."""
+
+    def label_rows(self) -> LabelRows | None:
+        """The label weights, to be looked at or regularised; None for a decoder that has no such matrix."""
+        return None
+
+    def label_places(self, target: Target) -> np.ndarray:
+        """For each labelled item of a sentence's targets its row of ``label_rows``: how often labels occur."""
+        return np.empty(0, dtype=np.int64)
 
     def known(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""

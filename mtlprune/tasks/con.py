@@ -16,7 +16,7 @@ from mtlprune.encoder.batch import table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import SharedMLP, Target, Task, Term, joined, owners, summed, vocabulary
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, Term, joined, owners, summed, vocabulary
 from mtlprune.tasks.pairs import PairScorer, pair_scorer
 from mtlprune.tasks.products import linear, table_side
 
@@ -114,6 +114,12 @@ class CON(Task):
             Term(crf, len(encoded.words)),
             Term(nn.functional.cross_entropy(labels, target["labels"]), len(target["labels"])),
         ]
+
+    def label_rows(self) -> LabelRows:
+        return LabelRows(self.labels["labels"], self.label.label_rows())
+
+    def label_places(self, target: Target) -> np.ndarray:
+        return target["spans"][:, 2]
 
     def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
         scores, vectors = self.features(encoded)

@@ -16,7 +16,7 @@ from mtlprune.encoder.batch import slots, table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base
-from mtlprune.tasks.base import SharedMLP, Target, Task, joined, vocabulary
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, vocabulary
 from mtlprune.tasks.pairs import PairScorer, pair_scorer
 from mtlprune.tasks.products import linear, table_side
 
@@ -111,6 +111,12 @@ class DEP(Task):
         cross_entropy = nn.functional.cross_entropy
         heads = cross_entropy(self.real(encoded, arcs), target["heads"])
         return heads + cross_entropy(relations, target["relations"])
+
+    def label_rows(self) -> LabelRows:
+        return LabelRows(self.labels["relations"], self.relation.label_rows())
+
+    def label_places(self, target: Target) -> np.ndarray:
+        return target["relations"]
 
     def decode(self, encoded: Encoded) -> list[Dependencies]:
         arcs, vectors = self.features(encoded)

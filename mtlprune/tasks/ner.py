@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Target, Task, Term, joined, owners, vocabulary
+from mtlprune.tasks.base import LabelRows, Target, Task, Term, joined, owners, vocabulary
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
@@ -84,6 +84,12 @@ class NER(Task):
     def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
         spans = sum(size * (size + 1) // 2 for size in encoded.sizes)
         return [Term(self.loss(encoded, target), len(encoded.words) if self.options.loss_per == "word" else spans)]
+
+    def label_rows(self) -> LabelRows:
+        return LabelRows(["", *self.labels["types"]], self.weight.flatten(1))
+
+    def label_places(self, target: Target) -> np.ndarray:
+        return target["spans"][:, 2]
 
     def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
         scores = self.span_scores(encoded)

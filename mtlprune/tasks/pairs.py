@@ -29,6 +29,10 @@ class BiaffinePairs(nn.Module):
         left, right = self.mlp(rows, owner, sentences)
         return left, right
 
+    def label_rows(self) -> Tensor:
+        """(L, (size + 1)²): each label's form as one row."""
+        return self.weight.flatten(1)
+
     def score(self, vectors: tuple[Tensor, Tensor], left: Tensor, right: Tensor, owner: Tensor) -> Tensor:
         """Scores of the pairs (left row, right row). (P, L), fp32"""
         first, second = vectors[0].index_select(0, left), vectors[1].index_select(0, right)
@@ -53,6 +57,10 @@ class MLPPairs(nn.Module):
         """Left and right parts of the first layer for all rows (M, size), to be added by ``score``."""
         left, right = self.first(rows).chunk(2, dim=1)
         return left, right
+
+    def label_rows(self) -> Tensor:
+        """(L, size): weights of the last layer."""
+        return self.last.weight
 
     def score(self, vectors: tuple[Tensor, Tensor], left: Tensor, right: Tensor, owner: Tensor) -> Tensor:
         """Scores of the pairs (left row, right row) of sentences ``owner`` (P,). (P, L), fp32"""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence
-from mtlprune.tasks.base import Target, Task, joined, vocabulary
+from mtlprune.tasks.base import LabelRows, Target, Task, joined, vocabulary
 from mtlprune.tasks.products import Linear
 
 
@@ -38,6 +38,12 @@ class POS(Task):
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         return nn.functional.cross_entropy(self.scores(encoded.words).float(), target["tags"])
+
+    def label_rows(self) -> LabelRows:
+        return LabelRows(self.labels["tags"], self.scores.weight)
+
+    def label_places(self, target: Target) -> np.ndarray:
+        return target["tags"]
 
     def decode(self, encoded: Encoded) -> list[tuple[str, ...]]:
         best = self.scores(encoded.words).argmax(-1).split(encoded.sizes)

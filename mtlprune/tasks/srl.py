@@ -18,7 +18,7 @@ from mtlprune import structs
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Dropout, Target, Task, Term, joined, owners, summed, vocabulary
+from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, Term, joined, owners, summed, vocabulary
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -205,6 +205,12 @@ class SRL(Task):
         spans = binary(found.argument, is_argument.float(), reduction="sum")
         pairs_and_spans = (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
         return [Term(words + pairs_and_spans, len(encoded.words))]
+
+    def label_rows(self) -> LabelRows:
+        return LabelRows(self.labels["roles"], self.label[-1].weight)  # type: ignore[arg-type]
+
+    def label_places(self, target: Target) -> np.ndarray:
+        return target["arguments"][:, 3] - 1
 
     def decode(self, encoded: Encoded) -> list[tuple[Predicate, ...]]:
         found = self.rank(encoded)

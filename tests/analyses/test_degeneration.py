@@ -1,0 +1,205 @@
+"""R, cones, spectra, isotropy: identities, bounds, extremes, and sums that stream against whole matrices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mtlprune.analyses import degeneration as dg
+from mtlprune.analyses.smoothing import cosine
+
+
+def drawn(rows: int, features: int, seed: int = 0, shift: float = 0.0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, features, dtype=torch.float64, generator=generator) + shift
+
+
+clouds = st.builds(drawn, st.integers(2, 9), st.integers(2, 7), st.integers(0, 99), st.sampled_from([0.0, 0.5, 3.0]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(clouds)
+def test_r_is_the_double_loop_and_cossim(rows: Tensor) -> None:
+    number = len(rows)
+    units = rows / rows.norm(dim=1, keepdim=True)
+    loop = sum(float(units[i] @ units[j]) for i in range(number) for j in range(number) if i != j) / number**2
+    found = float(dg.mean_cosine(rows))
+    assert found == pytest.approx(loop, abs=1e-12)
+    similarity = float(cosine(rows[None], torch.ones(1, number, dtype=torch.bool)))
+    assert found == pytest.approx(similarity * (number - 1) / number, abs=1e-12)
+    assert -1 / number - 1e-12 <= found <= (number - 1) / number + 1e-12
+
+
+@settings(max_examples=40, deadline=None)
+@given(clouds)
+def test_its_gradient_is_the_closed_form_and_leaves_norms_alone(rows: Tensor) -> None:
+    rows = rows.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(dg.mean_cosine(rows), rows)
+    torch.testing.assert_close(gradient, dg.mean_cosine_gradient(rows), rtol=1e-10, atol=1e-14)
+    assert (gradient * rows).sum(1).abs().max() < 1e-14
+
+
+def test_rs_extremes_and_scaling() -> None:
+    rows = drawn(6, 4)
+    scales = torch.rand(6, 1, dtype=torch.float64) * 9 + 0.1
+    assert float(dg.mean_cosine(rows * scales)) == pytest.approx(float(dg.mean_cosine(rows)), abs=1e-14)
+    pairs = torch.cat([rows, -rows])  # Σ ŵ = 0
+    assert float(dg.mean_cosine(pairs)) == pytest.approx(-1 / 12, abs=1e-14)
+    triangle = torch.tensor([[1, 0], [-0.5, math.sqrt(0.75)], [-0.5, -math.sqrt(0.75)]], dtype=torch.float64)
+    assert float(dg.mean_cosine(triangle)) == pytest.approx(-1 / 3, abs=1e-14)
+    assert float(dg.mean_cosine(rows[:1].expand(6, 4))) == pytest.approx(5 / 6, abs=1e-14)
+    orthogonal = torch.linalg.qr(drawn(5, 5)).Q
+    assert float(dg.mean_cosine(orthogonal)) == pytest.approx(0, abs=1e-14)
+    torch.testing.assert_close(dg.spectrum(orthogonal.T @ orthogonal), torch.ones(5, dtype=torch.float64))
+
+
+def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient() -> None:
+    rows = torch.cat([drawn(3, 4), torch.zeros(1, 4, dtype=torch.float64)]).requires_grad_()
+    value = dg.mean_cosine(rows)
+    (gradient,) = torch.autograd.grad(value, rows)
+    units = rows[:3] / rows[:3].norm(dim=1, keepdim=True)
+    assert float(value.detach()) == pytest.approx(float((units.detach().sum(0).square().sum() - 4) / 16), abs=1e-14)
+    assert gradient[3].abs().max() == 0 and gradient.isfinite().all()
+    zeros = torch.zeros(5, 3, requires_grad=True)  # as biaffine forms begin
+    dg.mean_cosine(zeros).backward()
+    assert zeros.grad is not None and zeros.grad.abs().max() == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(clouds)
+def test_the_gram_matrix_bounds_r(rows: Tensor) -> None:
+    units = rows / rows.norm(dim=1, keepdim=True)
+    gram, number = units @ units.T, len(rows)
+    top, r = float(torch.linalg.eigvalsh(gram)[-1]), float(dg.mean_cosine(rows))
+    assert float(gram.trace()) == pytest.approx(number)
+    assert top >= 1 + number * r - 1e-9
+    if (gram >= 0).all():
+        assert top <= number + number**2 * r + 1e-9
+    assert dg.spectrum(units.T @ units)[0] ** 2 == pytest.approx(top)
+
+
+def test_the_upper_bound_needs_acute_angles() -> None:
+    rows = torch.tensor([[1.0, 0], [-1.0, 0]], dtype=torch.float64)
+    top = float(torch.linalg.eigvalsh(rows @ rows.T)[-1])
+    assert top == pytest.approx(2) and 2 + 4 * float(dg.mean_cosine(rows)) == pytest.approx(0)
+
+
+def test_angles_and_positive_pairs() -> None:
+    turns = torch.deg2rad(torch.tensor([-20.0, 0, 20], dtype=torch.float64))
+    fan = torch.stack([turns.cos(), turns.sin()], 1) * torch.tensor([[1.0], [5], [2]])
+    torch.testing.assert_close(
+        dg.angles_to_mean(fan), torch.tensor([20.0, 0, 20], dtype=torch.float64), atol=1e-5, rtol=0
+    )
+    assert dg.positive_share(fan) == 1
+    opposed = torch.cat([fan, -fan])
+    assert dg.angles_to_mean(opposed).isnan().all()
+    assert dg.positive_share(opposed) == pytest.approx(12 / 30)
+    assert abs(dg.positive_share(drawn(400, 50)) - 0.5) < 0.02
+
+
+def test_the_projection_keeps_what_lies_in_a_plane() -> None:
+    plane = drawn(30, 2, shift=2.0) @ drawn(2, 6, seed=1)
+    shown = dg.projection(plane)
+    torch.testing.assert_close(shown @ shown.T, plane @ plane.T)
+    assert (shown.mean(0) >= 0).all() and shown[:, 0].norm() >= shown[:, 1].norm()
+    assert dg.projection(drawn(5, 1)).shape == (5, 2)
+
+
+def test_ranks_from_one_to_all() -> None:
+    assert float(dg.effective_rank(torch.ones(7))) == pytest.approx(7)
+    assert float(dg.effective_rank(torch.tensor([3.0, 0, 0]))) == pytest.approx(1)
+    assert dg.effective_rank(torch.zeros(3)).isnan()
+    assert float(dg.top_share(torch.tensor([2.0, 1, 1]), 1)) == pytest.approx(4 / 6)
+    few = drawn(12, 500)  # 12 centred rows have 11 directions: nearly all of them used alike
+    moments = dg.Moments(500)
+    moments.add(few)
+    assert 0.97 < float(moments.effective_rank_share()) <= 1 + 1e-9
+    line = drawn(40, 1) @ drawn(1, 5, seed=2) + 3
+    moments = dg.Moments(5)
+    moments.add(line)
+    assert float(moments.effective_rank_share()) == pytest.approx(1 / 5, abs=1e-3)
+
+
+@pytest.mark.parametrize("used", [1, 2, 5, 8])
+def test_isoscore_of_a_diagonal(used: int) -> None:
+    covariance = torch.diag((torch.arange(8) < used).double())
+    assert float(dg.isoscore(covariance)) == pytest.approx((used - 1) / 7, abs=1e-12)
+
+
+def published_isoscore(covariance: Tensor) -> float:
+    """Algorithm 1, step by step."""
+    n = len(covariance)
+    variances = torch.linalg.eigvalsh(covariance)
+    normalised = math.sqrt(n) * variances / variances.norm()
+    defect = float((normalised - 1).norm()) / math.sqrt(2 * (n - math.sqrt(n)))
+    share = (n - defect**2 * (n - math.sqrt(n))) ** 2 / n**2
+    return (n * share - 1) / (n - 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(clouds)
+def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows: Tensor) -> None:
+    def score(values: Tensor) -> float:
+        moments = dg.Moments(values.shape[1])
+        moments.add(values)
+        return float(moments.isoscore())
+
+    found = score(rows)
+    assert found == pytest.approx(published_isoscore(torch.cov(rows.T)), abs=1e-8)
+    turn = torch.linalg.qr(drawn(rows.shape[1], rows.shape[1], seed=7)).Q
+    assert score(5 * rows @ turn + 2) == pytest.approx(found, abs=1e-6)
+
+
+def test_few_rows_cap_isoscore() -> None:
+    moments = dg.Moments(768)
+    moments.add(drawn(60, 768))
+    assert 0.9 * 58 / 767 < float(moments.isoscore()) <= 58 / 767
+    assert dg.isoscore(torch.zeros(4, 4)).isnan() and dg.isoscore(torch.ones(1, 1)).isnan()
+
+
+def test_partition_isotropy() -> None:
+    basis = torch.cat([torch.eye(4), -torch.eye(4)]).double()
+    assert dg.partition_isotropy(basis) == pytest.approx(1, abs=1e-12)
+    rows, directions = drawn(20, 3, shift=1.0), torch.linalg.eigh(drawn(20, 3, shift=1.0).T @ drawn(20, 3, shift=1.0))
+    sums = [float((rows @ (sign * c)).exp().sum()) for c in directions.eigenvectors.T for sign in (1, -1)]
+    assert dg.partition_isotropy(rows) == pytest.approx(min(sums) / max(sums))
+    assert 0 <= dg.partition_isotropy(1000 * rows) < 1e-12  # no overflow
+
+
+def test_moments_stream_and_keep_clouds_apart() -> None:
+    heads = drawn(50, 12).unflatten(1, (3, 4)) + torch.arange(3)[:, None]  # (N, heads, d)
+    moments = dg.Moments(3, 4)
+    for part in heads.split([20, 1, 29]):
+        moments.add(part)
+    for head in range(3):
+        rows = heads[:, head]
+        assert float(moments.mean_cosine()[head]) == pytest.approx(float(dg.mean_cosine(rows)), abs=1e-12)
+        assert float(moments.cosine()[head]) == pytest.approx(float(dg.mean_cosine(rows)) * 50 / 49, abs=1e-12)
+        torch.testing.assert_close(moments.spectrum()[head], torch.linalg.svdvals(rows))
+        torch.testing.assert_close(moments.mean()[head], rows.mean(0))
+        assert float(moments.isoscore()[head]) == pytest.approx(float(dg.isoscore(torch.cov(rows.T))), abs=1e-10)
+        centred = torch.linalg.svdvals(rows - rows.mean(0))
+        assert float(moments.effective_rank_share()[head]) == pytest.approx(float(dg.effective_rank(centred)) / 4)
+
+
+def test_a_closed_head_has_no_numbers() -> None:
+    moments = dg.Moments(2, 3)
+    moments.add(torch.stack([drawn(9, 3), torch.zeros(9, 3, dtype=torch.float64)], 1))
+    for found in (moments.mean_cosine(), moments.effective_rank(), moments.effective_rank_share(), moments.isoscore()):
+        assert found.isnan().tolist() == [False, True]
+
+
+def test_isotropic_rows_are_found_so() -> None:
+    """1,000 normal rows in 20 dimensions beside the same ones shifted far: every measure tells them apart."""
+    even, cone = drawn(1000, 20), drawn(1000, 20, shift=4.0)
+    r = [float(dg.mean_cosine(rows)) for rows in (even, cone)]
+    angles = [float(dg.angles_to_mean(rows).median()) for rows in (even, cone)]
+    top = [float(dg.top_share(torch.linalg.svdvals(rows), 1)) for rows in (even, cone)]
+    assert r[0] < 0.01 and r[1] > 0.9 and angles[0] > 80 and angles[1] < 20 and top[0] < 0.08 and top[1] > 0.9
+    assert np.isclose(float(dg.isoscore(torch.cov(even.T))), float(dg.isoscore(torch.cov((even + 4).T))))
