@@ -53,6 +53,8 @@ class ModelConfig(Block):
     """Size within the feed-forward part (four times hidden, if not given)."""
     positions: int = Field(default=128, ge=8)
     """Tokens, special ones included, of the longest sentence; longer ones are left out."""
+    init: float = Field(default=0.02, gt=0)
+    """Standard deviation of weights at the beginning; BERT's 0.02 is 1/√hidden for 2,500, and small for a small one."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Of vectors."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -58,6 +58,7 @@ def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> P
             num_attention_heads=settings.heads,
             intermediate_size=settings.inner or 4 * settings.hidden,
             max_position_embeddings=settings.positions,
+            initializer_range=settings.init,
             hidden_dropout_prob=settings.dropout,
             attention_probs_dropout_prob=settings.attention_dropout,
             pad_token_id=tokenizer.pad_token_id,
