@@ -26,7 +26,7 @@ def setting(found: Mapping[str, Any]) -> str:
     """What was taken apart, in a sentence."""
     worst = max(encoder["error"] for encoder in found["encoders"])
     return (
-        f"{len(found['encoders'])} encoders on {about(found)} ({found['encoders'][0]['pieces']} sub-words; special "
+        f"{len(found['encoders'])} encoder{'s' * (len(found['encoders']) > 1)} on {about(found)} ({found['encoders'][0]['pieces']} sub-words; special "
         f"tokens left out of every number). i + h + f + c meet every hidden state within {worst:.0e} (float32)."
     )
 
