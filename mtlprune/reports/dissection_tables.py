@@ -24,10 +24,12 @@ class Titled:
 
 def setting(found: Mapping[str, Any]) -> str:
     """What was taken apart, in a sentence."""
-    worst = max(encoder["error"] for encoder in found["encoders"])
+    encoders = found["encoders"]
+    worst = max(encoder["error"] for encoder in encoders)
     return (
-        f"{len(found['encoders'])} encoder{'s' * (len(found['encoders']) > 1)} on {about(found)} ({found['encoders'][0]['pieces']} sub-words; special "
-        f"tokens left out of every number). i + h + f + c meet every hidden state within {worst:.0e} (float32)."
+        f"{len(encoders)} encoder{'s' * (len(encoders) > 1)} on {about(found)} ({encoders[0]['pieces']} sub-words; "
+        "special tokens left out of every number). i + h + f + c meet every hidden state within "
+        f"{worst:.0e} (float32)."
     )
 
 
