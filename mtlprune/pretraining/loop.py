@@ -21,12 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mtlprune.analyses.degeneration import mean_cosine
 from mtlprune.encoder.sources import quiet
 from mtlprune.files import append_line, log_size, truncate_log
 from mtlprune.memory import peak_memory
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.pretraining.embeddings import mean_cosine, tied_embeddings
+from mtlprune.pretraining.embeddings import tied_embeddings
 from mtlprune.pretraining.masking import mask, prediction_loss
 from mtlprune.pretraining.model import Weights
 from mtlprune.pretraining.setup import (
@@ -40,7 +41,7 @@ from mtlprune.pretraining.setup import (
 from mtlprune.pretraining.watching import measure
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training import hardware
-from mtlprune.training.arcs import SyntaxPressure, attention_seen, batch_arcs
+from mtlprune.training.arcs import attention_seen, batch_arcs
 from mtlprune.training.batches import batches
 from mtlprune.training.checkpoint import Progress, epoch_generator, load_checkpoint, save_checkpoint, seed_step
 from mtlprune.training.loop import TrainingError
@@ -130,7 +131,7 @@ class _Trainer:
         self.stop: Callable[[], bool] = lambda: False
         self.optimizer = make_optimizer(self.model, self.config)
         self.weights = Weights(self.model)
-        self.pressure = SyntaxPressure(self.config.syntax, self.model, self.encoder.places.kept)
+        self.pressure = data.pressure
         self.embeddings = tied_embeddings(self.model) if self.config.cosreg else None
         self.precision = hardware.dtype(self.config.train.precision)
         self.plain = data.plain_ids

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from mtlprune.pretraining.model import build_model, make_tokenizer
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.training import hardware
+from mtlprune.training.arcs import SyntaxPressure
 from mtlprune.training.setup import PACKAGES, git_commit, processor, save_encoder_files, settle
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Pretraining:
         model: masked language model on its device, eager attention.
         encoder: the same transformer as analyses read it.
         pieces, trees, lengths: of each training sentence; lengths with special tokens.
+        pressure: the price on attention along arcs.
         dev: by name of corpus, sentences short enough.
         paradigms: of BLiMP; none where it is not asked for.
     """
@@ -56,6 +58,7 @@ class Pretraining:
     pieces: list[Pieces]
     trees: list[Dependencies | None]
     lengths: list[int]
+    pressure: SyntaxPressure
     dev: dict[str, list[Sentence]]
     paradigms: list[Paradigm]
 
@@ -147,7 +150,8 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     if config.cosreg:
         tied_embeddings(model)
     limit = positions(model, tokenizer)
-    encoder = Encoder(model.base_model, model.config, tokenizer, pooling="mean", word_dropout=0.0, limit=limit)
+    body = cast(PreTrainedModel, model.base_model)
+    encoder = Encoder(body, model.config, tokenizer, pooling="mean", word_dropout=0.0, limit=limit)
     if tokenizer.mask_token_id is None:
         raise EncoderError("pretraining hides pieces behind a mask token, and this tokenizer has none")
     train = _short(encoder, train)
@@ -157,7 +161,8 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     pieces = encoder.tokenize_all([sentence.words for sentence in train])
     frame = len(encoder.frame.before) + len(encoder.frame.after)
     lengths = [len(p.ids) + frame for p in pieces]
-    run = Pretraining(config, model, encoder, pieces, [s.dep for s in train], lengths, dev, paradigms)
+    pressure = SyntaxPressure(config.syntax, model, encoder.places.kept)
+    run = Pretraining(config, model, encoder, pieces, [s.dep for s in train], lengths, pressure, dev, paradigms)
     if not begun:
         _write_beginning(run, folder, corpora)
     settings = config.train

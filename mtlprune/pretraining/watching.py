@@ -12,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mtlprune.analyses.degeneration import mean_cosine
 from mtlprune.analyses.pseudo_likelihood import MaskedLanguageModel, judge
 from mtlprune.analyses.syntax import uas_of
 from mtlprune.analyses.syntax_scores import ArcCounts
 from mtlprune.analyses.twonn import DimensionError, twonn
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.pretraining.embeddings import mean_cosine
+from mtlprune.encoder.model import input_embeddings
 from mtlprune.pretraining.masking import mask, prediction_loss
 from mtlprune.pretraining.setup import Pretraining
 from mtlprune.sentence import Sentence
@@ -47,7 +48,7 @@ def measure(run: Pretraining) -> dict[str, Any]:
             judged = judge(lm, run.paradigms)
             found["blimp"] = judged.overall
             found["blimp_phenomena"] = judged.phenomena
-    found["embedding_cosine"] = float(mean_cosine(run.model.get_input_embeddings().weight.detach()))
+    found["embedding_cosine"] = float(mean_cosine(input_embeddings(run.model).weight.detach()))
     return found
 
 

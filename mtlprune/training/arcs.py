@@ -57,7 +57,8 @@ class DirectedArcs:
     def to(self, device: torch.device | str) -> DirectedArcs:
         """The same arcs on another device."""
         parts = (self.row, self.source, self.target, self.arc, self.share)
-        return DirectedArcs(*(part.to(device, non_blocking=True) for part in parts), self.number)
+        row, source, target, arc, share = (part.to(device, non_blocking=True) for part in parts)
+        return DirectedArcs(row, source, target, arc, share, self.number)
 
 
 def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> DirectedArcs:
