@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from mtlprune.cli import analyze_breaks, analyze_dissect, analyze_smoothing, analyze_syntax
+from mtlprune.cli import analyze_breaks, analyze_degeneration, analyze_dissect, analyze_smoothing, analyze_syntax
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -18,3 +18,4 @@ app.command("smoothing")(analyze_smoothing.smoothing)
 app.command("syntax")(analyze_syntax.syntax)
 app.command("breaks")(analyze_breaks.breaks)
 app.command("dissect")(analyze_dissect.dissect)
+app.command("degeneration")(analyze_degeneration.degeneration)

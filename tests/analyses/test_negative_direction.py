@@ -57,7 +57,7 @@ def test_existence_is_that_of_the_linear_programme(shift: float) -> None:
             answers.append(found is not None)
             assert answers[-1] == by_programme(rows)
             if found is not None:
-                assert (rows @ found).max() < 0 and np.linalg.norm(found) == pytest.approx(1)
+                assert (rows @ found.vector).max() < 0 and np.linalg.norm(found.vector) == pytest.approx(1)
     assert len(set(answers)) == 2
 
 
