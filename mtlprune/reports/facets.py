@@ -94,7 +94,7 @@ def axis(values: Sequence[float], length: float, most: int, whole: bool = False)
 def number(value: float, step: float) -> str:
     """A tick with as many decimals as its step needs."""
     digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
-    return f"{value:.{digits}f}".replace("-0." + "0" * digits, "0." + "0" * digits).replace("-", "−")
+    return f"{value:.{digits}f}".replace("-0." + "0" * digits, "0." + "0" * digits)  # the typeface has no minus sign
 
 
 def facets(title: str, subtitle: Sequence[str], panels: Sequence[Panel], columns: int, legend: bool = True) -> Drawing:
