@@ -126,6 +126,7 @@ LIGHT = {
     "mtlprune.cli": HEAVY,
     "mtlprune.sweeps": HEAVY,
     "mtlprune.sweeps.worker": HEAVY,
+    "mtlprune.sweeps.job": HEAVY,
     "mtlprune.structs": ("supar",),
 }
 REPORTS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) == "reports")
