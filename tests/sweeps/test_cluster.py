@@ -106,7 +106,4 @@ def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm: Non
 
 
 def _queued() -> str:
-    shown = subprocess.run(
-        [str(found("squeue")), "-h"], env=dict(os.environ), capture_output=True, text=True, check=True
-    )
-    return shown.stdout
+    return subprocess.run([str(found("squeue")), "-h"], capture_output=True, text=True, check=True).stdout
