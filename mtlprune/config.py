@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import yaml
 from pydantic import ValidationError, create_model, field_validator, model_validator
 
-from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, TrainConfig
+from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
 from mtlprune.tasks import TASKS
 
 PRESETS = Path(__file__).parent / "presets"
@@ -51,6 +51,8 @@ class Config(Block):
     """How to train."""
     pruning: PruningConfig = PruningConfig()
     """Which heads a run may use. A method's name alone will do where nothing else is to be said."""
+    syntax: SyntaxConfig = SyntaxConfig()
+    """A price on attention along dependency arcs."""
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -82,10 +84,22 @@ class Config(Block):
             )
         if self.train.freeze == ("decoders", "encoder") and self.pruning.method != "gates":
             raise ValueError("train.freeze: encoder and decoders are frozen, and there are no gates: nothing to train")
+        if "decoders" in self.train.freeze and self.train.cosreg:
+            raise ValueError("train.cosreg has no effect where train.freeze leaves the decoders as they are")
         if "decoders" in self.train.freeze and self.train.start is None:
             raise ValueError(
                 "train.freeze: decoders that start at random cannot be frozen; give train.start, a finished run"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _syntax_reaches_heads(self) -> Config:
+        if self.syntax.strength and not self.encoder.context:
+            raise ValueError("syntax: an encoder without context (encoder.context: false) has no heads")
+        if self.syntax.strength and "encoder" in self.train.freeze:
+            raise ValueError("syntax: with the encoder frozen (train.freeze) its attention cannot change")
+        if self.syntax.strength and self.pruning.sets == "per_task":
+            raise ValueError("syntax: with pruning.sets: per_task there is one attention a task; take sets: shared")
         return self
 
     @model_validator(mode="after")

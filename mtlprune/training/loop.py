@@ -33,11 +33,13 @@ from mtlprune.training import hardware, mixing
 from mtlprune.training.archive import Archive, take_up, tidy
 from mtlprune.training.balance import Balance
 from mtlprune.training.checkpoint import Progress, epoch_generator, load_checkpoint, seed_step
+from mtlprune.training.cosreg import cosreg
 from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.optimizer import make_optimizer, schedule
 from mtlprune.training.parallel import ALONE, Team, joined
 from mtlprune.training.pruning import Pressure, fix_heads, gate_sets
 from mtlprune.training.setup import check_same, decide, prepare
+from mtlprune.training.syntax import SyntaxTerm, check_alone
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +102,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, team: Team) -> _Tr
     """Begin a run, or take it up again; where a finished one stands."""
     config = decide(config, folder)
     team.take(config.train.device)
+    check_alone(config, team)
     if folder.config_path.exists():
         check_same(config, folder, corpus)
     elif team.leads:
@@ -159,6 +162,7 @@ class _Trainer:
         self.pressure = Pressure(self.config, self.model, self.total) if gated else None
         if self.pressure is not None:
             self.pressure.penalty.restore(progress.penalty)
+        self.syntax = SyntaxTerm(run)
         self.archive = Archive(run, folder, optimizer, progress, team)
         self.started_at = time.monotonic()
         self.seconds_before = progress.seconds
@@ -223,15 +227,18 @@ class _Trainer:
         own = self.team.share(mini_batch)
         terms: dict[str, list[Term]] = {}
         if own.rows:
-            with autocast(self.model.device, self.precision):
-                terms = self.model.terms(self.data.batch(own))
+            batch = self.data.batch(own)
+            seen = self.syntax.seen(batch.pieces, own.rows, self.progress.step)
+            with autocast(self.model.device, self.precision), seen:
+                terms = self.model.terms(batch)
         losses, values = self.team.losses(terms, mini_batch.tasks)
         for task, value in values.items():
             if not math.isfinite(value):
                 raise self.broken(f"the loss is {value}", [task])
-        weighed = list(self.balance(losses, values).values())
+        prices = cosreg(self.config, self.model, mini_batch.tasks, self.team.leads)
+        weighed = [*self.balance(losses, values).values(), *prices]
         if weighed:  # none where there are more processes than sentences
-            total = torch.stack(weighed).sum() / number
+            total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
             if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
                 total.backward()
         return values

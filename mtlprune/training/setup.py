@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,15 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
-from mtlprune.sentence import Sentence
+from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import Target
 from mtlprune.training import hardware
+from mtlprune.training.cosreg import check_cosreg
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.start import read_labels, start_from
+from mtlprune.training.syntax import check_syntax
 from mtlprune.training.tensorboard import require_tensorboard
 from mtlprune.training.uas_log import check_uas
 
@@ -51,6 +53,8 @@ class Run:
     """Sub-words of each training sentence with its special tokens."""
     known: dict[str, list[bool]]
     dev: Sequence[Sentence]
+    trees: list[Dependencies | None] = field(default_factory=list)
+    """Of each training sentence, where attention along arcs has a price."""
 
     def batch(self, mini_batch: MiniBatch) -> Batch:
         """Join the rows of a mini-batch."""
@@ -109,7 +113,9 @@ def build_model(
     else:
         vocabularies, source = read_labels(config, train, folder), RunFolder(start).encoder_path
     model = MultiTaskModel.build(config, vocabularies, str(source) if source else None)
+    check_cosreg(config, model)
     check_pruning(config, model)
+    check_syntax(config, model, train)
     if not going_on:
         check_rankings(config, model, vocabularies, folder)
         if start is not None:
@@ -182,7 +188,8 @@ def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev:
         task: Any = model.tasks[name]
         known[name] = [task.known(sentence) for sentence in train]
         targets[name] = [task.target(s) if has else None for s, has in zip(train, known[name], strict=True)]
-    return Run(config, model, pieces, targets, [len(p.ids) + frame for p in pieces], known, dev)
+    trees = [sentence.dep for sentence in train] if config.syntax.strength else []
+    return Run(config, model, pieces, targets, [len(p.ids) + frame for p in pieces], known, dev, trees)
 
 
 def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
