@@ -77,7 +77,7 @@ def take_apart(
     for _, batch in reading.batches(subject, device):
         found, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         pieces = torch.searchsorted(tokens, batch.piece_slot)
-        weight = (1.0 / batch.piece_counts)[batch.piece_word].double()  # (pieces,)
+        weight = (1.0 / batch.piece_counts.double())[batch.piece_word]  # (pieces,)
         planes = planes or [_plane(layer.norms[1]) for layer in found.layers]
         for place, stack in enumerate(dissection.terms(found)):
             sums[place] += torch.einsum("knh,n->kh", stack[:, pieces].double(), weight).cpu()
