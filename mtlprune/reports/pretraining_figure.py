@@ -15,6 +15,7 @@ from mtlprune.reports.pretraining_reading import MEASURES, Measure, PretrainingL
 from mtlprune.reports.probe_axes import LABEL, titles
 
 COLUMNS = 3
+MOST_TICKS = 6
 _LEFT, _BELOW, _ABOVE, _APART = 58, 46, 28, 22
 _DASHES = (3.0, 3.0)
 Point = tuple[float, float]
@@ -49,15 +50,17 @@ def figure(logs: Sequence[PretrainingLog]) -> Drawing:
 
 
 def _updates(logs: Sequence[PretrainingLog]) -> Axis:
-    """An axis of log10 updates; its ticks are 1, 2 and 5 times powers of ten, or these powers where they are many."""
+    """An axis of log10 updates; ticks at 1, 2 and 5 times powers of ten, at 1 and 3 times where these are too many."""
     steps = [float(line["step"]) for log in logs for line in log.lines if line["step"] > 0] or [1.0]
     low, high = math.log10(min(steps)), math.log10(max(max(steps), 2 * min(steps)))
     low -= 0.08 * (high - low)  # room for what stands before the first update
     powers = range(math.floor(low), math.ceil(high) + 1)
-    ticks = [power + math.log10(factor) for power in powers for factor in (1, 2, 5)]
-    within = [tick for tick in ticks if low <= tick <= high]
-    if len(within) > 9:
-        within = [tick for tick in within if abs(tick - round(tick)) < 1e-9]
+    within: list[float] = []
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [power + math.log10(factor) for power in powers for factor in factors]
+        within = [tick for tick in ticks if low <= tick <= high]
+        if len(within) <= MOST_TICKS:
+            break
     return Axis(low, high + 0.03 * (high - low), WIDTH, within)
 
 
@@ -134,7 +137,8 @@ def _legend(
     x, y = float(MARGIN), top + 8
     for log in logs:
         until = f" until update {log.release}" if log.release is not None else ""
-        words = f"{log.name}: λ {log.strength:g}{until}" if log.strength else log.name
+        # the typeface has no Greek letters and no minus sign
+        words = f"{log.name}: lambda {log.strength:g}{until}" if log.strength else log.name
         size = 34 + text_width(words, SMALL)
         if x > MARGIN and x + size > MARGIN + width:
             x, y = float(MARGIN), y + 18

@@ -38,7 +38,7 @@ MEASURES = (
     Measure("loss", "Loss on dev", "nats a piece", falling=True),
     Measure("uas_single", "UAS, one head for all", "%", beside="offset_single", called="best offset"),
     Measure("uas_best", "UAS, a head a relation", "%", beside="offset_best", called="best offsets"),
-    Measure("arc_weight", "Attention along arcs, any head", "mean γ"),
+    Measure("arc_weight", "Attention along arcs, any head", "mean weight"),
     Measure("blimp", "BLiMP", "%", beside=50.0, called="chance"),
     Measure("twonn_mean", "Dimension of sentences", "TwoNN", falling=True),
 )

@@ -47,7 +47,12 @@ def test_a_figure_of_all_runs_with_their_breaks(mtlprune, runs, tmp_path):
     assert answer.code == 0, answer.err
     tree = ElementTree.parse(tmp_path / "p" / "pretraining.svg")
     words = " ".join(text for text in tree.getroot().itertext())
-    assert "Loss on dev" in words and "minus: λ 2 until update 4" in words and "BLiMP" not in words
+    assert (
+        "Loss on dev" in words
+        and "minus: lambda 2 until update 4" in words
+        and "?" not in words
+        and "BLiMP" not in words
+    )
     with Image.open(tmp_path / "p" / "pretraining.png") as picture:
         picture.verify()
     found = json.loads((tmp_path / "p" / "breaks.json").read_text())

@@ -43,6 +43,12 @@ MOMENTS = {
     "at the end, before the state is removed": Moment("os.remove", "checkpoint.safetensors"),
 }
 
+FEW = ("before config.yaml is there", "with its line written, no state", "before the state is in place")
+
+
+def _cases() -> list[Any]:
+    return [pytest.param(name, id=name, marks=() if name in FEW else pytest.mark.slow) for name in MOMENTS]
+
 
 def _pretrain(settings: dict[str, Any], folder: str, moment: Moment | None) -> None:
     from mtlprune.config import validated
@@ -123,7 +129,7 @@ def test_the_same_settings_twice_give_the_same_bits(undisturbed, tmp_path):
     assert outcome(tmp_path / "run") == expected
 
 
-@pytest.mark.parametrize("name", MOMENTS)
+@pytest.mark.parametrize("name", _cases())
 def test_killed_once(undisturbed, name, tmp_path):
     settings, expected = undisturbed
     often = {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
