@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from mtlprune.analyses.claims import OPEN_ABOVE, load_claims
+from mtlprune.analyses.head_gradients import derivatives
 from mtlprune.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, overlap, top_mask
-from mtlprune.encoder.model import Encoded, EncoderBatch
-from mtlprune.model import MultiTaskModel, autocast
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.batches import batches
 from mtlprune.training.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
@@ -215,47 +215,13 @@ def importance(run: Run, precision: torch.dtype) -> Tensor:
 def sentence_derivatives(run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype) -> Tensor:
     """∂L(x) / ∂ξ for each of some training sentences, with L as in `importance`.
 
-    Sentences do not meet in the encoder, so one backward pass serves them all: ∂L / ∂ξ_h = Σ O · ∂L / ∂O over the
-    values O of head h in the sentence's rows. In the decoders each stands alone, because means over a batch have other
-    denominators.
-
     Args:
         model: in evaluation mode, with the vocabularies of the run.
 
     Returns:
         (len(rows), L, A) float32, on the CPU.
     """
-    pieces = model.encoder.collate([run.pieces[row] for row in rows]).to(model.device)
-    owner = row_owners(pieces)
-    total = torch.zeros(len(rows), model.encoder.places.layers, model.encoder.places.heads, device=model.device)
-    with model.encoder.places.watched() as outputs, autocast(model.device, precision):
-        for encoded, names in model.encodings(pieces, list(run.config.tasks)):
-            losses = [
-                alone(model.tasks[name], encoded.select([place]), run.targets[name][row])
-                for name in names
-                for place, row in enumerate(rows)
-                if run.known[name][row]
-            ]
-            if not losses:
-                continue
-            slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # one (R, T, n, d) a layer
-            for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
-                each = (output.detach().float() * slope.float()).sum((1, 3))  # (R, n)
-                kept = list(model.encoder.places.kept[layer])
-                total[:, layer, kept] += each.new_zeros(len(rows), len(kept)).index_add(0, owner, each)
-    return total.cpu()
-
-
-def alone(task: Any, encoded: Encoded, target: Any) -> Tensor:
-    """The loss of one sentence, times its words."""
-    joined = task.collate([target], encoded.sizes)
-    return task.loss(encoded, {key: value.to(encoded.words.device) for key, value in joined.items()}) * encoded.sizes[0]
-
-
-def row_owners(pieces: EncoderBatch) -> Tensor:
-    """Which sentence each row of a batch belongs to: long sentences have several. (R,)"""
-    rows, length = pieces.input_ids.shape
-    word = torch.zeros(rows, dtype=torch.int64, device=pieces.input_ids.device)
-    word[pieces.piece_slot // length] = pieces.piece_word  # every row has a piece that is read there
-    sentence = torch.repeat_interleave(pieces.lengths)  # (N,)
-    return sentence[word]
+    targets = {
+        name: [run.targets[name][row] if run.known[name][row] else None for row in rows] for name in run.config.tasks
+    }
+    return derivatives(model, [run.pieces[row] for row in rows], targets, precision)

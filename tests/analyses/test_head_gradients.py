@@ -1,0 +1,110 @@
+"""Gradients by head: importance against a moved gate, cosines against whole gradients, removed heads, halves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtlprune.analyses.head_gradients import agreement, derivatives, head_weights
+from mtlprune.config import build_config
+from mtlprune.corpora.grammar import build_grammar
+from mtlprune.encoder.removal import remove_heads
+from mtlprune.model import MultiTaskModel
+from mtlprune.tasks import TASKS
+
+SENTENCES = [s for s in build_grammar(14, 1, 1, seed=9)["train"]][:12]
+SMALL: dict[str, Any] = {"dep": {"arc_size": 8, "relation_size": 4}}
+
+
+def make(folder: Path) -> tuple[MultiTaskModel, list[Any], dict[str, list[Any]]]:
+    config = build_config(
+        {
+            "data": {"path": "nowhere"},
+            "tasks": ["pos", "ner", "dep"],
+            "encoder": {"name": str(folder)},
+            "decoders": SMALL,
+        },
+        "test",
+    )
+    model = MultiTaskModel.build(config, {t: TASKS[t].collect(SENTENCES) for t in config.tasks}).eval()
+    torch.manual_seed(1)
+    for parameter in model.tasks.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.2)
+    pieces = model.encoder.tokenize_all([s.words for s in SENTENCES])
+    targets = {t: [model.tasks[t].target(s) for s in SENTENCES] for t in config.tasks}
+    return model, pieces, targets
+
+
+@pytest.fixture(scope="module", params=["bert", "modernbert"])
+def made(request: pytest.FixtureRequest, tiny_encoder: Callable[[str], Path]) -> Any:
+    return make(tiny_encoder(request.param))
+
+
+def test_derivatives_are_those_of_a_gate(made: Any) -> None:
+    """A factor of one head's output, moved a little: the loss of every sentence follows its derivative."""
+    model, pieces, targets = made
+    wanted = {"dep": [*targets["dep"][:2], None]}
+    found = derivatives(model, pieces[:3], wanted)
+    step = 1e-2
+    for row in range(2):
+        for place in ((0, 1), (1, 3)):
+            losses = []
+            for sign in (1, -1):
+                gates = torch.ones(found.shape[1:])
+                gates[place] += sign * step
+                batch = model.encoder.collate([pieces[row]])
+                encoded = model.encoder(batch, gates)
+                target = model.tasks["dep"].collate([wanted["dep"][row]], encoded.sizes)
+                losses.append(float(model.tasks["dep"].loss(encoded, target).detach()) * encoded.sizes[0])
+            slope = (losses[0] - losses[1]) / (2 * step)
+            assert float(found[row][place]) == pytest.approx(slope, rel=2e-2, abs=2e-3)
+    assert (found[2] == 0).all()
+
+
+def test_cosines_are_those_of_whole_gradients(made: Any) -> None:
+    model, pieces, targets = made
+    told = agreement(model, pieces, targets, size=12)
+    batch = model.collate(pieces, targets)
+    slices = head_weights(model)
+    vectors: dict[str, torch.Tensor] = {}
+    for task, loss in model.losses(batch).items():
+        model.zero_grad()
+        loss.backward(retain_graph=True)
+        vectors[task] = torch.cat([w.grad.index_select(d, rows).flatten() for w, rows, d in slices[1][2]])
+    for i, first in enumerate(told.tasks):
+        for j, second in enumerate(told.tasks):
+            expected = torch.cosine_similarity(vectors[first], vectors[second], 0)
+            assert told.cosines[i, j, 1, 2] == pytest.approx(float(expected), abs=1e-5)
+    pairs = told.cosines[np.triu_indices(3, 1)]
+    np.testing.assert_allclose(told.mean(), pairs.mean(0))
+    assert set(np.unique(told.opposed())) <= {0, 1 / 3, 2 / 3, 1}
+    assert np.isnan(told.halves).all()  # one mini-batch has no other half
+
+
+def test_heads_own_all_attention_weights_once(made: Any) -> None:
+    model, _, _ = made
+    for heads in head_weights(model):
+        for weight in {id(w): w for parts in heads.values() for w, _, _ in parts}.values():
+            dims = {d for parts in heads.values() for w, _, d in parts if w is weight}
+            rows = torch.cat([r for parts in heads.values() for w, r, _ in parts if w is weight])
+            assert len(dims) == 1 and sorted(rows.tolist()) == list(range(weight.shape[dims.pop()]))
+
+
+def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_encoder: Callable[[str], Path]) -> None:
+    model, pieces, targets = make(tiny_encoder("bert"))
+    whole = agreement(model, pieces, targets, size=3)
+    assert np.allclose(whole.cosines[[0, 1, 2], [0, 1, 2]], 1) and (np.abs(whole.halves) <= 1).all()
+    gates = torch.tensor([[1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]])
+    encoder = model.encoder
+    before = encoder.places.kept
+    encoder.__dict__.pop("places", None)
+    encoder.head_map = remove_heads(encoder.transformer, gates, before)  # type: ignore[arg-type]
+    cut = agreement(model, pieces, {t: targets[t] for t in ("pos", "dep")}, size=6)
+    assert (np.isnan(cut.mean()) == (gates.numpy() == 0)).all() and cut.cosines.shape == (2, 2, 2, 4)
+    assert math.isnan(cut.opposed()[1, 0]) and derivatives(model, pieces[:2], {"pos": targets["pos"][:2]})[0, 1, 0] == 0
