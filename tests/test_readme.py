@@ -106,7 +106,7 @@ def run(line: str, stand_ins: list[str], patch: pytest.MonkeyPatch) -> None:
 def test_commands_leave_what_the_readme_says(place: Path) -> None:
     for run_folder in ("runs/mtl-5", "runs/stl-pos"):
         assert {path.name for path in (place / run_folder / "scores").iterdir()} == {"dev.json", "test.json"}
-    for path in ("maps/maps.json", "overlap/overlap.md", "runs/pruned-pos-1/latency.json"):
+    for path in ("maps/maps.json", "overlap/overlap.md", "runs/pruned-pos-1/latency.json", "report.html"):
         assert (place / path).is_file(), path
     for layer in ("pos", "ner", "dep", "con", "srl"):
         assert (place / f"predictions/{layer}.gold").is_file() and (place / f"predictions/{layer}.pred").is_file()
@@ -129,7 +129,7 @@ def test_python_of_the_card_of_runs(place: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_links_and_paths_exist() -> None:
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    links = [link for link in re.findall(r"\]\(([^)]+?)\)", README) if "://" not in link]
     [tree] = [text for kind, text in BLOCKS if kind == "text"]
     named = [line.split()[0] for line in tree.splitlines()]
     package = [f"mtlprune/{name}" for name in re.findall(r"[\w.]+(?:/|\.py)", tree.splitlines()[0].partition(":")[2])]
