@@ -159,7 +159,7 @@ def test_scorer_files_fit_predictions_to_gold(tmp_path: Path) -> None:
         (["{run}", "--split", "tset"], "expected one of the splits train, dev, test, found 'tset'"),
         (["{run}", "--split", "test", "--best", "sentiment"], "no best epoch is kept for 'sentiment'; there are"),
         (["{run}", "--split", "test", "--data", "{tmp}"], "found no corpus.json"),
-        (["{run}", "--split", "test", "--device", "cuda:77"], "the device cuda:77 (train.device, --device) cannot be used here"),
+        (["{run}", "--split", "test", "--device", "cuda:77"], "the device cuda:77 (train.device, --device) cannot"),
         (["{run}", "--split", "test", "--predictions", "{tmp}/thesis.txt"], "thesis.txt"),
     ],
 )  # fmt: skip

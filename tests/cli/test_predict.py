@@ -124,7 +124,7 @@ def test_a_damaged_run_is_one_sentence(
         (["{run}", "{tmp}/t.conllu"], "t.conllu, line 1: "),
         (["{run}", "{tmp}/t.txt", "--format", "xml"], "--format: expected jsonl, conllu or text, found 'xml'"),
         (["{run}", "{tmp}/t.txt", "--out", "{tmp}/t.txt/x"], "t.txt"),
-        (["{run}", "{tmp}/t.txt", "--device", "cuda:77"], "the device cuda:77 (train.device, --device) cannot be used here"),
+        (["{run}", "{tmp}/t.txt", "--device", "cuda:77"], "the device cuda:77 (train.device, --device) cannot"),
     ],
 )
 def test_mistakes_are_one_sentence(
