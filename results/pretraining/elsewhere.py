@@ -1,0 +1,65 @@
+"""Is the price on arcs felt on arcs alone? Mean over dev of the largest weight that any head puts on a pair of words.
+
+    python results/pretraining/elsewhere.py runs/base/checkpoints/step-4000 runs/sas-plus/checkpoints/step-4000
+
+For pairs joined by an arc (either direction), pairs that are not but lie as near (one to three words apart), all other
+pairs; and the mean weight that heads leave on special tokens and on the word itself. Sentences of at most 30 words.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import observe, use_eager
+from mtlprune.sentence import Sentence
+
+SENTENCES = 250
+NEAR = 3
+
+
+def read() -> list[Sentence]:
+    found = [s for name in ("grammar", "ewt5") for s in list(load_corpus(Path("data") / name)["dev"])[:SENTENCES]]
+    return [sentence for sentence in found if 1 < len(sentence) <= 30 and sentence.dep is not None]
+
+
+def kinds(sentence: Sentence) -> torch.Tensor:
+    """(T, T): 0 the word itself, 1 an arc, 2 near, 3 far."""
+    size = len(sentence)
+    place = torch.arange(size)
+    found = torch.where((place[:, None] - place).abs() <= NEAR, 2, 3)
+    for word, head in enumerate(sentence.dep.heads if sentence.dep else ()):
+        if head:
+            found[word, head - 1] = found[head - 1, word] = 1
+    found.fill_diagonal_(0)
+    return found
+
+
+def main(paths: list[str]) -> None:
+    sentences = read()
+    for path in paths:
+        encoder = use_eager(Encoder.load(path, word_dropout=0.0))
+        sums, sizes, outside = torch.zeros(4), torch.zeros(4), []
+        for sentence in sentences:
+            pieces = encoder.tokenize(sentence.words)
+            if encoder.frame.capacity is not None and len(pieces.ids) > encoder.frame.capacity:
+                continue
+            seen = observe(encoder, encoder.collate([pieces]), None, {"attention"})
+            layers = range(encoder.places.layers)
+            weights = torch.cat([seen.word_attention(layer, "dropped")[0] for layer in layers])  # (heads, T, T)
+            kind, largest = kinds(sentence).flatten(), weights.amax(0).flatten()
+            sums.index_add_(0, kind, largest)
+            sizes.index_add_(0, kind, torch.ones_like(largest))
+            own = weights.diagonal(dim1=1, dim2=2)
+            outside.append(torch.stack([(1 - weights.sum(-1)).mean(), own.mean()]))
+        arcs, near, far = (sums / sizes)[1:].tolist()
+        special, itself = torch.stack(outside).mean(0).tolist()
+        print(f"{path}: arcs {arcs:.3f}  near {near:.3f}  far {far:.3f}  special {special:.2f}  itself {itself:.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
