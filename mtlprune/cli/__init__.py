@@ -13,6 +13,7 @@ from mtlprune.cli import (
     check,
     data,
     evaluate,
+    head_table,
     heads,
     maps,
     overlap,
@@ -49,7 +50,7 @@ app.command("report")(report.report)
 app.command("maps")(maps.maps)
 app.command("overlap")(overlap.overlap)
 app.command("probe")(probe.probe)
-app.command("heads")(heads.heads)
+app.command("heads", cls=head_table.HeadsOrTable)(heads.heads)
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
 app.add_typer(analyze.app, name="analyze", help="Further lenses on the same heads.")
 app.command("prune")(prune.prune)

@@ -1,0 +1,149 @@
+"""The table of heads on the report page, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mtlprune.files import RunError, replacing
+from mtlprune.reports.grid import Grid
+from mtlprune.reports.sections import Paragraph, Rows, Section
+
+SUMMARY = "heads.json"
+BELOW = 0.05
+SHOWN = 40
+"""Correlations listed at most; all are in heads.json."""
+
+
+def read_heads(folder: Path) -> dict[str, Any]:
+    """What ``mtlprune heads --table`` wrote.
+
+    Raises:
+        RunError: no such file, or a damaged one.
+    """
+    path = folder / SUMMARY
+    if not path.is_file():
+        raise RunError(f"{folder}: expected {SUMMARY}, which mtlprune heads --table --out writes; found none")
+    try:
+        content = dict(json.loads(path.read_text(encoding="utf-8")))
+        missing = {"shape", "settings", "columns", "words", "correlations", "notes"} - content.keys()
+    except (ValueError, TypeError) as error:
+        raise RunError(f"{path}: not readable as JSON ({error}); run mtlprune heads --table again") from None
+    if missing or not content["columns"]:
+        raise RunError(f"{path}: expected {', '.join(sorted(missing)) or 'columns'}; run mtlprune heads --table again")
+    return content
+
+
+def section(folder: Path) -> Section:
+    """From the folder that ``mtlprune heads --table`` wrote. Raises RunError: no result there, or a damaged one."""
+    content = read_heads(folder)
+    return Section("head-table", "Every head", [Paragraph(lead(content)), *tables(content), *_notes(content)])
+
+
+def _notes(content: Mapping[str, Any]) -> Iterator[Paragraph]:
+    yield from (Paragraph(note) for note in content["notes"])
+
+
+def lead(content: Mapping[str, Any]) -> str:
+    """What the tables are, and what the correlations come to."""
+    across = [pair for pair in content["correlations"] if not pair["one_source"] and pair["p"] is not None]
+    few = sum(pair["q"] < BELOW for pair in across)
+    settings = content["settings"]
+    said = (
+        f"Of {len(across)} pairs of columns from different sources, {few} go together within layers at q < {BELOW:g} "
+        f"(Spearman, {settings['permutations']} permutations of heads within layers, Benjamini and Hochberg)."
+        if across
+        else "There are no two sources with numbers that vary within layers, so nothing is compared between them."
+    )
+    return f"One row a head; probes and analyses are of {settings['of']}. {said}"
+
+
+def tables(content: Mapping[str, Any]) -> Iterator[Rows]:
+    """The heads, then the correlations."""
+    yield heads(content)
+    for one_source in (False, True):
+        made = pairs(content, one_source)
+        if made.rows:
+            yield made
+
+
+def heads(content: Mapping[str, Any], digits: int = 3) -> Rows:
+    """One row a head, numbers first to last by source, then words."""
+    layers, a_layer = content["shape"]
+    numbers = [column["name"] for column in content["columns"]]
+    rows = [
+        [
+            *(str(layer + 1), str(head + 1)),
+            *(_number(column["values"][layer][head], digits) for column in content["columns"]),
+            *(words[layer][head] or "–" for words in content["words"].values()),
+        ]
+        for layer in range(layers)
+        for head in range(a_layer)
+    ]
+    columns = ["layer", "head", *numbers, *content["words"]]
+    return Rows(columns, rows, "All heads.", ["layer", "head", *numbers], sortable=True)
+
+
+def pairs(content: Mapping[str, Any], one_source: bool) -> Rows:
+    """Correlations below BELOW after correction; the ten closest where there is none."""
+    found = [pair for pair in content["correlations"] if pair["one_source"] is one_source and pair["p"] is not None]
+    clear = [pair for pair in found if pair["q"] < BELOW]
+    shown = (clear or found[:10])[:SHOWN]
+    rows = [
+        [pair["first"], pair["second"], str(pair["heads"]), f"{pair['rho']:+.2f}", _p(pair["p"]), _p(pair["q"])]
+        for pair in shown
+    ]
+    what = "one source (they may go together by construction)" if one_source else "different sources"
+    caption = (
+        f"Spearman's ρ within layers, columns of {what}. "
+        + (
+            f"{len(clear)} of {len(found)} pairs have q < {BELOW:g}"
+            if clear
+            else f"None of {len(found)} has q < {BELOW:g}"
+        )
+        + f"; {len(rows)} shown."
+    )
+    return Rows(["column", "and", "heads", "ρ", "p", "q"], rows, caption, ["heads", "ρ", "p", "q"], sortable=True)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}g}"
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def markdown(content: Mapping[str, Any]) -> str:
+    """heads.md."""
+    blocks = ["# Every head\n", f"{lead(content)}\n"]
+    listed = list(tables(content))
+    for made in [*listed[1:], listed[0]]:  # 72 rows or more last
+        texts = next((k for k, name in enumerate(made.columns) if name in made.numbers), len(made.columns))
+        blocks += [f"{made.caption}\n", Grid(made.columns, made.rows, texts).markdown()]
+    return "\n".join([*blocks, *(f"{note}\n" for note in content["notes"])])
+
+
+def comma_separated(content: Mapping[str, Any]) -> str:
+    """heads.csv: as in the table, with six digits; empty where nothing is known."""
+    made, text = heads(content, 6), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(made.columns)
+    writer.writerows([["" if cell == "–" else cell for cell in row] for row in made.rows])
+    return text.getvalue()
+
+
+def write(folder: Path, content: Mapping[str, Any]) -> None:
+    """heads.json, heads.csv and heads.md. Raises RunError: the disk refuses."""
+    files = {
+        "heads.csv": comma_separated(content),
+        "heads.md": markdown(content),
+        SUMMARY: json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n",
+    }
+    for name, text in files.items():
+        with replacing(folder / name) as beside:
+            beside.write_text(text, encoding="utf-8")

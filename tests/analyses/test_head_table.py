@@ -1,0 +1,116 @@
+"""The table of heads: the join by layer and head, correlations within layers, gradients, and the verb."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gated_runs import claim
+from scipy import stats
+
+from mtlprune.analyses.head_columns import Column, HeadTable, HeadTableError, claim_columns, correlations, within_layers
+
+
+def columns(*values: np.ndarray) -> list[Column]:
+    return [Column(str(place), str(place), value) for place, value in enumerate(values)]
+
+
+def test_a_planted_correlation_is_found_and_depth_alone_is_not():
+    generator = np.random.default_rng(0)
+    depth = np.arange(6.0)[:, None] * 10
+    x, noise, other = generator.normal(size=(3, 6, 12))
+    pairs = {(p.first, p.second): p for p in correlations(columns(x + depth, -x + 0.3 * noise, other + depth), 999)}
+    assert pairs["0", "1"].rho < -0.8 and pairs["0", "1"].p == 0.001 and pairs["0", "1"].q < 0.05
+    assert abs(pairs["0", "2"].rho) < 0.4  # over all heads the two correlate almost perfectly
+    assert stats.spearmanr((x + depth).ravel(), (other + depth).ravel()).statistic > 0.9
+
+
+def test_one_layer_is_spearman_as_scipy_has_it():
+    x, y = np.random.default_rng(1).integers(0, 5, (2, 1, 20)).astype(float)
+    (pair,) = correlations(columns(x, y), 9)
+    assert pair.rho == pytest.approx(stats.spearmanr(x[0], y[0]).statistic)
+
+
+def test_without_a_relation_p_is_uniform():
+    generator = np.random.default_rng(2)
+    p = [correlations(columns(*generator.normal(size=(2, 3, 8))), 99, seed)[0].p for seed in range(300)]
+    assert stats.kstest(p, "uniform").pvalue > 0.01
+
+
+def test_unknown_heads_take_no_part_and_constant_columns_say_nothing():
+    x, y = np.random.default_rng(3).normal(size=(2, 2, 6))
+    x[0, 2] = np.nan
+    ranks, _, layers = within_layers(x, y)
+    assert layers.tolist() == [0] * 5 + [1] * 6 and ranks[:5].sum() == ranks[5:].sum() == 0
+    found = correlations(columns(x, y, np.ones((2, 6))), 9)
+    assert [np.isnan(pair.rho) for pair in found] == [False, True, True]
+    assert all(np.isnan(pair.q) == np.isnan(pair.rho) for pair in found)
+
+
+def test_claims_are_counted_by_label():
+    gates = [np.array([[1.0, 0.0], [0.4, 0.0]]), np.array([[1.0, 0.0], [0.8, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.2]])]
+    found = {c.name: c.values for c in claim_columns([claim("POS", k, g) for k, g in enumerate(gates[:2], 1)]
+                                                     + [claim("DEP", 1, gates[2])])}  # fmt: skip
+    assert found["open POS (of 2)"].tolist() == [[2, 0], [2, 0]]
+    assert found["gate POS"][1, 0] == pytest.approx(0.6)
+    assert found["tasks that claim"].tolist() == [[1, 1], [1, 0]]
+    assert found["gate sd"][0, 0] == pytest.approx(np.std([1, 1, 0], ddof=1))
+
+
+def test_heads_of_different_encoders_are_not_joined():
+    table = HeadTable()
+    table.add(columns(np.ones((2, 3))), "one")
+    with pytest.raises(HeadTableError, match="two is about an encoder of 2 × 4 heads"):
+        table.add([Column("x", "x", np.ones((2, 4)))], "two")
+
+
+def test_gradient_cosines_are_those_of_whole_gradients(tiny_encoder: Callable[[str], Path]):
+    from mtlprune.analyses.head_gradients import agreement
+    from mtlprune.encoder.model import Encoder
+    from mtlprune.model import MultiTaskModel
+    from mtlprune.sentence import Sentence, Span
+    from mtlprune.tasks import TASKS
+
+    torch.manual_seed(0)
+    sentences = [
+        Sentence("a", ("the", "old", "cat", "sleeps"), pos=("D", "J", "N", "V"), ner=(Span(0, 1, "PER"),)),
+        Sentence("b", ("Paris", "saw", "dogs"), pos=("N", "V", "N"), ner=(Span(0, 1, "PER"),)),
+    ]
+    encoder = Encoder.load(str(tiny_encoder("bert")))
+    made = {}
+    for name in ("pos", "ner"):
+        kind = TASKS[name]
+        made[name] = kind(kind.collect(sentences), encoder.hidden_size, kind.Options())
+    for task in made.values():
+        for weight in task.parameters():  # a scorer that begins at 0 gives the encoder no gradient
+            torch.nn.init.normal_(weight, std=0.2)
+    model = MultiTaskModel(encoder, made).eval()
+    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    targets = {name: [task.target(sentence) for sentence in sentences] for name, task in made.items()}
+    told = agreement(model, pieces, targets)
+    gradients = {}
+    for name in made:
+        model.zero_grad()
+        model.losses(model.collate(pieces, targets))[name].backward()
+        gradients[name] = {
+            key: p.grad.clone() for key, p in encoder.transformer.named_parameters() if p.grad is not None
+        }
+    width = encoder.places.width
+    for layer, head in np.ndindex(encoder.places.layers, encoder.places.heads):
+        rows, block = slice(head * width, (head + 1) * width), f"encoder.layer.{layer}.attention."
+        flat = [
+            torch.cat(
+                [g[f"{block}self.{part}.weight"][rows].flatten() for part in ("query", "key", "value")]
+                + [g[f"{block}output.dense.weight"][:, rows].flatten()]
+            )
+            for g in gradients.values()
+        ]
+        flat = [gradient.double() for gradient in flat]
+        size = float(flat[0].norm() * flat[1].norm())
+        expected = float(flat[0] @ flat[1]) / size if size else np.nan
+        assert told.cosines[0, 1, layer, head] == pytest.approx(expected, abs=1e-5, nan_ok=True)
+        assert told.mean()[layer, head] == pytest.approx(expected, abs=1e-5, nan_ok=True)
+    assert np.isfinite(told.mean()).all()

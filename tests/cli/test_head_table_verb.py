@@ -1,0 +1,55 @@
+"""mtlprune heads --table: the join by layer and head, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gated_runs import write_run
+
+from mtlprune.reports.head_table_section import read_heads, section
+from mtlprune.reports.sections import Rows
+
+
+@pytest.fixture
+def analyses(tmp_path: Path) -> Path:
+    """UAS and λ of 2 × 3 heads; λ is a record a head, in an order of its own."""
+    folder = tmp_path / "analyses"
+    folder.mkdir()
+    uas = [[1.0, 2.0, 3.0], [6.0, 5.0, None]]
+    (folder / "syntax.json").write_text(json.dumps({"encoders": [{"encoder": "pretrained", "heads": {"uas": uas}}]}))
+    heads = [{"layer": x, "head": y, "mixing": 10 * x + y} for x in (2, 1) for y in (3, 1, 2)]
+    (folder / "smoothing.json").write_text(json.dumps({"encoders": [{"label": "pretrained", "heads": heads}]}))
+    return folder
+
+
+def test_the_verb_joins_by_layer_and_head(mtlprune, analyses: Path, tmp_path: Path):
+    answer = mtlprune("heads", "--table", "--analyses", analyses, "--out", tmp_path / "out")
+    assert answer.code == 0, answer.err
+    with (tmp_path / "out" / "heads.csv").open() as handle:
+        rows = {(row["layer"], row["head"]): row for row in csv.DictReader(handle)}
+    assert len(rows) == 6
+    assert all(float(row["λ"]) == 10 * int(layer) + int(head) for (layer, head), row in rows.items())
+    assert (rows["1", "2"]["UAS"], rows["2", "1"]["UAS"], rows["2", "3"]["UAS"]) == ("2", "6", "")
+    assert any("claims (RUNS)" in note for note in read_heads(tmp_path / "out")["notes"])
+    blocks = section(tmp_path / "out").blocks
+    assert any(isinstance(block, Rows) and block.sortable and len(block.rows) == 6 for block in blocks)
+
+
+def test_the_verb_refuses_in_sentences(mtlprune, analyses: Path, tmp_path: Path):
+    gated = write_run(tmp_path / "gated", ["pos"], np.ones((2, 3)))
+    (gated.path / "gates.jsonl").rename(tmp_path / "away")
+    out = tmp_path / "none"
+    for arguments, said in (
+        (("--out", out), "nothing to join"),
+        (("--analyses", analyses), "expected --out DIR"),
+        (("--analyses", tmp_path, "--out", out), "holds none of"),
+        (("--analyses", analyses, "--of", "POS", "--out", out), "expected --of pretrained"),
+        ((tmp_path / "gated", "--out", out), "a run without gates"),
+    ):
+        answer = mtlprune("heads", "--table", *arguments)
+        assert (answer.code, said in answer.err) == (2, True), answer.err
+    assert not out.exists()
