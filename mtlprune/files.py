@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,19 @@ class RunError(ValueError):
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     """Give a name beside ``path`` to write to; it takes the place of ``path`` only when it is complete.
+
+    Args:
+        shared: whether other processes and threads may write ``path`` at the same moment; each then has a name of its
+            own, and the last one to end wins. What a killed process leaves of a name of its own nobody writes over.
 
     Raises:
         RunError: the disk refused; ``path`` is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.part")
+    whose = f".{platform.node()}-{os.getpid()}-{threading.get_ident()}" if shared else ""
+    beside = path.with_name(f".{path.name}{whose}.part")
     try:
         beside.touch()
         mode = beside.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,30 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
     message = r"file could not be written \(No space left on device\); what was there before is untouched"
     with pytest.raises(RunError, match=message), replacing(path):
         raise OSError(28, "No space left on device")
+
+
+def test_several_writers_of_one_shared_file_do_not_meet(tmp_path):
+    path = tmp_path / "shared.json"
+    failures = []
+    together = threading.Barrier(8)
+
+    def write(number):
+        text = json.dumps([number] * 1000)
+        try:
+            together.wait()
+            for _ in range(50):
+                with replacing(path, shared=True) as beside:
+                    beside.write_text(text)
+                assert len(set(json.loads(path.read_text()))) == 1  # one writer's whole text
+        except BaseException as error:
+            failures.append(error)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert not failures and [item.name for item in tmp_path.iterdir()] == ["shared.json"]
 
 
 def test_a_folder_has_one_owner_at_a_time(tmp_path):
