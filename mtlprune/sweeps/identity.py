@@ -37,6 +37,7 @@ def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
     if config.train.balance != "running_mean":
         train.pop("balance_window", None)
     identity: dict[str, Any] = {
+        **{key: value for key, value in tree.items() if key != "name"},  # a new block counts without a line here
         "data": {**{key: value for key, value in tree["data"].items() if key != "path"}, "fingerprint": fingerprint},
         "tasks": list(config.tasks),
         "encoder": tree.get("encoder", {}),

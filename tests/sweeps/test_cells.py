@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from mtlprune.config import ConfigError
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 from mtlprune.sweeps.cells import Sweep, narrowed, resolve
+from mtlprune.sweeps.identity import WITHOUT_EFFECT, digest
 from mtlprune.sweeps.sheet import SweepError, read_sheet
 
+UNLIKELY = "never the default"
 Write = Callable[[str], Path]
 GRID = """
 grid:
@@ -63,6 +67,28 @@ def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(sheet: Write)
 def test_what_does_not_change_a_result_changes_no_digest(sheet: Write, override: str) -> None:
     path = sheet(GRID)
     assert not changed(cells_of(path), cells_of(path, override))
+
+
+def test_every_other_setting_changes_it(sheet: Write) -> None:
+    config = cells_of(sheet(GRID)).cells["none-pos-1"].config
+    config = config.model_copy(
+        update={"train": config.train.model_copy(update={"mixing": "sampled", "balance": "running_mean"})}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of values that no field would take
+        known, same = {digest(config, "data", {})}, set()
+        for name, block in dict(config).items():
+            inner = dict(block) if isinstance(block, BaseModel) else {}
+            changes = {
+                **{f"{name}.{key}": block.model_copy(update={key: UNLIKELY}) for key in inner if name != "decoders"},
+                **({} if inner else {name: ("pos", "con") if name == "tasks" else UNLIKELY}),
+            }
+            for key, value in changes.items():
+                found = digest(config.model_copy(update={name: value}), "data", {})
+                if found in known:
+                    same.add(key)
+                known.add(found)
+    assert same == {"name", "data.path", *(f"train.{key}" for key in WITHOUT_EFFECT)}
 
 
 def test_editing_one_field_touches_its_cells_and_those_that_need_them(sheet: Write) -> None:
