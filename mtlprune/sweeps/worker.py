@@ -77,8 +77,8 @@ def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Sto
     from mtlprune.training.loop import train
     from mtlprune.training.scoring import evaluate_run
 
-    progress = train(_config(place, threads), place.run, watch=_tell, stop=stop)
-    if not progress.finished:
+    # A finished run is only scored: one that was adopted names other runs by the paths that they had then.
+    if not place.finished() and not train(_config(place, threads), place.run, watch=_tell, stop=stop).finished:
         return False
     for split in place.unscored(evaluate):
         if stop():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,6 +120,20 @@ def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune: Call, swep
     finally:
         (offered / run_of(swept, "none-pos-1").path.name).rename(run_of(swept, "none-pos-1").path)
         (offered / "second").rename(run_of(swept, "static-pos-1").path)
+
+
+def test_an_adopted_cell_is_scored_though_it_names_its_start_otherwise(
+    mtlprune: Call, swept: Swept, tmp_path: Path
+) -> None:
+    for cell in ("none-pos-1", "static-pos-1"):
+        shutil.copytree(run_of(swept, cell).path, tmp_path / "runs" / run_of(swept, cell).path.name)
+    (tmp_path / "mine.yaml").write_text(swept.file.read_text().replace("evaluate: [test]", "evaluate: [train]"))
+    options = ("--out", tmp_path / "o", "--adopt", tmp_path / "runs", "--only", "static-*")
+    answer = mtlprune("sweep", tmp_path / "mine.yaml", *options)
+    assert answer.code == 0, answer.out + answer.err
+    runs = [RunFolder(path) for path in found_runs(tmp_path / "o")]
+    assert len(runs) == 2 and all("train" in run.splits() for run in runs)
+    assert runs[1].read_config()["train"]["start"] == str(run_of(swept, "none-pos-1").path)  # not the adopted one
 
 
 def test_commands_come_in_the_order_of_needs(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
