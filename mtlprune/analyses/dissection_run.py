@@ -183,7 +183,7 @@ def single_and_joint(encoders: list[Dissected]) -> list[tuple[str, Dissected, Di
         for joint in encoders
         if len(single.tasks) == 1 and len(joint.tasks) > 1 and single.tasks[0] in joint.tasks
         if single.seed == joint.seed and (single.gates is None) == (joint.gates is None)
-        if ":" not in joint.label or joint.label.endswith(f":{single.label}")
+        if ":" not in joint.label or joint.label.endswith(f":{single.tasks[0].upper()}")
     ]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mtlprune.config import build_config
+from mtlprune.encoder import head_map
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import use_eager
 from mtlprune.model import SHARED, MultiTaskModel
@@ -28,7 +29,8 @@ class Subject:
     """One encoder, or one gate set of it where a run has one a task.
 
     Attributes:
-        label: pretrained, POS, POS+DEP, MTL-5, or MTL-5:POS for a task's own gates.
+        label: pretrained, POS, POS+DEP, MTL-5, or MTL-5:POS for a task's own gates; in brackets, such as POS (gates),
+            what tells runs of the same tasks and seed apart.
         name: the encoder or run folder as it was given.
         seed: of the run; 0 for an encoder.
         encoder: in evaluation mode, with eager attention.
@@ -83,32 +85,74 @@ class Source:
 def find_sources(names: Iterable[str]) -> list[Source]:
     """What each name means: a folder with config.yaml is a run, everything else an encoder.
 
+    Runs of the same tasks are told apart by their pruning, mixing and fusion; those of the same seed, by their names.
+
     Raises:
         ProbeError: none is given, or one twice, or two that results could not be told apart.
         RunError: a damaged run.
     """
-    found = []
-    for name in names:
-        if (Path(name) / "config.yaml").is_file():
-            run = RunFolder.existing(name)
-            config = build_config(run.read_config(), str(run.config_path))
-            kind = f"{config.encoder.name}, without context" if not config.encoder.context else config.encoder.name
-            found.append((name, tuple(config.tasks), config.train.seed, kind))
-        else:
-            found.append((name, (), 0, name))
-    joint = {size: {tasks for _, tasks, _, _ in found if len(tasks) == size} for size in range(3, 6)}
-    sources = []
-    for name, tasks, seed, kind in found:
-        plain = len(tasks) < 3 or len(joint[len(tasks)]) > 1
-        label = ("+".join(task.upper() for task in tasks) if plain else f"MTL-{len(tasks)}") or PRETRAINED
-        sources.append(Source(name, label, seed, kind, bool(tasks)))
-    if not sources:
+    found = [_Found.read(name) for name in names]
+    if not found:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
-    (label, seed), times = Counter((source.label, source.seed) for source in sources).most_common(1)[0]
-    if times > 1:
-        same = [source.name for source in sources if (source.label, source.seed) == (label, seed)]
+    joint = {size: {one.tasks for one in found if len(one.tasks) == size} for size in range(3, 6)}
+    labels = []
+    for one in found:
+        plain = len(one.tasks) < 3 or len(joint[len(one.tasks)]) > 1
+        upper = "+".join(task.upper() for task in one.tasks)
+        labels.append((upper if plain else f"MTL-{len(one.tasks)}") or PRETRAINED)
+    labels = _told_apart(labels, [one.variant for one in found], set(labels))
+    labels = _told_apart(labels, [one.called for one in found], {label for label, _ in _repeated(labels, found)})
+    for label, seed in _repeated(labels, found):
+        same = [one.name for mine, one in zip(labels, found, strict=True) if (mine, one.seed) == (label, seed)]
         raise ProbeError(
             f"{same[0]} and {same[1]} are both {label}, seed {seed}, so their results could not be told apart; probe "
             "them into different folders"
         )
-    return sources
+    return [
+        Source(one.name, label, one.seed, one.kind, bool(one.tasks)) for label, one in zip(labels, found, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What stands behind a name."""
+
+    name: str
+    tasks: tuple[str, ...]
+    seed: int
+    kind: str
+    variant: str
+    """Pruning, mixing and fusion, as far as they are not the plain ones."""
+    called: str
+    """The run's own name in its configuration."""
+
+    @classmethod
+    def read(cls, name: str) -> _Found:
+        if not (Path(name) / "config.yaml").is_file():
+            return cls(name, (), 0, name, "", "")
+        run = RunFolder.existing(name)
+        config = build_config(run.read_config(), str(run.config_path))
+        kind = f"{config.encoder.name}, without context" if not config.encoder.context else config.encoder.name
+        static = "static " if config.train.start and config.pruning.method == "gates" else ""
+        parts = [
+            static + config.pruning.method if config.pruning.method != "none" else "",
+            "heads removed" if (run.encoder_path / head_map.FILE).is_file() else "",
+            config.train.mixing if config.train.mixing != "joint" and len(config.tasks) > 1 else "",
+            f"fusion {config.encoder.fusion}" if config.encoder.fusion != "none" else "",
+        ]
+        return cls(name, tuple(config.tasks), config.train.seed, kind, ", ".join(filter(None, parts)), config.name)
+
+
+def _told_apart(labels: list[str], words: list[str], which: set[str]) -> list[str]:
+    """Each label with its word in brackets, where those of one label, among ``which``, differ."""
+    known = {label: {word for mine, word in zip(labels, words, strict=True) if mine == label} for label in which}
+    return [
+        f"{label} ({word})" if word and len(known.get(label, ())) > 1 else label
+        for label, word in zip(labels, words, strict=True)
+    ]
+
+
+def _repeated(labels: Iterable[str], found: Iterable[_Found]) -> list[tuple[str, int]]:
+    """Labels and seeds that more than one source has."""
+    times = Counter((label, one.seed) for label, one in zip(labels, found, strict=True))
+    return [key for key, count in times.items() if count > 1]

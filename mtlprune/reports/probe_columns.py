@@ -106,9 +106,10 @@ def kind(encoder: str, task: str) -> tuple[int, str]:
         return 0, PRETRAINED
     if encoder == name:
         return 1, STL
-    parts = encoder.split("+")
+    plain, _, variant = encoder.partition(" (")
+    parts = plain.split("+")
     if len(parts) == 2 and name in parts:
-        return 2, "+" + next(part for part in parts if part != name)
+        return 2, "+" + next(part for part in parts if part != name) + (f" ({variant}" if variant else "")
     joint, _, own = encoder.partition(":")
     if own and own != name:
         return _OTHERS + 1, encoder

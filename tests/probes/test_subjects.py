@@ -1,0 +1,66 @@
+"""Names of what is probed: runs that differ in more than their seed never share one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtlprune.probes.subjects import ProbeError, find_sources
+from mtlprune.runs import RunFolder
+
+
+@pytest.fixture
+def labels_of(tmp_path: Path) -> Any:
+    """Labels of runs with these settings."""
+
+    def labels(*settings: dict[str, Any]) -> list[str]:
+        names = []
+        for number, setting in enumerate(settings):
+            folder = RunFolder(tmp_path / f"{len(list(tmp_path.iterdir()))}-{number}")
+            folder.path.mkdir()
+            tree = {"data": {"path": "corpus"}, "encoder": {"name": "minilm"}, "tasks": ["pos"], **setting}
+            removed = tree.pop("removed", False)
+            folder.config_path.write_text(yaml.safe_dump(tree))
+            if removed:
+                folder.encoder_path.mkdir()
+                (folder.encoder_path / "heads.json").write_text("{}")
+            names.append(str(folder.path))
+        return [source.label for source in find_sources(names)]
+
+    return labels
+
+
+GATED = {"pruning": {"method": "gates"}}
+FIVE = {"tasks": ["pos", "ner", "dep", "con", "srl"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([{}, {"train": {"seed": 2}}], ["POS", "POS"]),
+        ([GATED, {**GATED, "train": {"seed": 2}}], ["POS", "POS"]),
+        ([{}, GATED], ["POS", "POS (gates)"]),
+        ([{}, {**GATED, "train": {"seed": 2}}], ["POS", "POS (gates)"]),  # no seeds of one thing
+        ([{}, GATED, {**GATED, "removed": True}], ["POS", "POS (gates)", "POS (gates, heads removed)"]),
+        (
+            [GATED, {"pruning": {"method": "gates"}, "train": {"start": "x", "freeze": "decoders"}}],
+            ["POS (gates)", "POS (static gates)"],
+        ),
+        (
+            [FIVE, {**FIVE, "train": {"mixing": "sampled"}}, {}, {"encoder": {"name": "minilm", "fusion": "gate"}}],
+            ["MTL-5", "MTL-5 (sampled)", "POS", "POS (fusion gate)"],
+        ),
+        ([{"name": "a"}, {"name": "b"}, {"tasks": ["dep"]}], ["POS (a)", "POS (b)", "DEP"]),
+        ([{"tasks": ["pos", "dep"]}, {"tasks": ["pos", "dep"], **GATED}], ["POS+DEP", "POS+DEP (gates)"]),
+    ],
+)
+def test_what_differs_has_another_label(labels_of: Any, settings: list[dict[str, Any]], expected: list[str]) -> None:
+    assert labels_of(*settings) == expected
+
+
+def test_the_same_twice_is_refused(labels_of: Any) -> None:
+    with pytest.raises(ProbeError, match="are both POS, seed 1, so their results could not be told apart"):
+        labels_of({}, {})
