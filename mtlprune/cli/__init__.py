@@ -34,27 +34,28 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # whole names of options at any width, and paragraphs wrapped as one
     help="Which attention heads does each task claim?",
 )
-app.command("quickstart")(quickstart.quickstart)
+app.command("quickstart", short_help="The main job on generated sentences; ends with a page.")(quickstart.quickstart)
 app.add_typer(data.app, name="data", help="Build, check, show and export corpora.")
-app.command("check")(check.check)
-app.command("train")(train.train)
-app.command("pretrain")(pretrain.pretrain)
-app.command("sweep")(sweep.sweep)
-app.command("status")(sweep.status)
-app.command("evaluate")(evaluate.evaluate)
-app.command("predict")(predict.predict)
-app.command("table")(table.table)
-app.command("report")(report.report)
-app.command("maps")(maps.maps)
-app.command("overlap")(overlap.overlap)
-app.command("probe")(probe.probe)
-app.command("heads", cls=head_table.HeadsOrTable)(heads.heads)
+app.command("check", short_help="What a run would need, and whether all fits.")(check.check)
+app.command("train", short_help="Train a run, or go on with it.")(train.train)
+app.command("pretrain", short_help="Pretrain a masked language model, watched.")(pretrain.pretrain)
+app.command("sweep", short_help="Run what is missing of many runs from one file.")(sweep.sweep)
+app.command("status", short_help="Where the cells of a sweep stand.")(sweep.status)
+app.command("evaluate", short_help="Score a run on a split.")(evaluate.evaluate)
+app.command("predict", short_help="Annotate sentences with every task of a run.")(predict.predict)
+app.command("table", short_help="Compare runs, with tests over sentences.")(table.table)
+app.command("report", short_help="One HTML page of everything.")(report.report)
+app.command("maps", short_help="Pictures of the heads that runs claim.")(maps.maps)
+app.command("overlap", short_help="Do tasks claim the same heads?")(overlap.overlap)
+app.command("probe", short_help="What every head knows, without training.")(probe.probe)
+app.command("heads", short_help="One head, or a table of all of them.", cls=head_table.HeadsOrTable)(heads.heads)
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
 app.add_typer(analyze.app, name="analyze", help="Further lenses on the same heads.")
-app.command("prune")(prune.prune)
-app.command("bench")(bench.bench)
+app.command("prune", short_help="Take closed heads out of a run's encoder.")(prune.prune)
+app.command("bench", short_help="Speed and memory on this machine.")(bench.bench)
 
 
 def _show_version(wanted: bool) -> None:

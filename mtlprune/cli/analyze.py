@@ -14,8 +14,8 @@ def analyze() -> None:
     """Over-smoothing, exact decomposition, syntactic attention, degeneration."""
 
 
-app.command("smoothing")(analyze_smoothing.smoothing)
-app.command("syntax")(analyze_syntax.syntax)
-app.command("breaks")(analyze_breaks.breaks)
-app.command("dissect")(analyze_dissect.dissect)
-app.command("degeneration")(analyze_degeneration.degeneration)
+app.command("smoothing", short_help="Do token vectors grow alike, and through what?")(analyze_smoothing.smoothing)
+app.command("syntax", short_help="Which heads attend along dependency arcs?")(analyze_syntax.syntax)
+app.command("breaks", short_help="Where does a logged curve bend?")(analyze_breaks.breaks)
+app.command("dissect", short_help="What comes from input, heads, feed-forward, rest?")(analyze_dissect.dissect)
+app.command("degeneration", short_help="Cones and isotropy; rare labels.")(analyze_degeneration.degeneration)

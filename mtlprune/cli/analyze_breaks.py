@@ -20,7 +20,7 @@ class Scale(str, Enum):
 def breaks(
     logs: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Logs (*.jsonl with step), or folders of them.", show_default=False),
+        typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.", show_default=False),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write breaks.json and .md here.", show_default=False)

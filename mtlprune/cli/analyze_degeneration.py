@@ -11,7 +11,7 @@ import typer
 def degeneration(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="RUN_OR_ENCODER...", help="Run folders, encoder names or folders.", show_default=False),
+        typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
     ],
     corpus: Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)],
     out: Annotated[

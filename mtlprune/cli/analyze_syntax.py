@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def syntax(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="RUN_OR_ENCODER...", help="Run folders, encoder names or folders.", show_default=False),
+        typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
     ],
     corpus: Annotated[Path, typer.Option(help="Folder of a corpus with trees.", show_default=False)],
     out: Annotated[

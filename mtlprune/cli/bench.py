@@ -18,6 +18,10 @@ def bench(
     probes: Annotated[
         bool, typer.Option("--probes", help="Measure probing of dev beside the eager forward pass instead.")
     ] = False,
+    lenses: Annotated[
+        bool, typer.Option("--lenses", help="Measure the four lenses of mtlprune analyze on dev instead.")
+    ] = False,
+    sentences: Annotated[int, typer.Option(metavar="N", min=2, help="Of dev, for --lenses.")] = 1000,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
     """Measure STL, MTL, sampled mixing and evaluation as multiples of the bare encoder, interleaved in one run.
@@ -29,16 +33,22 @@ def bench(
     from rich.table import Table
 
     from mtlprune.cli.console import console
-    from mtlprune.config import load_config
+    from mtlprune.config import ConfigError, load_config
     from mtlprune.runs import replacing
     from mtlprune.training.benchmark import measure
 
+    if probes and lenses:
+        raise ConfigError("--probes and --lenses are two measurements; ask for one at a time")
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     settings = load_config(config if trained is None else trained / "config.yaml", overrides or [])
     if probes:
         from mtlprune.cli.probe import bench_probes
 
         return bench_probes(settings, trained, rounds, out)
+    if lenses:
+        from mtlprune.cli.bench_lenses import bench_lenses
+
+        return bench_lenses(settings, trained, sentences, out)
     terminal, bar = console(), console(stderr=True)
     with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * (batches + 1))

@@ -19,7 +19,7 @@ def check(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that replace the file's.", show_default=False),
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
     ] = None,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""

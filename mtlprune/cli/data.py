@@ -74,7 +74,7 @@ BUILDERS = {
 }
 
 
-@app.command()
+@app.command(short_help="Read raw files, or generate sentences, into a corpus.")
 def build(
     name: Annotated[str, typer.Argument(help="ewt5, ontonotes5 or grammar.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The folder to make.", show_default=False)],
@@ -135,7 +135,7 @@ def _flag(option: str) -> str:
     return "--" + option.replace("_", "-")
 
 
-@app.command()
+@app.command(short_help="Validate every sentence, and count what there is.")
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)]) -> None:
     """Validate every sentence and the fingerprint, and count what there is."""
     from mtlprune.corpora.store import load_corpus
@@ -186,13 +186,16 @@ def _counts_table(splits: Mapping[str, Any]) -> Table:
     return table
 
 
-@app.command()
+@app.command(short_help="Print one sentence with all its layers.")
 def show(
     folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)],
-    sentence_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a sentence.", show_default=False)],
+    sentence_id: Annotated[
+        str, typer.Argument(metavar="ID", help="A sentence's id, or its place, such as dev:1.", show_default=False)
+    ],
 ) -> None:
     """Print one sentence with all its layers."""
     import difflib
+    import re
 
     from mtlprune.cli.sentence_display import print_sentence
     from mtlprune.corpora import CorpusError
@@ -204,12 +207,20 @@ def show(
         if sentence is not None:
             print_sentence(_console(), sentence, split)
             return
+    place = re.fullmatch(r"(.+):(\d+)", sentence_id)
+    if place is not None and place[1] in corpus.splits:
+        sentences, number = corpus[place[1]], int(place[2])
+        if not 1 <= number <= len(sentences):
+            raise CorpusError(f"{folder}: {place[1]} has the sentences 1 to {len(sentences)}, found {number}")
+        print_sentence(_console(), sentences[number - 1], place[1])
+        return
     ids = [known for split in corpus.splits for known in corpus[split].ids()]
-    near = difflib.get_close_matches(sentence_id, ids, 1, 0.0)[0]
-    raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; did you mean {near!r}?")
+    near = difflib.get_close_matches(sentence_id, ids, 1)
+    like = f"did you mean {near[0]!r}?" if near else f"ids are like {ids[0]!r}, places like {corpus.splits[0]}:1"
+    raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {like}")
 
 
-@app.command()
+@app.command(short_help="Write one layer in its scorer's format.")
 def export(
     folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)],
     split: Annotated[str, typer.Option(help="Such as train, dev or test.", show_default=False)],

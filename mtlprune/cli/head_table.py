@@ -17,7 +17,7 @@ FLAG = "--table"
 def head_table(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUNS...", help="Runs with gates: who claims which head.", show_default=False),
+        typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.", show_default=False),
     ] = None,
     table: Annotated[bool, typer.Option(FLAG, help="This table, not one head.")] = True,
     probes: Annotated[
@@ -113,7 +113,7 @@ class HeadsOrTable(TyperCommand):
 
 def _command() -> TyperCommand:
     """The table as a command of its own."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command("heads")(head_table)
     command = typer.main.get_command(app)
     assert isinstance(command, TyperCommand)

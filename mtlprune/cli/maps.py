@@ -21,9 +21,7 @@ Pending = tuple[str, Callable[[], bytes]]
 
 
 def maps(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Runs with gates, or sweeps.", show_default=False)
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with gates, or sweeps.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.", show_default=False)],
     values: Annotated[bool, typer.Option("--values", help="Write the numbers into the cells.")] = False,
     palette: Annotated[str, typer.Option(help="Of the maps of seeds: rgb or colourblind.")] = "rgb",

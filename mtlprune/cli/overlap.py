@@ -10,7 +10,7 @@ import typer
 
 def overlap(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders with gates, or sweeps.", show_default=False)
+        list[Path], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.", show_default=False)
     ],
     out: Annotated[
         Path | None,

@@ -47,7 +47,7 @@ class _Picture:
 @app.command("probes")
 def probes(
     results: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders that mtlprune probe wrote.", show_default=False)
+        list[Path], typer.Argument(metavar="DIR", help="Folders that mtlprune probe wrote.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where pictures and tables go.", show_default=False)],
     mode: Annotated[str, typer.Option(help="sound, or as-released (as the original's code did).")] = "sound",

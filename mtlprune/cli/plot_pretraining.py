@@ -11,7 +11,7 @@ import typer
 
 def pretraining(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folders of mtlprune pretrain.", show_default=False)
+        list[Path], typer.Argument(metavar="RUN", help="Folders of mtlprune pretrain.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="For pictures, table and breaks.", show_default=False)],
     scale: Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG.")] = 2,

@@ -20,7 +20,7 @@ def pretrain(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that replace the file's.", show_default=False),
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)

@@ -31,7 +31,7 @@ class Heights(str, Enum):
 def probe(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="RUN_OR_ENCODER...", help="Runs, sweeps, encoder names or folders.", show_default=False),
+        typer.Argument(metavar="RUN_OR_ENCODER", help="Runs, sweeps, encoder names or folders.", show_default=False),
     ],
     corpus: Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="For probes.parquet and probes.json.", show_default=False)],

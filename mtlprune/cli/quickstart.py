@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def quickstart(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that replace the preset's.", show_default=False),
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the preset's.", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for corpus, runs and table.")] = Path("quickstart"),
     train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 1200,

@@ -23,7 +23,7 @@ SOME_FAILED, INTERRUPTED = 1, 130
 File = Annotated[Path, typer.Argument(help="The YAML file of a sweep.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings of all cells, over the file's.", show_default=False),
+    typer.Argument(metavar="KEY.PATH=VALUE", help="Settings of all cells, over the file's.", show_default=False),
 ]
 Out = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.", show_default=False)

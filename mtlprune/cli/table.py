@@ -15,7 +15,7 @@ FORMATS = ("markdown", "latex", "csv", "json")
 
 
 def table(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or sweeps.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.", show_default=False)],
     split: Annotated[str, typer.Option(help="Whose scores.")] = "test",
     format_: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + ".")] = "markdown",
     out: Annotated[

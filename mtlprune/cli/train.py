@@ -25,7 +25,7 @@ def train(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that replace the file's.", show_default=False),
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)

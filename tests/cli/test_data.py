@@ -65,6 +65,9 @@ def test_show_prints_every_layer(corpus: Path, monkeypatch: Patch, capsys: Captu
     assert " ".join(sentence.words) in out
     for text in (sentence.ner[0].label, *sentence.dep.relations, *sentence.pos, sentence.srl[0].arguments[0].label):  # type: ignore
         assert text in out
+    place = load_corpus(corpus)["dev"].ids().index(sentence.id) + 1
+    assert call(monkeypatch, "show", corpus, f"dev:{place}") == 0
+    assert capsys.readouterr().out == out
 
 
 def test_export_writes_one_layer(corpus: Path, monkeypatch: Patch, capsys: Captured, tmp_path: Path) -> None:
@@ -89,7 +92,8 @@ def test_export_writes_one_layer(corpus: Path, monkeypatch: Patch, capsys: Captu
         (["build", "grammar", "--out", "{corpus}"], "expected a folder yet to be made, found one"),
         (["build", "grammar", "--out", "{tmp}", "--overwrite"], "only a corpus is ever overwritten"),
         (["check", "{tmp}"], "expected a corpus made by 'mtlprune data build', found no corpus.json"),
-        (["show", "{corpus}", "nobody"], "expected the id of a sentence, found 'nobody'; did you mean"),
+        (["show", "{corpus}", "nobody"], "expected the id of a sentence, found 'nobody'; ids are like"),
+        (["show", "{corpus}", "dev:999999"], "dev has the sentences 1 to "),
         (
             ["export", "{corpus}", "--split", "test", "--layer", "con", "--out", "{tmp}/x"],
             "splits train, dev, found 'test'",

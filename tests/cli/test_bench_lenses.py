@@ -1,0 +1,47 @@
+"""mtlprune bench --lenses: a row for each lens, and totals that are theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtlprune.cli.bench_lenses import LENSES, Cost, total
+from mtlprune.runs import RunError
+
+
+def test_a_row_for_each_lens_and_a_total(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+    out = tmp_path / "lenses.json"
+    answer = mtlprune("bench", lab.config, "--lenses", "--sentences", 6, "--out", out)
+    assert answer.code == 0, answer.err
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert tuple(figures["lenses"]) == LENSES and figures["sentences"] == 6
+    for lens, cost in figures["lenses"].items():
+        assert not cost["refused"] and cost["threads"] == 1  # as the configuration says
+        assert cost["wall"] > 0 and cost["processor"] > 0 and 1e8 < cost["memory"] < 1e10
+        row = next(line for line in answer.out.splitlines() if f" {lens} " in line)
+        assert f"{cost['wall']:.1f}" in row and f"{cost['memory'] / 1e9:.2f}" in row
+    assert figures["total"]["wall"] == pytest.approx(sum(cost["wall"] for cost in figures["lenses"].values()))
+    assert figures["total"]["memory"] == max(cost["memory"] for cost in figures["lenses"].values())
+    assert "goal: 1,000 sentences" in answer.out and "300.0" in answer.out and "4.00" in answer.out
+
+
+def test_what_was_refused_is_not_added_up() -> None:
+    costs = {"smoothing": Cost(2.0, 3.0, 5, 1), "dissection": Cost(7.0, 7.0, 7, 1, "not post-LN")}
+    assert total(costs) == Cost(2.0, 3.0, 5, 1)
+
+
+@pytest.mark.parametrize("what", ["corpus", "sentences", "both"])
+def test_mistakes_are_one_sentence(what: str, mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+    out = tmp_path / "lenses.json"
+    more, words = {
+        "corpus": ([f"data.path={tmp_path / 'none'}"], str(tmp_path / "none")),
+        "sentences": (["--sentences", 9], "expected 9 sentences in dev, found 8"),
+        "both": (["--probes"], "one at a time"),
+    }[what]
+    answer = mtlprune("bench", lab.config, *more, "--lenses", "--out", out)
+    assert answer.code == 2 and answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
+    assert words in answer.err and not out.exists()
