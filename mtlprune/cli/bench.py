@@ -35,7 +35,6 @@ def bench(
     from mtlprune.cli.console import console
     from mtlprune.config import ConfigError, load_config
     from mtlprune.runs import replacing
-    from mtlprune.training.benchmark import measure
 
     if probes and lenses:
         raise ConfigError("--probes and --lenses are two measurements; ask for one at a time")
@@ -49,6 +48,8 @@ def bench(
         from mtlprune.cli.bench_lenses import bench_lenses
 
         return bench_lenses(settings, trained, sentences, out)
+    from mtlprune.training.benchmark import measure
+
     terminal, bar = console(), console(stderr=True)
     with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * (batches + 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import multiprocessing
 import os
 import tempfile
@@ -41,6 +42,7 @@ class Cost:
         processor: seconds of all its threads.
         memory: its peak, in bytes.
         threads: of torch.
+        sentences: that it says it read; those too long for the encoder are left out, so it may be fewer than asked for.
         refused: why the lens does not take this encoder or corpus; empty where it does.
     """
 
@@ -48,6 +50,7 @@ class Cost:
     processor: float
     memory: int
     threads: int
+    sentences: int
     refused: str = ""
 
 
@@ -58,8 +61,6 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
         CorpusError: no corpus there.
         RunError: no dev, fewer sentences than asked for, no lens takes the encoder, or a process was ended.
     """
-    import json
-
     from rich.progress import Progress
 
     from mtlprune.cli.console import console
@@ -75,7 +76,7 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
         costs = measure(subject, corpus, sentences, settings.train.threads, lambda: progress.advance(shown))
     measured = total(costs)
     terminal = console()
-    terminal.print(_table(f"{subject}, {sentences} sentences of {SPLIT} of {corpus}", costs, measured))
+    terminal.print(_table(f"{subject}, {measured.sentences} sentences of {SPLIT} of {corpus}", costs, measured))
     for lens, cost in costs.items():
         if cost.refused:
             terminal.print(f"note: no {lens}: {cost.refused}", soft_wrap=True)
@@ -88,7 +89,6 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
             "subject": subject,
             "corpus": str(corpus),
             "split": SPLIT,
-            "sentences": sentences,
             "load": load,
             "cores": os.cpu_count(),
             "lenses": {lens: asdict(cost) for lens, cost in costs.items()},
@@ -117,7 +117,7 @@ def measure(
         begun = time.perf_counter()
         try:
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-                costs[lens] = pool.submit(_alone, lens, subject, str(corpus), sentences, threads, begun).result()
+                costs[lens] = pool.submit(alone, lens, subject, str(corpus), sentences, threads, begun).result()
         except BrokenProcessPool:
             raise RunError(
                 f"{lens}: its process was ended from outside; was there too little memory? Try fewer --sentences"
@@ -137,20 +137,27 @@ def total(costs: Mapping[str, Cost]) -> Cost:
         sum(cost.processor for cost in done),
         max(cost.memory for cost in done),
         max(cost.threads for cost in done),
+        min(cost.sentences for cost in done),
     )
 
 
 def _check(corpus: Path, sentences: int) -> None:
     from mtlprune.corpora.store import load_corpus
 
-    splits = load_corpus(corpus).splits
-    there = len(splits[SPLIT]) if SPLIT in splits else 0
+    stored = load_corpus(corpus)
+    there = len(stored[SPLIT]) if SPLIT in stored.splits else 0
     if there < sentences:
-        raise RunError(f"{corpus}: expected {sentences} sentences in {SPLIT}, found {there}; ask for fewer (--sentences)")
+        raise RunError(
+            f"{corpus}: expected {sentences} sentences in {SPLIT}, found {there}; ask for fewer (--sentences)"
+        )
 
 
-def _alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | None, begun: float) -> Cost:
-    """In the fresh process; ``begun`` is of a clock that all processes share."""
+def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | None, begun: float) -> Cost:
+    """The cost of one lens, where it is the only thing that this process does.
+
+    Args:
+        begun: what ``time.perf_counter`` said when the process was started; all processes of a machine share it.
+    """
     import torch
 
     from mtlprune.cli.mistakes import exit_code, sentence
@@ -158,28 +165,30 @@ def _alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | 
 
     if threads is not None:
         torch.set_num_threads(threads)
-    refused = ""
+    refused, read = "", 0
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         try:
             _verb(lens)([subject], Path(corpus), Path(folder) / lens, sentences=sentences)
+            tree = json.loads((Path(folder) / lens / f"{lens}.json").read_text(encoding="utf-8"))
+            read = tree.get("head", tree)["sentences"]
         except Exception as error:
             if exit_code(error) is None:
                 raise
             refused = sentence(error)
-    return Cost(
-        time.perf_counter() - begun, time.process_time(), peak_memory(), torch.get_num_threads(), refused
-    )
+    wall, threads = time.perf_counter() - begun, torch.get_num_threads()
+    return Cost(wall, time.process_time(), peak_memory(), threads, read, refused)
 
 
 def _verb(lens: str) -> Callable[..., Any]:
     from mtlprune.cli import analyze_degeneration, analyze_dissect, analyze_smoothing, analyze_syntax
 
-    return {
+    verbs: dict[str, Callable[..., Any]] = {
         "smoothing": analyze_smoothing.smoothing,
         "dissection": analyze_dissect.dissect,
         "syntax": analyze_syntax.syntax,
         "degeneration": analyze_degeneration.degeneration,
-    }[lens]
+    }
+    return verbs[lens]
 
 
 def _table(title: str, costs: Mapping[str, Cost], measured: Cost) -> Table:

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtlprune.cli.bench_lenses import LENSES, Cost, total
-from mtlprune.runs import RunError
+from mtlprune.cli.bench_lenses import LENSES, Cost, alone, total
 
 
+@pytest.mark.parametrize("lens", LENSES)
+def test_a_lens_reads_what_was_asked_for(lens: str, lab: Any, tiny_encoder: Callable[[str], Path]) -> None:
+    begun = time.perf_counter()
+    cost = alone(lens, str(tiny_encoder("bert")), str(lab.corpus), 5, None, begun)
+    assert not cost.refused and cost.sentences == 5
+    assert 0 < cost.wall <= time.perf_counter() - begun and cost.processor > 0 and 1e8 < cost.memory < 1e10
+
+
+def test_a_lens_that_does_not_take_an_encoder_says_why(lab: Any, tiny_encoder: Callable[[str], Path]) -> None:
+    cost = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
+    assert "modernbert" in cost.refused and "\n" not in cost.refused and cost.sentences == 0
+
+
+@pytest.mark.slow
 def test_a_row_for_each_lens_and_a_total(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
     out = tmp_path / "lenses.json"
     answer = mtlprune("bench", lab.config, "--lenses", "--sentences", 6, "--out", out)
     assert answer.code == 0, answer.err
     figures = json.loads(out.read_text(encoding="utf-8"))
-    assert tuple(figures["lenses"]) == LENSES and figures["sentences"] == 6
+    assert tuple(figures["lenses"]) == LENSES and figures["total"]["sentences"] == 6
     for lens, cost in figures["lenses"].items():
         assert not cost["refused"] and cost["threads"] == 1  # as the configuration says
         assert cost["wall"] > 0 and cost["processor"] > 0 and 1e8 < cost["memory"] < 1e10
@@ -30,8 +44,8 @@ def test_a_row_for_each_lens_and_a_total(mtlprune: Callable[..., Any], lab: Any,
 
 
 def test_what_was_refused_is_not_added_up() -> None:
-    costs = {"smoothing": Cost(2.0, 3.0, 5, 1), "dissection": Cost(7.0, 7.0, 7, 1, "not post-LN")}
-    assert total(costs) == Cost(2.0, 3.0, 5, 1)
+    costs = {"smoothing": Cost(2.0, 3.0, 5, 1, 10), "dissection": Cost(7.0, 7.0, 7, 1, 0, "not post-LN")}
+    assert total(costs) == Cost(2.0, 3.0, 5, 1, 10)
 
 
 @pytest.mark.parametrize("what", ["corpus", "sentences", "both"])
