@@ -51,8 +51,8 @@ def test_every_setting_of_a_run_is_on_the_card_of_training() -> None:
     assert settings(card.split("\n## Settings\n")[1]) == dict(fields(Config))
 
 
-def test_every_command_of_training_is_a_run_that_can_be_asked_for() -> None:
-    card = (DOCS / "training.md").read_text(encoding="utf-8")
+def test_every_command_of_the_regimes_is_a_run_that_can_be_asked_for() -> None:
+    card = (DOCS / "regimes.md").read_text(encoding="utf-8")
     commands = [shlex.split(line) for line in re.findall(r"^    (mtlprune train .*)$", card, re.MULTILINE)]
     made = [str(command[-1]) for command in commands]
     methods = set()
