@@ -14,6 +14,8 @@ from pydantic import ValidationError, create_model, field_validator, model_valid
 
 from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
 from mtlprune.tasks import TASKS
+from mtlprune.yaml_file import YamlError, read_yaml
+from mtlprune.yaml_file import found as in_words
 
 PRESETS = Path(__file__).parent / "presets"
 Settings = TypeVar("Settings", bound=Block)
@@ -64,7 +66,7 @@ class Config(Block):
         if isinstance(tasks, str):
             tasks = [name.strip() for name in tasks.split(",")]
         if not isinstance(tasks, list | tuple):
-            raise ValueError(f"tasks: expected names of tasks such as pos,ner, found {tasks!r}")
+            raise ValueError(f"tasks: expected names of tasks such as pos,ner, found {in_words(tasks)}")
         order = list(TASKS)
         return sorted(tasks, key=lambda name: order.index(name) if name in order else len(order))
 
@@ -174,11 +176,13 @@ def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in [other.resolve() for other in seen]:
         raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*seen, path]))}")
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+        tree = read_yaml(path)
+    except YamlError as error:
+        raise ConfigError(str(error)) from None
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: expected keys and values, found {type(tree).__name__}")
+        raise ConfigError(f"{path}: expected keys and values, found {in_words(tree)}")
+    if "grid" in tree or "cells" in tree:
+        raise ConfigError(f"{path} is the file of a sweep, not of one run: mtlprune sweep {path}")
     base = tree.pop("base", None)
     if base is None:
         return tree
@@ -234,7 +238,9 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
         return f"{path} is missing"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    return f"{path}: {error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
+    if error["type"] in ("model_type", "dict_type"):
+        return f"{path}: expected keys and values, found {in_words(error['input'])}"
+    return f"{path}: {error['msg'][0].lower()}{error['msg'][1:]}, found {in_words(error['input'])}"
 
 
 def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -55,10 +55,14 @@ class RunFolder:
         """Own the folder while training; a second process is refused. The lock dies with its process.
 
         A folder in which nothing was written meanwhile is removed again: a mistake leaves no trace.
+
+        Raises:
+            RunError: the folder is in use, cannot be made or written, or holds files of another kind.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        if self.path.is_dir() and not self.config_path.exists():
+            self.check_ours()
         lock = self.path / ".lock"
-        with lock.open("a+") as handle:
+        with self._opened(lock) as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(handle.fileno())):
@@ -79,6 +83,19 @@ class RunFolder:
                     if list(self.path.iterdir()) == [lock]:
                         lock.unlink()
                         self.path.rmdir()
+
+    @contextlib.contextmanager
+    def _opened(self, lock: Path) -> Iterator[IO[str]]:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = lock.open("a+")
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: expected a run folder or a place to make one, found what cannot be written "
+                f"({error.strerror}); choose another --out"
+            ) from None
+        with handle:
+            yield handle
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""

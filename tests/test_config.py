@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from mtlprune.config import PRESETS, Config, ConfigError, build_config, find_config, load_config
 from mtlprune.tasks import TASKS
+from mtlprune.yaml_file import read_yaml
 
 MINIMAL = {"data": {"path": "corpus"}}
 
@@ -58,14 +59,14 @@ WRONG = [
     ({"train": {"weights": {"pos": 2}}}, "has an effect only with train.balance: fixed"),
     ({"tasks": ["pos", "deps"]}, "tasks: there is no task 'deps' (did you mean 'dep'?); tasks are pos, ner, dep"),
     ({"tasks": []}, "tasks: expected one or more different tasks, found []"),
-    ({"tasks": None}, "tasks: expected names of tasks such as pos,ner, found None"),
+    ({"tasks": None}, "tasks: expected names of tasks such as pos,ner, found nothing"),
     ({"tasks": ["pos", "pos"]}, "tasks: expected one or more different tasks, found ['pos', 'pos']"),
     (
         {"decoders": {"srl": {"predicates": "gold"}}},
         "decoders.srl.predicates: input should be 'classified' or 'ranked'",
     ),
     ({"encoder": {"word_dropout": 1}}, "encoder.word_dropout: input should be less than 1, found 1"),
-    ({"train": None}, "train: input should be"),
+    ({"train": None}, "train: expected keys and values, found nothing"),
     ({"data": {}}, "data.path is missing"),
 ]
 
@@ -140,8 +141,15 @@ def test_a_base_in_a_circle(tmp_path, base):
 
 
 FILES = [
-    ("[1, 2]", "expected keys and values, found list"),
-    ("", "expected keys and values, found NoneType"),
+    ("[1, 2]", "expected keys and values, found [1, 2]"),
+    ("", "expected keys and values, found nothing"),
+    ("train: 3\ndata: {path: c}\n", "train: expected keys and values, found 3"),
+    (
+        "train: {epochs: 1}\ndata: {path: c}\ntrain: {seed: 3}\n",
+        "line 3: train is given a second time (first in line 1)",
+    ),
+    ("train: {seed: 1, seed: 2}\n", "line 1: seed is given a second time"),
+    ("grid: {seed: [1, 2]}\n", "is the file of a sweep, not of one run: mtlprune sweep "),
     ("a: [", "not readable as YAML"),
     ("a: !!python/object/apply:os.system ['false']", "not readable as YAML"),
     ("base: nowhere\n", "there is neither a file nor a preset 'nowhere'"),
@@ -153,6 +161,12 @@ def test_files_that_are_no_configuration(tmp_path, text, message):
     with pytest.raises(ConfigError) as error:
         load_config(write(tmp_path, "a.yaml", text))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_merge_keys_may_be_overridden(tmp_path):
+    text = "data: &d {path: c, dev: d}\n"
+    (tmp_path / "a.yaml").write_text(text + "x: {<<: *d, dev: e}\n")
+    assert read_yaml(tmp_path / "a.yaml")["x"] == {"path": "c", "dev": "e"}
 
 
 def test_a_missing_file_names_the_nearest_preset(tmp_path):

@@ -74,10 +74,10 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path):
         assert first.path.is_dir()
     assert not first.path.exists()  # nothing was written
     with first.locked():
-        first.write_text("a", "b")
+        first.write_text("manifest.json", "{}")
     with second.locked():
         pass
-    assert (first.path / "a").is_file()
+    assert (first.path / "manifest.json").is_file()
 
 
 def test_results_of_surpassed_weights_are_forgotten(tmp_path):
@@ -173,3 +173,15 @@ def test_a_run_does_not_begin_among_other_files(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(RunError, match=r"holds thesis\.tex; choose another --out"):
         folder.check_ours()
+
+
+def test_a_foreign_folder_is_left_as_it_is(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"is no run folder, but holds notes.txt"), RunFolder(tmp_path).locked():
+        raise AssertionError("begun among foreign files")
+    assert [item.name for item in tmp_path.iterdir()] == ["notes.txt"]
+    with (
+        pytest.raises(RunError, match=r"notes.txt: expected a run folder or a place to make one, .*choose another"),
+        RunFolder(tmp_path / "notes.txt").locked(),
+    ):
+        raise AssertionError("begun in a file")

@@ -72,11 +72,12 @@ def warnings(found: Inspection) -> Iterator[str]:
     if settings.method != "gates":
         return
     way = settings.rate * total
-    rate = (
-        f"take about {TRAVEL / total:.2g}"
-        if total >= TRAVEL / FAST
-        else f"take {FAST} and train for about {TRAVEL / FAST:.0f} updates"
-    )
+    if total >= TRAVEL / FAST:
+        rate = f"take about {TRAVEL / total:.2g}"
+    elif settings.rate < FAST:
+        rate = f"take {FAST} and train for about {TRAVEL / FAST:.0f} updates"
+    else:
+        rate = f"train for about {TRAVEL / settings.rate:.0f} updates"
     if settings.penalty == "lambda" and way < SHUT:
         yield (
             f"pruning.rate: {settings.rate:g} moves a gate by at most about {way:.2g} in {total:,} updates; hardly any "

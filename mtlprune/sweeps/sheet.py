@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mtlprune.files import RunError
+from mtlprune.yaml_file import YamlError, read_yaml
+from mtlprune.yaml_file import found as in_words
 
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
@@ -103,7 +103,7 @@ def read_sheet(path: Path) -> Sheet:
         raise SweepError(f"{path}: expected the YAML file of a sweep, found no such file")
     tree = _load(path)
     if not isinstance(tree, dict):
-        raise SweepError(f"{path}: expected keys and values, found {type(tree).__name__}")
+        raise SweepError(f"{path}: expected keys and values, found {in_words(tree)}")
     for key in tree:
         if key not in KEYS:
             raise SweepError(
@@ -142,9 +142,9 @@ def _check_cells(sheet: Sheet) -> None:
 
 def _load(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SweepError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+        return read_yaml(path)
+    except YamlError as error:
+        raise SweepError(str(error)) from None
 
 
 def _block(path: Path, tree: Tree, key: str) -> Tree:

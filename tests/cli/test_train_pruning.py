@@ -196,8 +196,8 @@ def test_a_finished_run_is_not_trained_on_from_itself(mtlprune: Call, lab: Any, 
             [
                 "pruning: gates on 8 heads (2 layers × 4), one set for all tasks; rate 0.1",
                 "penalty target: 4 heads; after update 4 of 6 an epoch may be the best",
-                "warning: pruning.rate: 0.1 is small for 6 updates; the gates may not come to 4 heads in time; take "
-                "0.1 and train for about 250 updates",
+                "warning: pruning.rate: 0.1 is small for 6 updates; the gates may not come to 4 heads in time; train "
+                "for about 250 updates",
             ],
         ),
         (

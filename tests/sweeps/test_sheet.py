@@ -79,7 +79,7 @@ def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> 
         (GRID + "exclude: {seed: [1, 2]}\n", "only and exclude leave no cell"),
         (GRID + "cells: {none-pos-1: {}}\n", "two cells are called none-pos-1"),
         ("base: [\n", "not readable as YAML"),
-        ("- 1\n", "expected keys and values, found list"),
+        ("- 1\n", "expected keys and values, found ["),
     ],
 )
 def test_a_mistake_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
