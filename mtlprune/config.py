@@ -56,6 +56,14 @@ class Config(Block):
     syntax: SyntaxConfig = SyntaxConfig()
     """A price on attention along dependency arcs."""
 
+    @field_validator("name")
+    @classmethod
+    def _one_folder(cls, name: str) -> str:
+        """It becomes part of the name of a folder."""
+        if not name.strip() or name.startswith(".") or set(name) & set("/\\\0"):
+            raise ValueError(f"name: expected a name that a folder can have, without / and \\, found {name!r}")
+        return name
+
     @field_validator("tasks", mode="before")
     @classmethod
     def _as_names(cls, tasks: Any) -> Any:

@@ -47,7 +47,11 @@ class RunFolder:
         """A folder that holds a run. Raises RunError otherwise."""
         folder = cls(path)
         if not folder.config_path.is_file():
-            raise RunError(f"{folder.path} is no run folder (it has no config.yaml); `mtlprune train` makes one")
+            if not folder.path.exists():
+                raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
+            inside = sorted(folder.path.glob("*/config.yaml"))[:1]
+            how = f"runs lie in it: {folder.path}/*, or {inside[0].parent}" if inside else "`mtlprune train` makes one"
+            raise RunError(f"{folder.path} is no run folder (it has no config.yaml); {how}")
         return folder
 
     @contextlib.contextmanager

@@ -68,6 +68,7 @@ WRONG = [
     ({"encoder": {"word_dropout": 1}}, "encoder.word_dropout: input should be less than 1, found 1"),
     ({"train": None}, "train: expected keys and values, found nothing"),
     ({"data": {}}, "data.path is missing"),
+    ({"name": "a/b"}, "name: expected a name that a folder can have, without / and \\, found 'a/b'"),
 ]
 
 

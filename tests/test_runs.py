@@ -152,6 +152,12 @@ def test_broken_files_are_told_in_words(tmp_path, name, read, text, message):
 
 
 def test_what_is_no_run_folder(tmp_path):
+    (tmp_path / "several" / "one").mkdir(parents=True)
+    (tmp_path / "several" / "one" / "config.yaml").touch()
+    with pytest.raises(RunError, match=r"is no run folder \(it has no config.yaml\); runs lie in it: .*several/\*"):
+        RunFolder.existing(tmp_path / "several")
+    with pytest.raises(RunError, match=r"is no run folder: nothing is there; `mtlprune train` makes one"):
+        RunFolder.existing(tmp_path / "nowhere")
     with pytest.raises(RunError, match=r"is no run folder \(it has no config.yaml\); `mtlprune train` makes one"):
         RunFolder.existing(tmp_path)
     RunFolder(tmp_path).write_config({"name": "größer", "tasks": ["pos"]})

@@ -69,10 +69,11 @@ def _facts(found: Inspection) -> list[str]:
     train = found.config.train
     least, most = min(found.updates), max(found.updates)
     per_epoch = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    epochs = "1 epoch" if train.epochs == 1 else f"{train.epochs} epochs"
     parameters = ", ".join(f"{name} {number:,}" for name, number in found.parameters.items())
     return [
         f"precision {train.precision} on {train.device}, threads: {train.threads}",
-        f"updates: {per_epoch} an epoch, {sum(found.updates):,} in {train.epochs} epochs ({train.mixing} mixing)",
+        f"updates: {per_epoch} an epoch, {sum(found.updates):,} in {epochs} ({train.mixing} mixing)",
         f"parameters: {parameters}; together {sum(found.parameters.values()):,}",
     ]
 

@@ -80,7 +80,8 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
         terminal.print(f"stopped in {where}; a checkpoint is written; {again}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED)
     state = "was finished already" if done_before else "finished"
-    terminal.print(f"{folder.path} {state}: {progress.epoch} epochs, {progress.seconds:.0f} s", soft_wrap=True)
+    epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
+    terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s", soft_wrap=True)
     return progress
 
 
