@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -211,3 +212,16 @@ class SyntaxConfig(Block):
         if self.norm != 1.0 and self.variant != "norm":
             raise ValueError("norm has an effect only with variant: norm; leave it out")
         return self
+
+
+def filled(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with every setting but those of decoders; runs of earlier releases lack what came later."""
+    kinds: dict[str, type[Block]] = {
+        "data": DataConfig,
+        "encoder": EncoderConfig,
+        "train": TrainConfig,
+        "pruning": PruningConfig,
+        "syntax": SyntaxConfig,
+    }
+    blocks = {name: kind.model_construct().model_dump(mode="json") for name, kind in kinds.items()}
+    return {**tree, **{name: {**block, **tree.get(name, {})} for name, block in blocks.items()}}

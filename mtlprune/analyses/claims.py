@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtlprune.blocks import filled
 from mtlprune.runs import ASIDE, RunError, RunFolder, read_json_lines
 
 Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
@@ -147,7 +148,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             encoder=f"{name}, random weights" if encoder.get("random") else name,
             gates=chosen[-1][key],
             history=[(step, sets[key]) for _, step, sets in records],
-            settings={path: value for path, value in _flat(tree) if path not in ASIDE},
+            settings={path: value for path, value in _flat(filled(tree)) if path not in ASIDE},
             data=manifest["data"]["fingerprint"],
             finished="finished" in manifest,
         )

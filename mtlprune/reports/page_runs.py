@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtlprune.blocks import filled
 from mtlprune.reports.page_html import Html, element, folded, joined, table
 from mtlprune.reports.page_parts import Part
-from mtlprune.reports.pruning_title import filled, pruning_title
+from mtlprune.reports.pruning_title import pruning_title
 from mtlprune.runs import RunFolder
 
 _APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")

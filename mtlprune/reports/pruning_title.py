@@ -5,20 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
-from mtlprune.blocks import PruningConfig, TrainConfig
-
-
-def filled(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with every setting of training and pruning; runs of earlier releases lack what came later."""
-    blocks = {"train": _defaults(TrainConfig), "pruning": _defaults(PruningConfig)}
-    return {**tree, **{name: {**block, **tree.get(name, {})} for name, block in blocks.items()}}
-
-
-def _defaults(block: type[BaseModel]) -> dict[str, Any]:
-    return block().model_dump(mode="json")
-
 
 def pruning_title(tree: Mapping[str, Any]) -> str:
     """How a run's heads were pruned, in a few words; "" where they were not.

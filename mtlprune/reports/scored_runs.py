@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mtlprune.reports.pruning_title import filled, pruning_title
+from mtlprune.blocks import filled
+from mtlprune.reports.pruning_title import pruning_title
 from mtlprune.runs import ASIDE, RunError, RunFolder
 from mtlprune.scores import main_score
 

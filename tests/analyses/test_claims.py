@@ -97,7 +97,7 @@ def test_gate_sets_of_some_tasks_only_are_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_set_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = write_run(tmp_path / "first", ["pos"], GATES).path
-    with pytest.raises(RunError, match=r"nowhere is no run folder \(it has no config.yaml\)"):
+    with pytest.raises(RunError, match=r"nowhere is no run folder: nothing is there"):
         load_claims([first, tmp_path / "nowhere"])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ClaimError, match=r"^first is given twice \(also as .*first\); a run counts once"):

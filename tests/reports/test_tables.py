@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from counted_runs import write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtlprune.reports.scored_runs import read_run
 from mtlprune.reports.tables import cell, compare, difference, markdown
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import MAIN, NAMES
@@ -189,3 +191,11 @@ def test_no_torch(make: Make) -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert run.stdout.strip().endswith("[]")
     assert yaml.safe_load((folder.path / "config.yaml").read_text())["tasks"] == ["pos"]
+
+
+def test_settings_that_came_later_do_not_split_a_column(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "old", {"pos": 0.8}, seed=1)
+    new = write_run(tmp_path / "new", {"pos": 0.8}, seed=2, **{"encoder.fusion": "none", "train.cosreg": 0.0})
+    other = write_run(tmp_path / "other", {"pos": 0.8}, seed=2, **{"encoder.fusion": "gate"})
+    runs = [read_run(folder, "test") for folder in (old, new, other)]
+    assert runs[0].setting == runs[1].setting != runs[2].setting
