@@ -57,8 +57,11 @@ def group(claims: Iterable[Claim]) -> list[Claimant]:
     for claim in claims:
         twin = members.setdefault(claim.label, {}).setdefault(claim.seed, claim)
         if twin is not claim:
+            apart = [path for path in _paths([twin, claim]) if twin.settings.get(path) != claim.settings.get(path)]
+            apart += ["the data"] if twin.data != claim.data else []
             raise ClaimError(
-                f"{twin.run} and {claim.run} are both runs of {claim.label} with seed {claim.seed}; one label holds "
+                f"{twin.run} and {claim.run} are both runs of {claim.label} with seed {claim.seed}"
+                f"{' (they differ in ' + ', '.join(apart) + ')' if apart else ''}; one label holds "
                 "runs that differ in nothing but the seed, so name one of them, and compare other settings apart"
             )
     if not members:
@@ -81,16 +84,28 @@ def _layer(label: str) -> int:
     return names.index(label) if label in names else -1 if is_joint(label) else len(names)
 
 
+def _paths(claims: Iterable[Claim]) -> list[str]:
+    return sorted({path for claim in claims for path in claim.settings})
+
+
 def notes(claimants: Sequence[Claimant]) -> list[str]:
     """What a reader must know of the runs before believing the numbers, in sentences."""
     claims = [claim for claimant in claimants for claim in claimant.claims]
     found = []
     for claimant in claimants:
-        paths = sorted({path for claim in claimant.claims for path in claim.settings})
-        for path in paths:
+        for path in _paths(claimant.claims):
             values = [json.dumps(claim.settings.get(path)) for claim in claimant.claims]
             if len(set(values)) > 1:
                 found.append(f"The seeds of {claimant.label} differ in {path} too: {', '.join(values)}.")
+    for path in _paths(claims):
+        by_value: dict[str, list[str]] = {}
+        for claim in claims:
+            labels = by_value.setdefault(json.dumps(claim.settings.get(path)), [])
+            labels += [claim.label] if claim.label not in labels else []
+        once = sum(map(len, by_value.values())) == len(claimants)  # else it is said of a label's seeds above
+        if len(by_value) > 1 and once and not path.startswith("decoders."):
+            said = "; ".join(f"{value} ({', '.join(labels)})" for value, labels in by_value.items())
+            found.append(f"Not only the tasks differ, but {path} too: {said}.")
     if len({claim.data for claim in claims}) > 1:
         found.append("Not all runs were trained on the same data (their fingerprints differ).")
     unfinished = list(dict.fromkeys(claim.run for claim in claims if not claim.finished))

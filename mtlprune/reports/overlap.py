@@ -43,12 +43,13 @@ class Section:
 def markdown(overlap: Overlap) -> str:
     """The whole report."""
     parts = ["# Overlap of claimed heads\n", f"{_setting(overlap)}\n", f"**{answer(overlap)}**\n"]
+    if overlap.notes:  # before the tables: they say how far these can be believed
+        parts += ["".join(f"- {line}\n" for line in overlap.notes)]
     for section in sections(overlap):
         parts += [f"## {section.title}\n", section.grid.markdown(), f"{section.legend}\n"]
     parts += ["## Exclusive and free heads\n", *(f"{line}\n" for line in listed(overlap))]
-    for title, lines in (("Notes", overlap.notes), ("Not defined (–)", overlap.undefined)):
-        if lines:
-            parts += [f"## {title}\n", "".join(f"- {line}\n" for line in lines)]
+    if overlap.undefined:
+        parts += ["## Not defined (–)\n", "".join(f"- {line}\n" for line in overlap.undefined)]
     runs = "".join(f"- {label.label}: {', '.join(run.run for run in label.runs)}\n" for label in overlap.labels)
     return "\n".join([*parts, "## Runs\n", runs])
 

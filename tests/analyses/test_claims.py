@@ -145,6 +145,20 @@ def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds: int, needed: in
     assert found.claimed.tolist() == [[times >= needed for times in range(seeds + 1)]]
 
 
+def test_labels_that_differ_in_more_than_tasks_are_named(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", ["pos"], GATES).path
+    second = write_run(tmp_path / "b", ["dep"], GATES).path
+    assert notes(group(load_claims([first, second]))) == []
+    third = write_run(tmp_path / "c", ["dep"], GATES, rate=0.5).path
+    assert notes(group(load_claims([first, third]))) == [
+        "Not only the tasks differ, but train.encoder_rate too: 0.0001 (POS); 0.5 (DEP)."
+    ]
+    with pytest.raises(
+        ClaimError, match=r"both runs of DEP with seed 1 \(they differ in train.encoder_rate\); one label"
+    ):
+        group(load_claims([second, third]))
+
+
 def test_what_a_reader_must_know(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a", ["pos"], GATES).path
     second = write_run(tmp_path / "b", ["pos"], GATES, seed=2).path
