@@ -30,7 +30,7 @@ def section(folder: Path) -> Section:
         Rows(
             table.grid.header,
             table.grid.rows,
-            f"{table.title}. {table.caption}",
+            f"{table.title}{'' if table.title.endswith('?') else '.'} {table.caption}",
             table.grid.header[table.grid.texts :],
             True,
         )

@@ -5,12 +5,14 @@ A sixth one is a line in SECTIONS and a module with ``section(folder: Path) -> S
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 
 from mtlprune.reports.page_figures import figure
-from mtlprune.reports.page_html import Html, folded, joined, paragraph, table
+from mtlprune.reports.page_html import Html, element, folded, joined, paragraph, table
 from mtlprune.reports.page_parts import Part
 from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
 from mtlprune.runs import RunError
@@ -27,6 +29,9 @@ SECTIONS: dict[str, tuple[str, str]] = {
 
 LONG = 15
 """Tables of an analysis with more rows are folded."""
+SMALL = 500
+"""Figures of an analysis up to this width may stand side by side."""
+Block = Paragraph | Rows | Figure
 
 
 def parts(folders: Sequence[Path]) -> list[Part]:
@@ -57,11 +62,20 @@ def parts(folders: Sequence[Path]) -> list[Part]:
 
 
 def markup(section: Section) -> Html:
-    """Its blocks, with every word escaped."""
-    return joined(map(_block, section.blocks))
+    """Its blocks, with every word escaped; small figures that follow one another stand side by side."""
+    return joined(_row(small, list(blocks)) for small, blocks in groupby(section.blocks, _is_small))
 
 
-def _block(block: Paragraph | Rows | Figure) -> Html:
+def _is_small(block: Block) -> bool:
+    return isinstance(block, Figure) and block.drawing.width <= SMALL
+
+
+def _row(small: bool, blocks: Sequence[Block]) -> Html:
+    made = joined(map(_block, blocks))
+    return element("div", made, class_="gallery") if small and len(blocks) > 1 else made
+
+
+def _block(block: Block) -> Html:
     if isinstance(block, Paragraph):
         return paragraph(block.words)
     if isinstance(block, Figure):
@@ -79,5 +93,5 @@ def _block(block: Paragraph | Rows | Figure) -> Html:
     shown = joined(whole, paragraph(block.caption, class_="note") if block.caption else None)
     if len(block.rows) <= LONG:
         return shown
-    name = block.caption.partition(". ")[0].rstrip(".") or "Table"
+    name = re.split(r"(?<=[.?]) ", block.caption, maxsplit=1)[0].rstrip(".") or "Table"
     return folded(f"{name} ({len(block.rows)} rows)", shown)

@@ -20,13 +20,15 @@ _INKS = {
     "c4c4c8": "pale",  # leads of probe_differences
     "2166ac": "below",  # palettes.NEGATIVE
     "b2182b": "above",  # palettes.POSITIVE
+    "783c14": "brown",  # facets.HUES; this and the next are too dark for the page's dark ground
+    "96143c": "wine",
 }
 _INK = re.compile(r'(fill|stroke)="#(' + "|".join(_INKS) + ')"')
 _PAPER = re.compile(r'<rect ([^>]*)fill="#ffffff"/>')
 _TITLE = re.compile(r"<title>.*?</title>\n?", re.DOTALL)
 _HEAD = re.compile(r'<svg [^>]*viewBox="([^"]*)"[^>]*>')
-NARROW = 620
-"""Drawings wider than this scroll on a phone; narrower ones shrink."""
+LEAST = 0.8
+"""To what share of its width a drawing may shrink and stay legible; where there is less room, it scrolls."""
 
 
 def figure(drawing: Drawing, alt: str, caption: str = "") -> Html:
@@ -35,8 +37,10 @@ def figure(drawing: Drawing, alt: str, caption: str = "") -> Html:
     text = _TITLE.sub("", text, count=1)  # the whole drawing's; those of marks stay
     text = _INK.sub(lambda found: f'{found[1]}="var(--{_INKS[found[2]]})"', text)
     text = _PAPER.sub(r'<rect \1fill="var(--paper)"/>', text)
+    least = round(LEAST * drawing.width)
     role = f'role="img" aria-label="{escaped(alt)}"'
-    text = _HEAD.sub(rf'<svg viewBox="\1" width="{drawing.width}" {_safe(role)} class="drawing">', text, count=1)
+    size = f'width="{drawing.width}" style="--least:{least}px"'
+    text = _HEAD.sub(rf'<svg viewBox="\1" {size} {_safe(role)} class="drawing">', text, count=1)
     room = element(
         "div",
         Html(text),

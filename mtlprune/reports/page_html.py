@@ -10,6 +10,8 @@ from typing import Any
 
 from mtlprune.reports.grid import Grid, Strong
 
+SHORT = 20
+"""Names of rows with so many signs or fewer are not broken."""
 _ALONE = frozenset({"meta", "br", "input", "hr"})
 
 
@@ -106,7 +108,8 @@ def table(
     def cell(value: Any, place: int) -> Html:
         inner = element("strong", value) if isinstance(value, Strong) and value else value
         if place == 0:
-            return element("th", inner, scope="row", class_=sides[place])
+            whole = "unbroken" if not isinstance(value, Html) and len(str(value)) <= SHORT else None
+            return element("th", inner, scope="row", class_=sides[place] or whole)
         return element("td", inner, class_=sides[place])
 
     head = [element("th", column, scope="col", class_=side) for column, side in zip(columns, sides, strict=True)]

@@ -69,19 +69,18 @@ def _one(file: Path, tree: dict[str, Any]) -> Html:
     about = ", ".join(
         f"{name} {tree[name]}" for name in ("device", "precision", "threads", "torch", "load") if name in tree
     )
-    columns = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
     return joined(
         element("h3", _title(file)),
         _bars(tree["cells"]),
-        table(
-            columns, [_row(cell, "encoder") for cell in tree["cells"]], f"Latency of {_title(file)}, encoder", texts=0
-        ),
-        folded(
-            "Attention blocks alone",
-            table(columns, [_row(cell, "attention") for cell in tree["cells"]], "Latency, attention blocks", texts=0),
-        ),
+        _table(tree, "encoder", f"Latency of {_title(file)}, encoder"),
+        folded("Attention blocks alone", _table(tree, "attention", "Latency, attention blocks")),
         paragraph(about, class_="note"),
     )
+
+
+def _table(tree: dict[str, Any], part: str, name: str) -> Html:
+    columns = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
+    return table(columns, [_row(cell, part) for cell in tree["cells"]], name, texts=0, sortable=True)
 
 
 def _row(cell: dict[str, Any], name: str) -> list[str]:

@@ -40,7 +40,7 @@ def _one(overlap: Overlap) -> Html:
     for section in made:
         if section.key == "correlation":
             continue
-        whole = joined(grid_table(section.grid, section.title), paragraph(section.legend, class_="note"))
+        whole = joined(grid_table(section.grid, section.title, sortable=True), paragraph(section.legend, class_="note"))
         if section.key == "stem":
             inner += [element("h4", section.title), paragraph(_stem(overlap)), folded("Every stem head", whole)]
         elif section.key == "pairs":

@@ -94,7 +94,7 @@ def _sigma(content: Mapping[str, Any], about: str) -> Drawing | None:
 
 def _shade(layer: int, layers: int) -> Colour:
     """From light blue to dark red by depth, through grey."""
-    ends = np.array([(86, 160, 220), (120, 120, 126), (170, 20, 50)], float)
+    ends = np.array([(86, 160, 220), (120, 120, 126), (210, 50, 75)], float)
     place = 2 * (layer - 1) / max(1, layers - 1)
     low = min(int(place), 1)
     red, green, blue = np.rint(ends[low] + (place - low) * (ends[low + 1] - ends[low])).astype(int)

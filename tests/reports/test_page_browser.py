@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from probe_results import write_probes
-from report_runs import EVIL, gold_sentences, write_study
+from report_runs import EVIL, SHAPE, gold_sentences, write_study, write_study_run
 
 from mtlprune.reports.page import Choices, Sources, report
 
@@ -165,6 +165,56 @@ def test_it_fits_a_phone_and_is_legible(browser: Browser, page_file: Path, schem
     soft = page.locator(".note").first.evaluate("node => getComputedStyle(node).color")
     assert _contrast(soft, paper) >= 4.5
     assert (sum(_channels(paper)) < 200) == (scheme == "dark")
+    visit.context.close()
+
+
+@pytest.fixture(scope="module")
+def many_prunings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with two ways of pruning, five seeds, long names of rows, and wide figures of an analysis."""
+    root = tmp_path_factory.mktemp("prunings")
+    gold = gold_sentences()
+    runs = [
+        write_study_run(root / f"{method}-{task}-{seed}", (task,), seed, True, 0.8, gold)
+        for method in ("gates", "importance")
+        for task in ("pos", "dep")
+        for seed in range(1, 6)
+    ]
+    for run in runs[len(runs) // 2 :]:
+        run.write_config(run.read_config() | {"pruning": {"method": "importance", "keep": 6}})
+    probes = write_probes(root / "probes", [("pretrained", 0)], {"pos": ("NN", "a" * 40)}, shape=SHAPE)
+    text = report(Sources(runs, probes=[probes]), Choices(resamples=0, permutations=20), lambda *_: gold)
+    file = root / "report.html"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+OUTSIDE = """() => {
+  const found = [];
+  for (const node of document.querySelectorAll("main section *")) {
+    const room = node.getBoundingClientRect();
+    if (!room.width || node.closest(".scroll, .hidden")) continue;
+    const frame = node.closest(".board, section").getBoundingClientRect();
+    if (room.right > Math.min(frame.right, innerWidth) + 1) found.push(`${node.tagName} ${node.textContent}`);
+  }
+  for (const node of document.querySelectorAll(".controls select, .controls span, .card td, .card th")) {
+    if (node.clientWidth && node.scrollWidth > node.clientWidth + 1) found.push(`clipped: ${node.textContent}`);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [1440, 1180, 1024, 768, 390])
+def test_nothing_sticks_out_at_any_width(browser: Browser, many_prunings: Path, width: int) -> None:
+    visit = Visit(browser, many_prunings, viewport={"width": width, "height": 900})
+    page = visit.page
+    explorer = page.locator("#explorer")
+    for pruning in explorer.locator("option").all_inner_texts():
+        explorer.locator("select").select_option(label=pruning)
+        for view in ("one seed", "difference", "mean, grey"):
+            explorer.get_by_role("radio", name=view, exact=True).check()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(OUTSIDE) == []
+    assert explorer.locator("option").count() == 2 and visit.said == []
     visit.context.close()
 
 

@@ -50,7 +50,7 @@ function explorer(root, gates) {
   function card(k) {
     const rows = set().labels.map((one) => {
       const open = one.z.filter((seed) => seed[k] > gates.openAbove).length;
-      const each = one.z.map((seed) => fixed(seed[k], 2)).join("  ");
+      const each = make("span", { class: "list" }, one.z.map((seed) => fixed(seed[k], 2)).join("  "));
       return [one.label, each, `${open}/${one.z.length}`, chance(one.p[k]), chance(one.q[k])];
     });
     const parts = [make("h4", {}, place(k, set().heads)),
