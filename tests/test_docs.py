@@ -5,20 +5,124 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
+import typer
 
+from mtlprune.cli import app
 from mtlprune.config import Config, load_config
+from mtlprune.probes import results
+from mtlprune.probes.items import Heights
+from mtlprune.probes.survey import MODES
 from mtlprune.tasks import TASKS
 
 DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+CARD_OF = {
+    "encoder.pooling": "training.md#settings",
+    "encoder.fusion": "smoothing.md#the-remedy-fusion",
+    "train.freeze": "regimes.md#what-is-frozen",
+    "train.mixing": "training.md",
+    "train.balance": "training.md",
+    "train.precision": "training.md#settings",
+    "pruning.method": "regimes.md",
+    "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-a-task",
+    "pruning.penalty": "gates.md",
+    "pruning.init": "gates.md#where-gates-start",
+    "syntax.variant": "pretraining.md#the-price",
+    "syntax.scale": "pretraining.md#in-multi-task-training",
+}
+"""Where the values of a setting that has only so many are explained."""
+
+METHODS = {
+    "regimes.md": (
+        "single-task-training-stl",
+        "multi-task-training-pairs-and-all-five-mtl",
+        "dynamic-pruning",
+        "static-pruning",
+        "heads-by-importance",
+        "heads-at-random",
+        "one-gate-set-for-all-tasks-or-one-a-task",
+        "what-is-frozen",
+    ),
+    "training.md": (
+        "mixing-joint-default",
+        "mixing-sampled",
+        "balance-none-default",
+        "balance-fixed",
+        "balance-running_mean",
+        "budget",
+        "shuffle",
+    ),
+    "gates.md": (
+        "where-gates-start",
+        "overlap-between-tasks",
+        "penalty-lambda",
+        "penalty-target",
+        "penalty-exact",
+        "warm-up-and-settling",
+    ),
+    "smoothing.md": ("the-remedy-fusion",),
+    "degeneration.md": ("the-remedy-cosreg",),
+    "pretraining.md": ("in-multi-task-training",),
+    "probes.md": (
+        "dep-arcs-by-attention",
+        "srl-arguments-by-attention",
+        "pos-ner-con-units-by-centroids",
+        "con-at-every-height",
+        "two-modes",
+        "controls",
+    ),
+    "significance.md": (
+        "interval-paired-bootstrap",
+        "p-approximate-randomisation",
+        "p-holm-several-differences",
+        "seeds-alone-exact-sign-flip-test",
+        "d-size",
+        "interval-with-seeds-too",
+        "cannot-reach-significance",
+    ),
+    "overlap.md": (
+        "p-permutation-within-layers",
+        "hypergeometric-p",
+        "q-benjamini-hochberg",
+        "confidence-bootstrap-over-seeds",
+        "variance-of-gates",
+    ),
+}
+"""The cards of methods, by page."""
+
+
+def sections(page: str) -> dict[str, str]:
+    """Anchor → text up to the next heading, of all headings of a page; "" is what stands before the first."""
+    parts = re.split(r"^#+ (.*)$", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {"": parts[0], **{anchor(title): text for title, text in zip(parts[1::2], parts[2::2], strict=True)}}
+
+
+def anchor(heading: str) -> str:
+    """What GitHub calls a heading in links."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def enumerated(model: Any, prefix: str = "") -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    """Path, values and default of every setting that has only so many values; decoders left out."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if get_origin(kind) is tuple:
+            kind = get_args(kind)[0]
+        if hasattr(kind, "model_fields") and name != "decoders":
+            yield from enumerated(kind, f"{prefix}{name}.")
+        elif get_origin(kind) is Literal:
+            yield prefix + name, get_args(kind), field.default
 
 
 def settings(text: str) -> dict[str, str]:
-    """Key → default in the rows of Markdown tables whose first cell is a key."""
-    return dict(re.findall(r"^\| `([\w.]+)` \| ([^|]*?) \|", text, re.MULTILINE))
+    """Key → default in the rows of Markdown tables whose first cell is a key; titles of columns are none."""
+    return dict(re.findall(r"^\| `([\w.]+)` \| ([^|]*?) \|(?!.*\n\|-)", text, re.MULTILINE))
 
 
 def written(value: Any) -> str:
@@ -68,3 +172,77 @@ def test_every_command_of_the_regimes_is_a_run_that_can_be_asked_for() -> None:
 def test_every_card_is_in_the_index() -> None:
     listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8")))
     assert listed == {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.parametrize(("key", "values", "default"), list(enumerated(Config)))
+def test_every_value_of_a_setting_is_on_its_card(key: str, values: tuple[str, ...], default: Any) -> None:
+    page, _, place = CARD_OF[key].partition("#")
+    text = sections(page)[place] if place else (DOCS / page).read_text(encoding="utf-8")
+    leaf = key.rpartition(".")[2]
+    for value in values:
+        assert value == default or re.search(rf"`(?:{leaf}: )?{value}`", text), value
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        (MODES, "two-modes"),
+        (get_args(Heights), "con-at-every-height"),
+        ((results.RANDOM, results.SHUFFLED, results.OFFSET, results.CHANCE), "controls"),
+    ],
+)
+def test_every_mode_height_and_control_of_the_probes_is_on_its_card(values: tuple[str, ...], place: str) -> None:
+    rows = re.findall(r"^\| `([\w-]+)`(?: \(default\))? \|(?!.*\n\|-)", sections("probes.md")[place], re.MULTILINE)
+    assert rows == list(values)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_defaults_in_tables_are_those_of_a_run(page: Path) -> None:
+    known = dict(fields(Config))
+    own = "syntax." if page.name == "pretraining.md" else ("data.", "encoder.", "train.", "pruning.", "syntax.")
+    shown = settings(page.read_text(encoding="utf-8"))
+    for key, default in shown.items():
+        if key.startswith(own):
+            assert known[key] == default, key
+
+
+@pytest.mark.parametrize(
+    ("verb", "page"), [("probe", "probes.md"), ("table", "significance.md"), ("overlap", "overlap.md")]
+)
+def test_defaults_of_options_are_those_of_the_verb(verb: str, page: str) -> None:
+    command: Any = typer.main.get_command(app)
+    known = {name: option.default for option in command.commands[verb].params for name in option.opts}
+    text = (DOCS / page).read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(--[\w-]+)` \| ([^|]*?) \|(?!.*\n\|-)", text, re.MULTILINE)
+    assert len(shown) > 2
+    for name, default in shown:
+        value = known[name]
+        value = value.value if isinstance(value, Enum) else value
+        if value is None:
+            assert default in ("none", "all"), name
+        else:
+            assert default == (("off", "on")[value] if isinstance(value, bool) else str(value)), name
+
+
+@pytest.mark.parametrize(("page", "place"), [(page, place) for page in METHODS for place in METHODS[page]])
+def test_every_card_of_a_method_has_its_five_parts(page: str, place: str) -> None:
+    text = sections(page)[place]
+    for part in ("Idea", "Equation", "Source", "Known failure"):
+        assert text.count(f"**{part}.**") == 1 or (part == "Equation" and "equation" in text), part
+    assert "**Settings.**" in text or re.search(r"^\|[^|]*(key|option|setting|`)[^|]*\|", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_has_an_idea_has_a_known_failure(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "**Idea.**" not in text or "nown failure" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_pages_and_headings(page: Path) -> None:
+    for path, place in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" in path:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+        assert place in map(anchor, titles), f"{path}#{place}"
