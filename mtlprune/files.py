@@ -47,6 +47,17 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+def share(folder: Path) -> None:
+    """Give files the rights of this user's other files; safetensors gives its own to the owner alone."""
+    probe = folder / ".rights"
+    probe.touch()
+    mode = probe.stat().st_mode
+    probe.unlink()
+    for path in folder.iterdir():
+        if path.is_file():
+            path.chmod(mode)
+
+
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add one JSON object to a log. Raises RunError when the disk refuses."""
     try:

@@ -70,7 +70,10 @@ def sweep(
     Several at once on one folder share the work. A cell that fails is reported, and does not stop the others.
     """
     from mtlprune.cli.console import console
+    from mtlprune.sweeps.sheet import SweepError
 
+    if submit and launcher is None:
+        raise SweepError("--submit is for a cluster; name it with --launcher slurm")
     terminal = console()
     whole, cells = _asked(file, overrides, out, only, seeds, encoders)
     if adopt:
@@ -177,10 +180,14 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
         table.add_row(cell.name, words, _time(cell, times), ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
     left = outlook(cells, times, several)
-    unknown = f"; {left.unknown} cells whose time is not known are not in it" if left.unknown else ""
     at_once = f"{several} at once" if several > 1 else "one after the other"
+    many = f"{left.unknown} cell{'s' if left.unknown > 1 else ''}"
     terminal.print(f"{len(cells)} cells: {_counted(counts)}", soft_wrap=True)
-    terminal.print(f"left, {at_once}: about {_clock(left.seconds)}{unknown}", soft_wrap=True)
+    if left.seconds:
+        unknown = f"; {many} whose time is not known not counted" if left.unknown else ""
+        terminal.print(f"left, {at_once}: about {_clock(left.seconds)}{unknown}", soft_wrap=True)
+    elif left.unknown:
+        terminal.print(f"left: {many} whose time is not known", soft_wrap=True)
 
 
 def _time(cell: Cell, times: Times) -> str:

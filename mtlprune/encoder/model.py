@@ -35,6 +35,7 @@ from mtlprune.encoder.sources import (
     positions,
     quiet,
 )
+from mtlprune.files import share
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -238,6 +239,7 @@ class Encoder(nn.Module):
             settings["fusion"] = self.fusion.kind
             self.fusion.save(fresh)
         (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        share(fresh)
         if folder.exists():
             folder.rename(old)
         fresh.rename(folder)

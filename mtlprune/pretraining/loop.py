@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mtlprune.analyses.degeneration import mean_cosine
 from mtlprune.encoder.sources import quiet
-from mtlprune.files import append_line, log_size, truncate_log
+from mtlprune.files import append_line, log_size, share, truncate_log
 from mtlprune.memory import peak_memory
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
@@ -255,6 +255,7 @@ class _Trainer:
             for file in self.folder.encoder_path.iterdir():  # as they were first written: a tokenizer that was read
                 if not (beside / file.name).exists():  # from a folder writes itself a little differently
                     shutil.copyfile(file, beside / file.name)
+            share(beside)
             shutil.rmtree(final, ignore_errors=True)  # the same bits, written before a kill
             beside.rename(final)
         except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own

@@ -12,7 +12,7 @@ from typing import Any
 
 from mtlprune.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.sweeps.folder import Place, find_label, write_index
-from mtlprune.sweeps.identity import REFERENCES, data_fingerprint, digest
+from mtlprune.sweeps.identity import REFERENCES, data_fingerprint, data_splits, digest
 from mtlprune.sweeps.sheet import Recipe, Sheet, SweepError, nearest
 
 MARK = "@"
@@ -80,10 +80,28 @@ def resolve(sheet: Sheet, root: Path, overrides: Sequence[str] = ()) -> Sweep:
         if path not in fingerprints:
             fingerprints[path] = data_fingerprint(Path(path))
         letters = digest(config, fingerprints[path], {key: cells[o].digest for key, o in needs[name].items()})
+        _refuse_splits(sheet, name, config)
         place = Place(root, find_label(root, name, letters))
         cells[name] = Cell(name, config, letters, tuple(dict.fromkeys(needs[name].values())), place, sheet.evaluate)
     _refuse_twins(sheet, cells.values())
     return Sweep(sheet.name, sheet.path, root, cells)
+
+
+def _refuse_splits(sheet: Sheet, name: str, config: Config) -> None:
+    """Splits that the corpus does not have would show only when everything else is done."""
+    there = data_splits(Path(config.data.path))
+    for key, split in [("data.train", config.data.train), ("data.dev", config.data.dev)]:
+        if split not in there:
+            raise SweepError(
+                f"{sheet.path}, cell {name}: {key}: {config.data.path} has no split {split!r}"
+                f"{nearest(split, there)}; found {', '.join(there)}"
+            )
+    for split in sheet.evaluate:
+        if split not in there:
+            raise SweepError(
+                f"{sheet.path}: evaluate: {config.data.path} has no split {split!r}{nearest(split, there)}; found "
+                f"{', '.join(there)}"
+            )
 
 
 def _tree(base: dict[str, Any], recipe: Recipe, overrides: Sequence[str]) -> dict[str, Any]:

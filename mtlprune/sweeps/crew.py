@@ -16,7 +16,8 @@ import yaml
 
 from mtlprune.runs import replacing
 from mtlprune.sweeps.cells import Cell
-from mtlprune.sweeps.folder import State, state
+from mtlprune.sweeps.folder import Place, State, state
+from mtlprune.sweeps.owners import Owner
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED
 
 POLL = 0.5
@@ -81,7 +82,8 @@ class Crew:
 
     def __init__(self, cells: Mapping[str, Cell], jobs: int, tell: Tell, stop: Callable[[], bool]) -> None:
         self.cells, self.jobs, self.tell, self.stop = cells, jobs, tell, stop
-        self.threads = max(1, cores() // jobs)
+        self.threads = max(1, cores() // (jobs + sum(_here(cell.place) for cell in cells.values())))
+        """Cores are left to workers of other crews on this machine."""
         self.gpus = visible_gpus()
         self.workers: list[Worker] = []
         standing = {name: state(cell.place, cell.evaluate) for name, cell in cells.items()}
@@ -213,6 +215,12 @@ class Crew:
                 worker.process.wait(max(0.1, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 worker.process.kill()
+
+
+def _here(place: Place) -> bool:
+    """Whether a process of this machine works on a cell."""
+    owner = place.owner()
+    return owner is not None and owner.machine == Owner.this_process().machine
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:

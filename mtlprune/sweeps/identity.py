@@ -53,8 +53,17 @@ def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
 
 def data_fingerprint(path: Path) -> str:
     """The fingerprint that a stored corpus has noted. Raises CorpusError where there is none."""
+    return str(_noted(path, "fingerprint"))
+
+
+def data_splits(path: Path) -> list[str]:
+    """The names of the splits of a stored corpus. Raises CorpusError where there is none."""
+    return list(_noted(path, "splits"))
+
+
+def _noted(path: Path, key: str) -> Any:
     try:
-        found = json.loads((path / INFO).read_text(encoding="utf-8"))["fingerprint"]
+        return json.loads((path / INFO).read_text(encoding="utf-8"))[key]
     except FileNotFoundError:
         raise CorpusError(
             f"{path}: expected a corpus made by 'mtlprune data build', found none; build it, or name another with "
@@ -62,4 +71,3 @@ def data_fingerprint(path: Path) -> str:
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise CorpusError(f"{path / INFO}: expected a corpus's description, found: {error!r}; build it anew") from None
-    return str(found)

@@ -100,7 +100,8 @@ def read_sheet(path: Path) -> Sheet:
         SweepError: no such file, no YAML, an unknown key, a value of another form than expected.
     """
     if not path.is_file():
-        raise SweepError(f"{path}: expected the YAML file of a sweep, found no such file")
+        what = "a folder" if path.is_dir() else "no such file"
+        raise SweepError(f"{path}: expected the YAML file of a sweep (with grid or cells), found {what}")
     tree = _load(path)
     if not isinstance(tree, dict):
         raise SweepError(f"{path}: expected keys and values, found {in_words(tree)}")

@@ -21,7 +21,7 @@ grid:
   regime: {none: {}, static: {train: {start: "@none-{tasks}-{seed}", freeze: decoders}, pruning: gates}}
   tasks: [pos]
   seed: [1]
-cells: {wrong: {data: {train: nowhere}}, after: {train: {start: "@wrong"}}}
+cells: {wrong: {encoder: {name: ./nowhere}}, after: {train: {start: "@wrong"}}}
 evaluate: [test]
 """
 
@@ -51,7 +51,7 @@ def run_of(swept: Swept, cell: str) -> RunFolder:
 def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept: Swept) -> None:
     answer = swept.answer
     assert answer.code == 1, answer.err
-    assert "wrong: failed: " in answer.out and "has no split 'nowhere'" in answer.out
+    assert "wrong: failed: " in answer.out and "but there is no such folder" in answer.out
     assert "blocked: after: it needs wrong, which failed" in answer.out
     assert answer.out.rstrip().endswith("4 cells: 2 done, 1 failed, 1 blocked")
     assert run_of(swept, "static-pos-1").splits() == ["dev", "test"]
@@ -82,7 +82,7 @@ def test_a_dry_run_measures_what_no_finished_cell_tells(mtlprune: Call, swept: S
     assert "not measured: wrong: " in listed.err and "3 cells: 3 left" in listed.out
     seconds = json.loads((out / "cells" / "times.json").read_text())["seconds"]
     assert len(seconds) == 2 and all(0 < value < 300 for value in seconds.values())
-    assert "left, one after the other: about 0:" in listed.out and "1 cells whose time is not known" in listed.out
+    assert "left, one after the other: about 0:" in listed.out and "1 cell whose time is not known" in listed.out
     assert not [path for path in out.iterdir() if path.is_dir() and path.name != "cells"]
 
 
@@ -151,6 +151,7 @@ def test_commands_come_in_the_order_of_needs(mtlprune: Call, swept: Swept, tmp_p
         (["--seeds", "7"], "has no cell with seed 7; found 1"),
         (["--only", "nonepos-1"], "did you mean 'none-pos-1'"),
         (["--launcher", "slrum"], "did you mean 'slurm'"),
+        (["--submit", "timeout_min=1"], "--submit is for a cluster"),
         (["--adopt", "nowhere"], "nowhere is no run folder, and holds none"),
         (["train.epoch=3"], "unknown key train.epoch (did you mean 'epochs'"),
     ],

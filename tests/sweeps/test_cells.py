@@ -131,6 +131,15 @@ def test_a_mistake_between_cells_is_a_sentence(sheet: Write, text: str, said: st
     assert said in str(caught.value)
 
 
+def test_splits_are_looked_for_before_anything_is_trained(sheet: Write) -> None:
+    with pytest.raises(
+        SweepError, match=r"cell b: data.train: .* has no split 'trian' .did you mean 'train'.*; found "
+    ):
+        cells_of(sheet("cells: {a: {}, b: {data: {train: trian}}}\n"))
+    with pytest.raises(SweepError, match=r"evaluate: .* has no split 'tset' .did you mean 'test'"):
+        cells_of(sheet("grid: {seed: [1]}\nevaluate: [tset]\n"))
+
+
 def test_a_wrong_setting_names_its_cell(sheet: Write) -> None:
     with pytest.raises(ConfigError, match=r"cell b: unknown key train.epoch \(did you mean 'epochs'"):
         cells_of(sheet("cells: {a: {}, b: {train: {epoch: 3}}}\n"))

@@ -25,7 +25,7 @@ Write = Callable[[str], Path]
 SHORT = """
 cells:
   one: {}
-  wrong: {data: {dev: nowhere}}
+  wrong: {encoder: {name: ./nowhere}}
   after: {train: {start: "@one", freeze: decoders}, pruning: gates}
 """
 LONG = "cells: {long: {train: {epochs: 30, checkpoint_minutes: 0}}}\n"
@@ -70,7 +70,7 @@ def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(sheet: Write) -> 
     wrong, after = cells["wrong"], cells["after"]
     assert work(wrong) == FAILED
     found = state(wrong.place)
-    assert found.kind == "failed" and "has no split 'nowhere'" in found.note
+    assert found.kind == "failed" and "but there is no such folder" in found.note
     assert found.failure is not None and found.failure["pid"] == os.getpid()
     assert work(after) == FAILED and "expected the folder of a finished run" in state(after.place).note
     assert work(cells["one"]) == 0 and work(after) == 0
