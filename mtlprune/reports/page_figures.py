@@ -27,7 +27,7 @@ _INK = re.compile(r'(fill|stroke)="#(' + "|".join(_INKS) + ')"')
 _PAPER = re.compile(r'<rect ([^>]*)fill="#ffffff"/>')
 _TITLE = re.compile(r"<title>.*?</title>\n?", re.DOTALL)
 _HEAD = re.compile(r'<svg [^>]*viewBox="([^"]*)"[^>]*>')
-LEAST = 0.8
+LEAST = 0.72
 """To what share of its width a drawing may shrink and stay legible; where there is less room, it scrolls."""
 
 

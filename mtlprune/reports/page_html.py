@@ -10,8 +10,8 @@ from typing import Any
 
 from mtlprune.reports.grid import Grid, Strong
 
-SHORT = 20
-"""Names of rows with so many signs or fewer are not broken."""
+NAME, SHORT, LONG = 20, 12, 32
+"""In tables names of rows and words of so many signs or fewer stay on one line; long ones get room for some a line."""
 _ALONE = frozenset({"meta", "br", "input", "hr"})
 
 
@@ -108,14 +108,21 @@ def table(
     def cell(value: Any, place: int) -> Html:
         inner = element("strong", value) if isinstance(value, Strong) and value else value
         if place == 0:
-            whole = "unbroken" if not isinstance(value, Html) and len(str(value)) <= SHORT else None
-            return element("th", inner, scope="row", class_=sides[place] or whole)
-        return element("td", inner, class_=sides[place])
+            return element("th", inner, scope="row", class_=sides[place] or _breaks(value, NAME))
+        return element("td", inner, class_=sides[place] or _breaks(value, SHORT))
 
     head = [element("th", column, scope="col", class_=side) for column, side in zip(columns, sides, strict=True)]
     body = [element("tr", *(cell(value, place) for place, value in enumerate(row))) for row in rows]
     parts = [element("caption", name, class_="hidden"), element("thead", element("tr", *head)), element("tbody", *body)]
     return scrolling(name, element("table", *parts, class_="sortable" if sortable else None))
+
+
+def _breaks(value: Any, short: int) -> str | None:
+    """The class that says how the words of a cell may be broken."""
+    if isinstance(value, Html):
+        return None
+    length = len(str(value))
+    return "unbroken" if 0 < length <= short else "long" if length > LONG else None
 
 
 def grid_table(grid: Grid, name: str, *, sortable: bool = False) -> Html:
