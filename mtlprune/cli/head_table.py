@@ -19,7 +19,7 @@ def head_table(
         list[Path] | None,
         typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.", show_default=False),
     ] = None,
-    table: Annotated[bool, typer.Option(FLAG, help="This table, not one head.")] = True,
+    table: Annotated[bool, typer.Option(FLAG, help="This table, not one head.", show_default=False)] = True,
     probes: Annotated[
         Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.", show_default=False)
     ] = None,
@@ -107,8 +107,8 @@ class HeadsOrTable(TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         words = args[: args.index("--")] if "--" in args else args
         if FLAG in words:
-            return _command().make_context(info_name, args, parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+            return _command().make_context(f"{info_name} {FLAG}", args, parent, **extra)
+        return super().make_context(f"{info_name} {FLAG}", args, parent, **extra)
 
 
 def _command() -> TyperCommand:

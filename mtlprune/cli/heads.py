@@ -59,7 +59,10 @@ def heads(
         typer.Option(metavar="FILE", help="Also a page (.html) or a picture (.svg, .png).", show_default=False),
     ] = None,
 ) -> None:
-    """Show one head: what it knows best, which tasks claim it, and example sentences with its attention drawn."""
+    """Show one head: what it knows best, which tasks claim it, and example sentences with its attention drawn.
+
+    One table of all heads instead: mtlprune heads --table RUN... (see mtlprune heads --table --help).
+    """
     _check_places(layer, head)
     _check_out(out)
     results, claimed_by = _results(probes), _claimed(claims or [], layer, head)

@@ -58,7 +58,7 @@ def report(
     text = page(sources, Choices(title, split, resamples, permutations, seed), gold_of(data))
     with replacing(out) as beside:
         beside.write_text(text, encoding="utf-8")
-    typer.echo(f"{out}: {len(text.encode()) / 1e6:.1f} MB; open it in a browser")
+    typer.echo(f"{out}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
 
 
 def unfinished_cells(given: Sequence[Path]) -> list[str]:

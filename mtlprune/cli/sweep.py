@@ -78,13 +78,14 @@ def sweep(
     whole, cells = _asked(file, overrides, out, only, seeds, encoders)
     if adopt:
         whole = _adopt(whole, adopt, terminal)
+        whole.write_index()
         whole, cells = _asked(file, overrides, out, only, seeds, encoders)
-    if print_commands:
-        _print_commands(cells)
+    if dry_run:  # what other verbs take the folder for stays as it was
+        _list(whole, cells, jobs, times, terminal)
         return
     whole.write_index()
-    if dry_run:
-        _list(whole, cells, jobs, times, terminal)
+    if print_commands:
+        _print_commands(cells)
         return
     if launcher is not None:
         _launch(whole, cells, launcher, jobs, submit or [], terminal)

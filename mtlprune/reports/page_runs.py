@@ -158,7 +158,7 @@ def _table(runs: Sequence[ReadRun]) -> Html:
                 run.seed,
                 "–" if best is None else best,
                 train.get("epochs", "–"),
-                data.get("train_sentences") or "all",
+                f"≤ {most:,}" if (most := data.get("train_sentences")) else "all",
                 duration(run.seconds) if run.seconds else "–",
             ]
         )
@@ -199,8 +199,8 @@ def _caveats(runs: Sequence[ReadRun]) -> Iterator[str]:
         some = sum(run.tree.get("data", {}).get("train_sentences") is not None for run in runs)
         who = "All runs" if some == len(runs) else f"{some} of {len(runs)} runs"
         yield (
-            f"{who} saw a part of the training data only ({', '.join(f'{number:,}' for number in subsets)} sentences): "
-            "their scores are not those of the full corpus, and differences may change with more data."
+            f"{who} saw the first {' or '.join(f'{number:,}' for number in subsets)} training sentences at most: where "
+            "the corpus has more, scores are not those of the full corpus, and differences may change with more data."
         )
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for run in runs:

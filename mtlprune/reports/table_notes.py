@@ -42,9 +42,14 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         if any("†" in test.mark for test in comparison.tests.values()):
             yield "† within the variance between seeds: the interval that adds it contains 0"
     differing = {place: _unlike(comparison, place, other) for place, other in comparison.against.items()}
-    named = [columns[place].title for place, paths in differing.items() if paths]
-    if named:
-        yield f"in {', '.join(dict.fromkeys(named))} not only the tasks differ from STL, but other settings too"
+    for several, what in ((True, "the tasks differ"), (False, "pruning differs")):
+        named = [
+            columns[place].title
+            for place, paths in differing.items()
+            if paths and (len(columns[place].runs[0].tasks) > 1) == several
+        ]
+        if named:
+            yield f"in {', '.join(dict.fromkeys(named))} not only {what} from STL, but other settings too"
     mixed = [column for column in columns if len({repr(sorted(run.setting.items())) for run in column.runs}) > 1]
     for column in mixed:
         yield f"runs of {column.title} differ in {', '.join(_mixed(column))}"

@@ -16,6 +16,7 @@ import datetime
 import fcntl
 import fnmatch
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from typing import Any, Literal
 from mtlprune.runs import RunFolder, replacing
 from mtlprune.sweeps.owners import Owner, is_alive, read_owner
 from mtlprune.sweeps.sheet import SweepError, is_sheet, nearest, read_sheet
+
+log = logging.getLogger(__name__)
 
 INDEX = "sweep.json"
 ASIDE = "cells"
@@ -201,10 +204,14 @@ def found_runs(path: str | Path, pattern: str = "*") -> list[Path]:
         raise SweepError(
             f"{path}: the sweep has no cell {pattern}{nearest(pattern, cells)}; it has {_some(list(cells))}"
         )
-    found = [root / cells[name]["folder"] for name in chosen if Place(root, cells[name]["folder"]).finished()]
+    found = {name: root / cells[name]["folder"] for name in chosen if Place(root, cells[name]["folder"]).finished()}
+    missing = [name for name in chosen if name not in found]
     if not found:
         raise SweepError(f"{path}: none of the cells asked for is finished ({_some(chosen)}); run `mtlprune sweep`")
-    return found
+    if missing:
+        many = f"{len(missing)} of {len(chosen)}"
+        log.warning("%s: %s cells are not finished and left out: %s", path, many, _some(missing))
+    return list(found.values())
 
 
 def expanded(runs: Iterable[str | Path], having: str = "") -> list[Path]:

@@ -59,13 +59,13 @@ def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept: Swept) ->
 
 
 def test_status_and_dry_run_list_cells_without_doing_them(mtlprune: Call, swept: Swept) -> None:
-    before = sorted(path for path in swept.out.rglob("*") if path.name != "sweep.json")
+    before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
     status = mtlprune("status", swept.file, "--out", swept.out)
     assert status.code == 0 and "4 cells: 2 done, 1 failed, 1 left" in status.out
     assert "failed: " in status.out and "2 cells whose time is not known" in status.out
     more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--seeds", "1", "--only", "static-*")
     assert more.code == 0 and "2 cells: 2 done" in more.out
-    assert sorted(path for path in swept.out.rglob("*") if path.name != "sweep.json") == before
+    assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before
 
 
 def test_editing_one_field_leaves_what_it_touches(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
@@ -80,19 +80,23 @@ def test_a_dry_run_measures_what_no_finished_cell_tells(mtlprune: Call, swept: S
     listed = mtlprune("sweep", swept.file, "--out", out, "--dry-run", "--only", "static-*", "--only", "wrong")
     assert listed.code == 0, listed.err
     assert "not measured: wrong: " in listed.err and "3 cells: 3 left" in listed.out
+    assert not (out / "sweep.json").exists()
     seconds = json.loads((out / "cells" / "times.json").read_text())["seconds"]
     assert len(seconds) == 2 and all(0 < value < 300 for value in seconds.values())
     assert "left, one after the other: about 0:" in listed.out and "1 cell whose time is not known" in listed.out
     assert not [path for path in out.iterdir() if path.is_dir() and path.name != "cells"]
 
 
-def test_other_verbs_take_a_sweep_for_its_finished_runs(mtlprune: Call, swept: Swept) -> None:
+def test_other_verbs_take_a_sweep_for_its_finished_runs(
+    mtlprune: Call, swept: Swept, caplog: pytest.LogCaptureFixture
+) -> None:
     runs = [run_of(swept, name).path for name in ("none-pos-1", "static-pos-1")]
     assert found_runs(swept.out) == runs
     assert expanded([swept.out, "minilm", f"{swept.out}:none-*"]) == [*runs, Path("minilm"), runs[0]]
     assert expanded([swept.out], having="gates.jsonl") == runs[1:]
     table = mtlprune("table", swept.out, "--split", "test", "--no-test")
     assert table.code == 0 and "gates" in table.out, table.err
+    assert "2 of 4 cells are not finished and left out: wrong, after" in caplog.text
     wrong = mtlprune("table", f"{swept.out}:gates-*")
     assert wrong.code == 2 and "the sweep has no cell gates-*" in wrong.err
 

@@ -134,7 +134,7 @@ def test_data_for_the_script(whole: str, study: list[RunFolder]) -> None:
 
 def test_caveats_are_found_in_the_data(whole: str) -> None:
     said = Page(whole).sections["caveats"]
-    assert "All runs saw a part of the training data only (500 sentences)" in said
+    assert "All runs saw the first 500 training sentences at most" in said
     assert "A two-sided sign-flip test over 3 seeds alone cannot go below 0.25" in said
     assert "No run names the commit of the code" in said
     assert "no single head is open in more seeds than chance within its layer explains" in said
