@@ -20,6 +20,14 @@ _KNOWN = (
     ("mtlprune.training.parallel", "TeamError", BROKEN),
 )
 
+ADVICE: dict[type[OSError], str] = {
+    PermissionError: "; this user may not read or write there: name another place, or change its rights",
+    FileNotFoundError: "; check the path",
+    FileExistsError: " and is no folder; name another place",
+    NotADirectoryError: "; a part of the path is a file: name another place",
+    IsADirectoryError: "; a file was expected: name one",
+}
+
 
 def exit_code(error: BaseException) -> int | None:
     """2 for what the user can mend, 3 for a training that broke, None for a defect of ours."""
@@ -38,6 +46,6 @@ def is_spoken(error: BaseException) -> bool:
 def sentence(error: BaseException) -> str:
     """The error as one line."""
     if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}"
+        advice = ADVICE.get(type(error), "")
+        return f"{error.filename or 'a file'}: {error.strerror}{advice}"
     return " ".join(str(error).splitlines())

@@ -72,8 +72,8 @@ class LabelResult:
 
     @property
     def gain(self) -> float:
-        """Percentage points above the best control."""
-        return self.accuracy - self.control
+        """Percentage points above the best control; as fine as results are stored, so that a tie is none."""
+        return round(self.accuracy - self.control, 4)
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ from mtlprune.reports.probe_intervals import read_intervals
 from mtlprune.reports.probe_maps import ABSENT, atlas, heat_map
 from mtlprune.reports.probe_paper import beside_paper, named_encoder, read_published
 from mtlprune.reports.probe_reading import read_probes
-from mtlprune.reports.probe_results import Key, ProbeError, ProbeResults
+from mtlprune.reports.probe_results import Key, LabelResult, ProbeError, ProbeResults
 from mtlprune.reports.probe_scatter import scatter
 from mtlprune.reports.probe_tables import latex, markdown, tables
 
@@ -76,7 +76,7 @@ def test_what_was_written_is_read(folder: Path, found: ProbeResults) -> None:
         assert all(result.heads[r["layer"] - 1, r["head"] - 1] == r["test"] for r in plain)
         own = {r["control"]: r["test"] for r in mine if r["control"] != "none"}
         assert own.items() <= result.controls.items()
-        assert result.gain == result.accuracy - max(result.controls.values())
+        assert result.gain == pytest.approx(result.accuracy - max(result.controls.values()), abs=1e-4)
     items = [result.items for result in found.labels["pretrained", 0, "sound", "pos"].values()]  # type: ignore[index]
     assert items == sorted(items, reverse=True)
 
@@ -391,3 +391,9 @@ def test_lines_and_dots_are_painted_where_they_are() -> None:
     assert image.getpixel((140, 40)) == black and image.getpixel((140, 100)) == white
     assert image.getpixel((140 - 15, 100)) == black  # the ring
     assert [image.getpixel((x, 100)) for x in (30, 50, 70, 90)] == [black, white, black, white]  # dashes
+
+
+def test_a_tie_with_a_control_is_no_gain() -> None:
+    """1 of 27 items, against 1 of 27 labels by chance: stored in two roundings of the same number."""
+    tie = LabelResult(27, 1, 1, 100 / 27, np.zeros((1, 1)), {"chance": 3.7037}, False)
+    assert tie.gain == 0 and tie.accuracy > tie.control
