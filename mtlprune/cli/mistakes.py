@@ -13,7 +13,7 @@ MISTAKE, BROKEN = 2, 3
 _KNOWN = (
     ("mtlprune.sentence", "SentenceError", MISTAKE),
     ("mtlprune.corpora", "CorpusError", MISTAKE),
-    ("mtlprune.runs", "RunError", MISTAKE),
+    ("mtlprune.files", "RunError", MISTAKE),
     ("mtlprune.config", "ConfigError", MISTAKE),
     ("mtlprune.encoder.pieces", "EncoderError", MISTAKE),
     ("mtlprune.training.loop", "TrainingError", BROKEN),

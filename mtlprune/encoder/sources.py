@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import inspect
 import logging
+import socket
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
+from huggingface_hub import constants, try_to_load_from_cache
 from torch import nn
 from transformers import (
     MODEL_MAPPING,
@@ -54,7 +59,31 @@ def locate(name: str) -> str:
             f"the encoder {name!r} looks like a folder, but there is no such folder; give a folder with config.json, "
             f"a hub name such as 'bert-base-cased', or '{MINILM}'"
         )
+    _refuse_unreachable(name)
     return name
+
+
+@cache
+def _refuse_unreachable(name: str) -> None:
+    """Say at once that the hub cannot be reached: its library would try for half a minute.
+
+    Behind a proxy, or where the model lies in the cache, the library is left to find out.
+    """
+    hub = urlsplit(constants.ENDPOINT)
+    try:
+        cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:  # no name that a hub could have; the library says so without asking it
+        return
+    if cached or constants.HF_HUB_OFFLINE or urllib.request.getproxies():
+        return
+    try:
+        socket.create_connection((hub.hostname or "", hub.port or 443), timeout=5).close()
+    except OSError:
+        close = f" (did you mean '{MINILM}'?)" if difflib.get_close_matches(name, [MINILM]) else ""
+        raise EncoderError(
+            f"the encoder {name!r} is no folder here{close}, is not in the hub's cache, and {hub.hostname} cannot be "
+            f"reached; give a folder with config.json, or '{MINILM}', or connect to the hub"
+        ) from None
 
 
 @cache

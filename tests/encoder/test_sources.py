@@ -13,7 +13,7 @@ from transformers import BertConfig, GPT2Config, T5Config, ViTConfig
 
 from mtlprune.encoder import sources
 from mtlprune.encoder.model import Encoder, EncoderError
-from mtlprune.encoder.sources import MINILM_PACKAGE, check_weights, load_config
+from mtlprune.encoder.sources import MINILM_PACKAGE, check_weights, load_config, locate
 
 
 @pytest.mark.parametrize(
@@ -121,3 +121,26 @@ def test_altered_weights_are_refused(tmp_path):
     check_weights(file, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
     with pytest.raises(EncoderError, match=r"expected SHA-256 000.*, found ba78"):
         check_weights(file, "0" * 64)
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that nobody answers for, and no proxy that might."""
+    monkeypatch.setattr("mtlprune.encoder.sources.constants.ENDPOINT", "https://127.0.0.1:9")
+    monkeypatch.setattr("mtlprune.encoder.sources.constants.HF_HUB_OFFLINE", False)
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.usefixtures("no_hub")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("minilmm", r"'minilmm' is no folder here \(did you mean 'minilm'\?\), is not in the hub's cache"),
+        ("someone/nothing-of-that-name", r"'someone/nothing-of-that-name' is no folder here, is not in"),
+    ],
+)
+def test_an_unreachable_hub_is_said_at_once(name: str, words: str) -> None:
+    with pytest.raises(EncoderError, match=words):
+        locate(name)
