@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -154,7 +155,8 @@ def fix_heads(run: Run, precision: torch.dtype) -> None:
     if settings.method == "importance":
         mask = top_mask(importance(run, precision), cast(int, settings.keep))
     else:
-        generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 4]))
+        salt = zlib.crc32(",".join(run.config.tasks).encode())  # chance must not give two tasks the same heads
+        generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, salt, 4]))
         mask = random_mask(layer_counts(run.config, run.model), run.model.encoder.places.heads, generator)
     for gates in gate_sets(run.model).values():
         gates.fix(mask)

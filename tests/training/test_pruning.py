@@ -463,6 +463,8 @@ def test_random_heads(gated: Settings, dynamic: RunFolder, tmp_path):
     one, again, other = mask("a", 1, keep=5), mask("b", 1, keep=5), mask("c", 2, keep=5)
     assert one.sum(1).tolist() == other.sum(1).tolist() == [3, 2]
     assert (one == again).all() and (one != other).any()
+    others = lines(trained(gated("dep", {"seed": 1, "epochs": 2}, method="random", keep=5), tmp_path / "e"))
+    assert (one != np.array(others[0]["gates"]["shared"])).any()  # not the same heads by chance for every task
     like = mask("d", 1, layers_like=str(dynamic.path))
     [line] = [line for line in lines(dynamic) if line["epoch"] == dynamic.read_best()["joint"]["epoch"]]
     assert like.sum(1).tolist() == (np.array(line["gates"]["shared"]) > 1e-3).sum(1).tolist()
