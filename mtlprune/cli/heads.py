@@ -233,7 +233,8 @@ def _examples(
         assert label is not None
         how = f"Sentences: those with most {label.task.upper()} {label.label} by length, found or not"
     else:
-        chosen, how = list(range(len(candidates))), "" if own or not candidates else "Sentences: those where the head is most decided"
+        chosen = list(range(len(candidates)))
+        how = "" if own or not candidates else "Sentences: those where the head is most decided"
     weights = dict(zip(chosen, _attention(subject, layer, number, [candidates[k] for k in chosen]), strict=True))
     if how.endswith("decided"):
         decided = {k: float(np.mean(weight[1:-1, 1:-1].max(-1))) for k, weight in weights.items()}

@@ -17,7 +17,7 @@ from mtlprune.analyses.claims import Claim, ClaimError
 from mtlprune.reports.canvas_svg import svg
 from mtlprune.reports.drawing import Drawing
 from mtlprune.reports.probe_attention import Example, attention_drawing
-from mtlprune.reports.probe_results import Key, ProbeResults
+from mtlprune.reports.probe_results import ROOT, Key, ProbeResults
 
 SHOWN = 10
 """Labels that a card names."""
@@ -170,8 +170,13 @@ def _strongest(example: Example) -> list[str]:
 
 def _numbers(row: Known) -> str:
     gain = "     –" if math.isnan(row.gain) else f"{row.gain:+6.1f}"
-    marks = (", chosen" if row.chosen else "") + (", few items" if row.few else "")
-    return f"{row.accuracy:5.1f} %  {gain}  rank {row.rank} of {row.heads}, {row.items} items{marks}"
+    return f"{row.accuracy:5.1f} %  {gain}  rank {row.rank} of {row.heads}, {row.items} items{_marks(row)}"
+
+
+def _marks(row: Known) -> str:
+    """What a reader must know of the row. Root is no arc: it counts where attention rests, at [CLS]."""
+    rests = ", attention resting at [CLS]" if (row.task, row.label) == ROOT else ""
+    return rests + (", chosen" if row.chosen else "") + (", few items" if row.few else "")
 
 
 def html(card: HeadCard) -> str:
@@ -184,7 +189,7 @@ def html(card: HeadCard) -> str:
             "–" if math.isnan(row.gain) else f"{row.gain:+.1f}",
             f"{row.rank} of {row.heads}",
             str(row.items),
-            "chosen" if row.chosen else "few items" if row.few else "",
+            _marks(row).removeprefix(", "),
         ]
         for row in card.known
     ]
