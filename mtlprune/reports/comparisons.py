@@ -214,14 +214,16 @@ def _titles(groups: Sequence[Sequence[ScoredRun]]) -> list[str]:
         plain.append(f"{title}, {run.pruning}" if run.pruning else title)
     titles = []
     for title, group in zip(plain, groups, strict=True):
-        rivals = [other[0] for other, theirs in zip(groups, plain, strict=True) if theirs == title]
-        titles.append(title if len(rivals) == 1 else f"{title} ({_distinction(group[0], rivals)})")
+        rivals = [other for other, theirs in zip(groups, plain, strict=True) if theirs == title]
+        titles.append(title if len(rivals) == 1 else f"{title} ({_distinction(group, rivals)})")
     return titles
 
 
-def _distinction(run: ScoredRun, rivals: Sequence[ScoredRun]) -> str:
-    """The name, where it tells the rivals apart; else the tasks and settings in which they differ."""
-    if len({rival.name for rival in rivals}) == len(rivals):
+def _distinction(group: Sequence[ScoredRun], groups: Sequence[Sequence[ScoredRun]]) -> str:
+    """The name, where each rival has one that tells it apart; else the tasks and settings in which they differ."""
+    run, rivals = group[0], [other[0] for other in groups]
+    one_name = all(len({member.name for member in other}) == 1 for other in groups)
+    if one_name and len({rival.name for rival in rivals}) == len(rivals):
         return run.name
     parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
     return ", ".join([*parts, *(f"{path}={run.setting.get(path)}" for path in _differing_settings(rivals))])

@@ -127,6 +127,12 @@ def test_settings_are_told_apart(make: Make) -> None:
     by_setting = [stl, make(both), make(both, **{"train.mixing": "sampled"})]
     titles = ["MTL-2 (train.mixing=joint)", "MTL-2 (train.mixing=sampled)"]
     assert [title for title in table(by_setting)[0][2:] if title != "Δ"] == titles
+    alone = [  # a column holds runs of several names: none of them may stand for all
+        make({task: 1.0}, name=f"{fusion}-{task}", **{"encoder.fusion": fusion})
+        for fusion in ("none", "gate")
+        for task in ("pos", "dep")
+    ]
+    assert table(alone)[0] == ["task", "STL (encoder.fusion=gate)", "STL (encoder.fusion=none)"]
     three = {"pos": 1.0, "ner": 2.0, "dep": 3.0}
     other_tasks = [make(three), make({**three, "srl": 1.0} | {"con": 1.0}), make({"pos": 1.0, "ner": 2.0, "srl": 2.0})]
     assert set(table(other_tasks)[0][1:]) == {"MTL-3 (pos+ner+dep)", "MTL-3 (pos+ner+srl)", "MTL-5"}
