@@ -11,6 +11,7 @@ import numpy as np
 from mtlprune.analyses.degeneration_labels import LEAST, Decoder
 from mtlprune.analyses.label_scores import FEW
 from mtlprune.analyses.rank_tests import rank_test
+from mtlprune.probes.subjects import variant
 
 PAIR_TESTS = {
     "cosine": "cosine to the mean row, joint",
@@ -34,7 +35,8 @@ def compare(found: Sequence[Decoder], permutations: int, seed: int) -> list[dict
     entries = []
     for joint in found:
         for single in found:
-            pair = (single.task, single.seed, single.label) == (joint.task, joint.seed, joint.task.upper())
+            alone = joint.task.upper() + (f" ({variant(joint.label)})" if variant(joint.label) else "")
+            pair = (single.task, single.seed, single.label) == (joint.task, joint.seed, alone)
             if pair and joint.label != single.label and joint.names == single.names:
                 entries.append(_compared(joint, single, permutations, seed))
     return entries

@@ -27,7 +27,7 @@ from mtlprune.analyses.subset_scores import Material, SubsetScores, score_senses
 from mtlprune.analyses.term_items import SPANS
 from mtlprune.config import build_config
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.probes.subjects import ProbeError, Subject
+from mtlprune.probes.subjects import ProbeError, Subject, variant
 from mtlprune.runs import RunFolder
 
 SENSES = "wsd"
@@ -176,13 +176,13 @@ def _scores(asked: list[str], train: Material, test: Material, request: Request)
 
 
 def single_and_joint(encoders: list[Dissected]) -> list[tuple[str, Dissected, Dissected]]:
-    """(task, its own encoder, a joint one) of the same seed, both with gates or both without."""
+    """(task, its own encoder, a joint one) of the same seed and kind of run."""
     return [
         (single.tasks[0], single, joint)
         for single in encoders
         for joint in encoders
         if len(single.tasks) == 1 and len(joint.tasks) > 1 and single.tasks[0] in joint.tasks
-        if single.seed == joint.seed and (single.gates is None) == (joint.gates is None)
+        if single.seed == joint.seed and variant(single.label) == variant(joint.label)
         if ":" not in joint.label or joint.label.endswith(f":{single.tasks[0].upper()}")
     ]
 

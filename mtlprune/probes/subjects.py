@@ -18,6 +18,7 @@ from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 
 PRETRAINED = "pretrained"
+SAMPLED = "sampled"
 
 
 class ProbeError(RunError):
@@ -85,7 +86,8 @@ class Source:
 def find_sources(names: Iterable[str]) -> list[Source]:
     """What each name means: a folder with config.yaml is a run, everything else an encoder.
 
-    Runs of the same tasks are told apart by their pruning, mixing and fusion; those of the same seed, by their names.
+    Runs of different kinds are told apart by their pruning, mixing and fusion; those of the same tasks and seed, by
+    their names.
 
     Raises:
         ProbeError: none is given, or one twice, or two that results could not be told apart.
@@ -100,7 +102,10 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         plain = len(one.tasks) < 3 or len(joint[len(one.tasks)]) > 1
         upper = "+".join(task.upper() for task in one.tasks)
         labels.append((upper if plain else f"MTL-{len(one.tasks)}") or PRETRAINED)
-    labels = _told_apart(labels, [one.variant for one in found], set(labels))
+    if len({one.variant for one in found if one.tasks}) > 1:  # else it goes without saying
+        labels = [
+            f"{label} ({one.variant})" if one.variant else label for label, one in zip(labels, found, strict=True)
+        ]
     labels = _told_apart(labels, [one.called for one in found], {label for label, _ in _repeated(labels, found)})
     for label, seed in _repeated(labels, found):
         same = [one.name for mine, one in zip(labels, found, strict=True) if (mine, one.seed) == (label, seed)]
@@ -137,10 +142,16 @@ class _Found:
         parts = [
             static + config.pruning.method if config.pruning.method != "none" else "",
             "heads removed" if (run.encoder_path / head_map.FILE).is_file() else "",
-            config.train.mixing if config.train.mixing != "joint" and len(config.tasks) > 1 else "",
+            SAMPLED if config.train.mixing == SAMPLED and len(config.tasks) > 1 else "",
             f"fusion {config.encoder.fusion}" if config.encoder.fusion != "none" else "",
         ]
         return cls(name, tuple(config.tasks), config.train.seed, kind, ", ".join(filter(None, parts)), config.name)
+
+
+def variant(label: str) -> str:
+    """What stands in brackets in a label but for the mixing of tasks: gates in POS (gates) and MTL-5 (gates, sampled)."""
+    parts = label.partition(" (")[2].partition(")")[0].split(", ")
+    return ", ".join(part for part in parts if part != SAMPLED)
 
 
 def _told_apart(labels: list[str], words: list[str], which: set[str]) -> list[str]:

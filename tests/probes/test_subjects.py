@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mtlprune.probes.subjects import ProbeError, find_sources
+from mtlprune.probes.subjects import ProbeError, find_sources, variant
 from mtlprune.runs import RunFolder
 
 
@@ -43,6 +43,10 @@ FIVE = {"tasks": ["pos", "ner", "dep", "con", "srl"]}
         ([{}, {"train": {"seed": 2}}], ["POS", "POS"]),
         ([GATED, {**GATED, "train": {"seed": 2}}], ["POS", "POS"]),
         ([{}, GATED], ["POS", "POS (gates)"]),
+        (
+            [{"tasks": ["dep"]}, GATED],
+            ["DEP", "POS (gates)"],
+        ),  # no comparison of single with joint takes one for the other
         ([{}, {**GATED, "train": {"seed": 2}}], ["POS", "POS (gates)"]),  # no seeds of one thing
         ([{}, GATED, {**GATED, "removed": True}], ["POS", "POS (gates)", "POS (gates, heads removed)"]),
         (
@@ -64,3 +68,8 @@ def test_what_differs_has_another_label(labels_of: Any, settings: list[dict[str,
 def test_the_same_twice_is_refused(labels_of: Any) -> None:
     with pytest.raises(ProbeError, match="are both POS, seed 1, so their results could not be told apart"):
         labels_of({}, {})
+
+
+def test_the_kind_of_a_run_is_read_off_its_label() -> None:
+    labels = ["POS", "POS (gates)", "MTL-5 (gates):POS", "MTL-5 (sampled)", "MTL-5 (gates, sampled)", "pretrained"]
+    assert [variant(label) for label in labels] == ["", "gates", "gates", "", "gates", ""]
