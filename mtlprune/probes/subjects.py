@@ -149,7 +149,7 @@ class _Found:
 
 
 def variant(label: str) -> str:
-    """What stands in brackets in a label but for the mixing of tasks: gates in POS (gates) and MTL-5 (gates, sampled)."""
+    """What stands in brackets in a label but for the mixing of tasks: gates in MTL-5 (gates, sampled)."""
     parts = label.partition(" (")[2].partition(")")[0].split(", ")
     return ", ".join(part for part in parts if part != SAMPLED)
 

@@ -28,7 +28,7 @@ def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
     ratios = result.ratios()
     assert ratios["bare encoder"] == 1.0
     assert ratios["MTL-2 joint"] == result.steps["MTL-2 joint"] / result.steps["bare encoder"]
-    assert ratios["evaluation, all tasks / bare forward"] == result.evaluation / result.bare_forward > 1
+    assert ratios["evaluation, all tasks / bare forward"] == result.evaluation / result.bare_forward
     assert result.dev_sentences == 12
 
 
