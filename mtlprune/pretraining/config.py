@@ -64,7 +64,10 @@ class ModelConfig(Block):
     def _fits(self) -> ModelConfig:
         given = [n for n, f in type(self).model_fields.items() if n != "start" and getattr(self, n) != f.default]
         if self.start is not None and given:
-            raise ValueError(f"model.{given[0]} has no effect with model.start, whose own it is; leave it out")
+            raise ValueError(
+                f"model.{given[0]} has no effect with model.start, whose own it is; leave it out (if a base file has it, "
+                "begin from one that has not)"
+            )
         if self.tokenizer != "learn" and self.vocabulary != type(self).model_fields["vocabulary"].default:
             raise ValueError("model.vocabulary has an effect only with tokenizer: learn; leave it out")
         if self.hidden % self.heads:
@@ -137,7 +140,10 @@ class WatchConfig(Block):
     @model_validator(mode="after")
     def _has_pairs(self) -> WatchConfig:
         if self.blimp_pairs is not None and self.blimp is None:
-            raise ValueError("watch.blimp_pairs has an effect only with watch.blimp; leave it out")
+            raise ValueError(
+                "watch.blimp_pairs has an effect only with watch.blimp; leave it out (if a base file has it, say "
+                "watch.blimp_pairs=null)"
+            )
         return self
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -34,6 +35,9 @@ class Weights(nn.Module):
 def make_tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrainedTokenizerBase:
     """The started model's, another encoder's, or one learnt from these sentences. Raises EncoderError."""
     if settings.start is not None:
+        if (Path(settings.start) / "config.yaml").is_file():
+            encoder = Path(settings.start) / "encoder"
+            raise EncoderError(f"model.start: {settings.start} is a run of mtlprune; name its encoder, {encoder}")
         return load_tokenizer(settings.start)
     if settings.tokenizer != "learn":
         return load_tokenizer(settings.tokenizer)
