@@ -65,8 +65,8 @@ class ModelConfig(Block):
         given = [n for n, f in type(self).model_fields.items() if n != "start" and getattr(self, n) != f.default]
         if self.start is not None and given:
             raise ValueError(
-                f"model.{given[0]} has no effect with model.start, whose own it is; leave it out (if a base file has it, "
-                "begin from one that has not)"
+                f"model.{given[0]} has no effect with model.start, whose own it is; leave it out (if a base file "
+                "has it, begin from one that has not)"
             )
         if self.tokenizer != "learn" and self.vocabulary != type(self).model_fields["vocabulary"].default:
             raise ValueError("model.vocabulary has an effect only with tokenizer: learn; leave it out")
