@@ -55,7 +55,11 @@ def scatter(panel: Panel, column: Column, raw: bool, setting: str) -> Drawing:
     """
     seed, results = next(iter(column.seeds.items()))
     layers = next(iter(results.values())).heads.shape[0]
-    marks = list(_marks(panel, results, raw))
+    every = list(_marks(panel, results, raw))
+    sure = [mark.value for mark in every if mark.label not in panel.few] or [mark.value for mark in every] or [0.0]
+    bounds = scale_for(sure, 0, 1, zero=not raw)  # few items stretch no axis
+    marks = [mark for mark in every if bounds.low <= mark.value <= bounds.high]
+    off = [mark for mark in every if mark not in marks]
     by_layer = [[mark for mark in marks if mark.result.layer == layer] for layer in range(1, layers + 1)]
     widths = [_width(marks) for marks in by_layer]
     left = MARGIN + 20 + int(text_width("+100", SMALL)) + 8
@@ -63,9 +67,13 @@ def scatter(panel: Panel, column: Column, raw: bool, setting: str) -> Drawing:
     right = left + sum(widths)
     edge = 0 if raw else text_width("best control", LABEL) + 8
     inner = max(right + edge - MARGIN, 480)
-    head = titles(_title(panel, column, raw), _subtitle(panel, column, seed, results, marks, raw, setting), inner)
+    lines = _subtitle(panel, column, seed, results, every, raw, setting)
+    if off:
+        told = ", ".join(f"{mark.label} {mark.value:.0f}" if raw else f"{mark.label} {mark.value:+.0f}" for mark in off)
+        lines.append(f"Few items, and beyond the axis: {told}.")
+    head = titles(_title(panel, column, raw), lines, inner)
     top = head.bottom + 16
-    scale = scale_for([mark.value for mark in marks] or [0.0], top, height, zero=not raw)
+    scale = Scale(bounds.low, bounds.high, top, height)
     name = "accuracy (%)" if raw else "accuracy minus best control (points)"
     shapes = [*head.shapes, *value_axis(scale, left, right, name, not raw, "best control")]
     x = float(left)
@@ -153,9 +161,10 @@ def _subtitle(
     lines = [
         f"{setting}; {panel.mode}: {chosen}{f'; seed {seed} of {len(column.seeds)}' if len(column.seeds) > 1 else ''}."
     ]
-    controlled = [mark for mark in marks if not math.isnan(mark.result.gain)]
+    controlled = [mark for mark in marks if not math.isnan(mark.result.gain) and mark.label not in panel.few]
     beyond = sum(mark.beyond for mark in controlled)
-    key = f"Blue: beyond every control ({beyond} of {len(controlled)} labels); grey: not. " if controlled else ""
+    many = "labels with enough items" if any(mark.label in panel.few for mark in marks) else "labels"
+    key = f"Blue: beyond every control ({beyond} of {len(controlled)} {many}); grey: not. " if controlled else ""
     ring = "Ring: few test items. " if any(mark.label in panel.few for mark in marks) else ""
     lines.append(f"{key}{ring}Area of dots: test items.")
     lines += root_line(panel, results)
