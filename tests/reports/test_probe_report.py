@@ -335,7 +335,7 @@ def test_dots_stand_at_their_layer_and_height(found: ProbeResults) -> None:
     results = found.labels[Key("pretrained", 0, "sound", "dep")]
     assert set(panel.labels) == set(results) - {"root"}
     off = set(panel.labels) - dots.keys()  # few items stretch no axis: those beyond it are named instead
-    words = " ".join(s.text for s in drawn.shapes if isinstance(s, Text))
+    words = " ".join(s.words for s in drawn.shapes if isinstance(s, Text))
     assert off <= panel.few and all(f"{label} {results[label].gain:+.0f}" in words for label in off)
     by_layer: dict[int, set[float]] = {}
     for label, dot in dots.items():
