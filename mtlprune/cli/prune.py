@@ -155,6 +155,13 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
     )
 
 
+def _reached(share: float | None) -> str:
+    """Times that contradict each other say nothing of the gain: no program saves twice the work that was taken out."""
+    if share is None:
+        return ""
+    return f"{share:.0%}" if -0.5 <= share <= 1.5 else "noise"
+
+
 def _latency_table(cells: list[Cell], how: dict[str, Any]) -> Table:
     from rich.table import Table
 
@@ -167,6 +174,6 @@ def _latency_table(cells: list[Cell], how: dict[str, Any]) -> Table:
         row = [f"{cell.batch} × {cell.length}"]
         for part in (cell.encoder, cell.attention):
             row += [f"{1000 * part.seconds[kind]:.1f}" for kind in ("full", "masked", "removed")]
-            row += [f"{part.share:.1%}", "" if part.reached is None else f"{part.reached:.0%}"]
+            row += [f"{part.share:.1%}", _reached(part.reached)]
         table.add_row(*row)
     return table

@@ -86,7 +86,8 @@ def _table(tree: dict[str, Any], part: str, name: str) -> Html:
 def _row(cell: dict[str, Any], name: str) -> list[str]:
     found = cell[name]
     times = [f"{1000 * found['seconds'][kind]:.1f}" for kind in ("full", "masked", "removed")]
-    reached = "–" if found.get("reached") is None else _percent(found["reached"])
+    share = found.get("reached")
+    reached = "–" if share is None else _percent(share) if -0.5 <= share <= 1.5 else "noise"
     return [
         str(cell["batch"]),
         str(cell["length"]),
