@@ -47,6 +47,27 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+def make_room(folder: Path) -> None:
+    """Make sure that results can be written into a folder, before they are computed; leaves nothing behind.
+
+    Raises:
+        RunError: it is a file, or cannot be made or written.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".room-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        what = "is a file" if folder.is_file() else f"cannot be written ({error.strerror})"
+        raise RunError(f"--out: {folder} {what}; name a folder that can be made or written") from None
+    finally:
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
 def share(folder: Path) -> None:
     """Give files the rights of this user's other files; safetensors gives its own to the owner alone."""
     probe = folder / ".rights"

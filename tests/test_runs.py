@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from random_sentences import sentences
 
-from mtlprune.files import append_line, log_size, truncate_log
+from mtlprune.files import append_line, log_size, make_room, truncate_log
 from mtlprune.runs import RunError, RunFolder, from_json, replacing, to_json
 from mtlprune.sentence import LAYERS, Sentence, Span
 
@@ -191,3 +191,15 @@ def test_a_foreign_folder_is_left_as_it_is(tmp_path):
         RunFolder(tmp_path / "notes.txt").locked(),
     ):
         raise AssertionError("begun in a file")
+
+
+def test_room_for_results_is_made_sure_of_and_nothing_is_left(tmp_path):
+    make_room(tmp_path / "new" / "deep")
+    make_room(tmp_path)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"--out: .*file is a file; name a folder"):
+        make_room(tmp_path / "file")
+    with pytest.raises(RunError, match=r"--out: .*below cannot be written \(Not a directory\)"):
+        make_room(tmp_path / "file" / "below")
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]

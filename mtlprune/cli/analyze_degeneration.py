@@ -47,8 +47,10 @@ def degeneration(
     from mtlprune.analyses.degeneration_survey import Settings
     from mtlprune.analyses.reading import read
     from mtlprune.cli.console import console
+    from mtlprune.files import make_room
     from mtlprune.reports.degeneration_files import write
 
+    make_room(out)
     terminal, bar = console(), console(stderr=True)
     shape = SpinnerColumn(), TextColumn("{task.description}, batch {task.completed}"), TimeElapsedColumn()
     reading = read(names, corpus, split, sentences, seed)

@@ -46,8 +46,10 @@ def dissect(
     from mtlprune.analyses.dissection_run import dissect as run
     from mtlprune.analyses.subset_nets import NetSettings
     from mtlprune.cli.console import console
+    from mtlprune.files import make_room
     from mtlprune.reports.dissection_files import write_report
 
+    make_room(out)
     asked = () if tasks == "none" else tuple(dict.fromkeys(task.strip() for task in tasks.split(",")))
     nets = NetSettings(hidden=hidden, epochs=epochs, seed=seed)
     request = Request(tuple(names), corpus, split, sentences, train_sentences, asked, nets, seed=seed, device=device)

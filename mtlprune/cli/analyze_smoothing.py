@@ -44,8 +44,10 @@ def smoothing(
     from mtlprune.analyses.smoothing_run import run
     from mtlprune.analyses.smoothing_survey import Settings
     from mtlprune.cli.console import console
+    from mtlprune.files import make_room
     from mtlprune.reports.smoothing_files import write
 
+    make_room(out)
     terminal, bar = console(), console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}, batch {task.completed}"), TimeElapsedColumn()
     reading = read(names, corpus, split, sentences, seed)

@@ -47,10 +47,9 @@ def syntax(
     from mtlprune.analyses.syntax_results import summary, write
     from mtlprune.analyses.syntax_survey import survey
     from mtlprune.cli.console import console
-    from mtlprune.runs import RunError
+    from mtlprune.files import make_room
 
-    if out.exists() and not out.is_dir():
-        raise RunError(f"--out: {out} is a file; name a folder")
+    make_room(out)
     terminal, bar = console(), console(stderr=True)
     models = _models(names, blimp) if blimp is not None else {}
     paradigms = _paradigms(blimp, pairs) if blimp is not None else []

@@ -57,11 +57,13 @@ def probe(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from mtlprune.cli.console import console
+    from mtlprune.files import make_room
     from mtlprune.probes.probing import Request
     from mtlprune.probes.probing import probe as run
     from mtlprune.probes.survey import MODES
     from mtlprune.sweeps.folder import expanded
 
+    make_room(out)
     request = Request(
         tuple(str(name) for name in expanded(names)),
         corpus,

@@ -225,7 +225,8 @@ def _agreement(found: Mapping[str, Any]) -> Made:
             top = bottom + 36 + name_height(names)
         left = MARGIN + column * pitch + name_width(names)
         shapes.append(Text(left, top - name_height(names) - 10, WHAT[scores["task"]], SMALL + 1, DARK))
-        drawn = cells(scores["micro_agreement"], names, names, blues(0, 1), lambda v: f"{100 * v:.0f}", left, top, size)
+        kind = "macro_agreement" if scores["task"] == "ner" else "micro_agreement"  # nearly every word is O
+        drawn = cells(scores[kind], names, names, blues(0, 1), lambda v: f"{100 * v:.0f}", left, top, size)
         shapes += drawn.shapes
         bottom = drawn.bottom
     drawing = Drawing(inner + 2 * MARGIN, bottom + MARGIN, "Which subsets of terms answer alike", tuple(shapes))

@@ -43,11 +43,12 @@ def test_before_and_after(mtlprune: Verb, lab: Any, runs: dict[str, Path], tiny_
     options = "--corpus", lab.corpus, "--out", tmp_path / "p", "--few", 3
     answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options)
     assert answer.code == 0, answer.err
-    for words in ("pretrained, seed 0", "POS, seed 2", "POS+NER:NER, seed", "are left out", f"written: {tmp_path}"):
+    own = "POS+NER (gates):NER, seed"
+    for words in ("pretrained, seed 0", "POS, seed 2", own, "are left out", f"written: {tmp_path}"):
         assert words in answer.out.replace("\n", " ")
     tree = json.loads((tmp_path / "p" / "probes.json").read_text())
     labels = [entry["label"] for entry in tree["encoders"]]
-    assert labels == ["pretrained", "POS", "POS", "POS+NER:POS", "POS+NER:NER"]
+    assert labels == ["pretrained", "POS", "POS", "POS+NER (gates):POS", "POS+NER (gates):NER"]
     rows = [row for row in rows_of(tmp_path / "p") if row["control"] == "none" and row["task"] == "pos"]
     best = {
         (row["encoder"], row["seed"], row["label"]): row["test"] for row in rows if row["best"]
