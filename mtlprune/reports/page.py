@@ -79,6 +79,7 @@ def report(sources: Sources, choices: Choices, gold: page_labels.Gold) -> str:
     runs = [page_runs.read(folder) for folder in once.values()]
     tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed, sources.baselines)
     sets, without = page_gates.claim_sets(runs)
+    corpora = {run.manifest["data"]["fingerprint"] for run in runs}
     measured = [run.folder.path for run in runs if (run.folder.path / page_latency.FILE).is_file()]
     parts = [
         page_runs.part(runs, sources.notes),
@@ -86,8 +87,8 @@ def report(sources: Sources, choices: Choices, gold: page_labels.Gold) -> str:
         page_labels.part(tables, gold, choices.resamples, choices.seed),
         page_gates.part(sets, without),
         page_overlap.part(sets, choices.permutations, choices.seed),
-        page_probes.part(sources.probes),
-        *page_analyses.parts(sources.analyses),
+        page_probes.part(sources.probes, corpora),
+        *page_analyses.parts(sources.analyses, corpora),
         page_curves.part(tables, sets),
         page_latency.part([*measured, *sources.latency]),
     ]

@@ -5,8 +5,9 @@ A sixth one is a line in SECTIONS and a module with ``section(folder: Path) -> S
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -34,8 +35,11 @@ SMALL = 500
 Block = Paragraph | Rows | Figure
 
 
-def parts(folders: Sequence[Path]) -> list[Part]:
+def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     """A part for every analysis found in the folders, in the order of SECTIONS.
+
+    Args:
+        data: fingerprints of the corpora of the page's runs; an analysis of another one is called so.
 
     Raises:
         RunError: a folder without results of any analysis.
@@ -57,8 +61,16 @@ def parts(folders: Sequence[Path]) -> list[Part]:
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({folder})"
-        made.append(Part(key, title, markup(section)))
+        made.append(Part(key, title, markup(section), tuple(_elsewhere(folder / SECTIONS[name][0], title, data))))
     return made
+
+
+def _elsewhere(file: Path, title: str, data: Collection[str]) -> Iterator[str]:
+    """Says so where an analysis was made of another corpus than those of these fingerprints."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    made = found.get("fingerprint")
+    if data and made is not None and made not in data:
+        yield f"{title}: made of another corpus than the runs were trained on ({found.get('corpus', made[:8])})."
 
 
 def markup(section: Section) -> Html:

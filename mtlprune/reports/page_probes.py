@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,11 @@ SUBJECTS = 12
 """Encoders whose heads the browser holds: one seed of each."""
 
 
-def part(folders: Sequence[Path]) -> Part | None:
+def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
     """The part of the page; None where no folder is given.
+
+    Args:
+        data: fingerprints of the corpora of the page's runs; results of another one are called so.
 
     Raises:
         ProbeError: no results, damaged ones, or ones that do not belong together.
@@ -53,9 +56,11 @@ def part(folders: Sequence[Path]) -> Part | None:
         _browser(found, subjects, mode),
         *(_task(panel, setting, made, opened=place == 0) for place, panel in enumerate(shown)),
     )
-    data = {"subjects": [_data(found, key, mode) for key in subjects], "shape": list(found.shape)}
+    content = {"subjects": [_data(found, key, mode) for key in subjects], "shape": list(found.shape)}
     caveats = [*found.notes, *column_note(shown), *_few(shown, found.few)]
-    return Part("heads-know", "What heads know", body, tuple(caveats), tuple(_found(shown)), data)
+    if data and found.fingerprint not in data:
+        caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({found.corpus}).")
+    return Part("heads-know", "What heads know", body, tuple(caveats), tuple(_found(shown)), content)
 
 
 def _few(shown: Sequence[Panel], few: int) -> list[str]:

@@ -206,10 +206,12 @@ def test_sections_of_further_analyses(tmp_path: Path, study: list[RunFolder], mo
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-        (folder / "made_up.json").write_text(f"words of {folder.name} {EVIL}")
+        made = {"words": f"words of {folder.name} {EVIL}", "fingerprint": "0" * 64, "corpus": "elsewhere"}
+        (folder / "made_up.json").write_text(json.dumps(made))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     page = Page(text)
     assert "words of one" in page.sections["made-up"] and "words of two" in page.sections["made-up-2"]
+    assert "made of another corpus than the runs were trained on (elsewhere)" in page.sections["caveats"]
     assert "A table." in page.sections["made-up"] and "A figure." in page.sections["made-up"]
     assert EVIL not in text and "&lt;b&gt;" in text
     assert any(tag == "svg" and attributes.get("aria-label") == "one line" for tag, attributes in page.found)
