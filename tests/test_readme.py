@@ -13,6 +13,7 @@ Every line of its code blocks is accounted for:
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import runpy
 import shlex
@@ -20,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,7 +127,16 @@ def test_python_of_the_card_of_runs(place: Path, monkeypatch: pytest.MonkeyPatch
     card = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```python\n(.*?)^```$", card, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(place)
-    exec(compile(code, "runs.md", "exec"), {})
+    head, *lines = code.strip().split("\n\n")
+    scope: dict[str, Any] = {}
+    exec(compile(head, "runs.md", "exec"), scope)
+    run, *shown = "\n\n".join(lines).splitlines()
+    exec(run, scope)
+    las, arcs, sentences = (eval(line, scope) for line in shown)
+    assert 0 <= las <= 100 and las == json.loads((place / "runs/mtl-5/scores/dev.json").read_text())["dep"]["las"]
+    sentences = list(sentences)
+    assert len(arcs) == len(sentences) > 0
+    assert all(len(one.dep.heads) == len(one) >= right for one, right in zip(sentences, arcs, strict=True))
 
 
 def test_links_and_paths_exist() -> None:
