@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mtlprune.cli.lens_options import Claims, Corpus, Device, Names, Out, Sentences, Split
+
 
 def degeneration(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
-    ],
-    corpus: Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)
-    ],
-    split: Annotated[str, typer.Option(help="Of the corpus.")] = "dev",
-    sentences: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")
-    ] = None,
-    claims: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RUN", help="A run with gates, for stem, exclusive and free heads. Repeatable.", show_default=False
-        ),
-    ] = None,
+    names: Names,
+    corpus: Corpus,
+    out: Out,
+    split: Split = "dev",
+    sentences: Sentences = None,
+    claims: Claims = None,
     rows: Annotated[
         int, typer.Option(min=2, help="Words whose angles are looked at one by one; the same for all encoders.")
     ] = 2000,
     permutations: Annotated[int, typer.Option(min=1, help="Of labels, and of heads within layers.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of samples and permutations.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Cones, spectra and isotropy of embeddings, hidden states, heads and label weights, and what they have to do with
     labels lost and with claims.

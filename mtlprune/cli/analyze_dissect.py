@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mtlprune.cli.lens_options import Corpus, Device, Names, Out, Sentences, Split
+
 
 def dissect(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
-    ],
-    corpus: Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)
-    ],
-    split: Annotated[str, typer.Option(help="Of the corpus.")] = "dev",
-    sentences: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")
-    ] = None,
+    names: Names,
+    corpus: Corpus,
+    out: Out,
+    split: Split = "dev",
+    sentences: Sentences = None,
     train_sentences: Annotated[
         int, typer.Option(metavar="N", min=1, help="Of train, at random: what light decoders learn from.")
     ] = 1000,
@@ -30,7 +24,7 @@ def dissect(
     hidden: Annotated[int, typer.Option(min=1, help="Hidden units of light decoders.")] = 64,
     epochs: Annotated[int, typer.Option(min=1, help="Of light decoders.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Of samples and decoders.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Take vectors apart, exactly: what comes from the input, from heads, from feed-forward parts, and from biases.
 

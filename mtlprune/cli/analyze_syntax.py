@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli.lens_options import Device, Names, Split
+
 if TYPE_CHECKING:
     from mtlprune.analyses.pseudo_likelihood import MaskedLanguageModel
     from mtlprune.corpora.blimp import Paradigm
 
 
 def syntax(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
-    ],
+    names: Names,
     corpus: Annotated[Path, typer.Option(help="Folder of a corpus with trees.", show_default=False)],
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="For syntax.json, .parquet, .md and figures.", show_default=False)
     ],
-    split: Annotated[str, typer.Option(help="Of the corpus.")] = "dev",
+    split: Split = "dev",
     sentences: Annotated[
         int | None, typer.Option(metavar="N", min=2, help="Of the split, at random (all, if not given).")
     ] = None,
@@ -36,7 +35,7 @@ def syntax(
         int | None, typer.Option(min=1, help="Of each paradigm of BLiMP, the first so many (all, if not given).")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of samples and halves.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """UAS of every head, relation and direction beside the best offset; sentence dimensions; minimal pairs.
 
@@ -104,21 +103,13 @@ def _judged(model: MaskedLanguageModel, paradigms: list[Paradigm], device: str) 
 
 def _report(out: Path, tree: dict[str, Any]) -> str:
     """Write tables and figures; return the tables."""
-    from mtlprune.reports.canvas_png import png
-    from mtlprune.reports.canvas_svg import svg
+    from mtlprune.reports.lens_files import write_lens
     from mtlprune.reports.syntax_figures import head_map, relation_panels
     from mtlprune.reports.syntax_tables import markdown, names
-    from mtlprune.runs import replacing
 
     text = markdown(tree)
-    with replacing(out / "syntax.md") as beside:
-        beside.write_text(text, encoding="utf-8")
     drawings = {"relations": relation_panels(tree)}
     for place, name in enumerate(names(tree)):
         drawings[f"heads-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}"] = head_map(tree, place)
-    for name, drawing in drawings.items():
-        with replacing(out / f"{name}.png") as beside:
-            beside.write_bytes(png(drawing, 2))
-        with replacing(out / f"{name}.svg") as beside:
-            beside.write_text(svg(drawing), encoding="utf-8")
+    write_lens(out, "syntax", text, drawings)
     return text

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtlprune.files import replacing
-from mtlprune.reports.canvas_png import png
-from mtlprune.reports.canvas_svg import svg
 from mtlprune.reports.dissection_figures import drawings
 from mtlprune.reports.dissection_reading import read_dissection
 from mtlprune.reports.dissection_tables import answers, markdown, setting
+from mtlprune.reports.lens_files import write_lens
 
 WIDE = 900
 """Drawings wider than that (units) are written a pixel a unit, others with two."""
@@ -22,11 +20,6 @@ def write_report(folder: Path) -> str:
         RunError: nothing is measured yet, or the disk refuses.
     """
     found = read_dissection(folder)
-    for name, (drawing, _) in drawings(found).items():
-        with replacing(folder / f"{name}.png") as beside:
-            beside.write_bytes(png(drawing, 1 if drawing.width > WIDE else 2))
-        with replacing(folder / f"{name}.svg") as beside:
-            beside.write_text(svg(drawing), encoding="utf-8")
-    with replacing(folder / "dissection.md") as beside:
-        beside.write_text(markdown(found), encoding="utf-8")
+    figures = {name: drawing for name, (drawing, _) in drawings(found).items()}
+    write_lens(folder, "dissection", markdown(found), figures, WIDE)
     return "\n".join((setting(found), *answers(found)))

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtlprune.files import replacing
-from mtlprune.reports.canvas_png import png
-from mtlprune.reports.canvas_svg import svg
+from mtlprune.reports.lens_files import write_lens
 from mtlprune.reports.smoothing_figures import drawings
 from mtlprune.reports.smoothing_reading import read_smoothing
 from mtlprune.reports.smoothing_tables import answers, markdown
-
-SCALE = 2
 
 
 def write(folder: Path) -> str:
@@ -21,11 +17,6 @@ def write(folder: Path) -> str:
         RunError: nothing is measured yet, or the disk refuses.
     """
     content = read_smoothing(folder)
-    for name, (drawing, _) in drawings(content).items():
-        with replacing(folder / f"{name}.png") as beside:
-            beside.write_bytes(png(drawing, SCALE))
-        with replacing(folder / f"{name}.svg") as beside:
-            beside.write_text(svg(drawing), encoding="utf-8")
-    with replacing(folder / "smoothing.md") as beside:
-        beside.write_text(markdown(content), encoding="utf-8")
+    figures = {name: drawing for name, (drawing, _) in drawings(content).items()}
+    write_lens(folder, "smoothing", markdown(content), figures)
     return "\n".join(answers(content))
