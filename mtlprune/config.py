@@ -13,15 +13,15 @@ import yaml
 from pydantic import ValidationError, create_model, field_validator, model_validator
 
 from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
+from mtlprune.errors import MtlpruneError
+from mtlprune.files import in_words, parse_yaml, read_yaml, reading
 from mtlprune.tasks import TASKS
-from mtlprune.yaml_file import YamlError, read_yaml
-from mtlprune.yaml_file import found as in_words
 
 PRESETS = Path(__file__).parent / "presets"
 Settings = TypeVar("Settings", bound=Block)
 
 
-class ConfigError(ValueError):
+class ConfigError(MtlpruneError):
     """A configuration that cannot be used; the message names file and key, what was expected and what was found."""
 
 
@@ -183,10 +183,7 @@ def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The keys and values of a file, laid over those of its base. Raises ConfigError."""
     if path.resolve() in [other.resolve() for other in seen]:
         raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*seen, path]))}")
-    try:
-        tree = read_yaml(path)
-    except YamlError as error:
-        raise ConfigError(str(error)) from None
+    tree = read_yaml(path, ConfigError)
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys and values, found {in_words(tree)}")
     if "grid" in tree or "cells" in tree:
@@ -212,10 +209,11 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise ConfigError(f"expected key.path=value, found {override!r}")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"{path}: the value {text!r} is not readable as YAML") from None
+    with reading(path, ConfigError):
+        try:
+            value = parse_yaml(text)
+        except yaml.YAMLError:
+            raise ConfigError(f"{path}: the value {text!r} is not readable as YAML") from None
     if isinstance(value, str) and value == text.strip():  # not in quotes
         value = _number(value)
     *blocks, last = path.split(".")

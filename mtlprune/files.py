@@ -1,43 +1,60 @@
-"""Files that are whole or not there, and logs of one JSON object a line."""
+"""Reading and writing: files that are whole or not there and survive a power cut, strict JSON and YAML, logs.
+
+Whatever is wrong with a file that is read becomes one sentence that names it, in ``reading`` and nowhere else.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import math
 import os
 import platform
+import re
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 
-class RunError(ValueError):
+from mtlprune.errors import MtlpruneError
+
+
+class RunError(MtlpruneError):
     """A run folder that cannot be used as asked; the message says why and what to do."""
 
 
-@contextlib.contextmanager
-def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
-    """Give a name beside ``path`` to write to; it takes the place of ``path`` only when it is complete.
+# -- writing -----------------------------------------------------------------------------------------------------------
 
-    Args:
-        shared: whether other processes and threads may write ``path`` at the same moment; each then has a name of its
-            own, and the last one to end wins. What a killed process leaves of a name of its own nobody writes over.
+_counter = itertools.count()
+STALE = 600.0
+"""Seconds after which the half of a file that a killed process of this machine left is removed."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside ``path`` to write to; it takes the place of ``path`` only when it is complete and on disk.
+
+    Every call has a name of its own, so several processes and threads may write ``path`` at the same moment: the last
+    one to end wins, whole. When this returns, file and directory entry survive a power cut.
 
     Raises:
         RunError: the disk refused; ``path`` is as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whose = f".{platform.node()}-{os.getpid()}-{threading.get_ident()}" if shared else ""
-    beside = path.with_name(f".{path.name}{whose}.part")
+    beside = path.with_name(f".{path.name}.{_whose()}-{next(_counter)}.part")
     try:
+        make_folder(path.parent)
         beside.touch()
         mode = beside.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
         yield beside
         beside.chmod(mode)
-        with beside.open("rb") as handle:
-            os.fsync(handle.fileno())
+        sync(beside)
         beside.replace(path)
+        sync(path.parent)
+        _remove_stale(path)
     except OSError as error:
         raise RunError(
             f"{path} could not be written ({error.strerror or error}); what was there before is untouched"
@@ -45,6 +62,62 @@ def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def _whose() -> str:
+    return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what processes of this machine that are gone left of ``path``."""
+    start = f".{path.name}.{platform.node()}-"
+    with contextlib.suppress(OSError):
+        for half in path.parent.glob(f"{start}*.part"):
+            pid = half.name[len(start) :].partition("-")[0]
+            gone = pid.isdigit() and not _is_process(int(pid))
+            if gone and time.time() - half.stat().st_mtime > STALE:
+                half.unlink(missing_ok=True)
+
+
+def _is_process(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the entries of a folder, on disk before this returns."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Have every file and folder below a folder, and itself, on disk before this returns."""
+    for root, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            sync(Path(root, name))
+        sync(Path(root))
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each entry on disk before this returns. Raises OSError."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file, as ``replacing`` does."""
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def make_room(folder: Path) -> None:
@@ -56,7 +129,7 @@ def make_room(folder: Path) -> None:
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".room-{os.getpid()}"
+        probe = folder / f".room-{_whose()}"
         probe.touch()
         probe.unlink()
     except OSError as error:
@@ -70,7 +143,7 @@ def make_room(folder: Path) -> None:
 
 def share(folder: Path) -> None:
     """Give files the rights of this user's other files; safetensors gives its own to the owner alone."""
-    probe = folder / ".rights"
+    probe = folder / f".rights-{_whose()}"
     probe.touch()
     mode = probe.stat().st_mode
     probe.unlink()
@@ -79,11 +152,183 @@ def share(folder: Path) -> None:
             path.chmod(mode)
 
 
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Add one JSON object to a log. Raises RunError when the disk refuses."""
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str = "") -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read and understood into one sentence that names it.
+
+    Args:
+        path: of the file, or what else is read (an option).
+        error: the kind to raise.
+        remedy: what to do, after a semicolon.
+    """
+    after = f"; {remedy}" if remedy else ""
     try:
+        yield
+    except MtlpruneError:
+        raise
+    except FileNotFoundError:
+        raise error(f"{path} is missing{after or '; check the path'}") from None
+    except OSError as found:
+        raise error(f"{path} could not be read ({found.strerror or found}){after}") from None
+    except MemoryError:  # says nothing about the file
+        raise error(f"{path}: there is not enough free memory to read it; free some, or read it elsewhere") from None
+    except RecursionError:
+        raise error(f"{path}: nested too deep to be read{after}") from None
+    except UnicodeDecodeError as found:
+        line = found.object[: found.start].count(b"\n") + 1
+        byte = f"byte 0x{found.object[found.start]:02x} in line {line}"
+        raise error(f"{path}: expected UTF-8 text, found {byte}{after}") from None
+    except json.JSONDecodeError as found:
+        raise error(f"{path}, line {found.lineno}: not readable as JSON ({found.msg}){after}") from None
+    except yaml.YAMLError as found:
+        raise error(f"{path}: not readable as YAML: {' '.join(str(found).split())}{after}") from None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as found:
+        raise error(f"{path}: expected something else, found {_described(found)}{after}") from None
+
+
+def _described(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "integer string conversion" in text:
+        return "a number of thousands of digits"
+    return f"no {error}" if isinstance(error, KeyError) else text
+
+
+def read_text(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> str:
+    """The whole of a text file in UTF-8."""
+    with reading(path, error, remedy):
+        return path.read_text(encoding="utf-8")
+
+
+def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> Any:
+    """What a JSON file holds; its numbers are finite, its text is text."""
+    with reading(path, error, remedy):
+        return parse_json(path.read_text(encoding="utf-8"))
+
+
+def parse_json(text: str) -> Any:
+    """JSON as the standard has it: no NaN, no infinite numbers, no halves of characters. Raises ValueError."""
+    value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+    if "\\ud" in text or "\\uD" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("half a character (a lone surrogate)") from None
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name}, which is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:20]}, which is too large")
+    return value
+
+
+class _Strict(yaml.SafeLoader):
+    """yaml.SafeLoader, but for keys given twice; merge keys (<<) may be overridden, as YAML has it.
+
+    Times (2001-01-01) and numbers of base 60 (1:30), which nobody means here, are text.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        first: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in first:
+                    raise ValueError(
+                        f"line {line}: {key.value} is given a second time (first in line {first[key.value]}); join both"
+                    )
+                first[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+_TAG = "tag:yaml.org,2002:"
+_NUMBERS = {  # as in YAML 1.1, but for base 60
+    f"{_TAG}int": re.compile(r"^([-+]?0b[0-1_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)$"),
+    f"{_TAG}float": re.compile(
+        r"^([-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+}
+_Strict.yaml_implicit_resolvers = {
+    start: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in rules if tag != f"{_TAG}timestamp"]
+    for start, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+MOST_NODES = 200_000
+"""Values in a YAML file, each alias counted as often as it is used."""
+
+
+def parse_yaml(text: str) -> Any:
+    """YAML as its writer meant it: a key given twice is a mistake, not a silent loss of the first.
+
+    Raises yaml.YAMLError, ValueError (the message names line and key), or RecursionError.
+    """
+    loader = _Strict(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count_nodes(node, {})
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values below a node, aliases written out. Raises ValueError where there are too many."""
+    if id(node) in known:
+        return known[id(node)]
+    if isinstance(node, yaml.MappingNode):
+        parts = [part for pair in node.value for part in pair]
+    else:
+        parts = node.value if isinstance(node, yaml.SequenceNode) else []
+    known[id(node)] = MOST_NODES  # an alias within what it names has no end
+    known[id(node)] = total = 1 + sum(_count_nodes(part, known) for part in parts)
+    if total > MOST_NODES:
+        raise ValueError(f"more than {MOST_NODES} values once its aliases are written out; write it shorter")
+    return total
+
+
+def read_yaml(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> Any:
+    """What a YAML file holds."""
+    with reading(path, error, remedy):
+        text = path.read_text(encoding="utf-8")
+        try:
+            return parse_yaml(text)
+        except yaml.YAMLError:
+            raise
+        except ValueError as found:
+            where = ", " if str(found).startswith("line ") else ": "
+            raise error(f"{path}{where}{_described(found)}") from None
+
+
+def in_words(value: Any) -> str:
+    """A YAML value in words, for messages: nothing, keys and values, or the value itself."""
+    if value is None:
+        return "nothing"
+    return "keys and values" if isinstance(value, dict) else repr(value)
+
+
+# -- logs: one JSON object a line --------------------------------------------------------------------------------------
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add one JSON object to a log, on disk before this returns. Raises RunError when the disk refuses."""
+    try:
+        new = not path.exists()
         with path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(record) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+        if new:
+            sync(path.parent)
     except OSError as error:
         raise RunError(f"{path} could not be written ({error.strerror})") from error
 
@@ -99,13 +344,23 @@ def truncate_log(path: Path, size: int) -> None:
         os.truncate(path, min(size, path.stat().st_size))
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+def read_json_lines(
+    path: Path, error: type[MtlpruneError] = RunError, check: Callable[[Any], bool] = lambda value: True
+) -> Iterator[tuple[int, Any]]:
     """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
 
     Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
+
+    Args:
+        check: whether a value is of the kind that is expected there.
     """
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
-        try:
-            yield number, json.loads(line)
-        except json.JSONDecodeError as error:
-            raise RunError(f"{path}, line {number}: not readable as JSON ({error.msg})") from None
+    for number, line in enumerate(read_text(path, error).split("\n")[:-1], 1):
+        where = f"{path}, line {number}"
+        with reading(where, error):
+            try:
+                value = parse_json(line)
+            except json.JSONDecodeError as found:
+                raise error(f"{where}: not readable as JSON ({found.msg})") from None
+        if not check(value):
+            raise error(f"{where}: expected another kind of value, found {in_words(value)[:60]}")
+        yield number, value

@@ -1,7 +1,7 @@
 """Sentence: the only currency. Words and five optional layers, for gold and predictions alike.
 
 A layer that is ``None`` is *unknown*; an empty layer means *nothing there*. Word indices count from 0; spans are
-half-open, ``[start, end)``. This file imports nothing of ours.
+half-open, ``[start, end)``. This file imports nothing of ours but the base of all errors.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mtlprune.errors import MtlpruneError
+
 LAYERS = ("pos", "ner", "dep", "con", "srl")
 
 NOT_ARGUMENTS = frozenset({"V", "C-V"})
 """Labels that mark the predicate itself; no task predicts them and no score counts them."""
 
 
-class SentenceError(ValueError):
+class SentenceError(MtlpruneError):
     """A sentence contradicts itself; the message names the sentence, the layer and what is wrong."""
 
 

@@ -9,8 +9,8 @@ import yaml
 from pydantic import ValidationError
 
 from mtlprune.config import PRESETS, Config, ConfigError, build_config, find_config, load_config
+from mtlprune.files import read_yaml
 from mtlprune.tasks import TASKS
-from mtlprune.yaml_file import read_yaml
 
 MINIMAL = {"data": {"path": "corpus"}}
 
@@ -176,7 +176,7 @@ def test_a_missing_file_names_the_nearest_preset(tmp_path):
     ):
         load_config("quikstart")
     assert find_config("quickstart") == PRESETS / "quickstart.yaml"
-    with pytest.raises(ConfigError, match="not readable as YAML"):
+    with pytest.raises(ConfigError, match=r"latin.yaml: expected UTF-8 text, found byte 0xe9 in line 1"):
         (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
         load_config(tmp_path / "latin.yaml")
 

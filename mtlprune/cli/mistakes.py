@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from mtlprune.cli.console import rank
+from mtlprune.errors import MtlpruneError, printable
 
-MISTAKE, BROKEN = 2, 3
-
-# Looked up among the modules that are loaded: an error of a module that is not cannot have been raised, so saying
-# what went wrong never loads torch.
-_KNOWN = (
-    ("mtlprune.sentence", "SentenceError", MISTAKE),
-    ("mtlprune.corpora", "CorpusError", MISTAKE),
-    ("mtlprune.files", "RunError", MISTAKE),
-    ("mtlprune.config", "ConfigError", MISTAKE),
-    ("mtlprune.encoder.pieces", "EncoderError", MISTAKE),
-    ("mtlprune.training.loop", "TrainingError", BROKEN),
-    ("mtlprune.training.parallel", "TeamError", BROKEN),
-)
+MISTAKE = 2
 
 ADVICE: dict[type[OSError], str] = {
     PermissionError: "; this user may not read or write there: name another place, or change its rights",
@@ -31,21 +18,29 @@ ADVICE: dict[type[OSError], str] = {
 
 def exit_code(error: BaseException) -> int | None:
     """2 for what the user can mend, 3 for a training that broke, None for a defect of ours."""
-    for module, name, code in _KNOWN:
-        known = getattr(sys.modules.get(module), name, None)
-        if known is not None and isinstance(error, known):
-            return code
-    return MISTAKE if isinstance(error, OSError) else None
+    if isinstance(error, MtlpruneError):
+        return error.exit_code
+    return MISTAKE if isinstance(error, OSError) or out_of_memory(error) else None
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
+    kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
+    return isinstance(error, MemoryError) or kind or "can't allocate memory" in str(error)
 
 
 def is_spoken(error: BaseException) -> bool:
     """Whether this process is to say it: what fails in all processes of a run is said once."""
-    return rank() < getattr(error, "spoken_by", rank() + 1)
+    spoken_by = getattr(error, "spoken_by", None)
+    return spoken_by is None or rank() < spoken_by
 
 
 def sentence(error: BaseException) -> str:
-    """The error as one line."""
-    if isinstance(error, OSError) and error.strerror:
-        advice = ADVICE.get(type(error), "")
-        return f"{error.filename or 'a file'}: {error.strerror}{advice}"
-    return " ".join(str(error).splitlines())
+    """The error as one line, safe to print."""
+    if out_of_memory(error):
+        text = "memory ran out; make batches smaller (train.batch_tokens), free some, or take another machine"
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename or 'a file'}: {error.strerror}{ADVICE.get(type(error), '')}"
+    else:
+        text = " ".join(str(error).splitlines())
+    return printable(text)

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from mtlprune.errors import MtlpruneError
+
 CACHED_WORDS = 1_000_000
 PROBES = ("of", "the", "in", "was", "he", "two")  # frequent in any corpus with Latin letters
 
 
-class EncoderError(ValueError):
+class EncoderError(MtlpruneError):
     """An encoder cannot be had or cannot do what is asked; the message says what was found and what to do."""
 
 

@@ -71,7 +71,7 @@ def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
         target.unlink()
     target.symlink_to(os.path.relpath(run.path.resolve(), target.parent.resolve()), target_is_directory=True)
     note = "; ".join(f"{old} was read as {new}" for old, new in moved.items())
-    with replacing(cell.place.beside("adopted"), shared=True) as beside:
+    with replacing(cell.place.beside("adopted")) as beside:
         beside.write_text(f"{run.path.resolve()}\n" + (f"{note}\n" if note else ""), encoding="utf-8")
     return Adopted(run.path, cell.name, note)
 

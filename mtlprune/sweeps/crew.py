@@ -57,7 +57,7 @@ def visible_gpus() -> list[str]:
 
 def write_config(cell: Cell) -> None:
     """Leave a cell's configuration where its process looks for it."""
-    with replacing(cell.place.beside("yaml"), shared=True) as beside:
+    with replacing(cell.place.beside("yaml")) as beside:
         tree = cell.config.model_dump(mode="json")
         beside.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
 

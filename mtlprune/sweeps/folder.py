@@ -69,7 +69,7 @@ class Place:
         """Keep why the cell failed. ``attempt`` says more: who tried."""
         at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
         record = {"reason": reason, "at": at, "log": str(self.beside("log")), **attempt}
-        with replacing(self.beside("failed"), shared=True) as beside:
+        with replacing(self.beside("failed")) as beside:
             beside.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     def read_failure(self) -> dict[str, Any] | None:
@@ -157,7 +157,7 @@ def write_index(root: Path, name: str, sheet: Path, cells: Mapping[str, Mapping[
         cells: name → folder, digest, needs.
     """
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(sheet), "cells": dict(cells)}
-    with replacing(root / INDEX, shared=True) as beside:
+    with replacing(root / INDEX) as beside:
         beside.write_text(json.dumps(index, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 

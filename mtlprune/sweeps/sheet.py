@@ -23,9 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import RunError
-from mtlprune.yaml_file import YamlError, read_yaml
-from mtlprune.yaml_file import found as in_words
+from mtlprune.files import RunError, in_words, read_yaml
 
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
@@ -89,7 +87,7 @@ def is_sheet(path: Path) -> bool:
     """Whether a YAML file is that of a sweep, not a configuration."""
     if not path.is_file() or path.suffix not in (".yaml", ".yml"):
         return False
-    tree = _load(path)
+    tree = read_yaml(path, SweepError)
     return isinstance(tree, dict) and bool({"grid", "cells"} & tree.keys())
 
 
@@ -102,7 +100,7 @@ def read_sheet(path: Path) -> Sheet:
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no such file"
         raise SweepError(f"{path}: expected the YAML file of a sweep (with grid or cells), found {what}")
-    tree = _load(path)
+    tree = read_yaml(path, SweepError)
     if not isinstance(tree, dict):
         raise SweepError(f"{path}: expected keys and values, found {in_words(tree)}")
     for key in tree:
@@ -139,13 +137,6 @@ def _check_cells(sheet: Sheet) -> None:
         seen.add(recipe.name)
     if not seen:
         raise SweepError(f"{sheet.path}: only and exclude leave no cell; loosen them")
-
-
-def _load(path: Path) -> Any:
-    try:
-        return read_yaml(path)
-    except YamlError as error:
-        raise SweepError(str(error)) from None
 
 
 def _block(path: Path, tree: Tree, key: str) -> Tree:

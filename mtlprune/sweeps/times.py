@@ -91,7 +91,7 @@ class Times:
         if self.whole(cell) is not None:
             return
         self.measured[kind(cell)] = measured_seconds(cell, self.threads)
-        with replacing(self.path, shared=True) as beside:
+        with replacing(self.path) as beside:
             beside.write_text(json.dumps({"where": self._where(), "seconds": self.measured}) + "\n", encoding="utf-8")
 
 

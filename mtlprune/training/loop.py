@@ -25,6 +25,7 @@ from torch import nn
 
 from mtlprune.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.errors import MtlpruneError
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
@@ -44,9 +45,10 @@ from mtlprune.training.syntax import SyntaxTerm, check_alone
 log = logging.getLogger(__name__)
 
 
-class TrainingError(RuntimeError):
+class TrainingError(MtlpruneError):
     """Training cannot go on; the message says where it stopped and what is kept."""
 
+    exit_code = 3
     spoken_by = 1  # all processes of a run meet it together
 
 

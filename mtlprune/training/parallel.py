@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mtlprune.encoder.gates import Gates
+from mtlprune.errors import MtlpruneError
 from mtlprune.runs import RunError
 from mtlprune.tasks.base import Term, summed
 from mtlprune.training.checkpoint import step_seed
@@ -37,9 +38,10 @@ TERMS = 4
 """A task's loss has at most so many terms."""
 
 
-class TeamError(RuntimeError):
+class TeamError(MtlpruneError):
     """The run ends because of another process; the message names it and says what it said."""
 
+    exit_code = 3
     spoken_by = 1
     """So many processes, the first ones, have to say it."""
 

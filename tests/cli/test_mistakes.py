@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 
-import pytest
+from mtlprune.cli.mistakes import exit_code, sentence
+from mtlprune.errors import MtlpruneError
 
-from mtlprune.cli.mistakes import _KNOWN
+
+def test_every_kind_of_mistake_has_its_code() -> None:
+    assert exit_code(MtlpruneError("x")) == 2 and exit_code(OSError(2, "not there", "f")) == 2
+    assert exit_code(MemoryError()) == 2 and "memory" in sentence(MemoryError())
+    assert exit_code(RuntimeError("a defect")) is None
 
 
-@pytest.mark.parametrize(("module", "name"), [(module, name) for module, name, _ in _KNOWN])
-def test_a_kind_of_mistake_is_looked_up_where_it_is_defined(module: str, name: str) -> None:
-    """Elsewhere it would be known only once some other module had been imported."""
-    assert getattr(importlib.import_module(module), name).__module__ == module
+def test_messages_do_not_steer_the_terminal() -> None:
+    assert sentence(MtlpruneError("label \x1b[31m red\x07, ä")) == "label \\x1b[31m red\\x07, ä"
 
 
 def test_a_mistake_before_much_is_loaded() -> None:

@@ -1,0 +1,20 @@
+"""One base for everything a user can mend, or has to know: a sentence and the exit code of the process."""
+
+from __future__ import annotations
+
+
+class MtlpruneError(ValueError):
+    """What went wrong in one sentence; the command line prints it without a traceback."""
+
+    exit_code = 2
+    """2: the user can mend it; 3: a run broke."""
+    spoken_by: int | None = None
+    """Of several processes of a run, so many, the first ones, say it; None: each one that meets it."""
+
+
+def printable(text: str) -> str:
+    """Text with characters that steer a terminal written out: names and labels come from files of others."""
+    return "".join(
+        character if character.isprintable() or character == "\u00a0" else character.encode("unicode_escape").decode()
+        for character in text
+    )

@@ -1,0 +1,71 @@
+"""Files are read strictly, and what is wrong with one is a sentence that names it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtlprune.files import RunError, parse_yaml, read_json, read_json_lines, read_yaml, replacing
+
+BAD_JSON = {
+    "bytes": (b"\xff", "expected UTF-8 text, found byte 0xff in line 1"),
+    "no-json": (b'{\n"a": }', "line 2: not readable as JSON"),
+    "deep": (b"[" * 100_000, "nested too deep"),
+    "huge": (b"9" * 5000, "a number of thousands of digits"),
+    "nan": (b'{"a": NaN}', "NaN, which is no number"),
+    "infinite": (b"1e999", "too large"),
+    "half": (b'"\\ud800"', "half a character"),
+}
+BAD_YAML = {
+    "bytes": (b"a: \xff", "expected UTF-8 text"),
+    "twice": (b"a: 1\na: 2", "line 2: a is given a second time"),
+    "tagged": (b"a: !!int x", "expected something else|invalid literal"),
+    "huge": (b"a: " + b"9" * 5000, "thousands of digits"),
+    "deep": (b"[" * 100_000, "nested too deep"),
+    "aliases": (
+        b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+        + b"".join(b"a%d: &a%d [%s]\n" % (k, k, b", ".join([b"*a%d" % (k - 1)] * 10)) for k in range(1, 9)),
+        "values once its aliases are written out",
+    ),
+    "circle": (b"a: &a [*a]", "values once its aliases"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_JSON)
+def test_bad_json(name, tmp_path):
+    content, message = BAD_JSON[name]
+    (tmp_path / "f.json").write_bytes(content)
+    with pytest.raises(RunError, match=message) as found:
+        read_json(tmp_path / "f.json")
+    assert str(tmp_path / "f.json") in str(found.value)
+    (tmp_path / "f.jsonl").write_bytes(b"{}\n" + content + b"\n")
+    with pytest.raises(RunError, match=r"f.jsonl"):
+        list(read_json_lines(tmp_path / "f.jsonl"))
+
+
+@pytest.mark.parametrize("name", BAD_YAML)
+def test_bad_yaml(name, tmp_path):
+    content, message = BAD_YAML[name]
+    (tmp_path / "f.yaml").write_bytes(content)
+    with pytest.raises(RunError, match=message) as found:
+        read_yaml(tmp_path / "f.yaml")
+    assert str(tmp_path / "f.yaml") in str(found.value)
+
+
+def test_yaml_means_what_people_mean():
+    tree = parse_yaml("a: 1:30\nb: 2001-99-99\nc: 1_000\nd: 1.5\ne: yes\nf: 0x10\ng: -3")
+    assert tree == {"a": "1:30", "b": "2001-99-99", "c": 1000, "d": 1.5, "e": True, "f": 16, "g": -3}
+
+
+def test_short_memory_is_not_called_damage(tmp_path, monkeypatch):
+    (tmp_path / "f.json").write_text("{}")
+    monkeypatch.setattr("mtlprune.files.parse_json", lambda text: (_ for _ in ()).throw(MemoryError()))
+    with pytest.raises(RunError, match="not enough free memory"):
+        read_json(tmp_path / "f.json")
+
+
+def test_two_writers_of_one_file_both_end_well(tmp_path):
+    path = tmp_path / "new" / "f"
+    with replacing(path) as one, replacing(path) as two:
+        one.write_text("one")
+        two.write_text("two")
+    assert path.read_text() == "one" and [p.name for p in path.parent.iterdir()] == ["f"]
