@@ -6,12 +6,16 @@ Whatever is wrong with a file that is read becomes one sentence that names it, i
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import itertools
 import json
 import math
 import os
 import platform
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -64,6 +68,66 @@ def replacing(path: Path) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Give a folder beside ``path`` to fill; it takes that place only when all in it is complete and on disk.
+
+    What was there before is removed; who looks meanwhile finds it, the new one or, for a moment, none. If anything goes
+    wrong, ``path`` is as it was. Raises OSError.
+    """
+    beside, old = (path.with_name(f".{path.name}.{_whose()}-{next(_counter)}.{end}") for end in ("part", "old"))
+    try:
+        make_folder(path.parent)
+        beside.mkdir()
+        yield beside
+        share(beside)
+        sync_tree(beside)
+        while not _took_place(beside, path):
+            shutil.rmtree(old, ignore_errors=True)  # of another process, that came between
+            with contextlib.suppress(FileNotFoundError):  # which moved it aside just now
+                path.rename(old)
+        sync(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
+        _remove_stale(path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _took_place(beside: Path, path: Path) -> bool:
+    try:
+        beside.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Let one process or thread at a time write the files of a folder that belong together; the others wait.
+
+    Raises:
+        RunError: the folder cannot be made or written.
+    """
+    lock = folder / ".writing"
+    while True:
+        try:
+            make_folder(folder)
+            handle = lock.open("a")
+        except OSError as error:
+            raise RunError(f"{folder} could not be written ({error.strerror or error})") from error
+        with handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(handle.fileno())):
+                continue  # the one before has removed it
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+
+
 def _whose() -> str:
     return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
 
@@ -72,11 +136,18 @@ def _remove_stale(path: Path) -> None:
     """Remove what processes of this machine that are gone left of ``path``."""
     start = f".{path.name}.{platform.node()}-"
     with contextlib.suppress(OSError):
-        for half in path.parent.glob(f"{start}*.part"):
+        for half in path.parent.glob(f"{start}*"):
             pid = half.name[len(start) :].partition("-")[0]
             gone = pid.isdigit() and not _is_process(int(pid))
             if gone and time.time() - half.stat().st_mtime > STALE:
-                half.unlink(missing_ok=True)
+                _remove_all(half)
+
+
+def _remove_all(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_process(pid: int) -> bool:
@@ -112,6 +183,21 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
         sync(path.parent)
+
+
+def remove(*paths: Path) -> None:
+    """Remove files, where they exist; they are gone from the disk before this returns."""
+    there = [path for path in paths if path.exists()]
+    for path in there:
+        path.unlink(missing_ok=True)
+    for folder in {path.parent for path in there}:
+        sync(folder)
+
+
+def remove_halves(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder that only this process writes."""
+    for half in [*folder.glob(".*.part"), *folder.glob(".*.old"), *folder.glob(".tmp??????")]:  # safetensors' own last
+        _remove_all(half)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -194,6 +280,32 @@ def _described(error: Exception) -> str:
     if "integer string conversion" in text:
         return "a number of thousands of digits"
     return f"no {error}" if isinstance(error, KeyError) else text
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def verify_file(path: Path, sha256: str, remedy: str) -> None:
+    """Refuse a file that is not the one that was written.
+
+    Args:
+        remedy: what to do.
+
+    Raises:
+        RunError: it is missing, or has another SHA-256.
+    """
+    with reading(path, RunError, remedy):
+        found = file_sha256(path)
+    if found != sha256:
+        raise RunError(
+            f"{path} was changed or damaged since it was written: expected SHA-256 {sha256}, found {found}; {remedy}"
+        )
 
 
 def read_text(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> str:
@@ -319,18 +431,20 @@ def in_words(value: Any) -> str:
 # -- logs: one JSON object a line --------------------------------------------------------------------------------------
 
 
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Add one JSON object to a log, on disk before this returns. Raises RunError when the disk refuses."""
+def append_line(path: Path, record: Mapping[str, Any]) -> str:
+    """Add one JSON object to a log, on disk before this returns; the line. Raises RunError when the disk refuses."""
+    line = json.dumps(record) + "\n"
     try:
         new = not path.exists()
         with path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(record) + "\n")
+            handle.write(line)
             handle.flush()
             os.fsync(handle.fileno())
         if new:
             sync(path.parent)
     except OSError as error:
         raise RunError(f"{path} could not be written ({error.strerror})") from error
+    return line
 
 
 def log_size(path: Path) -> int:
@@ -338,10 +452,29 @@ def log_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def truncate_log(path: Path, size: int) -> None:
-    """Forget what was logged after a checkpoint that remembers ``size`` bytes."""
-    if path.exists():
-        os.truncate(path, min(size, path.stat().st_size))
+def restore_log(path: Path, text: str | None, size: int) -> str:
+    """Bring a log to what a checkpoint knows of it: later lines are forgotten, lost or changed ones written anew.
+
+    Args:
+        text: what the log held; None where the checkpoint, of an earlier release, knows only its ``size`` in bytes.
+
+    Returns:
+        what the log holds now.
+
+    Raises:
+        RunError: lines are lost that nobody knows, or the disk refuses.
+    """
+    found = path.read_bytes() if path.exists() else b""
+    if text is None:
+        if len(found) < size:
+            raise RunError(
+                f"{path}: expected the {size} bytes that the checkpoint remembers, found {len(found)}; lines are lost, "
+                "so this run would end without them: bring the file back, or remove the run folder to begin anew"
+            )
+        text = found[:size].decode(errors="replace")
+    if found != text.encode():
+        write_text(path, text)
+    return text
 
 
 def read_json_lines(

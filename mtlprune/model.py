@@ -87,7 +87,7 @@ class MultiTaskModel(nn.Module):
         """The best model of a finished (or at least once evaluated) run; with ``task``, that task's own best.
 
         Raises:
-            RunError: no run, or nothing kept yet.
+            RunError: no run, nothing kept yet, or files that are not those that the run wrote.
         """
         run = RunFolder.existing(path)
         config = build_config(run.read_config(), str(run.config_path))
@@ -95,10 +95,9 @@ class MultiTaskModel(nn.Module):
         key = task or "joint"
         if key not in best:
             raise RunError(f"{run.path}: no best epoch is kept for {key!r}; there are {', '.join(best)}")
+        run.verify()
+        weights = run.verify_weights(key, best[key])
         model = cls.build(config, run.read_vocabularies(), source=str(run.encoder_path))
-        weights = run.weights_path(best[key]["epoch"])
-        if not weights.is_file():
-            raise RunError(f"{weights} is missing, though best.json names it; was it removed by hand?")
         try:
             model.load_state_dict(load_file(weights))
         except (SafetensorError, RuntimeError) as error:

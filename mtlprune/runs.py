@@ -16,7 +16,17 @@ from typing import IO, Any
 
 import yaml
 
-from mtlprune.files import RunError, read_json_lines, replacing
+from mtlprune.files import (
+    RunError,
+    file_sha256,
+    make_folder,
+    one_writer,
+    read_json_lines,
+    remove,
+    remove_halves,
+    replacing,
+    verify_file,
+)
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing", "to_json"]
@@ -91,7 +101,7 @@ class RunFolder:
     @contextlib.contextmanager
     def _opened(self, lock: Path) -> Iterator[IO[str]]:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             handle = lock.open("a+")
         except OSError as error:
             raise RunError(
@@ -181,6 +191,40 @@ class RunFolder:
             raise RunError(f"{self.path / 'vocabulary.json'}: expected the labels of every task of the run")
         return found
 
+    def hashes(self) -> dict[str, str]:
+        """Name → SHA-256 of the vocabulary and of the encoder's files, as they are now."""
+        paths = [self.path / "vocabulary.json", *sorted(self.encoder_path.rglob("*"))]
+        return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
+
+    def verify(self) -> bool:
+        """Refuse a run whose vocabulary or encoder files are not those that it wrote.
+
+        Returns:
+            whether the run knows their SHA-256; one of an early release does not.
+
+        Raises:
+            RunError: a file is missing, or was changed or damaged.
+        """
+        known = self.read_manifest().get("files", {})
+        if not isinstance(known, dict) or not all(isinstance(sha256, str) for sha256 in known.values()):
+            raise RunError(f"{self.path / 'manifest.json'}: expected the SHA-256 of each of the run's files")
+        for name, sha256 in known.items():
+            verify_file(self.path / name, sha256, "bring that file back, or train the run anew with another --out")
+        return bool(known)
+
+    def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
+        """The file with the best weights by a key of best.json, which is the one that the run wrote.
+
+        Raises:
+            RunError: it is missing, or was changed or damaged.
+        """
+        path = self.weights_path(best["epoch"])
+        if not path.is_file():
+            raise RunError(f"{path} is missing, though it holds the best weights ({key}); was it removed by hand?")
+        if "sha256" in best:  # a run of an early release has none
+            verify_file(path, best["sha256"], "bring that file back, or train the run anew with another --out")
+        return path
+
     def write_json(self, name: str, value: Any) -> None:
         self.write_text(name, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
@@ -217,23 +261,31 @@ class RunFolder:
         counts: Mapping[str, list[dict[str, int] | None]],
         predictions: Iterable[Sentence],
     ) -> None:
-        """Scores, per-sentence counts (a column a count; null: the layer is unknown) and predictions of a split."""
+        """Scores, per-sentence counts (a column a count; null: the layer is unknown) and predictions of a split.
+
+        They belong together: of several processes the last one's stay, and while they are written, or where that was
+        cut short, there are no scores.
+        """
         columns = {}
         for task, rows in counts.items():
             names = sorted({name for row in rows if row for name in row})
             columns[task] = {name: [row.get(name, 0) if row is not None else None for row in rows] for name in names}
         lines = (json.dumps(to_json(sentence), ensure_ascii=False) for sentence in predictions)
-        self.write_text(f"predictions/{split}.jsonl", "".join(line + "\n" for line in lines))
-        self.write_text(f"counts/{split}.json", json.dumps({"ids": ids, "counts": columns}))
-        self.write_json(f"scores/{split}.json", scores)
+        text = "".join(line + "\n" for line in lines)
+        with one_writer(self.path):
+            for kind in ("predictions", "counts", "scores"):
+                remove_halves(self.path / kind)
+            remove(self.path / f"scores/{split}.json")
+            self.write_text(f"predictions/{split}.jsonl", text)
+            self.write_text(f"counts/{split}.json", json.dumps({"ids": ids, "counts": columns}))
+            self.write_json(f"scores/{split}.json", scores)
 
     def forget_results(self, keys: Iterable[str]) -> None:
         """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
         gone = set(keys)
-        for path in [*self.path.glob("scores/*"), *self.path.glob("counts/*"), *self.path.glob("predictions/*")]:
-            _, _, task = path.stem.partition(".best-")
-            if (task.partition(".on-")[0] or "joint") in gone:
-                path.unlink(missing_ok=True)
+        for kind in ("scores", "counts", "predictions"):
+            there = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
+            remove(*(path for path, task in there if (task.partition(".on-")[0] or "joint") in gone))
 
     def splits(self) -> list[str]:
         """The splits that have been scored."""

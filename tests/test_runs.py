@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from random_sentences import sentences
 
-from mtlprune.files import append_line, log_size, make_room, truncate_log
+from mtlprune.files import append_line, log_size, make_room, restore_log
 from mtlprune.runs import RunError, RunFolder, from_json, replacing, to_json
 from mtlprune.sentence import LAYERS, Sentence, Span
 
@@ -49,7 +49,7 @@ def test_several_writers_of_one_shared_file_do_not_meet(tmp_path):
         try:
             together.wait()
             for _ in range(50):
-                with replacing(path, shared=True) as beside:
+                with replacing(path) as beside:
                     beside.write_text(text)
                 assert len(set(json.loads(path.read_text()))) == 1  # one writer's whole text
         except BaseException as error:
@@ -119,13 +119,16 @@ def test_metrics_are_appended_cut_back_and_read(tmp_path):
     size = log_size(log)
     append_line(log, {"epoch": 2})
     assert folder.read_metrics() == [{"epoch": 1}, {"epoch": 2}]
-    truncate_log(log, size)
+    restore_log(log, None, size)
     assert folder.read_metrics() == [{"epoch": 1}]
     with log.open("a") as file:
         file.write('{"epoch": 2, "lo')  # a process was killed, or is writing just now
     assert folder.read_metrics() == [{"epoch": 1}]
-    truncate_log(log, 10**6)
-    truncate_log(log, 0)
+    with pytest.raises(RunError, match=r"metrics.jsonl: expected the 1000000 bytes .* found .*; lines are lost"):
+        restore_log(log, None, 10**6)
+    restore_log(log, '{"epoch": 7}\n', 13)
+    assert folder.read_metrics() == [{"epoch": 7}]
+    restore_log(log, None, 0)
     assert folder.read_metrics() == []
 
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
+from mtlprune.files import file_sha256
 
 log = logging.getLogger(__name__)
 _CHUNK = 1 << 20  # bytes
@@ -109,15 +110,6 @@ def _mismatch(path: Path, sha256: str | None, git_blob: str | None) -> str | Non
     if git_blob is not None and (found := git_blob_id(path)) != git_blob.lower():
         return f"expected git blob {git_blob}, found {found} ({path.stat().st_size:,} bytes)"
     return None
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def git_blob_id(path: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.files import write_text
 
 FILE = "heads.json"
 FORMAT = 1
@@ -46,9 +47,7 @@ class HeadMap:
 
     def write(self, folder: str | Path) -> None:
         """Put the file into a folder that holds the model."""
-        beside = Path(folder) / f".{FILE}.part"
-        beside.write_text(self.text(), encoding="utf-8")
-        beside.replace(Path(folder) / FILE)
+        write_text(Path(folder) / FILE, self.text())
 
     @classmethod
     def read(cls, folder: str | Path) -> HeadMap:

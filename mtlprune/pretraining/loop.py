@@ -15,7 +15,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mtlprune.analyses.degeneration import mean_cosine
 from mtlprune.encoder.sources import quiet
-from mtlprune.files import append_line, log_size, share, truncate_log
+from mtlprune.files import remove, remove_halves, replacing_folder
 from mtlprune.memory import peak_memory
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
@@ -97,7 +97,8 @@ def pretrain(
         else:
             folder.check_ours()
         if done := finished(folder):
-            folder.checkpoint_path.unlink(missing_ok=True)  # in case the end was cut short just here
+            done.check_logs(folder.path / CURVES)
+            remove(folder.checkpoint_path)  # in case the end was cut short just here
             return done
         trainer = _Trainer(prepare(config, folder, corpora), folder)
         trainer.watch, trainer.stop = watch, stop
@@ -147,9 +148,9 @@ class _Trainer:
         if self.folder.checkpoint_path.exists():
             progress = load_checkpoint(self.folder.checkpoint_path, self.weights, self.optimizer)
             log.info("going on after update %d", progress.step)
-        truncate_log(self.folder.path / CURVES, progress.log_size)
-        for rest in self.folder.path.glob(".*.part"):
-            rest.unlink()
+        progress.restore_logs(self.folder.path / CURVES)
+        for place in (self.folder.path, self.folder.path / CHECKPOINTS):
+            remove_halves(place)
         return progress
 
     def run(self) -> Progress:
@@ -240,31 +241,23 @@ class _Trainer:
         trained = {name: past / number for name, (past, number) in progress.losses.items()}
         progress.losses = {}
         line = {"step": step, "epoch": progress.epoch, "train": trained, **measure(self.data)}
-        append_line(self.folder.path / CURVES, line)
+        progress.log(self.folder.path / CURVES, line)
         self.watch(Event(progress, self.total, losses, 0, line))
 
     def write_model(self, step: int) -> None:
         """A folder that transformers loads: written beside, then renamed. Raises RunError where the disk refuses."""
         final = self.folder.path / CHECKPOINTS / f"step-{step}"
-        beside = final.with_name(f".step-{step}.part")
         try:
-            for rest in final.parent.glob(".step-*.part"):  # of a killed process
-                shutil.rmtree(rest)
-            with quiet():
+            with replacing_folder(final) as beside, quiet():  # there already: the same bits, written before a kill
                 self.model.save_pretrained(beside)
-            for file in self.folder.encoder_path.iterdir():  # as they were first written: a tokenizer that was read
-                if not (beside / file.name).exists():  # from a folder writes itself a little differently
-                    shutil.copyfile(file, beside / file.name)
-            share(beside)
-            shutil.rmtree(final, ignore_errors=True)  # the same bits, written before a kill
-            beside.rename(final)
+                for file in self.folder.encoder_path.iterdir():  # as they were first written: a tokenizer that was
+                    if not (beside / file.name).exists():  # read from a folder writes itself a little differently
+                        shutil.copyfile(file, beside / file.name)
         except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
-            shutil.rmtree(beside, ignore_errors=True)
             raise RunError(f"{final} could not be written ({' '.join(str(error).split())})") from error
 
     def note(self) -> None:
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
-        self.progress.log_size = log_size(self.folder.path / CURVES)
 
     def save(self) -> None:
         """Write the resumable state."""
@@ -277,7 +270,7 @@ class _Trainer:
         self.progress.finished = True
         self.note()
         ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        end = {"ended": ended, "peak_memory": peak_memory(), "finished": asdict(self.progress)}
+        end = {"ended": ended, "peak_memory": peak_memory(), "finished": self.progress.end()}
         self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **end})
-        self.folder.checkpoint_path.unlink(missing_ok=True)
+        remove(self.folder.checkpoint_path)
         return self.progress

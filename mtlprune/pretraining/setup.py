@@ -145,6 +145,8 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     watch = config.watch
     paradigms = read_blimp(Path(watch.blimp), watch.blimp_pairs) if watch.blimp is not None else []
     begun = folder.config_path.exists()
+    if begun:
+        folder.verify()
     tokenizer = load_tokenizer(str(folder.encoder_path)) if begun else make_tokenizer(config.model, train)
     model = build_model(config, tokenizer)
     if config.cosreg:
@@ -233,6 +235,7 @@ def _write_beginning(run: Pretraining, folder: RunFolder, corpora: Mapping[str, 
                 "pieces": int(np.sum([len(p.ids) for p in run.pieces])),
                 "arcs": sum(sum(head > 0 for head in tree.heads) for tree in run.trees if tree is not None),
             },
+            "files": folder.hashes(),
             "parameters": sum(p.numel() for p in run.model.parameters()),
         },
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from mtlprune.files import append_line, log_size, truncate_log
+from mtlprune.files import remove, remove_halves
 from mtlprune.memory import peak_memory
 from mtlprune.runs import RunFolder
 from mtlprune.training.checkpoint import Progress, save_checkpoint, save_weights
@@ -61,15 +61,16 @@ class Archive:
         progress, folder, model = self.progress, self.folder, self.run.model
         better = list(better)
         if better:
-            save_weights(folder.weights_path(progress.epoch), model)
+            sha256 = save_weights(folder.weights_path(progress.epoch), model)
+            progress.best |= {key: {**progress.best[key], "sha256": sha256} for key in better}
         joint = evaluation.joint()
         line = {"epoch": progress.epoch, "step": progress.step, "loss": losses, "dev": evaluation.scores}
-        append_line(folder.metrics_path, {**line, "joint": joint})
+        progress.log(folder.metrics_path, {**line, "joint": joint})
         gates = record(model, progress.epoch, progress.step) if model.gates else None
         if gates is not None:
-            append_line(folder.gates_path, gates)
+            progress.log(folder.gates_path, gates)
         if self.run.config.train.log_uas:
-            append_line(folder.uas_path, uas_line(model, self.run.dev, progress.epoch, progress.step))
+            progress.log(folder.uas_path, uas_line(model, self.run.dev, progress.epoch, progress.step))
         self.board.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
         folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
         if "joint" in better:
@@ -82,7 +83,6 @@ class Archive:
     def checkpoint(self) -> None:
         """Everything that is needed to go on from here."""
         if self.team.leads:
-            self._note()
             self.board.flush()  # before the checkpoint, so that nothing of it is missing in a run that goes on
             save_checkpoint(self.folder.checkpoint_path, self.run.model, self.optimizer, self.progress)
         self.saved_at = time.monotonic()
@@ -91,9 +91,9 @@ class Archive:
         """Note the end in the manifest."""
         if not self.team.leads:
             return
-        self._note()
+        self.board.flush()
         ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        end = {"ended": ended, "peak_memory": peak_memory(), "finished": asdict(self.progress)}
+        end = {"ended": ended, "peak_memory": peak_memory(), "finished": self.progress.end()}
         if self.team.grouped:
             end["processes"] = self.team.size
         self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **end})
@@ -107,20 +107,24 @@ class Archive:
         """To be called at the end."""
         self.board.close()
 
-    def _note(self) -> None:
-        self.progress.log_size = log_size(self.folder.metrics_path)
-        self.progress.gates_size = log_size(self.folder.gates_path)
-        self.progress.uas_size = log_size(self.folder.uas_path)
-
 
 def take_up(folder: RunFolder, progress: Progress) -> None:
-    """Bring a folder to the state of its checkpoint: what was written after it is forgotten."""
+    """Bring a folder to the state of its checkpoint: what was written after it is forgotten.
+
+    Raises:
+        RunError: something that the checkpoint relies on is missing, or was changed or damaged.
+    """
+    for key, best in progress.best.items():
+        folder.verify_weights(key, best)
+    progress.restore_logs(*logs(folder))
     if progress.step:
         folder.write_json("best.json", progress.best)  # a kill may have left it ahead of the checkpoint
         tidy(folder, progress)
-    truncate_log(folder.metrics_path, progress.log_size)
-    truncate_log(folder.gates_path, progress.gates_size)
-    truncate_log(folder.uas_path, progress.uas_size)
+
+
+def logs(folder: RunFolder) -> tuple[Path, Path, Path]:
+    """The logs of a run, whether or not it keeps them."""
+    return folder.metrics_path, folder.gates_path, folder.uas_path
 
 
 def tidy(folder: RunFolder, progress: Progress) -> None:
@@ -128,9 +132,8 @@ def tidy(folder: RunFolder, progress: Progress) -> None:
     the checkpoint of a finished run."""
     kept = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
     weights = folder.path / "weights"
-    halves = [folder.path / ".checkpoint.safetensors.part", *weights.glob(".epoch-*.safetensors.part")]
-    halves += [*folder.path.glob(".tmp??????"), *weights.glob(".tmp??????")]  # safetensors' own halves of these
-    for path in [*halves, *(path for path in weights.glob("epoch-*.safetensors") if path not in kept)]:
-        path.unlink(missing_ok=True)
+    for place in (folder.path, weights):
+        remove_halves(place)
+    remove(*(path for path in weights.glob("epoch-*.safetensors") if path not in kept))
     if progress.finished:
-        folder.checkpoint_path.unlink(missing_ok=True)
+        remove(folder.checkpoint_path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
+from mtlprune.files import append_line, file_sha256, log_size, restore_log
 from mtlprune.runs import RunError, replacing
+
+SIZES = {"metrics.jsonl": "log_size", "curves.jsonl": "log_size", "gates.jsonl": "gates_size", "uas.jsonl": "uas_size"}
+"""Log → the field of Progress with its size; a training has no curves, a pretraining nothing else."""
 
 
 @dataclass
@@ -32,8 +36,8 @@ class Progress:
     """Updates done within the present epoch."""
     step: int = 0
     """Updates done in all."""
-    best: dict[str, dict[str, float]] = field(default_factory=dict)
-    """joint and each task → {"epoch", "score"} of its best dev score."""
+    best: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """joint and each task → {"epoch", "score"} of its best dev score, and the "sha256" of its weights."""
     balance: dict[str, list[float]] = field(default_factory=dict)
     """What the loss balance remembers."""
     penalty: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -41,7 +45,7 @@ class Progress:
     losses: dict[str, list[float]] = field(default_factory=dict)
     """Task → sum and number of its losses in the present epoch."""
     log_size: int = 0
-    """Bytes of metrics.jsonl that belong to this state."""
+    """Bytes of metrics.jsonl (pretraining: curves.jsonl) that belong to this state."""
     gates_size: int = 0
     """The same of gates.jsonl."""
     uas_size: int = 0
@@ -49,6 +53,37 @@ class Progress:
     seconds: float = 0.0
     """Time spent training so far, over all processes."""
     finished: bool = False
+    logs: dict[str, str] = field(default_factory=dict)
+    """Log → its lines; empty in checkpoints of early releases, and where a finished run is noted."""
+
+    def log(self, path: Path, record: Mapping[str, Any]) -> None:
+        """Add a line to a log, and remember it. Raises RunError when the disk refuses."""
+        self._remember(path, self.logs.get(path.name, "") + append_line(path, record))
+
+    def restore_logs(self, *paths: Path) -> None:
+        """Bring logs to this state. Raises RunError: lines are lost that nobody knows, or the disk refuses."""
+        for path in paths:
+            text = restore_log(path, self.logs.get(path.name), getattr(self, SIZES[path.name]))
+            if text:
+                self._remember(path, text)
+
+    def check_logs(self, *paths: Path) -> None:
+        """Refuse a finished run whose logs are not as long as at its end. Raises RunError."""
+        for path in paths:
+            expected, found = getattr(self, SIZES[path.name]), log_size(path)
+            if found != expected:
+                raise RunError(
+                    f"{path}: expected the {expected} bytes of the end of the run, found {found}; it was changed or "
+                    "damaged since: bring it back, or remove the run folder to train it anew"
+                )
+
+    def _remember(self, path: Path, text: str) -> None:
+        self.logs[path.name] = text
+        setattr(self, SIZES[path.name], len(text.encode()))
+
+    def end(self) -> dict[str, Any]:
+        """What is noted of a finished run: all but the lines of its logs."""
+        return {key: value for key, value in asdict(self).items() if key != "logs"}
 
 
 def seed_step(seed: int, step: int, tasks: Sequence[str] = (), rank: int = 0) -> None:
@@ -72,9 +107,10 @@ def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([seed, epoch, 2]))
 
 
-def save_weights(path: Path, model: nn.Module) -> None:
-    """Write a model's weights, beside first, then in place. Raises RunError when the disk refuses."""
+def save_weights(path: Path, model: nn.Module) -> str:
+    """Write a model's weights, beside first, then in place; their SHA-256. Raises RunError when the disk refuses."""
     _write(path, {name: tensor.contiguous() for name, tensor in model.state_dict().items()}, {})
+    return file_sha256(path)
 
 
 def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:

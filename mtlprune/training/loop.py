@@ -31,7 +31,7 @@ from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.base import Term
 from mtlprune.training import hardware, mixing
-from mtlprune.training.archive import Archive, take_up, tidy
+from mtlprune.training.archive import Archive, logs, take_up, tidy
 from mtlprune.training.balance import Balance
 from mtlprune.training.checkpoint import Progress, epoch_generator, load_checkpoint, seed_step
 from mtlprune.training.cosreg import cosreg
@@ -39,7 +39,7 @@ from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.optimizer import make_optimizer, schedule
 from mtlprune.training.parallel import ALONE, Team, joined
 from mtlprune.training.pruning import Pressure, fix_heads, gate_sets
-from mtlprune.training.setup import check_same, decide, prepare
+from mtlprune.training.setup import check_same, check_whole, decide, prepare
 from mtlprune.training.syntax import SyntaxTerm, check_alone
 
 log = logging.getLogger(__name__)
@@ -110,9 +110,12 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, team: Team) -> _Tr
     elif team.leads:
         folder.check_ours()
     if done := finished(folder):
+        done.check_logs(*logs(folder))
         if team.leads:
             tidy(folder, done)  # in case the end was cut short just here
         return done
+    if folder.config_path.exists():
+        check_whole(config, folder)
     run = prepare(config, folder, corpus, team.leads)
     optimizer = make_optimizer(run.model, config)
     progress = Progress()

@@ -7,7 +7,6 @@ import importlib.metadata
 import logging
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,6 +21,8 @@ from mtlprune.config import Config, ConfigError, TrainConfig, build_config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
+from mtlprune.encoder.sources import load_config, load_tokenizer
+from mtlprune.files import replacing_folder
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Dependencies, Sentence
@@ -31,7 +32,7 @@ from mtlprune.training import hardware
 from mtlprune.training.cosreg import check_cosreg
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.pruning import check_pruning, check_rankings
-from mtlprune.training.start import read_labels, start_from
+from mtlprune.training.start import origins, read_labels, start_from
 from mtlprune.training.syntax import check_syntax
 from mtlprune.training.tensorboard import require_tensorboard
 from mtlprune.training.uas_log import check_uas
@@ -96,7 +97,7 @@ def build_model(
     Args:
         train: the training sentences.
         folder: of the run, where there is one. Where it holds a checkpoint, that replaces the weights, so that other
-            runs are not asked again.
+            runs and the encoder's source are not asked again.
 
     Raises:
         ConfigError: settings, labels or other runs that do not fit.
@@ -105,13 +106,18 @@ def build_model(
     """
     start = config.train.start
     going_on = folder is not None and folder.checkpoint_path.exists()
-    source: Path | None = None
+    source = folder.encoder_path if folder is not None and going_on else None
     if start is None:
         vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
     elif folder is not None and going_on:
-        vocabularies, source = folder.read_vocabularies(), folder.encoder_path
+        vocabularies = folder.read_vocabularies()
     else:
         vocabularies, source = read_labels(config, train, folder), RunFolder(start).encoder_path
+    if folder is not None and folder.config_path.exists() and folder.read_vocabularies() != vocabularies:
+        raise RunError(
+            f"{folder.path / 'vocabulary.json'}: expected the labels of the training sentences, found others; bring "
+            "that file back, or choose another --out"
+        )
     model = MultiTaskModel.build(config, vocabularies, str(source) if source else None)
     check_cosreg(config, model)
     check_pruning(config, model)
@@ -217,6 +223,29 @@ def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
         )
 
 
+def check_whole(config: Config, folder: RunFolder) -> None:
+    """Refuse to go on with a run whose own files, or what it begins from, are not what they were.
+
+    Raises:
+        RunError: in words.
+        EncoderError: the encoder's files of a run of an early release, which knows no SHA-256, cannot be read.
+    """
+    if not folder.verify():
+        load_config(str(folder.encoder_path))
+        load_tokenizer(str(folder.encoder_path))
+    if folder.checkpoint_path.exists():
+        return
+    begun = folder.read_manifest().get("begun_from", {})
+    for key, now in origins(config).items():
+        was = begun.get(key, now)
+        if was["sha256"] != now["sha256"]:
+            raise RunError(
+                f"{folder.path} has no checkpoint and would begin again from what {key} names, which was changed: "
+                f"expected {was['file']} with SHA-256 {was['sha256']}, found {now['file']} with {now['sha256']}; "
+                "bring it back, or choose another --out"
+            )
+
+
 def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted(set(old) | set(new))
@@ -243,6 +272,8 @@ def write_beginning(
             "command": sys.argv,
             "seed": config.train.seed,
             "data": {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")},
+            "files": folder.hashes(),
+            "begun_from": origins(config),
             "parameters": {
                 "encoder": sum(p.numel() for p in model.encoder.parameters()),
                 **{name: sum(p.numel() for p in task.parameters()) for name, task in model.tasks.items()},
@@ -256,13 +287,12 @@ def write_beginning(
 def save_encoder_files(encoder: Encoder, path: Path) -> None:
     """Configuration and tokenizer, so that a run can be loaded where the encoder's source is not. Raises RunError."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        encoder.config.save_pretrained(path)
-        encoder.tokenizer.save_pretrained(path)
-        if encoder.head_map is not None:
-            encoder.head_map.write(path)
+        with replacing_folder(path) as beside:
+            encoder.config.save_pretrained(beside)
+            encoder.tokenizer.save_pretrained(beside)
+            if encoder.head_map is not None:
+                encoder.head_map.write(beside)
     except Exception as error:  # `tokenizers` tells of a full disk by a bare Exception
-        shutil.rmtree(path, ignore_errors=True)
         raise RunError(f"{path}: tokenizer.json and its like could not be written ({error})") from error
 
 

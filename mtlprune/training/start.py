@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mtlprune.config import Config, ConfigError, build_config
+from mtlprune.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
@@ -63,7 +65,7 @@ def check_kin(config: Config, path: str, key: str, own: RunFolder | None) -> Run
         ]
         if changed:
             raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
-    weights = folder.weights_path(folder.read_best()["joint"]["epoch"])
+    weights = _best_weights(folder)
     if not weights.is_file():
         raise ConfigError(f"{key}: the weights of {path} are gone ({weights} is missing); train that run anew")
     return folder
@@ -99,6 +101,30 @@ def check_same_labels(vocabularies: Mapping[str, Any], other: RunFolder, key: st
                 f"{key}: the labels of {task} in {other.path} are not those of the training sentences; "
                 "give a run on the same data"
             )
+
+
+def origins(config: Config) -> dict[str, dict[str, str]]:
+    """What a run is made from: setting → "file" that is read and its "sha256".
+
+    Raises:
+        RunError: a damaged run.
+    """
+    runs = {"train.start": config.train.start, "pruning.importance_of": config.pruning.importance_of}
+    files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
+    if config.pruning.layers_like is not None:
+        files["pruning.layers_like"] = RunFolder(config.pruning.layers_like).gates_path
+    own = Path(config.encoder.name) / "model.safetensors"
+    if config.train.start is None and not config.encoder.random and own.is_file():
+        files["encoder.name"] = own
+    found = {}
+    for key, path in files.items():
+        with reading(path, RunError, f"{key} names it"):
+            found[key] = {"file": str(path), "sha256": file_sha256(path)}
+    return found
+
+
+def _best_weights(folder: RunFolder) -> Path:
+    return folder.weights_path(folder.read_best()["joint"]["epoch"])
 
 
 def start_from(path: str, model: MultiTaskModel) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.config import ConfigError
+from mtlprune.files import make_folder, sync_tree
 
 FOLDER = "tensorboard"
 CELL = 16
@@ -54,6 +55,7 @@ class Board:
             require_tensorboard()
             from torch.utils.tensorboard import SummaryWriter
 
+            make_folder(run / FOLDER)
             _wait_for_a_new_second(run / FOLDER)
             self.writer = SummaryWriter(str(run / FOLDER), purge_step=step + 1)
 
@@ -81,6 +83,7 @@ class Board:
         """Put on the disk what was told so far."""
         if self.writer is not None:
             self.writer.flush()
+            sync_tree(Path(self.writer.log_dir))
 
     def close(self) -> None:
         """To be called at the end; ends the writer's thread."""
