@@ -128,14 +128,19 @@ def _film_entry(film: Film) -> Entry:
 
 
 def _write(out: Path, pending: Sequence[Pending], contents: Entry) -> None:
-    """Each file whole or not at all; the list comes last, so that it never names what is not there."""
-    from mtlprune.runs import RunFolder, replacing
+    """Each file whole or not at all; the list comes last, so that it never names what is not there.
 
-    for name, content in pending:
-        made = content()
-        with replacing(out / name) as beside:
-            beside.write_bytes(made)
-    RunFolder(out).write_text("maps.json", _json(contents))
+    Where two commands write the same maps, the last one's stay, all of them.
+    """
+    from mtlprune.files import one_writer, remove, replacing, write_text
+
+    with one_writer(out):
+        remove(out / "maps.json")
+        for name, content in pending:
+            made = content()
+            with replacing(out / name) as beside:
+                beside.write_bytes(made)
+        write_text(out / "maps.json", _json(contents))
 
 
 def _json(contents: Entry) -> str:

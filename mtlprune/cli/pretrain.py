@@ -35,13 +35,14 @@ def pretrain(
     from mtlprune.cli.interrupt import Interruption
     from mtlprune.cli.pretraining_display import display
     from mtlprune.cli.train import INTERRUPTED, command
+    from mtlprune.config import default_folder
     from mtlprune.pretraining.config import load_pretraining
     from mtlprune.pretraining.loop import CHECKPOINTS, finished
     from mtlprune.pretraining.loop import pretrain as run
     from mtlprune.runs import RunFolder
 
     settings = load_pretraining(config, overrides or [])
-    folder = RunFolder(out or Path("runs") / f"{settings.name}-{settings.digest()}")
+    folder = RunFolder(out or default_folder(settings))
     terminal = console()
     done_before = finished(folder) is not None
     _begins(terminal, settings, folder)

@@ -38,11 +38,11 @@ def train(
     """
     from mtlprune.cli.console import console, rank
     from mtlprune.cli.pruning_display import best_line, missed
-    from mtlprune.config import load_config
+    from mtlprune.config import default_folder, load_config
     from mtlprune.runs import RunFolder
 
     settings = load_config(config, overrides or [])
-    folder = RunFolder(out or Path("runs") / f"{settings.name}-{settings.digest()}")
+    folder = RunFolder(out or default_folder(settings))
     terminal = console()
     train_run(settings, folder, terminal)
     if rank():  # of several processes the first one owns the folder

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mtlprune.blocks import Block, SyntaxConfig
-from mtlprune.config import ConfigError, apply_override, read_tree, validated
+from mtlprune.config import ConfigError, apply_override, digest, read_tree, validated
 
 
 class SourceConfig(Block):
@@ -178,8 +176,7 @@ class PretrainConfig(Block):
 
     def digest(self) -> str:
         """Eight letters that name this configuration: equal configurations, equal letters."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        return digest(self)
 
     def log_steps(self) -> list[int]:
         """Updates after which a checkpoint is written: 0, then evenly spaced logarithms from ``first`` to the last."""

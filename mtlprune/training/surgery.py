@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from mtlprune.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
 from mtlprune.encoder.removal import HeadMap, remove_heads
+from mtlprune.files import file_sha256, replacing_folder
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
@@ -121,21 +121,20 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Request
 def appearing(out: Path) -> Iterator[RunFolder]:
     """A folder beside ``out`` that takes its place at the end, if nothing goes wrong; else nothing is left.
 
+    Of two that end there, the last one stays, whole.
+
     Raises:
-        RunError: ``out`` is a file, or holds something.
+        RunError: ``out`` is a file, or holds something; or the disk refused.
     """
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a new folder")
     if out.is_dir() and any(out.iterdir()):
         raise RunError(f"--out: {out} is not empty; name a new folder, or remove that one")
-    beside = out.with_name(f".{out.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
     try:
-        beside.mkdir(parents=True)
-        yield RunFolder(beside)
-        beside.rename(out)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        with replacing_folder(out) as beside:
+            yield RunFolder(beside)
+    except OSError as error:
+        raise RunError(f"{out} could not be written ({error.strerror or error})") from error
 
 
 def prune(asked: Request, folder: RunFolder, out: Path, device: str | None = None) -> Pruned:
@@ -214,14 +213,16 @@ def write(
     vocabularies = source.read_vocabularies()
     epoch = best["joint"]["epoch"]
     model.encoder.save(folder.encoder_path)
-    save_weights(folder.weights_path(epoch), model)
+    sha256 = save_weights(folder.weights_path(epoch), model)
     folder.write_json("vocabulary.json", {task: vocabularies[task] for task in asked.tasks})
     folder.write_json(
-        "best.json", {key: {"epoch": epoch, "score": best[key]["score"]} for key in ("joint", *asked.tasks)}
+        "best.json",
+        {key: {"epoch": epoch, "score": best[key]["score"], "sha256": sha256} for key in ("joint", *asked.tasks)},
     )
     record = {
         "from": str(source.path),
         "epoch": epoch,
+        "sha256": file_sha256(source.weights_path(epoch)),
         "gates": asked.gate_set,
         "most_open": asked.most_open,
         "heads_kept": heads.count,
@@ -232,7 +233,8 @@ def write(
         "command": sys.argv,
         "config": tree,
     }
-    folder.write_json("manifest.json", {**manifest, "parameters": counted["after"], "pruned": record})
+    changed = {"files": folder.hashes(), "parameters": counted["after"], "pruned": record}
+    folder.write_json("manifest.json", {**manifest, **changed})
     folder.write_config(pruned_config(tree, asked.tasks, out))
 
 
@@ -254,10 +256,10 @@ def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str
 def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus) -> Evaluation:
     """Evaluate on dev, as training does after an epoch, and write results and best.json."""
     config = build_config(folder.read_config(), str(folder.config_path))
-    split, epoch = config.data.dev, folder.read_best()["joint"]["epoch"]
+    split, best = config.data.dev, folder.read_best()["joint"]
     dev = list(corpus[split])
     found = evaluate(model, dev, hardware.dtype(config.train.precision))
     folder.write_results(split, found.scores, [s.id for s in dev], found.counts, found.predictions)
     scores = {"joint": found.joint(), **found.main()}
-    folder.write_json("best.json", {key: {"epoch": epoch, "score": value} for key, value in scores.items()})
+    folder.write_json("best.json", {key: {**best, "score": value} for key, value in scores.items()})
     return found
