@@ -72,6 +72,12 @@ def changed(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
     return {"config.yaml": text.encode()}
 
 
+def _hit(path: str, name: str) -> bool:
+    """Halves of files have names of their own: .NAME.WHOSE.part"""
+    name, part, _ = name.partition(".part")
+    return f"/{name}." in path and path.endswith(".part") if part else path.endswith(name)
+
+
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -93,7 +99,7 @@ def _train(settings: dict[str, Any], folder: str, moment: Moment | None, largest
     if moment and moment.kind in ("open", "os.rename", "os.remove"):
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
-            if event == moment.kind and str(args[1 if event == "os.rename" else 0]).endswith(moment.name):
+            if event == moment.kind and _hit(str(args[1 if event == "os.rename" else 0]), moment.name):
                 strike()
 
         sys.addaudithook(hook)
