@@ -4,7 +4,7 @@ for each epoch:                       order of batches from (seed, epoch)
     for each update:                  dropout and noise from (seed, step, tasks)
         for each mini-batch:          one encoding; the losses of its tasks; balance; backward
         sum the gradients             of all processes, where there are several (parallel.py)
-        clip; the gates' penalty; step, schedule
+        clip; the gates' penalty; step, schedule    (pruning.in_loss: the penalty is in the losses, and clipped)
     predict dev, count, score; keep the best weights, joint and by task
     checkpoint
 """
@@ -156,7 +156,8 @@ class _Trainer:
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
         self.balance.restore(progress.balance)
         self.precision = hardware.dtype(self.config.train.precision)
-        self.parameters = [p for group in optimizer.param_groups if not group["gates"] for p in group["params"]]
+        clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
+        self.parameters = [p for group in clipped for p in group["params"]]
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
         self.sets = gate_sets(self.model)
         self.total = sum(len(self.plan(epoch)) for epoch in range(self.config.train.epochs))
@@ -238,7 +239,14 @@ class _Trainer:
             if not math.isfinite(value):
                 raise self.broken(f"the loss is {value}", [task])
         prices = cosreg(self.config, self.model, mini_batch.tasks, self.team.leads)
-        weighed = [*self.balance(losses, values).values(), *prices]
+        balanced = dict(values)
+        if self.pressure is not None and self.config.pruning.in_loss:
+            for task in values:
+                price = self.pressure.price(task, self.progress.step)
+                balanced[task] += float(price.detach())
+                if self.team.leads:  # gradients of all processes are summed
+                    losses[task] = losses[task] + price if task in losses else price
+        weighed = [*self.balance(losses, balanced).values(), *prices]
         if weighed:  # none where there are more processes than sentences
             total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
             if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
