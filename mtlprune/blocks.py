@@ -129,7 +129,7 @@ class PruningConfig(Block):
     strength: float = Field(default=0.01, ge=0)
     """λ, the price of penalty: lambda."""
     in_loss: bool = False
-    """lambda: the penalty is part of each task's loss, balanced with it, and gates are clipped with the rest (He and Choi
+    """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
     2021, released code)."""
     keep: int | None = Field(default=None, ge=0)
     """Heads to keep (of each set): for the penalties target and exact, and for importance and random."""

@@ -276,7 +276,7 @@ class _Trainer:
         evaluation = evaluate(self.model, self.dev, self.precision, self.team)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
-        if not self.settled() and progress.epoch < settings.epochs:
+        if not self.may_be_best(last=progress.epoch >= settings.epochs):
             better = []
         progress.best.update({key: {"epoch": progress.epoch, "score": current[key]} for key in better})
         train_losses = {task: past / number for task, (past, number) in progress.losses.items()}
@@ -293,9 +293,28 @@ class _Trainer:
         self.archive.tidy()
         self.watch(Event(progress, updates, self.total, {}, 0, evaluation, gates))
 
-    def settled(self) -> bool:
-        """Whether the present weights may count as the best: gates that are steered need time to reach their number."""
-        return self.pressure is None or self.pressure.penalty.settled(self.progress.step)
+    def may_be_best(self, last: bool) -> bool:
+        """Whether the present weights may count as the best: gates that are steered have to come to their number.
+
+        Args:
+            last: whether there is no further epoch; where none came to it, the last one is kept, with a warning.
+        """
+        if self.pressure is None:
+            return True
+        missed = self.pressure.penalty.missed(self.sets)
+        if self.pressure.penalty.settled(self.progress.step) and not missed:
+            return True
+        if not last or self.progress.best:
+            return False
+        for name, count in missed.items() if self.team.leads else ():
+            log.warning(
+                "%d heads are open%s, not %s: the gates had not come to their number in any epoch that could be the "
+                "best, so the last one is kept; train longer, raise pruning.rate, or take pruning.penalty=exact",
+                count,
+                "" if name == "shared" else f" for {name}",
+                self.config.pruning.keep,
+            )
+        return True
 
     def note(self) -> None:
         """Bring the record of where training stands up to date."""

@@ -15,13 +15,15 @@ from safetensors.torch import load_file
 
 from mtlprune.config import build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.encoder.gates import deterministic, probability_open
+from mtlprune.encoder.gates import Gates, deterministic, probability_open
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
+from mtlprune.scores import MAIN
 from mtlprune.training.checkpoint import Progress
 from mtlprune.training.loop import _Trainer, train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimizer import make_optimizer
+from mtlprune.training.penalty import TargetPenalty
 from mtlprune.training.pruning import even_counts, importance, random_mask, sentence_derivatives
 from mtlprune.training.setup import Run, prepare
 
@@ -130,9 +132,9 @@ RELEASED = [[("pos", [1, 2]), ("dep", [4, 5])], [("pos", [7, 8, 10]), ("pos", [1
 def released_updates(
     model: MultiTaskModel, losses: Callable[[str, list[int]], torch.Tensor], total: int
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """The updates of the released scripts, written anew from their description: in every mini-batch the penalty is added
-    to the task's loss, the balancer remembers and weighs the sum, one clipping takes in all parameters, gates have an
-    Adam of their own. λ 0.5, a window of 2, norm 0.05, encoder 1e-3, decoders 3e-3, gates 0.02; no warm-up.
+    """The updates of the released scripts, written anew from their description: in every mini-batch the penalty is
+    added to the task's loss, the balancer remembers and weighs the sum, one clipping takes in all parameters, gates
+    have an Adam of their own. λ 0.5, a window of 2, norm 0.05, encoder 1e-3, decoders 3e-3, gates 0.02; no warm-up.
 
     Yields:
         The gradients of each update, clipped, once its step is taken.
@@ -367,6 +369,65 @@ def test_no_epoch_before_the_gates_settled_is_the_best(gated: Settings, penalty,
 def test_where_the_gates_never_settle_the_last_epoch_counts(gated: Settings, tmp_path):
     folder = trained(gated("pos", {"epochs": 2}, penalty="target", keep=4, settle=1.0), tmp_path / "run")
     assert folder.read_best()["joint"]["epoch"] == 2
+
+
+COUNTS = {  # open heads at the end of each epoch, of each set; 3 are wanted
+    "pos": [{"shared": count} for count in (8, 5, 4, 8, 3, 2, 8, 8)],
+    "pos,dep": [
+        {"pos": pos, "dep": dep} for pos, dep in ((3, 8), (8, 3), (4, 2), (8, 8), (3, 3), (2, 3), (3, 5), (1, 3))
+    ],
+}
+
+
+@pytest.mark.parametrize("tasks", list(COUNTS))
+def test_only_epochs_whose_gates_came_to_their_number_are_the_best(gated: Settings, tasks: str, tmp_path):
+    """Against the logs: of the epochs in which every set has 3 ± 1 heads open, the first with the highest score."""
+    pruning = {"penalty": "target", "keep": 3, "rate": 1e-9, "warmup": 0.1, "settle": 0.1}
+    sets = "shared" if tasks == "pos" else "per_task"
+    made = trainer(gated(tasks, {"epochs": 8, "decoder_rate": 1e-2}, sets=sets, **pruning), tmp_path / "run")
+
+    def put(event: Any) -> None:
+        if event.progress.update == event.updates:  # the epoch's last update is done; it is scored next
+            for name, count in COUNTS[tasks][event.progress.epoch].items():
+                logits = made.model.gates[name].logits
+                logits.data.copy_(torch.where(torch.arange(8).view(2, 4) < count, 3.0, -3.0))
+
+    made.watch = put
+    assert made.run().finished
+    assert [line["open"] for line in lines(made.folder)] == COUNTS[tasks]
+    may = [place for place, counts in enumerate(COUNTS[tasks]) if all(2 <= count <= 4 for count in counts.values())]
+    metrics = made.folder.read_metrics()
+    for key, best in made.folder.read_best().items():
+        scores = [line["joint"] if key == "joint" else line["dev"][key][MAIN[key]] for line in metrics]
+        assert best["epoch"] == max(may, key=lambda place: scores[place]) + 1
+    assert max(may, key=lambda place: metrics[place]["joint"]) != max(range(8), key=lambda p: metrics[p]["joint"])
+
+
+@pytest.mark.parametrize("sets", ["shared", "per_task"])
+def test_where_no_epoch_comes_to_the_number_the_last_is_kept_with_a_warning(gated: Settings, sets, tmp_path, caplog):
+    train_settings = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12, "patience": 1}
+    pruning = {"penalty": "target", "init": "open", "rate": 1e-9, "warmup": 0.3, "settle": 0.3}
+    folder = trained(gated("pos,dep", train_settings, keep=3, sets=sets, **pruning), tmp_path / "run")
+    assert [line["open"] for line in lines(folder)] == [dict.fromkeys(lines(folder)[0]["open"], 8)] * 4
+    assert {best["epoch"] for best in folder.read_best().values()} == {4}
+    names = [""] if sets == "shared" else [" for pos", " for dep"]
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.partition(":")[0] for text in said] == [f"8 heads are open{name}, not 3" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("keep", "open_", "near"),
+    [(1, 0, True), (1, 2, True), (1, 3, False), (36, 37, True), (36, 38, False), (72, 75, True), (72, 76, False),
+     (100, 95, True), (100, 94, False)],
+)  # fmt: skip
+def test_near_is_one_head_or_a_twentieth(keep: int, open_: int, near: bool):
+    gates = Gates(12, 12)
+    penalty = TargetPenalty(keep, 144, total=10)
+    gates.logits.grad = torch.zeros(12, 12)
+    assert penalty.missed({"pos": gates, "dep": gates}) == {}  # neither was steered yet
+    penalty({"pos": gates}, 0)
+    gates.fix(torch.arange(144).view(12, 12) < open_)
+    assert penalty.missed({"pos": gates, "dep": gates}) == ({} if near else {"pos": open_})
 
 
 def test_overlap_makes_sets_overlap_less(gated: Settings, tmp_path):
