@@ -128,6 +128,9 @@ class PruningConfig(Block):
     """lambda: a constant price a head. target: steer to `keep` open heads. exact: then also fix the best `keep`."""
     strength: float = Field(default=0.01, ge=0)
     """λ, the price of penalty: lambda."""
+    in_loss: bool = False
+    """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
+    2021, released code)."""
     keep: int | None = Field(default=None, ge=0)
     """Heads to keep (of each set): for the penalties target and exact, and for importance and random."""
     warmup: float | None = Field(default=None, ge=0, le=1)
@@ -156,7 +159,7 @@ class PruningConfig(Block):
         steered = self.method == "gates" and self.penalty != "lambda"
         effective = {
             "gates": {"sets", "penalty", "init", "rate", "temperature", "overlap", "warmup"}
-            | ({"keep", "settle"} if steered else {"strength"}),
+            | ({"keep", "settle"} if steered else {"strength", "in_loss"}),
             "importance": {"keep", "importance_of", "importance_sentences"},
             "random": {"keep", "layers_like"},
         }.get(self.method, set())
@@ -166,6 +169,8 @@ class PruningConfig(Block):
                 raise ValueError(f"{name} has no effect with {how}; leave it out")
         if self.overlap and self.sets == "shared":
             raise ValueError("overlap has an effect only with sets: per_task")
+        if self.overlap and self.in_loss:
+            raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
         needs_keep = (steered or self.method in ("importance", "random")) and self.layers_like is None
         if needs_keep and self.keep is None:
             raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")

@@ -171,7 +171,7 @@ class RunFolder:
         """joint and each task → {"epoch", "score"} of its best dev score. Raises RunError where the file is damaged."""
         best = self.read_json("best.json")
         if best == {} and self.read_config().get("pruning", {}).get("method") == "gates":
-            raise RunError(f"{self.path}: no epoch counts as the best yet, since its gates have not settled; train on")
+            raise RunError(f"{self.path}: no epoch counts as the best yet: its gates are not at their number; train on")
         whole = isinstance(best, dict) and all(
             isinstance(value, dict) and isinstance(value.get("epoch"), int) and "score" in value
             for value in best.values()

@@ -140,6 +140,11 @@ def test_released_constants(ontonotes: Path, tmp_path: Path) -> None:
     assert (bert["bert-mtl5-1"].train.epochs, others["roberta-mtl5-1"].train.epochs) == (100, 30)
     assert {c.train.encoder_rate for c in [*bert.values(), *others.values()]} == {1e-5}
     assert not any(c.train.shuffle for c in [*bert.values(), *others.values()])
+    assert {name: cell.encoder.name for name, cell in bert.items() if cell.encoder.random} == {
+        f"bert-mtl5-random-{seed}": "bert-base-cased" for seed in (1, 2, 3)
+    }
+    assert not any(c.encoder.random for c in others.values())
+    assert all(c.pruning.in_loss and c.train.balance == "running_mean" for c in [*bert.values(), *others.values()])
     scores = cells_of(folder / "scores-as-released-others.yaml", ontonotes, tmp_path)
     assert scores["electra-pos-3"].train.encoder_rate == 1e-5 and scores["electra-ner-3"].train.encoder_rate == 5e-5
     assert (scores["deberta-srl-1"].train.epochs, scores["roberta-srl-1"].train.epochs) == (100, 30)

@@ -1,26 +1,16 @@
-"""Scores by hand, by property, and against the official programs where they are found.
-
-The official programs are no part of the project. udeval (PyPI: udtools) is taken from PATH; the others from
-MTLPRUNE_EVALB (the compiled evalb, with new.prm beside it), MTLPRUNE_SRL_EVAL (srl-eval.pl) and MTLPRUNE_CONLLEVAL
-(conlleval.pl).
-"""
+"""Scores by hand, by property, and against the official programs: what they said once, and what they say where found."""
 
 from __future__ import annotations
 
-import os
 import random
-import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
+import official_scorers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtlprune import scores
-from mtlprune.corpora.brackets import format_tree
 from mtlprune.scores import MAIN, SCORES, add, count_con, count_dep, count_ner, count_pos, count_srl, score
 from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, find_cycle
 
@@ -129,11 +119,14 @@ def corrupted(rng, gold):
     ).validate()
 
 
-@pytest.fixture(scope="module")
-def pairs():
-    rng = random.Random(17)
+def random_pairs(rng):
     gold = [random_sentence(rng, number) for number in range(300)]
     return [(sentence, corrupted(rng, sentence)) for sentence in gold]
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return random_pairs(random.Random(17))
 
 
 # --- by hand ---------------------------------------------------------------------------------------------------------
@@ -379,85 +372,61 @@ def test_ner_equals_seqeval_strict(pairs):
 # --- the official programs -------------------------------------------------------------------------------------------
 
 
-def official(variable):
-    path = os.environ.get(variable, "")
-    return pytest.mark.skipif(not Path(path).is_file(), reason=f"{variable} does not name the official program")
+@pytest.fixture(scope="module")
+def files(pairs, tmp_path_factory):
+    """The same sentences as the package writes them for the programs."""
+    folder = tmp_path_factory.mktemp("scorers") / "files"
+    official_scorers.write_pairs(pairs, folder)
+    return folder
 
 
-def run(*command, **keywords):
-    return subprocess.run(command, check=True, capture_output=True, text=True, **keywords).stdout
+@pytest.mark.parametrize("name", official_scorers.PROGRAMS)
+def test_the_recorded_figures_are_of_these_files(name, files):
+    """Otherwise they prove nothing: after a change of the sentences or the writer, record them anew."""
+    found = official_scorers.digest(name, files)
+    assert found == official_scorers.recorded()[name]["files"], "run python tests/official_scorers.py"
 
 
-def conllu(sentences):
-    blocks = []
-    for s in sentences:
-        rows = zip(s.words, s.pos, s.dep.heads, s.dep.relations, strict=True)
-        blocks.append("\n".join(f"{k}\t{w}\t_\tX\t{t}\t_\t{h}\t{r}\t_\t_" for k, (w, t, h, r) in enumerate(rows, 1)))
-    return "\n\n".join(blocks) + "\n\n"
+@pytest.mark.parametrize("name", official_scorers.PROGRAMS)
+def test_the_official_program_says_what_was_recorded(name, files, tmp_path):
+    if reason := official_scorers.missing(name):
+        pytest.skip(reason)
+    ask = official_scorers.PROGRAMS[name][2]
+    assert ask(files, tmp_path) == official_scorers.recorded()[name]["figures"]
 
 
-@pytest.mark.skipif(shutil.which("udeval") is None, reason="udeval (PyPI: udtools) is not on PATH")
-def test_parity_with_udeval(pairs, tmp_path):
-    # the official LAS drops the subtype of a relation
-    for name, side in zip(("gold", "predicted"), zip(*pairs, strict=True), strict=True):
-        (tmp_path / name).write_text(conllu(side), encoding="utf-8")
-    table = run("udeval", "-v", "--no-enhanced", tmp_path / "gold", tmp_path / "predicted")
-    f1 = {line.split("|")[0].strip(): float(line.split("|")[3]) for line in table.splitlines()[2:] if "|" in line}
-    dep = score("dep", [count_dep(g, p) for g, p in pairs])
-    assert f1["UAS"] == pytest.approx(dep["uas"], abs=0.0051)
-    assert f1["LAS"] == pytest.approx(dep["las_no_subtypes"], abs=0.0051)
-    accuracy = score("pos", [count_pos(g, p) for g, p in pairs])["accuracy"]
-    assert f1["XPOS"] == pytest.approx(accuracy, abs=0.0051)
+def close(value):
+    """As printed with two digits."""
+    return pytest.approx(value, abs=0.0051)
 
 
-@official("MTLPRUNE_EVALB")
-def test_parity_with_evalb(pairs, tmp_path):
-    program = Path(os.environ["MTLPRUNE_EVALB"])
-    for name, side in (("gold", 0), ("predicted", 1)):
-        lines = [format_tree(pair[side], tags=pair[0].pos) for pair in pairs]
-        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    report = run(program, "-p", program.with_name("new.prm"), "-e", "10000", tmp_path / "gold", tmp_path / "predicted")
-    summary = report.split("=== Summary ===")[1]
-    values = {
-        name: float(re.search(rf"Bracketing {name}\s*=\s*([\d.]+)", summary)[1])
-        for name in ("Recall", "Precision", "FMeasure")
-    }
-    assert re.search(r"Number of Error sentence\s*=\s*0\b", summary)
+def test_parity_with_evalb(pairs):
+    said = official_scorers.recorded()["evalb"]["figures"]
     ours = score("con", [count_con(g, p) for g, p in pairs])
-    assert values["Precision"] == pytest.approx(ours["precision"], abs=0.0051)
-    assert values["Recall"] == pytest.approx(ours["recall"], abs=0.0051)
-    assert values["FMeasure"] == pytest.approx(ours["f1"], abs=0.0051)
+    assert said["Number of Error sentence"] == 0
+    for name, key in (("Precision", "precision"), ("Recall", "recall"), ("FMeasure", "f1")):
+        assert said[f"Bracketing {name}"] == close(ours[key])
 
 
-def props(sentence):
-    n = len(sentence)
-    columns = [["-"] * n]
-    for p in sentence.srl:
-        columns[0][p.index] = "do"
-        column = ["*"] * n
-        for start, end, label in p.arguments:
-            column[start] = f"({label}{column[start]}"
-            column[end - 1] += ")"
-        columns.append(column)
-    return "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)) + "\n"
-
-
-@official("MTLPRUNE_SRL_EVAL")
-def test_parity_with_srl_eval(pairs, tmp_path):
-    for name, side in (("gold", 0), ("predicted", 1)):
-        (tmp_path / name).write_text("".join(props(pair[side]) for pair in pairs), encoding="utf-8")
-    report = run("perl", os.environ["MTLPRUNE_SRL_EVAL"], tmp_path / "gold", tmp_path / "predicted")
-    correct, excess, missed = map(int, re.search(r"Overall\s+(\d+)\s+(\d+)\s+(\d+)", report).groups())
+def test_parity_with_srl_eval(pairs):
+    said = official_scorers.recorded()["srl-eval"]["figures"]
     total = add(count_srl(g, p) for g, p in pairs)
-    assert conll05(total) == (correct, correct + missed, correct + excess)
+    correct = said["correct"]
+    assert conll05(total) == (correct, correct + said["missed"], correct + said["excess"])
+    ours = score("srl", [total])
+    assert all(said[key] == close(ours[f"conll05_{key}"]) for key in ("precision", "recall", "f1"))
 
 
-@official("MTLPRUNE_CONLLEVAL")
 def test_parity_with_conlleval(pairs):
-    lines = []
-    for gold, guess in pairs:
-        lines += [" ".join(row) for row in zip(gold.words, scores._iob2(gold), scores._iob2(guess), strict=True)] + [""]
-    report = run("perl", os.environ["MTLPRUNE_CONLLEVAL"], input="\n".join(lines) + "\n")
+    said = official_scorers.recorded()["conlleval"]["figures"]
     total = add(count_ner(g, p) for g, p in pairs)
-    found = re.search(r"with (\d+) phrases; found: (\d+) phrases; correct: (\d+)", report)
-    assert tuple(map(int, found.groups())) == (total["gold"], total["predicted"], total["correct"])
+    assert {key: said[key] for key in total} == total
+    assert all(said[key] == close(value) for key, value in score("ner", [total]).items())
+
+
+def test_parity_with_ud_eval(pairs):
+    """The official LAS drops the subtype of a relation."""
+    said = official_scorers.recorded()["conll18_ud_eval"]["figures"]
+    dep = score("dep", [count_dep(g, p) for g, p in pairs])
+    accuracy = score("pos", [count_pos(g, p) for g, p in pairs])["accuracy"]
+    assert said == {"UAS": close(dep["uas"]), "LAS": close(dep["las_no_subtypes"]), "XPOS": close(accuracy)}

@@ -40,7 +40,10 @@ def _build_ontonotes5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str
     from mtlprune.corpora.fingerprint import source_digest
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
 
-    splits = build_ontonotes5(options["sources"], options.get("dep"), options.get("converter"))
+    def tell(line: str) -> None:
+        _console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
+
+    splits = build_ontonotes5(options["sources"], options.get("dep"), options.get("converter"), tell)
     return splits, {name: source_digest(path) for name, path in options.items()}
 
 

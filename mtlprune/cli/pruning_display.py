@@ -129,15 +129,3 @@ def best_line(folder: RunFolder) -> dict[str, Any] | None:
     best = folder.read_best()["joint"]["epoch"]
     found = [line for _, line in read_json_lines(folder.gates_path) if line["epoch"] == best]
     return found[-1] if found else None
-
-
-def missed(config: Config, gates: Mapping[str, Any]) -> Iterator[str]:
-    """Sets that a steered run did not bring to their number."""
-    settings = config.pruning
-    for name, count in gates["open"].items():
-        if settings.method == "gates" and settings.keep is not None and abs(count - settings.keep) > 1:
-            whose = "" if name == "shared" else f" for {name}"
-            yield (
-                f"{count} heads are open{whose}, not {settings.keep}: the gates had not come to their number; train "
-                "longer, raise pruning.rate, or take pruning.penalty=exact"
-            )

@@ -37,7 +37,7 @@ def train(
     go on.
     """
     from mtlprune.cli.console import console, rank
-    from mtlprune.cli.pruning_display import best_line, missed
+    from mtlprune.cli.pruning_display import best_line
     from mtlprune.config import default_folder, load_config
     from mtlprune.runs import RunFolder
 
@@ -47,10 +47,7 @@ def train(
     train_run(settings, folder, terminal)
     if rank():  # of several processes the first one owns the folder
         return
-    gates = best_line(folder)
-    terminal.print(_best_table(settings, folder, gates))
-    for line in missed(settings, gates) if gates else ():
-        terminal.print(f"warning: {line}", style="yellow", soft_wrap=True)
+    terminal.print(_best_table(settings, folder, best_line(folder)))
 
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mtlprune.corpora.lines import files_below
 from mtlprune.sentence import Sentence
 
 
@@ -36,7 +37,8 @@ def _content(sentence: Sentence) -> list[Any]:
 
 
 def source_digest(path: Path) -> str:
-    """SHA-256 of a file; of a folder, the SHA-256 over the relative names and digests of all files in it."""
+    """SHA-256 of a file; of a folder, the SHA-256 over the relative names and digests of all files in it (links
+    followed)."""
     path = Path(path)
     if path.is_file():
         with path.open("rb") as stream:
@@ -44,6 +46,6 @@ def source_digest(path: Path) -> str:
             while piece := stream.read(1 << 20):
                 digest.update(piece)
         return digest.hexdigest()
-    files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+    files = sorted((file.relative_to(path).as_posix(), file) for file in files_below(path) if file.is_file())
     listing = "".join(f"{source_digest(file)}  {name}\n" for name, file in files)
     return hashlib.sha256(listing.encode()).hexdigest()

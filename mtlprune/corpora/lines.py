@@ -56,3 +56,21 @@ def blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
             block = []
     if block:
         yield block
+
+
+def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """All files below a folder, those of linked folders too; a link back to a folder above it is not followed.
+
+    Raises:
+        CorpusError: a folder cannot be read.
+    """
+    above = (*above, folder.resolve())
+    try:
+        inside = list(folder.iterdir())
+    except OSError as error:
+        raise CorpusError(f"{folder}: the folder cannot be read ({error.strerror})") from error
+    for path in inside:
+        if not path.is_dir():
+            yield path
+        elif path.resolve() not in above:
+            yield from files_below(path, above)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.conll2012 import Document, read_documents, with_unknown
+from mtlprune.corpora.lines import files_below
 from mtlprune.corpora.stanford import convert_splits, read_converted
 from mtlprune.sentence import Sentence
 
@@ -17,21 +18,26 @@ SPLITS = {"train": ("train",), "dev": ("development", "dev"), "test": ("test",)}
 LANGUAGES = ("arabic", "chinese")  # the same release holds them beside English
 
 
-def build_ontonotes5(folder: Path, dep: Path | None = None, converter: Path | None = None) -> dict[str, list[Sentence]]:
+def build_ontonotes5(
+    folder: Path, dep: Path | None = None, converter: Path | None = None, tell: Callable[[str], None] = log.info
+) -> dict[str, list[Sentence]]:
     """Read OntoNotes 5 with POS, CON, NER and SRL, and DEP where ``dep`` or ``converter`` gives it.
 
     Args:
-        folder: below it, at any depth, folders train, development (or dev) and test with ``*gold_conll`` files (where
-            a folder has none: any ``*_conll`` but ``*auto_conll``), read in the order of their paths. Files below
-            ``arabic`` or ``chinese`` and files in no split folder are left out, which is logged.
+        folder: below it, at any depth and through links, folders train, development (or dev) and test with
+            ``*gold_conll`` files (where a folder has none: any ``*_conll`` but ``*parse_conll``), read in the order of
+            their paths. Files with ``auto`` in their name, which no annotator made, files below ``arabic`` or
+            ``chinese`` and files in no split folder are left out, which is told.
         dep: dependencies converted beforehand, CoNLL-X or CoNLL-U: one file with train, dev and test one after the
             other, or a folder with one file a split (``train``, ``dev``/``development``, ``test`` in its name).
         converter: Stanford parser jar (the original used 3.3.0), run with Java over the trees of each split.
+        tell: is given what was left out and the counts of each split, a line each.
 
     A document without a layer gives *unknown*, not empty. It has NER (SRL) if a file ``DOCUMENT.name``
     (``DOCUMENT.prop``), the original annotation, lies beside its file or anywhere below ``folder`` under the document's
-    name, or if anything is marked. Where no ``.name`` (``.prop``) file lies below ``folder`` at all, the columns
-    decide alone: a document whose column is empty throughout has no such layer. Counts are logged.
+    name, or if anything is marked; those below ``arabic`` and ``chinese``, where documents of the same names lie, do not
+    count. Where no ``.name`` (``.prop``) file is left, the columns decide alone: a document whose column is empty
+    throughout has no such layer.
 
     Returns:
         ``train``, ``dev`` and ``test`` to their sentences.
@@ -41,61 +47,75 @@ def build_ontonotes5(folder: Path, dep: Path | None = None, converter: Path | No
     """
     if dep and converter:
         raise CorpusError("expected dependencies from a converted file or from a converter, found both; give one")
-    files = _files(folder)
-    annotated = {layer: _annotations(folder, suffix) for layer, suffix in (("ner", ".name"), ("srl", ".prop"))}
+    if not folder.is_dir():
+        raise CorpusError(f"{folder}: expected a folder of CoNLL-2012 files, found none")
+    everything = list(files_below(folder))
+    files = _files(folder, everything, tell)
+    english = [path for path in everything if not _foreign(path, folder)]
+    annotated = {layer: _annotations(folder, english, end) for layer, end in (("ner", ".name"), ("srl", ".prop"))}
     seen: dict[str, Path] = {}
     splits = {}
     for split, paths in files.items():
         documents = [document for path in paths for document in read_documents(path)]
-        splits[split] = list(_sentences(split, documents, annotated, seen))
+        splits[split] = list(_sentences(split, documents, annotated, seen, tell))
     if dep:
         return read_converted(splits, dep, SPLITS)
     return convert_splits(splits, converter) if converter else splits
 
 
-def _files(folder: Path) -> dict[str, list[Path]]:
+def _foreign(path: Path, folder: Path) -> bool:
+    return any(part in LANGUAGES for part in path.relative_to(folder).parts[:-1])
+
+
+def _files(folder: Path, everything: list[Path], tell: Callable[[str], None]) -> dict[str, list[Path]]:
     """The files of each split, in the order of their paths."""
-    if not folder.is_dir():
-        raise CorpusError(f"{folder}: expected a folder of CoNLL-2012 files, found none")
     names = {name: split for split, folders in SPLITS.items() for name in folders}
     found: dict[str, list[Path]] = {split: [] for split in SPLITS}
     foreign = outside = 0
-    for path in _gold(sorted(folder.rglob("*_conll"), key=lambda path: path.parts)):
+    conll = sorted((path for path in everything if path.name.endswith("_conll")), key=lambda path: path.parts)
+    made = [path for path in conll if "auto" not in path.name]
+    for path in _gold(made):
         above = path.relative_to(folder).parts[:-1]
         split = next((names[part] for part in above if part in names), None)
-        if any(part in LANGUAGES for part in above):
+        if _foreign(path, folder):
             foreign += 1
         elif split is None:
             outside += 1
         else:
             found[split].append(path)
-    if foreign or outside:
-        log.warning("%s: left out %d files in other languages, %d in no split folder", folder, foreign, outside)
+    if foreign or outside or len(made) < len(conll):
+        tell(
+            f"{folder}: left out {len(conll) - len(made)} automatic files, {foreign} in other languages, {outside} in no "
+            "split folder"
+        )
     missing = [split for split, paths in found.items() if not paths]
     if missing:
         skeletons = " There are *_skel files, whose words are withheld: run skeleton2conll on them first."
+        automatic = " Files with auto in their name are no gold annotation and do not count."
         raise CorpusError(
             f"{folder}: expected *_conll files in folders train, development and test below it, found none for "
-            f"{', '.join(missing)}." + (skeletons if any(folder.rglob("*_skel")) else "")
+            f"{', '.join(missing)}."
+            + (skeletons if any(path.name.endswith("_skel") for path in everything) else "")
+            + (automatic if len(made) < len(conll) else "")
         )
     return found
 
 
 def _gold(paths: list[Path]) -> list[Path]:
-    """Of each folder the gold files; where it has none, all but the automatic ones."""
+    """Of each folder the gold files; where it has none, all but those of a parser."""
     with_gold = {path.parent for path in paths if path.name.endswith("gold_conll")}
     return [
         path
         for path in paths
         if path.name.endswith("gold_conll")
-        or (path.parent not in with_gold and not path.name.endswith(("auto_conll", "parse_conll")))
+        or (path.parent not in with_gold and not path.name.endswith("parse_conll"))
     ]
 
 
-def _annotations(folder: Path, suffix: str) -> set[str]:
+def _annotations(folder: Path, files: list[Path], suffix: str) -> set[str]:
     """Every way to name an annotation file from below ``folder``: its last part, its last two parts, and so on."""
     names: set[str] = set()
-    for path in folder.rglob(f"*{suffix}"):
+    for path in (path for path in files if path.suffix == suffix):
         parts = path.relative_to(folder).with_suffix("").parts
         names.update("/".join(parts[begin:]) for begin in range(len(parts)))
         names.add(str(path.with_suffix("")))
@@ -103,7 +123,11 @@ def _annotations(folder: Path, suffix: str) -> set[str]:
 
 
 def _sentences(
-    split: str, documents: Iterable[Document], annotated: dict[str, set[str]], seen: dict[str, Path]
+    split: str,
+    documents: Iterable[Document],
+    annotated: dict[str, set[str]],
+    seen: dict[str, Path],
+    tell: Callable[[str], None],
 ) -> Iterator[Sentence]:
     """The sentences of one split, layers unknown where a document lacks them; ``seen`` grows by their ids."""
     counts = dict.fromkeys(("documents", "without ner", "without srl", "nested entities", "unparsed sentences"), 0)
@@ -122,7 +146,7 @@ def _sentences(
                 )
             seen[sentence.id] = document.path
             yield sentence
-    log.info("OntoNotes 5 %s: %s", split, ", ".join(f"{count} {name}" for name, count in counts.items()))
+    tell(f"OntoNotes 5 {split}: {', '.join(f'{count} {name}' for name, count in counts.items())}")
 
 
 def _has_file(document: Document, names: set[str]) -> bool:

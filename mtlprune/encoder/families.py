@@ -43,6 +43,8 @@ class Family:
         width: attribute that states d, never to be edited; what stands in for the attention of a layer without heads
             has to carry it too.
         grouping: attribute that states how many heads share a key and a value (grouped-query attention).
+        after: dropout within the attention module that the output projection's result goes through.
+        norm: normalisation within the attention module, of its input and that result.
     """
 
     attention: str = "encoder.layer.*.attention.self"
@@ -58,6 +60,8 @@ class Family:
     total: str = "all_head_size"
     width: str = "attention_head_size"
     grouping: str = ""
+    after: str = ""
+    norm: str = ""
 
     def rows(self, part: Part, heads: Sequence[int], now: int, width: int, group: int = 1) -> Tensor:
         """Output rows, in the projection named by the column ``part``, that make the queries, keys or values of heads.
@@ -118,6 +122,8 @@ FAMILIES: dict[str, Family] = {
     "albert": Family(  # the paths name groups of layers: one module, called once a layer
         attention="encoder.albert_layer_groups.*.albert_layers.0.attention",
         output="encoder.albert_layer_groups.*.albert_layers.0.attention.dense",
+        after="output_dropout",
+        norm="LayerNorm",
     ),
     "deberta": Family(
         qkv=("in_proj", "in_proj", "in_proj"),
@@ -142,6 +148,7 @@ FAMILIES: dict[str, Family] = {
         count="",
         total="",
         width="head_dim",
+        after="out_drop",
     ),
     "eurobert": Family(
         attention="layers.*.self_attn",

@@ -32,8 +32,9 @@ from mtlprune.encoder.sources import load_config, load_transformer
 __all__ = ["HeadMap", "load_pruned", "remove_heads"]
 
 WEIGHTS = "model.safetensors"
-NEEDS_A_HEAD = frozenset({"deberta", "deberta-v2"})
-"""Families whose attention cannot run without any head: it divides by their number when it lays them apart."""
+BARE = frozenset({"deberta", "deberta-v2"})
+"""Families in whose files a layer without heads has no parameters of its attention; in all others they are there,
+empty."""
 
 Kept = tuple[tuple[int, ...], ...]
 
@@ -80,9 +81,10 @@ def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seq
     for output, (first, *_) in sharing.items():
         if left[first] != now[first]:
             _cut(family, attentions[first], output, [now[first].index(head) for head in left[first]], len(now[first]))
-            _pick_columns(family, attentions[first], left[first])
+            if left[first]:
+                _pick_columns(family, attentions[first], left[first])
         if not left[first]:
-            _stand_in(transformer, family, first)
+            _stand_in(transformer, family, attentions[first])
         elif apart:
             _gate_by_layer(transformer, output, by_module[output])
         else:
@@ -181,23 +183,41 @@ def _own_columns(attention: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 class HeadlessAttention(nn.Module):
-    """Stands for the attention of a layer that has no head left: nothing at all, of the right shape."""
+    """Stands for the attention of a layer that has no head left: what its output projection makes of nothing at all.
 
-    def __init__(self, **attributes: Any) -> None:
+    Attention of width 0 runs in most families, but cannot be exported to ONNX.
+
+    Args:
+        attention: what it stands for; its parameters, empty by now, keep their names unless ``bare``.
+    """
+
+    def __init__(self, attention: nn.Module, family: Family, bare: bool) -> None:
         super().__init__()
-        for name, value in attributes.items():
-            setattr(self, name, value)
+        for name in (family.width, family.grouping):
+            if name:
+                setattr(self, name, getattr(attention, name))
+        inside = family.output.removeprefix(family.attention + ".")
+        self.parts = (inside, family.after, family.norm) if inside != family.output else ()
+        if not bare:
+            for name, module in attention.named_children():
+                self.add_module(name, module)
+            for name, parameter in attention.named_parameters(recurse=False):
+                self.register_parameter(name, parameter)
 
-    def forward(self, hidden: Tensor, *args: Any, **options: Any) -> tuple[Tensor, None]:
-        return hidden.new_empty(*hidden.shape[:-1], 0), None
+    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> tuple[Tensor, None]:
+        found = hidden_states.new_empty(*hidden_states.shape[:-1], 0)
+        if self.parts:
+            output, after, norm = self.parts
+            found = self.get_submodule(output)(found)
+            found = self.get_submodule(after)(found) if after else found
+            found = self.get_submodule(norm)(hidden_states + found) if norm else found
+        return found, None
 
 
-def _stand_in(transformer: PreTrainedModel, family: Family, layer: int) -> None:
-    if transformer.config.model_type not in NEEDS_A_HEAD:
-        return
-    path, _, name = family.attention.replace("*", str(layer)).rpartition(".")
-    block = transformer.base_model.get_submodule(path)
-    setattr(block, name, HeadlessAttention(**{family.width: getattr(getattr(block, name), family.width)}))
+def _stand_in(transformer: PreTrainedModel, family: Family, attention: nn.Module) -> None:
+    path = next(path for path, module in transformer.named_modules() if module is attention)
+    bare = transformer.config.model_type in BARE
+    transformer.set_submodule(path, HeadlessAttention(attention, family, bare).train(attention.training))
 
 
 def _gate_by_layer(transformer: PreTrainedModel, output: Any, gates: Tensor) -> None:

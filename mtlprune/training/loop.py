@@ -4,7 +4,7 @@ for each epoch:                       order of batches from (seed, epoch)
     for each update:                  dropout and noise from (seed, step, tasks)
         for each mini-batch:          one encoding; the losses of its tasks; balance; backward
         sum the gradients             of all processes, where there are several (parallel.py)
-        clip; the gates' penalty; step, schedule
+        clip; the gates' penalty; step, schedule    (pruning.in_loss: the penalty is in the losses, and clipped)
     predict dev, count, score; keep the best weights, joint and by task
     checkpoint
 """
@@ -159,7 +159,8 @@ class _Trainer:
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
         self.balance.restore(progress.balance)
         self.precision = hardware.dtype(self.config.train.precision)
-        self.parameters = [p for group in optimizer.param_groups if not group["gates"] for p in group["params"]]
+        clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
+        self.parameters = [p for group in clipped for p in group["params"]]
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
         self.sets = gate_sets(self.model)
         self.total = sum(len(self.plan(epoch)) for epoch in range(self.config.train.epochs))
@@ -241,7 +242,14 @@ class _Trainer:
             if not math.isfinite(value):
                 raise self.broken(f"the loss is {value}", [task])
         prices = cosreg(self.config, self.model, mini_batch.tasks, self.team.leads)
-        weighed = [*self.balance(losses, values).values(), *prices]
+        balanced = dict(values)
+        if self.pressure is not None and self.config.pruning.in_loss:
+            for task in values:
+                price = self.pressure.price(task, self.progress.step)
+                balanced[task] += float(price.detach())
+                if self.team.leads:  # gradients of all processes are summed
+                    losses[task] = losses[task] + price if task in losses else price
+        weighed = [*self.balance(losses, balanced).values(), *prices]
         if weighed:  # none where there are more processes than sentences
             total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
             if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
@@ -271,7 +279,7 @@ class _Trainer:
         evaluation = evaluate(self.model, self.dev, self.precision, self.team)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
-        if not self.settled() and progress.epoch < settings.epochs:
+        if not self.may_be_best(last=progress.epoch >= settings.epochs):
             better = []
         progress.best.update({key: {"epoch": progress.epoch, "score": current[key]} for key in better})
         train_losses = {task: past / number for task, (past, number) in progress.losses.items()}
@@ -288,9 +296,28 @@ class _Trainer:
         self.archive.tidy()
         self.watch(Event(progress, updates, self.total, {}, 0, evaluation, gates))
 
-    def settled(self) -> bool:
-        """Whether the present weights may count as the best: gates that are steered need time to reach their number."""
-        return self.pressure is None or self.pressure.penalty.settled(self.progress.step)
+    def may_be_best(self, last: bool) -> bool:
+        """Whether the present weights may count as the best: gates that are steered have to come to their number.
+
+        Args:
+            last: whether there is no further epoch; where none came to it, the last one is kept, with a warning.
+        """
+        if self.pressure is None:
+            return True
+        missed = self.pressure.penalty.missed(self.sets)
+        if self.pressure.penalty.settled(self.progress.step) and not missed:
+            return True
+        if not last or self.progress.best:
+            return False
+        for name, count in missed.items() if self.team.leads else ():
+            log.warning(
+                "%d heads are open%s, not %s: the gates had not come to their number in any epoch that could be the "
+                "best, so the last one is kept; train longer, raise pruning.rate, or take pruning.penalty=exact",
+                count,
+                "" if name == "shared" else f" for {name}",
+                self.config.pruning.keep,
+            )
+        return True
 
     def note(self) -> None:
         """Bring the record of where training stands up to date."""

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 MEMORY = 0.9
 """Of the running means of gradients: what is left of the past after an update."""
+NEAR = 0.05
+"""Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
 LEAST_SCALE = 1e-6
 """Pressure a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
 
@@ -62,6 +64,10 @@ class LambdaPenalty:
     def settled(self, step: int) -> bool:
         """Whether weights after ``step`` updates may count as the run's best: here always, as in the original."""
         return True
+
+    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
+        """Open heads of the sets that are not where they are steered to: none here."""
+        return {}
 
     def state(self) -> dict[str, dict[str, float]]:
         """What a checkpoint must remember, as JSON can hold it without loss."""
@@ -200,6 +206,14 @@ class TargetPenalty:
         """Whether weights after ``step`` updates may count as the run's best: not before the gates had time to come to
         K, else the best epoch would be an early one with nearly all heads open."""
         return step >= math.ceil(self.settle * self.total)
+
+    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
+        """Open heads of the sets that were steered and are not near K; weights of which there are any are not the best.
+
+        Near is |open − K| ≤ max(1, 0.05 K).
+        """
+        counts = {name: sets[name].open_count() for name in self.multipliers}
+        return {name: count for name, count in counts.items() if abs(count - self.keep) > max(1, NEAR * self.keep)}
 
     def state(self) -> dict[str, dict[str, float]]:
         """What a checkpoint must remember, as JSON can hold it without loss."""

@@ -33,7 +33,8 @@ def gate_sets(model: MultiTaskModel) -> dict[str, Gates]:
 
 
 class Pressure:
-    """The penalty on the gates of a run, applied once an update between the backward passes and the optimizer's step.
+    """The penalty on the gates of a run, applied once an update between the backward passes and the optimizer's step;
+    with ``pruning.in_loss`` as a part of each task's loss instead.
 
     Args:
         config: with pruning.method: gates.
@@ -45,7 +46,7 @@ class Pressure:
 
     def __init__(self, config: Config, model: MultiTaskModel, total: int) -> None:
         self.sets = gate_sets(model)
-        self.overlap = config.pruning.overlap
+        self.overlap, self.in_loss = config.pruning.overlap, config.pruning.in_loss
         self.penalty = make_penalty(config, model, total)
 
     def press(self, tasks: set[str], step: int) -> None:
@@ -54,6 +55,8 @@ class Pressure:
         Args:
             tasks: those that took part in this update.
         """
+        if self.in_loss:
+            return
         used = {name: gates for name, gates in self.sets.items() if name in tasks or name == "shared"}
         total = self.penalty(used, step)
         if self.overlap:  # sets without a batch in this update count, but stay where they are
@@ -61,6 +64,10 @@ class Pressure:
             total = total + self.overlap * overlap(values)
         if total.requires_grad:  # fixed gates feel no pressure
             total.backward()
+
+    def price(self, task: str, step: int) -> Tensor:
+        """What the loss of a task has to pay for its gates in every mini-batch, where the penalty is in the loss."""
+        return self.penalty({task: self.sets[task if task in self.sets else "shared"]}, step)
 
     def end_update(self, step: int) -> None:
         """To be called after the optimizer's step."""

@@ -84,6 +84,15 @@ MISTAKES = {
         [*TARGET, "pruning.warmup=0.5", "pruning.settle=0.3"],
         "expected at least the warm-up's 0.5, found 0.3",
     ),
+    "a penalty in the loss that steers": (
+        [*TARGET, "pruning.in_loss=true"],
+        "in_loss has no effect with method: gates, penalty: target",
+    ),
+    "a penalty in the loss of no gates": (["pruning.in_loss=true"], "in_loss has no effect with method: none"),
+    "a penalty in the loss, and overlap": (
+        ["pruning=gates", "pruning.sets=per_task", "pruning.in_loss=true", "pruning.overlap=1"],
+        "in_loss makes the penalty of each task part of its loss, and overlap is none",
+    ),
     "overlap of one set": (["pruning=gates", "pruning.overlap=1"], "overlap has an effect only with sets: per_task"),
     "per_task of one task": (["tasks=pos", "pruning=gates", "pruning.sets=per_task"], "per_task needs several tasks"),
     "per_task of a fixed mask": (

@@ -12,6 +12,7 @@ import pytest
 from conll2012_files import NAMED, PLAIN, put
 
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.fingerprint import source_digest
 from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
@@ -61,6 +62,42 @@ def test_releases_and_stray_files(corpus: Path, ending: str) -> None:
     (corpus / "data" / "conll-2012-test").mkdir()
     (corpus / "data" / "conll-2012-test" / "few.v4_gold_conll").write_text("not read")
     assert build_ontonotes5(corpus) == expected
+
+
+@pytest.mark.parametrize("name", ["v9_auto_mention_boundaries_conll", "auto_conll", "v4_auto_gold_conll"])
+def test_automatic_files_are_never_gold(corpus: Path, name: str) -> None:
+    expected = build_ontonotes5(corpus)
+    put(corpus, "test", "nw/own/01/own_0009", NAMED, ending=name)  # a folder without gold files
+    said: list[str] = []
+    assert build_ontonotes5(corpus, tell=said.append) == expected
+    assert said[0].endswith("left out 1 automatic files, 0 in other languages, 0 in no split folder")
+    [gold] = (corpus / "data/test").rglob("own_0004*")
+    gold.unlink()
+    with pytest.raises(CorpusError, match=r"found none for test\. Files with auto in their name are no gold annotation"):
+        build_ontonotes5(corpus)
+
+
+def test_annotations_of_other_languages_say_nothing_of_english_documents(corpus: Path) -> None:
+    expected = build_ontonotes5(corpus)
+    for language in ("chinese", "arabic"):
+        folder = corpus / f"release/{language}/annotations/nw/own/00"
+        folder.mkdir(parents=True)
+        for ending in (".name", ".prop"):
+            (folder / f"own_0010{ending}").touch()
+    assert build_ontonotes5(corpus) == expected and known(expected)["0010/000/0"] == "--"
+
+
+def test_linked_folders_are_followed(corpus: Path, tmp_path: Path) -> None:
+    expected, digest = build_ontonotes5(corpus), source_digest(corpus)
+    (corpus / "data/test").rename(tmp_path / "elsewhere")
+    (corpus / "data/test").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/back").symlink_to(corpus)  # a circle
+    assert build_ontonotes5(corpus) == expected and source_digest(corpus) == digest
+    (tmp_path / "annotations/nw/own/00").mkdir(parents=True)
+    (tmp_path / "annotations/nw/own/00/own_0010.name").touch()
+    (corpus / "annotations").symlink_to(tmp_path / "annotations")
+    assert known(build_ontonotes5(corpus))["0010/000/0"] == "+-"
+    assert source_digest(corpus) != digest
 
 
 def known(splits: dict[str, list[Sentence]]) -> dict[str, str]:

@@ -35,16 +35,19 @@ PLANS: dict[str, list[Batches]] = {
     "few": [[(ALL, [1])], [(ALL, [0, 3])], [("pos", [2])]],  # 0 has no roles: the first process has no part in them
     "shared": [[(ALL, ROWS)], [(ALL, [1])]],
     "per_task": [[(ALL, ROWS), (ALL, [0, 3])], [("dep", [1, 2, 4]), ("pos", [7])]],
+    "in_loss": [[(ALL, ROWS), (ALL, [0, 3])], [("dep", [1, 2, 4]), ("pos", [7])]],
     "frozen": [[("pos", [1, 2, 4])], [("dep", [5, 7, 8])]],
     "cosreg": [[(ALL, ROWS)], [(ALL, [1])]],
 }
 GATES = {"method": "gates", "penalty": "target", "keep": 4, "rate": 0.05}
-PRUNING = {"shared": GATES, "per_task": {**GATES, "sets": "per_task", "overlap": 0.01}}
+PRICED = {"method": "gates", "strength": 0.5, "in_loss": True}
+PRUNING = {"shared": GATES, "per_task": {**GATES, "sets": "per_task", "overlap": 0.01}, "in_loss": PRICED}
 TRAIN = {
     "sampled": {"mixing": "sampled", "weight_decay": 0.5},
     "accumulated": {"accumulate": 2, "balance": "running_mean"},
     "frozen": {"mixing": "sampled", "weight_decay": 0.5},
     "few": {"balance": "running_mean"},
+    "in_loss": {"balance": "running_mean"},
     "cosreg": {"cosreg": 2.0},
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from safetensors.torch import load_file
 
 from mtlprune.config import build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.encoder.gates import deterministic, probability_open
+from mtlprune.encoder.gates import Gates, deterministic, probability_open
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
+from mtlprune.scores import MAIN
 from mtlprune.training.checkpoint import Progress
 from mtlprune.training.loop import _Trainer, train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimizer import make_optimizer
+from mtlprune.training.penalty import TargetPenalty
 from mtlprune.training.pruning import even_counts, importance, random_mask, sentence_derivatives
 from mtlprune.training.setup import Run, prepare
 
@@ -124,10 +126,84 @@ def test_the_price_is_added_once_an_update_whatever_the_mini_batches(gated: Sett
         torch.testing.assert_close(found[f"{name}.logits"], tasks + price[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("penalty", [{}, {"penalty": "target", "keep": 3}], ids=["lambda", "target"])
+RELEASED = [[("pos", [1, 2]), ("dep", [4, 5])], [("pos", [7, 8, 10]), ("pos", [11])], [("dep", [1]), ("pos", [13, 14])]]
+
+
+def released_updates(
+    model: MultiTaskModel, losses: Callable[[str, list[int]], torch.Tensor], total: int
+) -> Iterator[dict[str, torch.Tensor]]:
+    """The updates of the released scripts, written anew from their description: in every mini-batch the penalty is
+    added to the task's loss, the balancer remembers and weighs the sum, one clipping takes in all parameters, gates
+    have an Adam of their own. λ 0.5, a window of 2, norm 0.05, encoder 1e-3, decoders 3e-3, gates 0.02; no warm-up.
+
+    Yields:
+        The gradients of each update, clipped, once its step is taken.
+    """
+    [gates] = [p for name, p in model.named_parameters() if name == "gates.shared.logits"]
+    adam = torch.optim.Adam([gates], lr=0.02)
+    adamw = torch.optim.AdamW(
+        [{"params": model.encoder.parameters(), "lr": 1e-3}, {"params": model.tasks.parameters(), "lr": 3e-3}],
+        weight_decay=0.0,
+    )
+    falling = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: (total - step) / total)
+    queues: dict[str, list[float]] = {}
+    for update in RELEASED:
+        for task, rows in update:
+            open_ = torch.sigmoid(gates - 0.33 * math.log(0.1 / 1.1))
+            loss = losses(task, rows) + 0.5 * open_.sum(1).mean()
+            queues.setdefault(task, []).append(float(loss.detach()))
+            means = {name: sum(queue[-2:]) / len(queue[-2:]) for name, queue in queues.items()}
+            (loss * (sum(means.values()) / means[task]) / len(update)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        seen = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+        for optimizer in (adamw, adam):
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        falling.step()
+        yield seen
+
+
+def test_a_penalty_in_the_loss_takes_the_steps_of_the_released_scripts(gated: Settings, tmp_path):
+    rates = {"encoder_rate": 1e-3, "decoder_rate": 3e-3, "warmup": 0.0, "clip": 0.05}
+    mixed = {"mixing": "sampled", "accumulate": 2, "balance": "running_mean", "balance_window": 2}
+    settings = gated("pos,dep", {**rates, **mixed}, strength=0.5, rate=0.02, in_loss=True)
+    ours, theirs = (trainer(settings, tmp_path / name) for name in ("ours", "theirs"))
+
+    def losses(task: str, rows: list[int]) -> torch.Tensor:
+        [terms] = theirs.model.terms(theirs.data.batch(MiniBatch((task,), rows))).values()
+        return torch.stack([term.mean for term in terms]).sum()
+
+    for update, expected in zip(RELEASED, released_updates(theirs.model, losses, theirs.total), strict=True):
+        found = gradients(ours, *[MiniBatch((task,), rows) for task, rows in update])
+        ours.progress.step += 1
+        assert found.keys() == expected.keys()
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+    torch.testing.assert_close(ours.model.gates["shared"].logits, theirs.model.gates["shared"].logits)
+
+
+def test_a_penalty_in_the_loss_is_not_in_the_losses_that_are_logged(gated: Settings, tmp_path):
+    batch = [MiniBatch(("pos", "dep"), [1, 2])]
+    logged = [
+        trainer(gated("pos,dep", strength=9.0, in_loss=in_loss), tmp_path / f"{in_loss}").update(batch)
+        for in_loss in (False, True)
+    ]
+    assert logged[0] == logged[1]
+
+
+def test_gates_whose_penalty_is_in_the_loss_are_clipped_with_the_rest(gated: Settings, tmp_path):
+    made = trainer(gated(train={"clip": 1e-3}, strength=100.0, in_loss=True), tmp_path / "run")
+    found = gradients(made, MiniBatch(("pos",), [1, 2, 4, 5]))
+    assert float(torch.stack([grad.norm() for grad in found.values()]).norm()) == pytest.approx(1e-3, rel=1e-3)
+    assert float(found["gates.shared.logits"].norm()) > 0.9e-3
+
+
+@pytest.mark.parametrize("penalty", [{}, {"in_loss": True}, {"penalty": "target", "keep": 3}], ids=str)
 @pytest.mark.parametrize("overlap", [0.0, 1.0])
 def test_only_sets_of_tasks_that_took_part_feel_anything(gated: Settings, penalty, overlap, tmp_path):
     """Sampled mixing with one set a task: the others neither move nor keep moving by momentum."""
+    if overlap and "in_loss" in penalty:
+        pytest.skip("no overlap price in a loss")
     settings = gated(
         "pos,ner,dep", {"mixing": "sampled", "accumulate": 2}, sets="per_task", rate=0.1, overlap=overlap, **penalty
     )
@@ -293,6 +369,65 @@ def test_no_epoch_before_the_gates_settled_is_the_best(gated: Settings, penalty,
 def test_where_the_gates_never_settle_the_last_epoch_counts(gated: Settings, tmp_path):
     folder = trained(gated("pos", {"epochs": 2}, penalty="target", keep=4, settle=1.0), tmp_path / "run")
     assert folder.read_best()["joint"]["epoch"] == 2
+
+
+COUNTS = {  # open heads at the end of each epoch, of each set; 3 are wanted
+    "pos": [{"shared": count} for count in (8, 5, 4, 8, 3, 2, 8, 8)],
+    "pos,dep": [
+        {"pos": pos, "dep": dep} for pos, dep in ((3, 8), (8, 3), (4, 2), (8, 8), (3, 3), (2, 3), (3, 5), (1, 3))
+    ],
+}
+
+
+@pytest.mark.parametrize("tasks", list(COUNTS))
+def test_only_epochs_whose_gates_came_to_their_number_are_the_best(gated: Settings, tasks: str, tmp_path):
+    """Against the logs: of the epochs in which every set has 3 ± 1 heads open, the first with the highest score."""
+    pruning = {"penalty": "target", "keep": 3, "rate": 1e-9, "warmup": 0.1, "settle": 0.1}
+    sets = "shared" if tasks == "pos" else "per_task"
+    made = trainer(gated(tasks, {"epochs": 8, "decoder_rate": 1e-2}, sets=sets, **pruning), tmp_path / "run")
+
+    def put(event: Any) -> None:
+        if event.progress.update == event.updates:  # the epoch's last update is done; it is scored next
+            for name, count in COUNTS[tasks][event.progress.epoch].items():
+                logits = made.model.gates[name].logits
+                logits.data.copy_(torch.where(torch.arange(8).view(2, 4) < count, 3.0, -3.0))
+
+    made.watch = put
+    assert made.run().finished
+    assert [line["open"] for line in lines(made.folder)] == COUNTS[tasks]
+    may = [place for place, counts in enumerate(COUNTS[tasks]) if all(2 <= count <= 4 for count in counts.values())]
+    metrics = made.folder.read_metrics()
+    for key, best in made.folder.read_best().items():
+        scores = [line["joint"] if key == "joint" else line["dev"][key][MAIN[key]] for line in metrics]
+        assert best["epoch"] == max(may, key=lambda place: scores[place]) + 1
+    assert max(may, key=lambda place: metrics[place]["joint"]) != max(range(8), key=lambda p: metrics[p]["joint"])
+
+
+@pytest.mark.parametrize("sets", ["shared", "per_task"])
+def test_where_no_epoch_comes_to_the_number_the_last_is_kept_with_a_warning(gated: Settings, sets, tmp_path, caplog):
+    train_settings = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12, "patience": 1}
+    pruning = {"penalty": "target", "init": "open", "rate": 1e-9, "warmup": 0.3, "settle": 0.3}
+    folder = trained(gated("pos,dep", train_settings, keep=3, sets=sets, **pruning), tmp_path / "run")
+    assert [line["open"] for line in lines(folder)] == [dict.fromkeys(lines(folder)[0]["open"], 8)] * 4
+    assert {best["epoch"] for best in folder.read_best().values()} == {4}
+    names = [""] if sets == "shared" else [" for pos", " for dep"]
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.partition(":")[0] for text in said] == [f"8 heads are open{name}, not 3" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("keep", "open_", "near"),
+    [(1, 0, True), (1, 2, True), (1, 3, False), (36, 37, True), (36, 38, False), (72, 75, True), (72, 76, False),
+     (100, 95, True), (100, 94, False)],
+)  # fmt: skip
+def test_near_is_one_head_or_a_twentieth(keep: int, open_: int, near: bool):
+    gates = Gates(12, 12)
+    penalty = TargetPenalty(keep, 144, total=10)
+    gates.logits.grad = torch.zeros(12, 12)
+    assert penalty.missed({"pos": gates, "dep": gates}) == {}  # neither was steered yet
+    penalty({"pos": gates}, 0)
+    gates.fix(torch.arange(144).view(12, 12) < open_)
+    assert penalty.missed({"pos": gates, "dep": gates}) == ({} if near else {"pos": open_})
 
 
 def test_overlap_makes_sets_overlap_less(gated: Settings, tmp_path):

@@ -17,6 +17,11 @@ RUNS: dict[str, dict[str, Any]] = {  # all have 12 updates; exact fixes its gate
         "tasks": "pos,dep",
         "pruning": {"penalty": "lambda", "strength": 0.5, "warmup": 0.5, "rate": 0.1},
     },
+    "lambda-in-loss": {
+        "tasks": "pos,dep",
+        "pruning": {"penalty": "lambda", "strength": 0.5, "rate": 0.1, "in_loss": True},
+        "train": {"mixing": "sampled", "accumulate": 2, "batch_sentences": 32, "balance": "running_mean"},
+    },
     "target-shared": {
         "tasks": "pos,dep,srl",
         "pruning": {"penalty": "target", "keep": 4, "rate": 0.1, "init": "open"},
