@@ -170,4 +170,6 @@ def unsettled(claim: Claim) -> str:
         return f"{opened} heads open, {keep} wanted" if abs(opened - keep) > max(1, keep / 20) else ""
     earlier = [gates for step, gates in claim.history if step < claim.step]
     before = int((earlier[-1] > OPEN_ABOVE).sum()) if earlier else claim.gates.size
-    return f"{before} heads open one evaluation before, {opened} now" if abs(opened - before) > max(1, opened / 20) else ""
+    return (
+        f"{before} heads open one evaluation before, {opened} now" if abs(opened - before) > max(1, opened / 20) else ""
+    )

@@ -128,7 +128,7 @@ def test_order_of_runs_and_names_of_tasks_mean_nothing() -> None:
 
 
 def test_unequal_seeds_have_a_p_of_their_own() -> None:
-    """Equal seeds that share all their heads make the p of all pairs small; that of unequal seeds knows nothing of them."""
+    """Equal seeds that share all heads make the p of all pairs small; that of unequal seeds knows nothing of them."""
     generator = np.random.default_rng(11)
     sets = {(task, seed): scattered(generator, [4] * 6, 12) for task in TASKS[:2] for seed in (1, 2)}
     for seed in (1, 2):
