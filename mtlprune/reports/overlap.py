@@ -181,9 +181,9 @@ def _labels(overlap: Overlap) -> Section:
     ]
     header = ["pairs of runs", "measure", "one task", "two tasks", "difference", "p", "labellings"]
     legend = (
-        "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open heads "
-        "in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are permuted; "
-        "of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out."
+        "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
+        "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
+        "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out."
     )
     return Section("labels-permuted", "Runs of one task and of two", Grid(header, rows, 2), legend)
 
