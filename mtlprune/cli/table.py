@@ -29,11 +29,11 @@ def table(
         float, typer.Option(help="In points: are differences smaller than this? Tested beside whether there are any.")
     ] = 1.0,
     against: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="TITLE", help="Compare columns with the one of this title, not with STL.", show_default=False
         ),
-    ] = "",
+    ] = None,
     majority: Annotated[
         Path | None,
         typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.", show_default=False),
@@ -55,7 +55,7 @@ def table(
     from mtlprune.reports import tables
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
-    comparison = tables.compare(folders, split, extra, against)
+    comparison = tables.compare(folders, split, extra, against or "")
     if test and comparison.against:
         from mtlprune.reports.table_tests import with_tests
 
