@@ -209,22 +209,18 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
         if not tests:
             continue
         where = f" ({scored.title})" if several else ""
-        one = any(min(test.difference.seeds) == 1 for test in tests.values())
-        sure = [_counted({task: t for task, t in tests.items() if t.significant})] if not one else []
-        here = {task: t for task, t in tests.items() if t.of_these_runs}
-        if one:
-            sure.append(f"{_counted(here)} over sentences, of these two runs")
-        elif here:
-            sure.append(f"over sentences only, of these runs, {_counted(here)}")
-        only = "" if one else "significantly "
+        here = {task: test for task, test in tests.items() if test.of_these_runs}
+        sure = []
+        if any(min(test.difference.seeds) > 1 for test in tests.values()):
+            sure.append(f"significantly {_counted({task: t for task, t in tests.items() if t.significant})}")
+        if here or not sure:
+            two = "two " if all(test.difference.seeds == (1, 1) for test in tests.values()) else ""
+            sure.append(f"{_counted(here)} over sentences only, of these {two}runs")
+        more = any(comparison.more_training(place, task) for task in comparison.tasks())
         yield (
             f"{column.title} ({_training(column)}) beside {comparison.columns[other].title} "
-            f"({_training(comparison.columns[other])}){where}: of {len(tests)} tasks {only}{'; '.join(sure)}."
-            + (
-                " It has seen more training, so what it gains is no gain from sharing."
-                if _more(comparison, place)
-                else ""
-            )
+            f"({_training(comparison.columns[other])}){where}: of {len(tests)} tasks {'; '.join(sure)}."
+            + (" It has seen more training, so what it gains is no gain from sharing." if more else "")
         )
 
 
@@ -245,7 +241,3 @@ def _training(column: Column) -> str:
     if any(len(run.tasks) > 1 for run in column.runs):
         said.append(f"{column.runs[0].setting.get('train.mixing', 'joint')} mixing")
     return ", ".join(said)
-
-
-def _more(comparison: Comparison, place: int) -> bool:
-    return any(comparison.more_training(place, task) for task in comparison.tasks())

@@ -60,17 +60,15 @@ def _marks(comparison: Comparison) -> Iterator[str]:
     """What the signs beside differences mean, and their intervals."""
     tests = list(comparison.tests.values())
     over_seeds = [min(test.difference.seeds) > 1 for test in tests]
-    beside = "" if apart(comparison) else ", with its 95 % interval"
     if any(over_seeds):
-        yield f"* p < {LEVEL} (Holm) over seeds and sentences{beside}"
+        yield f"* p < {LEVEL} (Holm) over seeds and sentences"
     if not all(over_seeds):
-        other = " over sentences" if beside else ""
-        yield (
-            f"† p < {LEVEL} (Holm) over sentences, of these runs only: with one seed nothing is known of others"
-            f"{beside}{other}"
-        )
+        yield f"† p < {LEVEL} (Holm) over sentences, of these runs only: with one seed nothing is known of others"
     elif any(test.of_these_runs for test in tests):
         yield f"† p < {LEVEL} (Holm) over sentences only, of these runs: not beyond the variance between seeds"
+    if tests and not apart(comparison):
+        both = "seeds and sentences" + ("" if all(over_seeds) else " (with one seed: over sentences)")
+        yield f"in brackets 95 % intervals over {both if any(over_seeds) else 'sentences'}"
 
 
 def _more_training(comparison: Comparison) -> Iterator[str]:
@@ -101,9 +99,7 @@ def tests_legend(comparison: Comparison) -> str:
     number, tests = len(comparison.tests), list(comparison.tests.values())
     sentences = sorted({test.difference.sentences for test in tests})
     span = f"{sentences[0]:,}" if len(sentences) == 1 else f"{sentences[0]:,} to {sentences[-1]:,}"
-    parts = [
-        f"Paired over {span} sentences, scores recomputed from resampled counts, {comparison.resamples:,} resamples"
-    ]
+    parts = [f"Paired over {span} sentences, scores from resampled counts, {comparison.resamples:,} resamples each"]
     if any(min(test.difference.seeds) > 1 for test in tests):
         parts += [
             "seeds and sentences: hierarchical bootstrap (seeds, then sentences) and t with the degrees of freedom "
