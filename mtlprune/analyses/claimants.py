@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.analyses.claims import Claim, ClaimError, is_joint
+from mtlprune.analyses.claims import OPEN_ABOVE, Claim, ClaimError, is_joint
 from mtlprune.sentence import LAYERS
 
 
@@ -115,4 +115,61 @@ def notes(claimants: Sequence[Claimant]) -> list[str]:
     if len(numbers) > 1:
         seeds = ", ".join(f"{claimant.label} {len(claimant.claims)}" for claimant in claimants)
         found.append(f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same.")
-    return found
+    return [*found, *_identical(claimants), *_fractional(claimants), *_unsettled(claimants)]
+
+
+def _identical(claimants: Sequence[Claimant]) -> Iterator[str]:
+    """Seeds of a label that have the same gates to the last bit: one observation that is counted as several."""
+    for claimant in claimants:
+        by_gates: dict[bytes, list[Claim]] = {}
+        for claim in claimant.claims:
+            every = [claim.gates, *(gates for _, gates in claim.history)]
+            by_gates.setdefault(np.stack(every).tobytes(), []).append(claim)
+        for same in by_gates.values():
+            if len(same) > 1:
+                seeds = " and ".join(str(claim.seed) for claim in same)
+                yield (
+                    f"Seeds {seeds} of {claimant.label} have bit-identical gates at every evaluation, so they are one "
+                    "observation, not several: their agreement says nothing."
+                )
+
+
+def _fractional(claimants: Sequence[Claimant]) -> Iterator[str]:
+    """How many gates are neither 0 nor 1."""
+    shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in claimants]
+    said = [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]
+    if said:
+        yield (
+            f"Gates strictly between 0 and 1: {', '.join(said)}. Such heads count as open here, though they are scaled "
+            "down, not kept or removed."
+        )
+
+
+def _unsettled(claimants: Sequence[Claimant]) -> Iterator[str]:
+    """Runs whose gates had not arrived at what the penalty steers to when they were read."""
+    said = [
+        f"{claim.label}, seed {claim.seed} ({reason})"
+        for claimant in claimants
+        for claim in claimant.claims
+        if (reason := unsettled(claim))
+    ]
+    if said:
+        yield f"Gates that had not settled: {'; '.join(said)}. What they claim may still have changed."
+
+
+def unsettled(claim: Claim) -> str:
+    """Why the gates of a run had not settled at its best epoch; "" where they had, or where none were trained.
+
+    With a wanted number of heads K: more than max(1, K/20) heads off. With the penalty lambda nothing is wanted: as
+    many heads opened or closed, on balance, since the evaluation before (or since all were open).
+    """
+    if claim.settings.get("pruning.method") != "gates":
+        return ""
+    opened, keep = int(claim.open.sum()), claim.settings.get("pruning.keep")
+    if isinstance(keep, int):
+        return f"{opened} heads open, {keep} wanted" if abs(opened - keep) > max(1, keep / 20) else ""
+    earlier = [gates for step, gates in claim.history if step < claim.step]
+    before = int((earlier[-1] > OPEN_ABOVE).sum()) if earlier else claim.gates.size
+    return (
+        f"{before} heads open one evaluation before, {opened} now" if abs(opened - before) > max(1, opened / 20) else ""
+    )

@@ -49,6 +49,8 @@ class Claim:
     """Fingerprint of the data."""
     finished: bool = True
     """Trained to the end."""
+    step: int = 0
+    """Optimiser step of the best epoch, whose gates these are."""
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -134,23 +136,25 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
         )
     records = _records(path, tasks)
     best = folder.read_best()["joint"]["epoch"]
-    chosen = [sets for epoch, _, sets in records if epoch == best]
+    chosen = [(step, sets) for epoch, step, sets in records if epoch == best]
     if not chosen:
         raise ClaimError(
             f"{path}: the best epoch is {best} (best.json), but there are no gates of that epoch; the folder is "
             "damaged, so train the run anew"
         )
+    step, sets_of_best = chosen[-1]
     claims = [
         Claim(
             run=str(folder.path),
             label="" if key == SHARED else f":{key.upper()}",
             seed=seed,
             encoder=f"{name}, random weights" if encoder.get("random") else name,
-            gates=chosen[-1][key],
+            gates=sets_of_best[key],
             history=[(step, sets[key]) for _, step, sets in records],
             settings={path: value for path, value in _flat(filled(tree)) if path not in ASIDE},
             data=manifest["data"]["fingerprint"],
             finished="finished" in manifest,
+            step=step,
         )
         for key in records[0][2]
     ]

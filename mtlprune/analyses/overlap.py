@@ -17,6 +17,7 @@ from mtlprune.analyses.claimants import Claimant, group, notes
 from mtlprune.analyses.claims import OPEN_ABOVE, Claim
 from mtlprune.analyses.pairs import BySeed, Pair, Sharing, compare_pairs, share_by_seed, share_over_pairs, share_within
 from mtlprune.analyses.permutation import shared_null
+from mtlprune.analyses.run_labels import LabelTest, label_tests
 from mtlprune.analyses.stem import STEM_TASKS, ClaimedBy, Head, claimed_by, list_heads
 from mtlprune.analyses.undefined import explain
 from mtlprune.analyses.variance import Variance, decompose
@@ -65,6 +66,8 @@ class Overlap:
     tasks: Sharing
     """Averaged over all pairs of single tasks: the one answer to the question above."""
     by_seed: BySeed
+    by_label: tuple[LabelTest, ...]
+    """Pairs of runs of one single task against pairs of runs of two; empty where no task has two seeds."""
     claimed_by: tuple[ClaimedBy, ...]
     """Single tasks only, as all below."""
     variance: Variance
@@ -89,8 +92,8 @@ def measure(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     """
     claimants = group(claims)
     single = [claimant for claimant in claimants if not claimant.joint]  # they stand first
-    between, within, layered, uniform = (
-        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)
+    between, within, layered, uniform, unequal, relabelled = (
+        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(6)
     )
     null = shared_null(np.stack([claimant.times for claimant in claimants]), permutations, between)
     pairs = compare_pairs(claimants, null)
@@ -108,7 +111,8 @@ def measure(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         correlation=_correlation(labels, pairs),
         pairs=tuple(pairs),
         tasks=share_over_pairs(single, null[:, : len(single), : len(single)]),
-        by_seed=share_by_seed(single),
+        by_seed=share_by_seed(single, permutations, unequal),
+        by_label=tuple(label_tests(single, permutations, relabelled)),
         claimed_by=tuple(claimed_by([claimant.claimed for claimant in single], permutations, layered, uniform)),
         variance=decompose([claimant.gates for claimant in single]),
         stem_tasks=STEM_TASKS,

@@ -19,6 +19,7 @@ from mtlprune.analyses.permutation import (
     corrected,
     hypergeometric_p,
     layered_hypergeometric_p,
+    permuted,
     shared_moments,
     shared_null,
     tail,
@@ -50,6 +51,10 @@ class BySeed:
     """NaN where no two runs of different tasks have the same seed."""
     unequal: float
     """NaN where all have the same seed."""
+    unequal_expected: float = math.nan
+    """Mean of ``unequal`` over all permutations of heads within layers; exact."""
+    unequal_p: float = math.nan
+    """As Sharing.p, of pairs of unequal seeds only; NaN where there are none, or no permutation changes anything."""
 
 
 UNDEFINED = Sharing(math.nan, math.nan, math.nan, math.nan)
@@ -117,17 +122,45 @@ def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> l
     ]
 
 
-def share_by_seed(claimants: Sequence[Claimant]) -> BySeed:
-    """Mean over pairs of runs of different labels, every pair of labels with equal weight."""
-    equal: list[float] = []
-    unequal: list[float] = []
-    for one, other in itertools.combinations(claimants, 2):
-        runs = [(a, b) for a in one.claims for b in other.claims]
-        for same, means in ((True, equal), (False, unequal)):
-            shared = [int((a.open & b.open).sum()) for a, b in runs if (a.seed == b.seed) is same]
-            if shared:
-                means.append(sum(shared) / len(shared))
-    return BySeed(*(float(np.mean(means)) if means else math.nan for means in (equal, unequal)))
+def share_by_seed(claimants: Sequence[Claimant], permutations: int, generator: np.random.Generator) -> BySeed:
+    """Mean over pairs of runs of different labels, every pair of labels with equal weight.
+
+    Under the null of ``unequal`` the heads of every label are permuted within layers, all its seeds together.
+    """
+    if len(claimants) < 2:
+        return BySeed(math.nan, math.nan)
+    most = max(len(claimant.claims) for claimant in claimants)
+    opened = np.zeros((len(claimants), most, *claimants[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
+    for place, claimant in enumerate(claimants):
+        opened[place, : len(claimant.claims)] = claimant.open
+    weights: dict[bool, list[tuple[int, int, NDArray[np.float64]]]] = {True: [], False: []}
+    for (i, one), (j, other) in itertools.combinations(enumerate(claimants), 2):
+        same = np.array([[a.seed == b.seed for b in other.claims] for a in one.claims])
+        for kind, used in ((True, same), (False, ~same)):
+            if used.any():
+                weights[kind].append((i, j, used / used.sum()))
+    flat = opened.reshape(len(claimants), most, -1)
+    by_layer = opened.sum(3).astype(np.float64)
+    equal, unequal = (_weighed(flat[None], weights[kind])[0] for kind in (True, False))
+    if math.isnan(unequal):
+        return BySeed(float(equal), math.nan)
+    expected = float(_weighed(by_layer[None], weights[False])[0] / opened.shape[3])
+    chunks = permuted(opened, permutations, generator)
+    null = np.concatenate([np.empty(0), *(_weighed(chunk, weights[False]) for chunk in chunks)])
+    flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
+    return BySeed(float(equal), float(unequal), expected, math.nan if flatly else tail(float(unequal), null).p)
+
+
+def _weighed(
+    vectors: NDArray[np.floating], pairs: Sequence[tuple[int, int, NDArray[np.float64]]]
+) -> NDArray[np.float64]:
+    """(C, n, k, H) → (C,): the mean over pairs of labels of Σ over pairs of their runs of weight · shared heads."""
+    if not pairs:
+        return np.full(len(vectors), math.nan)
+    found = [
+        ((vectors[:, i, : len(w)] @ vectors[:, j, : w.shape[1]].swapaxes(1, 2)) * w).sum((1, 2)) for i, j, w in pairs
+    ]
+    return np.asarray(np.mean(found, axis=0), dtype=np.float64)
 
 
 def share_over_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> Sharing:

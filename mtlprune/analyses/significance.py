@@ -1,8 +1,8 @@
-"""Do two settings differ beyond the chance of these sentences? Paired tests over sentences, all seeds stacked.
+"""Do two settings differ beyond the chance of these seeds and sentences?
 
-The unit is the sentence. A score is recomputed from summed counts in every resample, never averaged over sentences;
-a setting's score is the mean over its runs (seeds), which all see the same resampled sentences. What the tests cover
-and what they do not stands in docs/significance.md.
+A score is recomputed from summed counts in every resample, never averaged over sentences; a setting's score is the mean
+over its runs (seeds), which all see the same resampled sentences. The main interval and its p resample seeds, then
+sentences; the others hold the runs fixed. What they cover and what they do not stands in docs/significance.md.
 
 Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of.
 """
@@ -35,11 +35,13 @@ class System:
         counts: (S, N, K) whole numbers, the same sentences in the same order for every run.
         names: the K names of the counts.
         score: sums by name, each of any shape → scores of that shape (one of ``mtlprune.scores.SCORES``).
+        seeds: of the S runs, where they are known: two systems with the same ones are resampled seed by seed.
     """
 
     counts: NDArray[np.integer]
     names: tuple[str, ...]
     score: Score
+    seeds: tuple[int, ...] = ()
 
     def scores(self, sums: Floats) -> Floats:
         """(..., K) summed counts → (...) scores."""
@@ -70,8 +72,26 @@ class Difference:
     seeds: tuple[int, int]
     """Runs of the first setting and of the second."""
     wide_low: float
-    """Lower end of the approximate 95 % interval over sentences *and* seeds; NaN without two seeds on either side."""
+    """Lower end of the main interval, 95 % over seeds *and* sentences: hierarchical bootstrap; NaN without two seeds on
+    either side."""
     wide_high: float
+    wide_p: float
+    """Two-sided, of the same t as the interval; not corrected. NaN as above."""
+    wide_error: float
+    """Standard error of delta over seeds and sentences; NaN as above."""
+    wide_free: float
+    """Its degrees of freedom (Welch and Satterthwaite), possibly infinite; NaN as above."""
+    paired: bool
+    """Both settings have the same seeds, which were drawn together."""
+
+    def equivalence_p(self, margin: float) -> float:
+        """The larger p of two one-sided tests against a true difference of ``margin`` points or more, either way.
+
+        Below 0.05: the difference is smaller than the margin, whatever the seeds and sentences. NaN without two seeds.
+        """
+        if math.isnan(self.wide_error):
+            return math.nan
+        return _upper_tail(margin - abs(self.delta), self.wide_error, self.wide_free)
 
 
 def differences(
@@ -108,7 +128,9 @@ def _refuse_unequal(first: System, second: System) -> None:
         )
 
 
-def _difference(first: System, second: System, booted: Floats, swapped: Floats, resamples: int) -> Difference:
+def _difference(
+    first: System, second: System, booted: Floats, swapped: Floats, reseeded: Floats, resamples: int
+) -> Difference:
     scores = [system.scores(system.counts.sum(1).astype(np.float64)) for system in (first, second)]
     delta = float(scores[0].mean() - scores[1].mean())
     differing = _differing(first, second)
@@ -117,7 +139,8 @@ def _difference(first: System, second: System, booted: Floats, swapped: Floats, 
         swapped = _enumerated(first, second, differing)
     reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
     low, high = np.percentile(booted, [2.5, 97.5])
-    wide = _wide(float(booted.var()), scores)
+    error, free = float(reseeded.std()), _free(float(reseeded.var()), scores, _paired(first, second))
+    wide = float(stats.t.ppf(1 - LEVEL / 2, free)) * error
     return Difference(
         delta=delta,
         low=float(low),
@@ -131,6 +154,10 @@ def _difference(first: System, second: System, booted: Floats, swapped: Floats, 
         seeds=(len(first.counts), len(second.counts)),
         wide_low=delta - wide,
         wide_high=delta + wide,
+        wide_p=min(1.0, 2 * _upper_tail(abs(delta), error, free)),
+        wide_error=error,
+        wide_free=free,
+        paired=_paired(first, second),
     )
 
 
@@ -139,30 +166,67 @@ def _difference(first: System, second: System, booted: Floats, swapped: Floats, 
 
 def _drawn(
     systems: Mapping[int, System], pairs: Sequence[tuple[int, int]], sentences: int, resamples: int, seed: int
-) -> dict[tuple[int, int], tuple[Floats, Floats]]:
-    """Pair → differences (R,) of bootstrapped sentences, and (R,) of sentences swapped at random.
+) -> dict[tuple[int, int], tuple[Floats, Floats, Floats]]:
+    """Pair → differences (R,) of bootstrapped sentences, of sentences swapped at random, of seeds and sentences drawn.
 
     All counts lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
     """
     wide = np.concatenate([_columns(system) for system in systems.values()], axis=1)
     exact = np.float32 if sentences * float(wide.max(initial=0)) < EXACT_IN_FLOAT32 else np.float64
     wide = wide.astype(exact)
-    generators = [np.random.default_rng(child) for child in np.random.SeedSequence([seed, sentences]).spawn(2)]
-    found: dict[tuple[int, int], list[tuple[Floats, Floats]]] = defaultdict(list)
+    children = np.random.SeedSequence([seed, sentences]).spawn(3)
+    generators = [np.random.default_rng(child) for child in children[:2]]
+    of_seeds = {pair: np.random.default_rng(children[2]) for pair in pairs}  # alike, so that no pair minds the others
+    found: dict[tuple[int, int], list[tuple[Floats, Floats, Floats]]] = defaultdict(list)
     size = max(1, CHUNK // sentences)
     for done in range(0, resamples, size):
         rows = min(size, resamples - done)
         weights = _multinomial(generators[0], rows, sentences).astype(exact)
         signs = (2 * generators[1].integers(0, 2, (rows, sentences), dtype=np.int8) - 1).astype(exact)
         booted, signed = (_split(systems, (draws @ wide).astype(np.float64)) for draws in (weights, signs))
-        means = {place: system.scores(booted[place]).mean(-1) for place, system in systems.items()}
-        for a, b in pairs:
+        scores = {place: system.scores(booted[place]) for place, system in systems.items()}  # (C, S)
+        for a, b in dict.fromkeys(pairs):
             swapped = _swapped(systems[a], systems[b], signed[a], signed[b])
-            found[a, b].append((means[a] - means[b], swapped))
+            paired = _paired(systems[a], systems[b])
+            reseeded = _reseeded(scores[a], scores[b], paired, of_seeds[a, b])
+            found[a, b].append((scores[a].mean(-1) - scores[b].mean(-1), swapped, reseeded))
     return {
-        pair: (np.concatenate([b for b, _ in parts]), np.concatenate([s for _, s in parts]))
+        pair: (
+            np.concatenate([booted for booted, _, _ in parts]),
+            np.concatenate([swapped for _, swapped, _ in parts]),
+            np.concatenate([reseeded for _, _, reseeded in parts]),
+        )
         for pair, parts in found.items()
     }
+
+
+def _paired(first: System, second: System) -> bool:
+    return bool(first.seeds) and first.seeds == second.seeds
+
+
+def _reseeded(first: Floats, second: Floats, paired: bool, generator: np.random.Generator) -> Floats:
+    """(C,): differences of the means of runs drawn with replacement; NaN where either side has one run.
+
+    n runs drawn of n vary by (n − 1)/n too little; what a draw deviates from all runs is enlarged by that (Davison and
+    Hinkley 1997, section 3.8).
+
+    Args:
+        first, second: (C, S), scores of the runs on the sentences of each resample.
+        paired: the same seeds are drawn for both.
+    """
+    if min(first.shape[1], second.shape[1]) < 2:
+        return np.full(len(first), math.nan)
+    if paired:
+        return _redrawn(first - second, generator)
+    return _redrawn(first, generator) - _redrawn(second, generator)
+
+
+def _redrawn(values: Floats, generator: np.random.Generator) -> Floats:
+    """(C, S) → (C,), see ``_reseeded``."""
+    number = values.shape[1]
+    drawn = np.take_along_axis(values, generator.integers(0, number, values.shape), axis=1).mean(1)
+    mean = values.mean(1)
+    return np.asarray(mean + math.sqrt(number / (number - 1)) * (drawn - mean), dtype=np.float64)
 
 
 def _multinomial(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
@@ -230,20 +294,20 @@ def _effect(delta: float, first: System, second: System) -> float:
     return delta / spread if spread > 1e-12 else math.nan
 
 
-def _wide(over_sentences: float, scores: Sequence[Floats]) -> float:
-    """Half the width of the interval over sentences and seeds: Welch's t with one more variance, that of the bootstrap.
-
-    The seeds' variance also holds what seeds and sentences do together, which the bootstrap counts too: a little wide.
-    """
+def _free(total: float, scores: Sequence[Floats], paired: bool) -> float:
+    """Degrees of freedom of a variance ``total`` (Welch, Satterthwaite): the seeds' share of it is known from few."""
     if min(map(len, scores)) < 2:
         return math.nan
-    parts = [float(side.var(ddof=1)) / len(side) for side in scores]
-    total = over_sentences + sum(parts)
-    if not total:
-        return 0.0
-    noise = sum(part**2 / (len(side) - 1) for part, side in zip(parts, scores, strict=True))
-    free = total**2 / noise if noise else math.inf
-    return float(stats.t.ppf(1 - LEVEL / 2, free)) * math.sqrt(total)
+    sides = [scores[0] - scores[1]] if paired else scores
+    noise = sum((float(side.var(ddof=1)) / len(side)) ** 2 / (len(side) - 1) for side in sides)
+    return total**2 / noise if noise else math.inf
+
+
+def _upper_tail(value: float, error: float, free: float) -> float:
+    """Probability of ``value`` or more of t with that standard error; without any error 0, ½ or 1."""
+    if error == 0:
+        return 0.5 - 0.5 * float(np.sign(value))
+    return float(stats.t.sf(value / error, free))
 
 
 # --- seeds alone, several tests --------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ def maps(
     from mtlprune.analyses.claimants import group, notes
     from mtlprune.analyses.claims import load_claims
     from mtlprune.reports.claim_maps import claim_figures, claim_films, left_out
+    from mtlprune.reports.maps import colours_mean
     from mtlprune.sweeps.folder import expanded
 
     formats = _checked(out, palette, format_, scale)
@@ -42,7 +43,10 @@ def maps(
     entries, pending = [], []
     for figure in claim_figures(claimants, palette):
         files = list(_figure_files(figure, values, formats, scale))
-        entries.append(_figure_entry(figure, [name for name, _ in files]))
+        entry = _figure_entry(figure, [name for name, _ in files])
+        if figure.kind == "seeds":
+            entry["caption"] = colours_mean(tuple(figure.shown.numbers), palette)
+        entries.append(entry)
         pending += files
     for film in claim_films(claimants) if animate else ():
         entries.append(_film_entry(film))
@@ -51,6 +55,8 @@ def maps(
     typer.echo(
         f"{len(pending)} pictures of {len(entries)} maps in {out}; maps.json there lists them with their numbers"
     )
+    for caption in dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption")):
+        typer.echo(f"maps of seeds: {caption}")
     for note in said:
         typer.echo(f"note: {note}")
 

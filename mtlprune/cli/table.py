@@ -25,6 +25,15 @@ def table(
     test: Annotated[bool, typer.Option("--test/--no-test", help="Test differences over sentences.")] = True,
     resamples: Annotated[int, typer.Option(min=1, help="Of the sentences, for each test.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    margin: Annotated[
+        float, typer.Option(help="In points: are differences smaller than this? Tested beside whether there are any.")
+    ] = 1.0,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TITLE", help="Compare columns with the one of this title, not with STL.", show_default=False
+        ),
+    ] = None,
     majority: Annotated[
         Path | None,
         typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.", show_default=False),
@@ -32,23 +41,25 @@ def table(
 ) -> None:
     """Compare runs: a row a task, a column a setting, several seeds as mean ± sample standard deviation.
 
-    Differences to STL are tested over the sentences, from the stored counts.
+    Differences to STL are tested over seeds and sentences, from the stored counts.
     """
     from mtlprune.runs import RunError, RunFolder, replacing
     from mtlprune.sweeps.folder import expanded
 
     if format_ not in FORMATS:
         raise RunError(f"--format: expected {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, found {format_!r}")
+    if not 0 < margin < 100:
+        raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
     folders = [RunFolder.existing(run) for run in expanded(runs)]
 
     from mtlprune.reports import tables
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
-    comparison = tables.compare(folders, split, extra)
+    comparison = tables.compare(folders, split, extra, against or "")
     if test and comparison.against:
         from mtlprune.reports.table_tests import with_tests
 
-        comparison = with_tests(comparison, resamples, seed)
+        comparison = with_tests(comparison, resamples, seed, margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)
     if out is None:

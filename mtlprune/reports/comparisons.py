@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from mtlprune.reports.table_tests import Tested
 
 _PRUNING = ("pruning.", "heads removed")
+MARGIN = 1.0
+"""In points: differences smaller than this are called equivalent."""
+MORE_UPDATES = 1.05
+"""A run has seen more training than its neighbours where its encoder's updates exceed theirs by this factor."""
 
 
 @dataclass
@@ -51,7 +55,9 @@ class Comparison:
     split: str
     columns: list[Column]
     against: dict[int, int]
-    """Places in ``columns``: MTL → STL, and STL with pruned heads → STL with all heads."""
+    """Places in ``columns``: MTL → STL, and STL with pruned heads → STL with all heads; or all → the one asked for."""
+    reference: str = ""
+    """The title of the column that all are compared with, where one was asked for."""
     tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
     """Column and task → the test of that difference."""
     untested: dict[tuple[int, str], str] = field(default_factory=dict)
@@ -59,6 +65,25 @@ class Comparison:
     resamples: int = 0
     """Of each test; 0 where none was asked for."""
     seed: int = 0
+    margin: float = MARGIN
+    """Of the tests of equivalence, in points."""
+
+    def more_training(self, place: int, task: str) -> str:
+        """Why the runs of a cell have seen more training than their neighbours in its row, in words; "" elsewhere.
+
+        That is so where they start from a finished run, where a finished run chose their heads, or where their
+        encoder had more updates than those of the row that had the fewest. Baselines are no neighbours.
+        """
+        column = self.columns[place]
+        runs = column.runs_of(task)
+        if not runs or runs[0].kind:
+            return ""
+        if earlier := next((run.earlier for run in runs if run.earlier), ""):
+            return earlier
+        rivals = [run for other in self.columns if other.encoder == column.encoder for run in other.runs_of(task)]
+        fewest = min((run.updates for run in rivals if run.updates and not run.kind and not run.earlier), default=0)
+        most = max(run.updates for run in runs)
+        return f"{most:,} updates of the encoder, others {fewest:,}" if most > MORE_UPDATES * fewest > 0 else ""
 
     def name(self, task: str) -> str:
         """The name of the score in a task's row."""
@@ -87,7 +112,10 @@ class Comparison:
 
 
 def compare(
-    runs: Iterable[RunFolder], split: str, extra: Mapping[str, Mapping[str, float]] | None = None
+    runs: Iterable[RunFolder],
+    split: str,
+    extra: Mapping[str, Mapping[str, float]] | None = None,
+    reference: str = "",
 ) -> Comparison:
     """Group runs into columns.
 
@@ -98,9 +126,11 @@ def compare(
     Args:
         split: whose scores.
         extra: title → task → score of columns that come from no run; they stand first.
+        reference: title of the column with which columns of the same tasks are compared, instead of STL.
 
     Raises:
-        RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, or different data.
+        RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, different data, or
+            no column with the title ``reference``.
     """
     once = {folder.path.resolve(): folder for folder in runs}  # a folder named twice is still one result
     found = [read_run(folder, split) for folder in once.values()]
@@ -119,9 +149,25 @@ def compare(
         for group in members:
             _refuse_twins(group)
         here = _columns(members)
-        against |= {len(columns) + m: len(columns) + s for m, s in _counterparts(here).items()}
+        found_here = _referred(here, reference) if reference else _counterparts(here)
+        against |= {len(columns) + m: len(columns) + s for m, s in found_here.items()}
         columns += here
-    return Comparison(split, columns, against)
+    if reference and reference not in (column.title for column in columns if column.runs):
+        titles = ", ".join(repr(title) for title in dict.fromkeys(column.title for column in columns if column.runs))
+        raise RunError(f"--against: no column is called {reference!r}; there are {titles}")
+    return Comparison(split, columns, against, reference=reference)
+
+
+def _referred(columns: Sequence[Column], reference: str) -> dict[int, int]:
+    """Each column that has runs of the same tasks as the one of that title → that one."""
+    found: dict[int, int] = {}
+    for place, column in enumerate(columns):
+        if column.title == reference:
+            tasks = {run.tasks for run in column.runs}
+            found = {
+                k: place for k, other in enumerate(columns) if k != place and tasks & {r.tasks for r in other.runs}
+            }
+    return found
 
 
 def _refuse_unlike(found: Sequence[ScoredRun]) -> None:
@@ -237,7 +283,8 @@ def _differing_settings(runs: Sequence[ScoredRun]) -> list[str]:
 def _counterparts(columns: Sequence[Column]) -> dict[int, int]:
     """Each MTL column's STL column, and each pruned STL column's unpruned one.
 
-    That is the one with the same settings (but for those of pruning, in the second case), else the only one.
+    That is the one with the same settings (but for those of pruning, in the second case), else the only one, else the
+    only one that is pruned in the same way.
     """
     trained = {place: column.runs[0] for place, column in enumerate(columns) if not column.runs[0].kind}
     alone = {place: run for place, run in trained.items() if len(run.tasks) == 1}
@@ -252,6 +299,8 @@ def _counterparts(columns: Sequence[Column]) -> dict[int, int]:
         else:
             continue
         equal = equal or list(candidates)
+        if len(equal) > 1:
+            equal = [o for o in equal if candidates[o].pruning == (run.pruning if len(run.tasks) > 1 else "")]
         if len(equal) == 1:
             found[place] = equal[0]
     return found

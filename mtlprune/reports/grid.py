@@ -22,6 +22,7 @@ _LATEX = {
     "²": r"$^2$",
     "∩": r"$\cap$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
     "°": r"$^\circ$",
     "→": r"$\rightarrow$",
     "Δ": r"$\Delta$",

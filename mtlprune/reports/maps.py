@@ -89,15 +89,22 @@ def seeds_map(title: str, gates: Mapping[str, ArrayLike], palette: str, subtitle
     if len({values.shape for values in checked.values()}) > 1:
         raise MapError("the seeds of a map have equally many layers and heads; these do not")
     corners = palettes.corners(len(gates), palette)
-    legend = Subsets(tuple(gates), corners, _chips(corners, palette), _NOTES[palette])
+    legend = Subsets(tuple(gates), corners, _chips(corners, palette), colours_mean(tuple(gates), palette))
     colours = palettes.mixed(list(checked.values()), corners)
     return HeadMap(title, tuple(subtitle), colours, checked, legend)
 
 
-_NOTES = {
-    "rgb": "A seed darkens its own colour: a head that only this seed leaves unused shows it pure.",
-    "colourblind": "A head that only one seed uses shows that seed's colour; the more seeds, the darker.",
-}
+def colours_mean(seeds: Sequence[str], palette: str) -> str:
+    """What a colour of a map of two or three seeds means, in sentences: its caption."""
+    if palette != "rgb":
+        return "A head that only one seed uses shows that seed's colour; the more seeds, the darker."
+    pure, others = ("pink", "the other") if len(seeds) == 2 else ("pure red", "the others")
+    whose = [f"seed {seed}" for seed in seeds] + (["their mean"] if len(seeds) == 2 else [])
+    channels = ", ".join(f"{colour} of {one}" for colour, one in zip(("red", "green", "blue"), whose, strict=True))
+    return (
+        f"A channel is 255 · (1 − z), z the gate: {channels}. So {pure} is a head that seed {seeds[0]} closed and "
+        f"{others} kept; black is kept by all, white closed in all."
+    )
 
 
 def _chips(corners: NDArray[np.float64], palette: str) -> tuple[palettes.Colour, ...]:

@@ -93,9 +93,27 @@ def answer(overlap: Overlap) -> str:
     seeds = overlap.by_seed
     apart = ""
     if not math.isnan(seeds.equal) and not math.isnan(seeds.unequal):
-        apart = f" Runs of equal seeds share {number(seeds.equal, 1)}, of unequal seeds {number(seeds.unequal, 1)}."
+        apart = (
+            f" Runs of equal seeds share {number(seeds.equal, 1)}, of unequal seeds {number(seeds.unequal, 1)} "
+            f"(expected {number(seeds.unequal_expected, 1)}, p = {probability(seeds.unequal_p)})."
+        )
     verdict = "they share more than depth explains" if found.p <= LEVEL else "no more than depth explains is shown"
-    return f"{first} (z = {number(found.z)}, p = {probability(found.p)}): {verdict}.{apart}"
+    return f"{first} (z = {number(found.z)}, p = {probability(found.p)}): {verdict}.{apart}{_by_label(overlap)}"
+
+
+def _by_label(overlap: Overlap) -> str:
+    """Whether runs of one task are more alike than runs of two, with size and p; "" where that is not known."""
+    tests = {(test.pairs, test.measure): test for test in overlap.by_label}
+    plain, deep = (tests.get(("all", measure)) for measure in ("shared heads", "beyond depth"))
+    if plain is None or deep is None or math.isnan(plain.p):
+        return ""
+    more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p = {probability(deep.p)}"
+    if apart := tests.get(("unequal seeds", "shared heads")):
+        more += f"; of unequal seeds only, p = {probability(apart.p)}"
+    return (
+        f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
+        f"(p = {probability(plain.p)}, labels of runs permuted; {more})."
+    )
 
 
 def _setting(overlap: Overlap) -> str:
@@ -110,8 +128,8 @@ def _setting(overlap: Overlap) -> str:
 
 def sections(overlap: Overlap) -> list[Section]:
     """The tables of the report, in its order; those without a row are left out."""
-    made = [_runs(overlap), _within(overlap), _correlation(overlap), _pairs(overlap), _claimed_by_both(overlap)]
-    made += [_claimed_by(overlap), _variance(overlap), _stem(overlap)]
+    made = [_runs(overlap), _within(overlap), _labels(overlap), _correlation(overlap), _pairs(overlap)]
+    made += [_claimed_by_both(overlap), _claimed_by(overlap), _variance(overlap), _stem(overlap)]
     return [section for section in made if section.grid.rows]
 
 
@@ -146,6 +164,28 @@ def _within(overlap: Overlap) -> Section:
         "of seeds. p: every seed permuted by itself within layers."
     )
     return Section("within", "Agreement of the seeds of a label", Grid(header, rows), legend)
+
+
+def _labels(overlap: Overlap) -> Section:
+    rows = [
+        [
+            test.pairs,
+            test.measure,
+            number(test.within),
+            number(test.between),
+            f"{test.within - test.between:+.2f}",
+            probability(test.p),
+            f"{test.labellings:,}{' (all)' if test.exact else ''}",
+        ]
+        for test in overlap.by_label
+    ]
+    header = ["pairs of runs", "measure", "one task", "two tasks", "difference", "p", "labellings"]
+    legend = (
+        "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
+        "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
+        "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out."
+    )
+    return Section("labels-permuted", "Runs of one task and of two", Grid(header, rows, 2), legend)
 
 
 def _correlation(overlap: Overlap) -> Section:

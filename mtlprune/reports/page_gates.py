@@ -15,6 +15,7 @@ from mtlprune.analyses.claims import OPEN_ABOVE, Claim, load_claims
 from mtlprune.analyses.significance import LEVEL
 from mtlprune.reports import palettes
 from mtlprune.reports.claim_maps import SEEDS_SHOWN, left_out
+from mtlprune.reports.maps import colours_mean
 from mtlprune.reports.page_html import Html, element, folded, joined, paragraph
 from mtlprune.reports.page_parts import Part
 from mtlprune.reports.page_runs import ReadRun, flat
@@ -141,6 +142,9 @@ def _colours(sets: Sequence[ClaimSet]) -> Html | None:
                 )
             )
         lists.append(element("ul", element("li", f"Open in which of {seeds} seeds:"), chips, class_="legend chips"))
+        named = ("1", "2", "3")[:seeds]
+        caption = f"In the large map's RGB, seeds counted by rising number: {colours_mean(named, 'rgb')}"
+        lists.append(paragraph(caption, class_="note"))
     return joined(lists) if lists else None
 
 

@@ -157,7 +157,6 @@ def _found(contrast: _Contrast, made: dict[str, list[LabelDifference]], several:
     most = ", ".join(f"{task} {label} ({delta:+.1f})".replace("-", "−", 1) for delta, task, label in lost[:3])
     where = f" ({contrast.title})" if several else ""
     return [
-        f"Of {tested} labels with enough items, joint training significantly loses {len(lost)} and gains {gained}"
-        + where
-        + (f"; it loses most on {most}." if most else ".")
+        f"Of {tested} labels with enough items, joint training loses {len(lost)} and gains {gained} beyond the chance "
+        "of sentences, of these runs" + where + (f"; it loses most on {most}." if most else ".")
     ]

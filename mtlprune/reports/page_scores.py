@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mtlprune.reports.comparisons import Column, Comparison, compare
-from mtlprune.reports.grid import Strong, probability
+from mtlprune.reports.grid import probability
 from mtlprune.reports.page_html import Html, element, folded, grid_table, joined, paragraph, table
 from mtlprune.reports.page_parts import Part
 from mtlprune.reports.page_plots import Interval, Look, intervals, legend
 from mtlprune.reports.page_runs import ReadRun
-from mtlprune.reports.table_layouts import best, cell, details, difference, heads, span
+from mtlprune.reports.table_layouts import MORE, best, cell, details, difference, heads, span
 from mtlprune.reports.table_notes import legend as table_legend
 from mtlprune.reports.table_notes import notes, tests_legend
-from mtlprune.reports.table_tests import with_tests
+from mtlprune.reports.table_tests import Tested, with_tests
 
 
 @dataclass(frozen=True)
@@ -137,15 +138,15 @@ def _cell(comparison: Comparison, place: int, task: str) -> object:
     text = cell(values, numbered=False)
     mean, _, spread = text.partition(" ± ")
     rivals = {p for p, c in enumerate(comparison.columns) if c.values(task) and c.encoder in ("", column.encoder)}
-    top = Strong(mean) if place in best(comparison, task, rivals) else mean
-    shown = [element("strong", top) if isinstance(top, Strong) else top]
+    more = MORE if comparison.more_training(place, task) else ""
+    shown = [element("strong", mean) if place in best(comparison, task, rivals) else f"{mean}{more}"]
     shown += [element("span", f" ± {spread}", class_="sd")] if spread else []
     if place in comparison.against:
         other = comparison.columns[comparison.against[place]]
         if theirs := other.values(task):
             mark = comparison.tests[place, task].mark if (place, task) in comparison.tests else ""
             delta = difference(values, theirs).replace("-", "−")
-            shown.append(element("span", f"{delta}{mark}", class_="delta"))
+            shown.append(element("span", f"{delta}{mark}{more}", class_="delta"))
     return joined(*shown)
 
 
@@ -159,19 +160,22 @@ def _forest(comparison: Comparison) -> Html:
                 continue
             column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
             found = test.difference
-            title = f"{column.title} − {other.title}"
+            title = f"{column.title}{MORE if comparison.more_training(place, task) else ''} − {other.title}"
+            low, high = test.interval
+            over = "sentences" if math.isnan(found.wide_low) else "seeds and sentences"
+            p = test.p_holm if math.isnan(found.wide_low) else test.wide_p_holm
             used[place] = (title, styles[place])
             told = (
-                f"{task.upper()}, {title}: {found.delta:+.2f}, 95 % interval {span(found.low, found.high)}, "
-                f"p (Holm) {probability(test.p_holm)}"
+                f"{task.upper()}, {title}: {found.delta:+.2f}, 95 % interval over {over} {span(low, high)}, "
+                f"p (Holm) {probability(p)}"
             )
-            rows.append(Interval(title, styles[place], found.delta, found.low, found.high, test.significant, told))
+            rows.append(Interval(title, styles[place], found.delta, low, high, test.significant, told))
         if rows:
             groups.append((task.upper(), rows))
     alt = "; ".join(one.told for _, rows in groups for one in rows)
     caption = (
-        "Differences in points with 95 % intervals over sentences; full dots are significant after Holm's correction. "
-        "Dashed: trained jointly."
+        "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); full "
+        "dots are significant over both after Holm's correction, never with one run. Dashed: trained jointly."
     )
     picture = element(
         "div",
@@ -202,13 +206,38 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
         tests = {
             task: comparison.tests[place, task] for task in comparison.tasks() if (place, task) in comparison.tests
         }
-        worse = [task.upper() for task, t in tests.items() if t.significant and t.difference.delta < 0]
-        better = [task.upper() for task, t in tests.items() if t.significant and t.difference.delta > 0]
-        if tests:
-            where = f" ({scored.title})" if several else ""
-            sure = [f"worse on {len(worse)} ({', '.join(worse)})" if worse else "worse on none"]
-            sure.append(f"better on {len(better)} ({', '.join(better)})" if better else "better on none")
-            yield (
-                f"{column.title} beside {comparison.columns[other].title}{where}: of {len(tests)} tasks significantly "
-                f"{' and '.join(sure)}."
-            )
+        if not tests:
+            continue
+        where = f" ({scored.title})" if several else ""
+        here = {task: test for task, test in tests.items() if test.of_these_runs}
+        sure = []
+        if any(min(test.difference.seeds) > 1 for test in tests.values()):
+            sure.append(f"significantly {_counted({task: t for task, t in tests.items() if t.significant})}")
+        if here or not sure:
+            two = "two " if all(test.difference.seeds == (1, 1) for test in tests.values()) else ""
+            sure.append(f"{_counted(here)} over sentences only, of these {two}runs")
+        more = any(comparison.more_training(place, task) for task in comparison.tasks())
+        yield (
+            f"{column.title} ({_training(column)}) beside {comparison.columns[other].title} "
+            f"({_training(comparison.columns[other])}){where}: of {len(tests)} tasks {'; '.join(sure)}."
+            + (" It has seen more training, so what it gains is no gain from sharing." if more else "")
+        )
+
+
+def _counted(tests: Mapping[str, Tested]) -> str:
+    worse = [task.upper() for task, test in tests.items() if test.difference.delta < 0]
+    better = [task.upper() for task, test in tests.items() if test.difference.delta > 0]
+    sides = (("worse", worse), ("better", better))
+    return " and ".join(f"{word} on {len(t)} ({', '.join(t)})" if t else f"{word} on none" for word, t in sides)
+
+
+def _training(column: Column) -> str:
+    """Seeds, updates and mixing of its runs."""
+    seeds = sorted({run.seed for run in column.runs})
+    updates = sorted({run.updates for run in column.runs if run.updates})
+    said = [f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"]
+    if updates:
+        said.append(f"{' to '.join(f'{n:,}' for n in dict.fromkeys([updates[0], updates[-1]]))} updates")
+    if any(len(run.tasks) > 1 for run in column.runs):
+        said.append(f"{column.runs[0].setting.get('train.mixing', 'joint')} mixing")
+    return ", ".join(said)

@@ -37,6 +37,10 @@ class ScoredRun:
     encoder: str = ""
     heads: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Task → heads open or kept for it, and all heads; nothing where heads were not pruned."""
+    updates: int = 0
+    """Of its encoder's weights, those of the run it started from included; 0 where manifests do not say."""
+    earlier: str = ""
+    """How a finished run has been of use to it (train.start, pruning.importance_of), in words; "" where none has."""
 
 
 def read_run(folder: RunFolder, split: str) -> ScoredRun:
@@ -71,7 +75,37 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         finished="finished" in manifest,
         encoder=str(encoder.get("name", "")),
         heads=_heads(folder, manifest, tuple(tree["tasks"])),
+        updates=_updates(manifest) + _updates_before(tree["train"]["start"]),
+        earlier=_earlier(tree, manifest),
     )
+
+
+def _updates(manifest: Mapping[str, Any]) -> int:
+    step = manifest.get("finished", {}).get("step")
+    return step if isinstance(step, int) else 0
+
+
+def _updates_before(start: str | None) -> int:
+    """Those of the run that another started from, and of the one before; 0 where it is not there any more."""
+    if start is None or not RunFolder(start).config_path.is_file():
+        return 0
+    folder = RunFolder(start)
+    before = filled(folder.read_config())["train"]["start"]
+    return _updates(folder.read_manifest()) + (_updates_before(before) if before != start else 0)
+
+
+def _earlier(tree: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    own = _updates(manifest)
+    start = tree["train"]["start"]
+    ranking = tree["pruning"]["importance_of"] if tree["pruning"]["method"] == "importance" else None
+    if start is None and ranking is None:
+        return ""
+    before = _updates_before(start or ranking)
+    updates = f" ({before:,} updates)" if before else ""
+    more = f" for {own:,} more" if own else ""
+    if start is not None:
+        return f"starts from a finished run{updates} and trains on{more}"
+    return f"a finished run{updates} chose its heads"
 
 
 def _heads(folder: RunFolder, manifest: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str, tuple[int, int]]:

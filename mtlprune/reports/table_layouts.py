@@ -7,12 +7,18 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from mtlprune.reports.comparisons import Column, Comparison, column_order, family_suffix
 from mtlprune.reports.grid import Grid, Strong, probability
 from mtlprune.sentence import LAYERS
 
+if TYPE_CHECKING:
+    from mtlprune.reports.table_tests import Tested
+
 BESIDE = 3  # so many differences at most stand beside their scores
+MORE = "‡"
+"""Marks what has seen more training than its neighbours."""
 Row = tuple[str, str]
 """Encoder and task."""
 
@@ -104,16 +110,23 @@ def _score_cell(comparison: Comparison, printed: Sequence[Slot], slot: Slot, row
     values = comparison.columns[place].values(task) if place is not None else []
     text = cell(values, numbered=seeds_of_all(comparison) is None or not has_triangle(comparison))
     rivals = {p for p in (other.places.get(row) for other in printed) if p is not None}
+    if place is not None and comparison.more_training(place, task):
+        return f"{text}{MORE}"
     return Strong(text) if place in best(comparison, task, rivals) else text
 
 
 def best(comparison: Comparison, task: str, rivals: set[int]) -> set[int]:
-    """The columns with the highest mean, as it is printed; none where there is only one, or all are equal."""
+    """The columns with the highest mean, as it is printed; none where there is only one, or all are equal.
+
+    Columns that have seen more training than the others are left out.
+    """
     means = {
         place: round(statistics.mean(values), 2)
         for place in rivals
-        if (values := comparison.columns[place].values(task))
+        if not comparison.more_training(place, task) and (values := comparison.columns[place].values(task))
     }
+    if not means:
+        return set()
     top = {place for place, mean in means.items() if mean == max(means.values())}
     return top if len(top) < len(means) else set()
 
@@ -150,11 +163,12 @@ def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> st
         return "–"
     column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
     text = difference(column.values(task), other.values(task))
+    more = MORE if comparison.more_training(place, task) else ""
     test = comparison.tests.get((place, task))
     if test is None:
-        return text
-    between = f" {span(test.difference.low, test.difference.high)}" if interval else ""
-    return f"{text}{test.mark}{between}"
+        return f"{text}{more}"
+    between = f" {span(*test.interval)}" if interval else ""
+    return f"{text}{test.mark}{more}{between}"
 
 
 def cell(values: Sequence[float], numbered: bool = True) -> str:
@@ -176,12 +190,14 @@ def span(low: float, high: float) -> str:
 
 
 def details(comparison: Comparison) -> Grid:
-    """Every tested difference: its size, intervals and p-values."""
+    """Every tested difference: its size, intervals and p-values; those over seeds and sentences first."""
     encoders, columns = comparison.encoders(), comparison.columns
     several = len(encoders) > 1
     with_seeds = any(not math.isnan(test.difference.wide_low) for test in comparison.tests.values())
-    header = [*(["encoder"] if several else []), "task", "difference", "Δ", "95 % interval"]
-    header += [*(["95 %, seeds too"] if with_seeds else []), "d", "p", "p (Holm)", "runs"]
+    header = [*(["encoder"] if several else []), "task", "difference", "Δ"]
+    if with_seeds:
+        header += ["95 %, seeds and sentences", "p", "p (Holm)", f"p (within ±{comparison.margin:g})"]
+    header += ["95 %, sentences", "d", "p, sentences", "p (Holm), sentences", "runs"]
     rows = []
     for (place, task), test in sorted(comparison.tests.items(), key=lambda item: _row_order(comparison, *item[0])):
         found, column, other = test.difference, columns[place], columns[comparison.against[place]]
@@ -191,8 +207,8 @@ def details(comparison: Comparison) -> Grid:
                 task.upper(),
                 f"{column.title} − {other.title}",
                 _marked(comparison, place, task, interval=False),
+                *(_over_seeds(test) if with_seeds else []),
                 span(found.low, found.high),
-                *([span(found.wide_low, found.wide_high)] if with_seeds else []),
                 "–" if math.isnan(found.effect) else f"{found.effect:+.2f}",
                 probability(found.p),
                 probability(test.p_holm),
@@ -200,6 +216,12 @@ def details(comparison: Comparison) -> Grid:
             ]
         )
     return Grid(header, rows, texts=2 + several)
+
+
+def _over_seeds(test: Tested) -> list[str]:
+    found = test.difference
+    figures = (found.wide_p, test.wide_p_holm, test.equivalence_p)
+    return [span(found.wide_low, found.wide_high), *map(probability, figures)]
 
 
 def _row_order(comparison: Comparison, place: int, task: str) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from mtlprune.reports.comparisons import Column, Comparison, unlike
-from mtlprune.reports.table_layouts import apart, has_triangle, seeds_of_all
+from mtlprune.reports.table_layouts import MORE, apart, has_triangle, seeds_of_all
 
 LEVEL = 0.05  # that of analyses.significance, which needs numpy
 
@@ -31,16 +31,17 @@ def legend(comparison: Comparison) -> str:
 
 def _differences(comparison: Comparison) -> Iterator[str]:
     columns = comparison.columns
-    if any(len(columns[place].runs[0].tasks) > 1 for place in comparison.against):
+    if comparison.reference:
+        yield f"Δ = it − {comparison.reference}"
+    elif any(len(columns[place].runs[0].tasks) > 1 for place in comparison.against):
         yield "Δ = MTL − STL"
     pruned = [columns[place].title for place in comparison.against if len(columns[place].runs[0].tasks) == 1]
-    if pruned:
+    if pruned and not comparison.reference:
         yield f"in {', '.join(dict.fromkeys(pruned))}: Δ = it − STL with all heads"
-    if comparison.tests:
-        interval = "" if apart(comparison) else ", with its 95 % interval over sentences"
-        yield f"* p < {LEVEL} (Holm){interval}"
-        if any("†" in test.mark for test in comparison.tests.values()):
-            yield "† within the variance between seeds: the interval that adds it contains 0"
+    yield from _marks(comparison)
+    yield from _more_training(comparison)
+    if comparison.reference:
+        return
     differing = {place: _unlike(comparison, place, other) for place, other in comparison.against.items()}
     for several, what in ((True, "the tasks differ"), (False, "pruning differs")):
         named = [
@@ -53,6 +54,32 @@ def _differences(comparison: Comparison) -> Iterator[str]:
     mixed = [column for column in columns if len({repr(sorted(run.setting.items())) for run in column.runs}) > 1]
     for column in mixed:
         yield f"runs of {column.title} differ in {', '.join(_mixed(column))}"
+
+
+def _marks(comparison: Comparison) -> Iterator[str]:
+    """What the signs beside differences mean, and their intervals."""
+    tests = list(comparison.tests.values())
+    over_seeds = [min(test.difference.seeds) > 1 for test in tests]
+    if any(over_seeds):
+        yield f"* p < {LEVEL} (Holm) over seeds and sentences"
+    if not all(over_seeds):
+        yield f"† p < {LEVEL} (Holm) over sentences, of these runs only: with one seed nothing is known of others"
+    elif any(test.of_these_runs for test in tests):
+        yield f"† p < {LEVEL} (Holm) over sentences only, of these runs: not beyond the variance between seeds"
+    if tests and not apart(comparison):
+        both = "seeds and sentences" + ("" if all(over_seeds) else " (with one seed: over sentences)")
+        yield f"in brackets 95 % intervals over {both if any(over_seeds) else 'sentences'}"
+
+
+def _more_training(comparison: Comparison) -> Iterator[str]:
+    cells = [
+        (column, comparison.more_training(k, t))
+        for k, column in enumerate(comparison.columns)
+        for t in comparison.tasks()
+    ]
+    reasons = dict.fromkeys(f"{column.title}: {reason}" for column, reason in cells if reason)
+    if reasons:
+        yield f"{MORE} has seen more training than the others of its row, so it is never in bold ({'; '.join(reasons)})"
 
 
 def _unlike(comparison: Comparison, place: int, other: int) -> list[str]:
@@ -72,14 +99,19 @@ def tests_legend(comparison: Comparison) -> str:
     number, tests = len(comparison.tests), list(comparison.tests.values())
     sentences = sorted({test.difference.sentences for test in tests})
     span = f"{sentences[0]:,}" if len(sentences) == 1 else f"{sentences[0]:,} to {sentences[-1]:,}"
-    parts = [
-        f"Paired over {span} sentences, all seeds of a setting at once: p by randomisation and interval by bootstrap, "
-        f"{comparison.resamples:,} resamples each, scores recomputed from resampled counts",
+    parts = [f"Paired over {span} sentences, scores from resampled counts, {comparison.resamples:,} resamples each"]
+    if any(min(test.difference.seeds) > 1 for test in tests):
+        parts += [
+            "seeds and sentences: hierarchical bootstrap (seeds, then sentences) and t with the degrees of freedom "
+            "that so few seeds leave",
+            f"p (within ±{comparison.margin:g}): two one-sided tests, below {LEVEL} the difference is smaller than "
+            f"{comparison.margin:g} points, not corrected",
+        ]
+    parts += [
+        "sentences: these runs held fixed, interval by bootstrap, p by randomisation",
         f"p (Holm) is corrected for {number} {'differences' if number > 1 else 'difference'}, intervals are not",
         "d: Δ over its standard deviation between sentences",
     ]
-    if any(test.difference.wide_low == test.difference.wide_low for test in tests):
-        parts.append("seeds too: with the variance between seeds added, taken as normal")
     return "; ".join(parts) + "."
 
 
@@ -118,15 +150,15 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
     if 1 in numbers:
         yield (
             "Settings with one run: the tests say whether these runs differ on other sentences of this kind, not "
-            "whether runs with other seeds do."
+            "whether runs with other seeds do, so nothing is called significant there."
         )
     for number in sorted(numbers - {1}):
         floor = 2 / 2**number
         if floor >= LEVEL:
             yield (
                 f"A two-sided sign-flip test over {number} seeds alone cannot go below {floor:.4g}: without assuming a "
-                f"distribution, seeds alone show nothing at {LEVEL}. The tests hold the runs fixed and "
-                "resample sentences."
+                f"distribution, seeds alone show nothing at {LEVEL}. The interval over seeds and sentences takes what "
+                "seeds do as normal."
             )
 
 

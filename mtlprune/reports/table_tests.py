@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.significance import LEVEL, Difference, SignFlip, System, differences, holm, sign_flip
-from mtlprune.reports.comparisons import Column, Comparison
+from mtlprune.reports.comparisons import MARGIN, Column, Comparison
 from mtlprune.reports.scored_runs import ScoredRun
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import SCORES
@@ -35,19 +35,34 @@ class Tested:
 
     difference: Difference
     p_holm: float
-    """Corrected within the table."""
+    """Of these runs, over sentences; corrected within the table."""
+    wide_p_holm: float
+    """Over seeds and sentences; corrected within the table. NaN without two seeds on either side."""
+    equivalence_p: float
+    """That the difference is smaller than the table's margin, over seeds and sentences; NaN as above."""
     seeds: SignFlip | None
     """Over the seeds alone, where both settings have the same ones, two or more."""
 
     @property
     def significant(self) -> bool:
-        return self.p_holm < LEVEL
+        """Beyond seeds and sentences; never with one run on a side."""
+        return self.wide_p_holm < LEVEL
+
+    @property
+    def of_these_runs(self) -> bool:
+        """Beyond sentences only: these very runs differ, their settings are not shown to."""
+        return not self.significant and self.p_holm < LEVEL
 
     @property
     def mark(self) -> str:
-        """* significant; † but the interval that adds the variance between seeds contains 0."""
-        within = self.difference.wide_low <= 0 <= self.difference.wide_high
-        return "" if not self.significant else "*†" if within else "*"
+        """* beyond seeds and sentences; † beyond sentences only."""
+        return "*" if self.significant else "†" if self.of_these_runs else ""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Over seeds and sentences, or over sentences where there are no two seeds on either side."""
+        found = self.difference
+        return (found.low, found.high) if math.isnan(found.wide_low) else (found.wide_low, found.wide_high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +75,11 @@ class Counted:
     """(N, K)"""
 
 
-def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0) -> Comparison:
+def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, margin: float = MARGIN) -> Comparison:
     """The same comparison with its differences tested, or with the reason why one is not.
+
+    Args:
+        margin: in points; a difference is also tested against being as large as that.
 
     Raises:
         ValueError: fewer than one resample.
@@ -82,20 +100,26 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0) -
         for side, runs in zip(sides, counted, strict=True):
             if side not in places:
                 places[side] = len(systems)
-                systems.append(_system(runs, task, comparison.name(task)))
+                seeds = tuple(run.seed for run in comparison.columns[side[0]].runs_of(task))
+                systems.append(_system(runs, task, comparison.name(task), seeds))
         asked.append((place, task))
     pairs = [(places[place, task], places[comparison.against[place], task]) for place, task in asked]
     found = differences(systems, pairs, resamples, seed)
     corrected = holm([difference.p for difference in found])
+    wide = holm([difference.wide_p for difference in found])
     tests = {
         (place, task): Tested(
             difference,
             float(p),
+            float(wide_p),
+            difference.equivalence_p(margin),
             _over_seeds(comparison.columns[place], comparison.columns[comparison.against[place]], task),
         )
-        for (place, task), difference, p in zip(asked, found, corrected, strict=True)
+        for (place, task), difference, p, wide_p in zip(asked, found, corrected, wide, strict=True)
     }
-    return dataclasses.replace(comparison, tests=tests, untested=untested, resamples=resamples, seed=seed)
+    return dataclasses.replace(
+        comparison, tests=tests, untested=untested, resamples=resamples, seed=seed, margin=margin
+    )
 
 
 def count_names(task: str, score: str) -> tuple[str, ...]:
@@ -105,8 +129,8 @@ def count_names(task: str, score: str) -> tuple[str, ...]:
     return tuple(sorted(used))
 
 
-def _system(runs: list[Counted], task: str, score: str) -> System:
-    return System(np.stack([run.rows for run in runs]), count_names(task, score), SCORES[task][score])
+def _system(runs: list[Counted], task: str, score: str, seeds: tuple[int, ...]) -> System:
+    return System(np.stack([run.rows for run in runs]), count_names(task, score), SCORES[task][score], seeds)
 
 
 class _Counts:

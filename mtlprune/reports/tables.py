@@ -51,7 +51,9 @@ def latex(comparison: Comparison) -> str:
     first, *rest = grids(comparison)
     parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in notes(comparison)), ""]
     parts.append(_with_signs(first).latex(legend(comparison), "tab:scores"))
-    parts += [_with_signs(grid).latex("Differences to STL.", "tab:differences") for grid in rest]
+    parts += [
+        _with_signs(grid).latex(f"Differences to {comparison.reference or 'STL'}.", "tab:differences") for grid in rest
+    ]
     if comparison.tests:
         parts.append(_with_signs(details(comparison)).latex(tests_legend(comparison), "tab:tests"))
     return "\n".join(parts)
@@ -79,6 +81,7 @@ def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     "score": comparison.name(task),
                     **_cell_record(comparison.columns[place], task, values),
                     "best": place in top,
+                    "more_training": comparison.more_training(place, task) or None,
                     **_test_record(comparison, place, task),
                 }
 
@@ -93,6 +96,7 @@ def _cell_record(column: Column, task: str, values: list[float]) -> dict[str, An
         "sd": statistics.stdev(values) if len(values) > 1 else None,
         "n": len(values),
         "seeds": [run.seed for run in runs],
+        "updates": max((run.updates for run in runs), default=0) or None,
         "heads": statistics.mean(heads for heads, _ in kept) if kept else None,
         "heads_of": kept[0][1] if kept else None,
         "runs": [run.path for run in runs],
@@ -106,13 +110,17 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
     theirs = comparison.columns[other].values(task) if other is not None else []
     found = test.difference if test else None
     flip = test.seeds if test else None
-    figures = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing", "wide_low", "wide_high")
+    over_sentences = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing")
+    figures = (*over_sentences, "wide_low", "wide_high", "wide_p", "paired")
     return {
         "against": comparison.columns[other].title if other is not None else None,
         "delta": statistics.mean(column.values(task)) - statistics.mean(theirs) if theirs else None,
         **{name: _defined(getattr(found, name)) if found else None for name in figures},
         "p_holm": test.p_holm if test else None,
+        "wide_p_holm": _defined(test.wide_p_holm) if test else None,
+        "equivalence_p": _defined(test.equivalence_p) if test else None,
         "significant": test.significant if test else None,
+        "significant_of_these_runs": test.of_these_runs if test else None,
         "seeds_p": flip.p if flip else None,
         "seeds_floor": flip.floor if flip else None,
         "seeds_agreeing": flip.agreeing if flip else None,
@@ -143,6 +151,7 @@ def to_json(comparison: Comparison) -> str:
         "split": comparison.split,
         "resamples": comparison.resamples,
         "seed": comparison.seed,
+        "margin": comparison.margin,
         "tests": len(comparison.tests),
         "legend": [legend(comparison), *([tests_legend(comparison)] if comparison.tests else [])],
         "notes": notes(comparison),

@@ -14,6 +14,7 @@ from mtlprune.analyses.claims import ClaimError, is_joint, load_claims
 from mtlprune.runs import RunError, RunFolder
 
 GATES = np.array([[0.0, 0.5, 1.0], [0.001, 0.002, 1.0]])
+WHOLE = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
 
 
 def test_gates_are_those_of_the_best_epoch(tmp_path: Path) -> None:
@@ -146,10 +147,10 @@ def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds: int, needed: in
 
 
 def test_labels_that_differ_in_more_than_tasks_are_named(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "a", ["pos"], GATES).path
-    second = write_run(tmp_path / "b", ["dep"], GATES).path
+    first = write_run(tmp_path / "a", ["pos"], WHOLE).path
+    second = write_run(tmp_path / "b", ["dep"], WHOLE).path
     assert notes(group(load_claims([first, second]))) == []
-    third = write_run(tmp_path / "c", ["dep"], GATES, rate=0.5).path
+    third = write_run(tmp_path / "c", ["dep"], WHOLE, rate=0.5).path
     assert notes(group(load_claims([first, third]))) == [
         "Not only the tasks differ, but train.encoder_rate too: 0.0001 (POS); 0.5 (DEP)."
     ]
@@ -160,11 +161,11 @@ def test_labels_that_differ_in_more_than_tasks_are_named(tmp_path: Path) -> None
 
 
 def test_what_a_reader_must_know(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "a", ["pos"], GATES).path
-    second = write_run(tmp_path / "b", ["pos"], GATES, seed=2).path
+    second = write_run(tmp_path / "b", ["pos"], 1 - WHOLE, seed=2).path
+    first = write_run(tmp_path / "a", ["pos"], WHOLE).path
     assert notes(group(load_claims([first, second]))) == []
-    third = write_run(tmp_path / "c", ["pos"], GATES, seed=3, rate=0.5).path
-    fourth = write_run(tmp_path / "d", ["dep"], GATES, data="e" * 64, finished=False).path
+    third = write_run(tmp_path / "c", ["pos"], WHOLE[::-1], seed=3, rate=0.5).path
+    fourth = write_run(tmp_path / "d", ["dep"], WHOLE, data="e" * 64, finished=False).path
     assert notes(group(load_claims([first, second, third, fourth]))) == [
         "The seeds of POS differ in train.encoder_rate too: 0.0001, 0.0001, 0.5.",
         "Not all runs were trained on the same data (their fingerprints differ).",

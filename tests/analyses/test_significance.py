@@ -228,14 +228,54 @@ def test_effect_is_cohens_d_of_paired_differences() -> None:
     assert one(first, second).effect == pytest.approx(gains.mean() / gains.std(ddof=1))
 
 
-def test_the_interval_over_seeds_is_welchs_beside_the_bootstrap() -> None:
-    """Where all sentences are alike there is nothing but seeds: Welch's interval."""
+@pytest.mark.parametrize("paired", [False, True])
+def test_where_sentences_are_alike_the_main_interval_is_that_of_t(paired: bool) -> None:
+    """There is nothing but seeds: Welch's interval, or where settings have the same seeds that of paired t."""
     ours, theirs = [9, 7, 8], [5, 6, 6]
-    found = one(accuracy(*([n] * 50 for n in ours), words=10), accuracy(*([n] * 50 for n in theirs), words=10), 99)
-    welch = stats.ttest_ind(10 * np.array(ours), 10 * np.array(theirs), equal_var=False).confidence_interval()
+    first, second = (accuracy(*([n] * 30 for n in side), words=10) for side in (ours, theirs))
+    if paired:
+        first, second = (System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second))
+    found = one(first, second, 40_000)
+    points = [10 * np.array(side) for side in (ours, theirs)]
+    test = stats.ttest_rel(*points) if paired else stats.ttest_ind(*points, equal_var=False)
+    known = test.confidence_interval()
     assert (found.low, found.high) == pytest.approx((found.delta, found.delta))
-    assert (found.wide_low, found.wide_high) == pytest.approx((welch.low, welch.high))
+    half = (known.high - known.low) / 2
+    assert (found.wide_low, found.wide_high) == pytest.approx((known.low, known.high), abs=0.03 * half)
+    assert found.wide_p == pytest.approx(test.pvalue, rel=0.08) and found.paired is paired
     assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1], [0, 0])).wide_low)
+
+
+def test_the_main_interval_is_the_hierarchical_bootstrap_in_plain_python() -> None:
+    """Seeds drawn with replacement, then sentences; deviations of drawn seeds enlarged by n/(n − 1)."""
+    generator = np.random.default_rng(41)
+    gold = golds(generator, 60)
+    first, second = brackets(generator, 3, 60, gold, 0.7), brackets(generator, 3, 60, gold, 0.5)
+    sides = [System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second)]
+    drawn = []
+    for _ in range(4000):
+        rows, runs = generator.integers(0, 60, 60), generator.integers(0, 3, 3)
+        gaps = np.array([score(first, first.counts[k][rows]) - score(second, second.counts[k][rows]) for k in range(3)])
+        drawn.append(gaps.mean() + math.sqrt(3 / 2) * (gaps[runs].mean() - gaps.mean()))
+    assert one(*sides, 20_000).wide_error == pytest.approx(np.std(drawn), rel=0.05)
+
+
+def test_equivalence_is_two_one_sided_tests() -> None:
+    """Its p is below 0.05 exactly where the 90 % interval lies within the margin."""
+    generator = np.random.default_rng(43)
+    called = 0
+    for skill in (0.5, 0.51, 0.53, 0.6):
+        gold = golds(generator, 300)
+        runs = brackets(generator, 6, 300, gold, skill).counts
+        found = one(System(runs[:3], *F1, (1, 2, 3)), System(runs[3:], *F1, (1, 2, 3)), 2000)
+        half = stats.t.ppf(0.95, found.wide_free) * found.wide_error
+        for margin in (0.5, 2.0, abs(found.delta) + half - 0.01, abs(found.delta) + half + 0.01):
+            within = -margin < found.delta - half and found.delta + half < margin
+            assert (found.equivalence_p(margin) < 0.05) == within
+            called += within
+        assert found.equivalence_p(abs(found.delta)) == pytest.approx(0.5)
+    assert called >= 4
+    assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1])).equivalence_p(1.0))
 
 
 @settings(max_examples=25, deadline=None)

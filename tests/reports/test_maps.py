@@ -23,7 +23,7 @@ from mtlprune.reports.canvas_png import gif, paint, png
 from mtlprune.reports.canvas_svg import svg
 from mtlprune.reports.claim_maps import claim_figures, claim_films, comparable, encoder_line, left_out
 from mtlprune.reports.drawing import Box, Drawing, Text, natural_width, printable, text_width, wrapped
-from mtlprune.reports.maps import HeadMap, MapError, difference_map, figures, grey_map, layout, seeds_map
+from mtlprune.reports.maps import HeadMap, MapError, colours_mean, difference_map, figures, grey_map, layout, seeds_map
 from mtlprune.reports.palettes import (
     BLACK,
     NEGATIVE,
@@ -447,3 +447,19 @@ def test_a_local_encoder_is_named_without_its_path() -> None:
 def test_png_bytes_do_not_change_from_call_to_call() -> None:
     drawing = layout(maps(6, 12)["colourblind"], True)
     assert hashlib.sha256(png(drawing, 2)).digest() == hashlib.sha256(png(drawing, 2)).digest()
+
+
+def test_the_caption_says_what_is_drawn() -> None:
+    """Pure red: closed by the first, kept by the others; black: kept by all; white: closed in all."""
+    first, second, third = np.array([[0, 1, 0, 1]]), np.array([[1, 1, 0, 0]]), np.array([[1, 1, 0, 1]])
+    shown = seeds_map("x", {"4": first, "7": second, "9": third}, "rgb")
+    assert shown.colours[0].tolist() == [[255, 0, 0], [0, 0, 0], [255, 255, 255], [0, 255, 0]]
+    assert colours_mean(("4", "7", "9"), "rgb") == (
+        "A channel is 255 · (1 − z), z the gate: red of seed 4, green of seed 7, blue of seed 9. So pure red is a head "
+        "that seed 4 closed and the others kept; black is kept by all, white closed in all."
+    )
+    fractional = seeds_map("x", {"1": [[0.2]], "2": [[0.6]], "3": [[1.0]]}, "rgb").colours[0, 0]
+    assert fractional.tolist() == [204, 102, 0]
+    two = seeds_map("x", {"1": [[0.0]], "2": [[1.0]]}, "rgb").colours[0, 0]
+    assert two[0] == 255 and two[1] == 0 and 127 <= two[2] <= 128
+    assert "blue of their mean. So pink is a head that seed 1 closed" in colours_mean(("1", "2"), "rgb")

@@ -57,8 +57,8 @@ def test_markdown(overlap: Overlap) -> None:
 
 def test_latex_has_the_same_tables(overlap: Overlap) -> None:
     text = latex(overlap)
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(sections(overlap)) == 8
-    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 8
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(sections(overlap)) == 9
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 9
     assert "POS & " in text and "$\\pm$" in text
     for found in re.findall(r"\\begin\{tabular\}\{(\w+)\}\n\\toprule\n(.*?)\\bottomrule", text, re.DOTALL):
         lines = [line for line in found[1].splitlines() if line != r"\midrule"]

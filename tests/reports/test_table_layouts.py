@@ -17,10 +17,11 @@ from counted_runs import write_run
 from gated_runs import append_gates
 
 from mtlprune.reports.comparisons import Comparison, compare
+from mtlprune.reports.grid import Strong
 from mtlprune.reports.table_layouts import grids
 from mtlprune.reports.table_tests import with_tests
 from mtlprune.reports.tables import latex, markdown, records, to_csv, to_json
-from mtlprune.runs import RunFolder
+from mtlprune.runs import RunError, RunFolder
 
 TASKS = ("pos", "dep", "srl")
 
@@ -71,9 +72,12 @@ def test_differences_of_a_triangle_have_their_own(tmp_path: Path) -> None:
     assert len(comparison.tests) == 9 and all(column.title != "MTL-2" for column in comparison.columns)
     for k, row in enumerate(grid.rows):
         assert row[1 + k] == "–"
-        assert all(re.fullmatch(r"[+-]\d+\.\d\d\*?", cell) for i, cell in enumerate(row[1:]) if i != k)
+        assert all(re.fullmatch(r"[+-]\d+\.\d\d†?", cell) for i, cell in enumerate(row[1:]) if i != k)
     text = markdown(comparison)
-    assert "+POS: trained together with POS and nothing else; Δ = MTL − STL; * p < 0.05 (Holm)." in text
+    assert (
+        "+POS: trained together with POS and nothing else; Δ = MTL − STL; † p < 0.05 (Holm) over sentences, of these"
+        in text
+    )
     assert "| DEP  | POS+DEP − STL " in text
 
 
@@ -250,3 +254,102 @@ def test_equal_scores_are_not_in_bold(tmp_path: Path) -> None:
     (grid,) = grids(compare(folders, "test"))
     assert grid.rows[0][1] == grid.rows[0][2]
     assert "**" not in markdown(compare(folders, "test"))
+
+
+# --- rows with more training, another reference ----------------------------------------------------------------------
+
+
+def trained(folder: RunFolder, updates: int) -> RunFolder:
+    """Let a run's manifest say how many updates it had."""
+    manifest = folder.read_manifest()
+    folder.write_json("manifest.json", {**manifest, "finished": {"epoch": 3, "step": updates}})
+    return folder
+
+
+def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path: Path) -> None:
+    """Starting from a finished run, choosing heads on one, more updates: the best scores, and not in bold."""
+    stl = trained(write_run(tmp_path / "stl", {"pos": 0.5}), 252)
+    gates = {"pruning.method": "gates", "pruning.penalty": "exact", "pruning.keep": 4}
+    start = {**gates, "train.start": str(stl.path), "train.freeze": ["decoders"]}
+    ranked = {"pruning.method": "importance", "pruning.keep": 4, "pruning.importance_of": str(stl.path)}
+    folders = [
+        stl,
+        trained(write_run(tmp_path / "gates", {"pos": 0.4}, **gates), 252),
+        trained(write_run(tmp_path / "static", {"pos": 0.95}, **start), 252),
+        trained(write_run(tmp_path / "importance", {"pos": 0.9}, **ranked), 252),
+        trained(write_run(tmp_path / "joint", {"pos": 0.45, "ner": 0.4}), 255),
+        trained(write_run(tmp_path / "sampled", {"pos": 0.97, "ner": 0.4}, **{"train.mixing": "sampled"}), 1260),
+    ]
+    comparison = with_tests(compare(folders, "test"), 300)
+    more = {c.title: comparison.more_training(k, "pos") for k, c in enumerate(comparison.columns)}
+    assert {title: reason for title, reason in more.items() if reason} == {
+        "STL, 4 heads by static gates": "starts from a finished run (252 updates) and trains on for 252 more",
+        "STL, 4 heads by importance": "a finished run (252 updates) chose its heads",
+        "MTL-2 (sampled)": "1,260 updates of the encoder, others 252",
+    }
+    assert {run.updates for column in comparison.columns for run in column.runs} == {252, 255, 504, 1260}
+    for text in (markdown(comparison), latex(comparison)):
+        assert all(title in text for title in more) and "has seen more training than the others of its row" in text
+    scores, deltas = grids(comparison)
+    assert {name for name, text in zip(scores.header, scores.rows[0], strict=True) if "‡" in text} == {
+        title for title, reason in more.items() if reason
+    }
+    assert sum("‡" in text for text in deltas.rows[0]) == 3
+    (bold,) = [name for name, text in zip(scores.header, scores.rows[0], strict=True) if isinstance(text, Strong)]
+    assert bold == "STL"
+    for record in records(comparison):
+        assert not (record["best"] and record["more_training"])
+        if record["task"] == "pos":
+            assert (record["more_training"] or "") == more[record["column"]]
+    assert r"$\ddagger$" in latex(comparison)
+
+
+def test_updates_that_are_not_known_mark_nothing(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / "a", {"pos": 0.5}), trained(write_run(tmp_path / "b", {"pos": 0.6, "ner": 0.5}), 9)]
+    comparison = compare(folders, "test")
+    assert not any(comparison.more_training(k, "pos") for k in range(2)) and "‡" not in markdown(comparison)
+
+
+def test_another_mixing_has_its_difference_among_pruned_runs(tmp_path: Path) -> None:
+    """Several STL columns, none with the settings of the sampled run: its difference is to the unpruned one."""
+    keep = {"pruning.method": "random", "pruning.keep": 4}
+    folders = [
+        write_run(tmp_path / "stl", {"pos": 0.5}),
+        write_run(tmp_path / "chance", {"pos": 0.4}, **keep),
+        write_run(tmp_path / "joint", {"pos": 0.5, "ner": 0.4}),
+        write_run(tmp_path / "sampled", {"pos": 0.6, "ner": 0.4}, **{"train.mixing": "sampled"}),
+        write_run(tmp_path / "joint-chance", {"pos": 0.3, "ner": 0.4}, **keep),
+    ]
+    comparison = compare(folders, "test")
+    titles = [column.title for column in comparison.columns]
+    assert {titles[k]: titles[other] for k, other in comparison.against.items()} == {
+        "STL, 4 heads by chance": "STL",
+        "MTL-2 (joint)": "STL",
+        "MTL-2 (sampled)": "STL",
+        "MTL-2, 4 heads by chance": "STL, 4 heads by chance",
+    }
+
+
+def test_columns_are_compared_with_the_one_asked_for(tmp_path: Path) -> None:
+    """Two ways of pruning against each other, which no difference to STL says."""
+    folders = []
+    for seed in (1, 2):
+        for method, skill in (("none", 0.8), ("random", 0.6), ("gates", 0.61)):
+            how = {"none": {}, "random": {"pruning.keep": 4}}.get(
+                method, {"pruning.penalty": "exact", "pruning.keep": 4}
+            )
+            folder = write_run(
+                tmp_path / f"{method}-{seed}", {"pos": skill}, seed=seed, **{"pruning.method": method, **how}
+            )
+            folders.append(folder)
+        folders.append(write_run(tmp_path / f"mtl-{seed}", {"pos": 0.7, "ner": 0.5}, seed=seed))
+    chance, gates = "STL, 4 heads by chance", "STL, 4 heads by gates"
+    comparison = with_tests(compare(folders, "test", reference=chance), 500)
+    titles = [column.title for column in comparison.columns]
+    assert {titles[k] for k in comparison.against} == {"STL", gates}  # the joint run has other tasks
+    assert {titles[k] for k in comparison.against.values()} == {chance}
+    row = {record["column"]: record for record in records(comparison) if record["task"] == "pos"}
+    assert row[gates]["delta"] == row[gates]["mean"] - row[chance]["mean"] and row[gates]["against"] == chance
+    assert f"Δ = it − {chance}" in markdown(comparison) and "MTL − STL" not in markdown(comparison)
+    with pytest.raises(RunError, match="--against: no column is called 'chance'; there are 'STL', 'STL, 4 heads by"):
+        compare(folders, "test", reference="chance")

@@ -15,6 +15,7 @@ from mtlprune.analyses import significance
 from mtlprune.analyses.significance import System, differences, holm
 from mtlprune.reports import table_notes
 from mtlprune.reports.comparisons import Comparison, compare
+from mtlprune.reports.grid import probability
 from mtlprune.reports.table_layouts import details
 from mtlprune.reports.table_tests import count_names, with_tests
 from mtlprune.reports.tables import markdown
@@ -64,7 +65,7 @@ def test_what_is_tested_is_what_is_printed(tmp_path: Path) -> None:
         runs = [counts("con", skill, seed) for seed in (1, 2, 3)]
         order = sorted(range(SENTENCES), key=lambda i: f"s{i}")
         rows = [[[run[name][i] for name in names] for i in order] for run in runs]
-        systems.append(System(np.array(rows), names, SCORES["con"]["f1"]))
+        systems.append(System(np.array(rows), names, SCORES["con"]["f1"], (1, 2, 3)))
     assert differences(systems, [(0, 1)], 1000, 7) == [comparison.tests[MTL, "con"].difference]
 
 
@@ -193,7 +194,7 @@ def test_one_run_each(tmp_path: Path) -> None:
     comparison = with_tests(compare(study(tmp_path, 1), "test"), 500)
     assert "- Settings with one run: the tests say whether these runs differ on other sentences" in markdown(comparison)
     assert all(math.isnan(test.difference.wide_low) and test.seeds is None for test in comparison.tests.values())
-    assert "seeds too" not in markdown(comparison)
+    assert "seeds and sentences" not in markdown(comparison)
 
 
 def test_too_few_resamples(tmp_path: Path) -> None:
@@ -229,9 +230,32 @@ def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path: Path) 
         *(write_run(tmp_path / f"m{seed}", {"pos": 0.72, "ner": 0.5}, seed=seed) for seed in (1, 2)),
     ]
     comparison = with_tests(compare(folders, "test"), 2000)
-    assert comparison.tests[MTL, "pos"].mark == "*†"
+    test = comparison.tests[MTL, "pos"]
+    assert test.mark == "†" and not test.significant and test.p_holm < 0.05 < test.wide_p_holm
     text = markdown(comparison)
-    assert "*† [" in text and "† within the variance between seeds" in text
+    assert "† [" in text and "† p < 0.05 (Holm) over sentences only, of these runs: not beyond the variance" in text
+    low, high = test.interval
+    assert (low, high) == (test.difference.wide_low, test.difference.wide_high) and low < 0 < high
+
+
+def test_one_run_a_side_is_never_called_significant(tmp_path: Path) -> None:
+    comparison = with_tests(compare(study(tmp_path, 1), "test"), 2000)
+    test = comparison.tests[MTL, "pos"]
+    assert test.mark == "†" and not test.significant and test.of_these_runs
+    assert test.interval == (test.difference.low, test.difference.high)
+    text = markdown(comparison)
+    assert "* p <" not in text and "of these runs only: with one seed nothing is known of others" in text
+
+
+def test_equivalence_stands_in_the_table(tmp_path: Path) -> None:
+    comparison = with_tests(compare(study(tmp_path, 3), "test"), 2000, margin=15.0)
+    place = details(comparison).header.index("p (within ±15)")
+    for row, task in zip(details(comparison).rows, ("pos", "con"), strict=True):
+        test = comparison.tests[MTL, task]
+        assert test.equivalence_p == test.difference.equivalence_p(15.0) and row[place] == probability(
+            test.equivalence_p
+        )
+    assert comparison.tests[MTL, "pos"].equivalence_p > 0.5 > 0.05 > comparison.tests[MTL, "con"].equivalence_p
 
 
 def test_the_level_is_one() -> None:

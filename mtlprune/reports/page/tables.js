@@ -4,7 +4,7 @@ function sortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   const key = (row, column) => {
     const words = row.cells[column].textContent.trim();
-    const number = Number.parseFloat(words.replace(/−/g, "-").replace(/[,*†°+%]/g, "").replace(/^(\d+)-(\d+)$/, (_, a, b) => a * 1000 + Number(b)));
+    const number = Number.parseFloat(words.replace(/−/g, "-").replace(/[,*†‡°+%]/g, "").replace(/^(\d+)-(\d+)$/, (_, a, b) => a * 1000 + Number(b)));
     return { words, number: Number.isNaN(number) ? null : number };
   };
   heads.forEach((head, column) => {

@@ -1,0 +1,183 @@
+"""Runs of one task against runs of two: enumeration, calibration where tasks mean nothing, planted structure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from gated_runs import claim, scattered
+from scipy import stats
+
+from mtlprune.analyses.claimants import group
+from mtlprune.analyses.claims import Claim
+from mtlprune.analyses.overlap import measure
+from mtlprune.analyses.run_labels import LabelTest, label_tests
+
+TASKS = ("POS", "NER", "DEP", "CON", "SRL")
+
+
+def by_kind(claims: Sequence[Claim], permutations: int = 2000, seed: int = 0) -> dict[tuple[str, str], LabelTest]:
+    found = label_tests(group(claims), permutations, np.random.default_rng(seed))
+    return {(test.pairs, test.measure): test for test in found}
+
+
+def alike(generator: np.random.Generator, tasks: int, seeds: int, own: int = 0) -> list[Claim]:
+    """Runs that keep ``own`` heads of their task in each of four layers; the others fall anywhere within the layer."""
+    made = []
+    for label in TASKS[:tasks]:
+        core = scattered(generator, [own] * 4, 12)
+        for seed in range(1, seeds + 1):
+            gates = core.copy()
+            for row, more in zip(gates, (2, 4, 6, 3), strict=True):
+                row[generator.choice(np.flatnonzero(row == 0), more, replace=False)] = 1
+            made.append(claim(label, seed, gates))
+    return made
+
+
+def test_enumeration_by_hand() -> None:
+    """Two tasks of three runs with seeds of their own: 20 labellings, counted in plain Python."""
+    generator = np.random.default_rng(4)
+    runs = [scattered(generator, [3, 2], 6) for _ in range(6)]
+    claims = [claim("POS" if k < 3 else "DEP", k, gates) for k, gates in enumerate(runs)]
+    shared = {(i, j): float((runs[i] * runs[j]).sum()) for i, j in itertools.combinations(range(6), 2)}
+    gaps = {}
+    for pos in itertools.combinations(range(6), 3):
+        inside = [value for (i, j), value in shared.items() if (i in pos) == (j in pos)]
+        across = [value for (i, j), value in shared.items() if (i in pos) != (j in pos)]
+        gaps[pos] = float(np.mean(inside) - np.mean(across))
+    found = by_kind(claims)
+    assert set(found) == {("all", "shared heads"), ("all", "beyond depth")}  # no two runs have one seed
+    test = found["all", "shared heads"]
+    assert test.exact and test.labellings == 20
+    assert test.within - test.between == pytest.approx(gaps[0, 1, 2])
+    assert test.p == pytest.approx(np.mean([gap >= gaps[0, 1, 2] - 1e-9 for gap in gaps.values()]))
+    deep = found["all", "beyond depth"]  # every run opens as many heads of a layer: 9/6 + 4/6 are depth's
+    assert deep.within == pytest.approx(test.within - 13 / 6) and deep.p == pytest.approx(test.p)
+
+
+def test_labels_of_equal_seeds_are_permuted_among_each_other() -> None:
+    """What runs of one seed have in common, whatever their task, is no difference between tasks, nor hides one."""
+    generator = np.random.default_rng(5)
+    by_seed = [scattered(generator, [5, 5, 5], 10) for _ in range(3)]
+    claims = [claim(task, seed, gates) for task in TASKS[:3] for seed, gates in enumerate(by_seed)]
+    found = by_kind(claims)
+    assert found["all", "shared heads"].within < found["all", "shared heads"].between  # the equal seeds' doing
+    assert found["unequal seeds", "shared heads"].labellings == math.factorial(3) ** 3
+    assert found["unequal seeds", "shared heads"].exact
+    assert math.isnan(found["unequal seeds", "shared heads"].p)  # every labelling gives the same
+
+
+@pytest.mark.parametrize(("seeds", "permutations"), [(2, 500), (3, 199)])
+def test_p_is_uniform_where_tasks_mean_nothing(seeds: int, permutations: int) -> None:
+    """200 studies of four tasks whose runs fall anywhere within layers; p at most as often small as it says."""
+    generator = np.random.default_rng(6)
+    every: dict[tuple[str, str], list[float]] = {}
+    for k in range(200):
+        for kind, test in by_kind(alike(generator, 4, seeds), permutations, k).items():
+            every.setdefault(kind, []).append(test.p)
+    for found in every.values():  # ties of whole numbers count as reached: p may be too large, never too small
+        assert stats.kstest(found, "uniform", alternative="greater").pvalue > 0.01
+        assert 0.08 <= np.mean(np.array(found) <= 0.2) <= 0.28 and np.mean(np.array(found) <= 0.05) < 0.09
+
+
+def test_planted_tasks_are_found() -> None:
+    generator = np.random.default_rng(7)
+    found = by_kind(alike(generator, 4, 3, own=3))
+    assert all(test.p < 0.01 and test.within > test.between + 2 for test in found.values())
+    overlap = measure(alike(generator, 4, 3, own=3), permutations=1000)
+    assert {test.pairs for test in overlap.by_label} == {"all", "unequal seeds"}
+    assert all(test.p < 0.01 for test in overlap.by_label)
+
+
+def test_depth_alone_is_taken_out() -> None:
+    """Tasks like layers of their own: their runs share more heads, but not beyond depth."""
+    generator = np.random.default_rng(8)
+    p_deep = []
+    for k in range(40):
+        claims = [
+            claim(task, seed, scattered(generator, each, 12))
+            for task, each in zip(TASKS, ([9, 3, 3], [3, 9, 3], [3, 3, 9]), strict=False)
+            for seed in range(3)
+        ]
+        found = by_kind(claims, 300, k)
+        assert found["all", "shared heads"].p < 0.05
+        p_deep.append(found["all", "beyond depth"].p)
+    assert np.mean(np.array(p_deep) <= 0.05) < 0.2
+
+
+def test_what_cannot_be_tested() -> None:
+    generator = np.random.default_rng(9)
+    assert by_kind(alike(generator, 1, 3)) == {} and by_kind(alike(generator, 3, 1)) == {}
+    assert all(math.isnan(test.p) for test in by_kind(alike(generator, 3, 2), permutations=0).values())
+
+
+def test_order_of_runs_and_names_of_tasks_mean_nothing() -> None:
+    generator = np.random.default_rng(10)
+    claims = alike(generator, 3, 3, own=1)
+    swap = dict(zip(TASKS[:3], TASKS[2::-1], strict=True))
+    renamed = [claim(swap[one.label], one.seed, one.gates) for one in reversed(claims)]
+    for kind, test in by_kind(claims).items():
+        assert by_kind(renamed)[kind].p == pytest.approx(test.p)
+        assert test.exact
+
+
+# --- unequal seeds under permutation of heads, notes on doubtful gates -----------------------------------------------
+
+
+def test_unequal_seeds_have_a_p_of_their_own() -> None:
+    """Equal seeds that share all heads make the p of all pairs small; that of unequal seeds knows nothing of them."""
+    generator = np.random.default_rng(11)
+    sets = {(task, seed): scattered(generator, [4] * 6, 12) for task in TASKS[:2] for seed in (1, 2)}
+    for seed in (1, 2):
+        sets["NER", seed] = sets["POS", seed]
+    found = measure([claim(task, seed, gates) for (task, seed), gates in sets.items()], permutations=2000)
+    both = float((sets["POS", 1] * sets["POS", 2]).sum())
+    assert (found.by_seed.equal, found.by_seed.unequal) == (24, both)
+    assert found.by_seed.unequal_expected == pytest.approx(6 * 16 / 12)
+    assert found.tasks.p < 0.01 < found.by_seed.unequal_p
+    # the same by hand: both seeds of a task move by one permutation within each layer
+    times = 0
+    for _ in range(2000):
+        moved = {}
+        for task in ("POS", "NER"):
+            order = [generator.permutation(12) for _ in range(6)]
+            for seed in (1, 2):
+                moved[task, seed] = np.stack([row[o] for row, o in zip(sets[task, seed], order, strict=True)])
+        mean = sum((moved["POS", a] * moved["NER", b]).sum() for a, b in ((1, 2), (2, 1))) / 2
+        times += mean >= both
+    assert found.by_seed.unequal_p == pytest.approx(times / 2000, abs=0.04)
+    strangers = measure([claim(task, k, scattered(generator, [2], 6)) for k, task in enumerate(TASKS)], permutations=50)
+    assert math.isnan(strangers.by_seed.equal)
+    assert strangers.by_seed.unequal == pytest.approx(strangers.tasks.heads)
+    assert strangers.by_seed.unequal_expected == pytest.approx(strangers.tasks.expected)
+
+
+def test_notes_name_identical_fractional_and_unsettled_gates() -> None:
+    generator = np.random.default_rng(12)
+    mask = scattered(generator, [2, 2], 4)
+    steered = {"pruning.method": "gates", "pruning.penalty": "exact", "pruning.keep": 4}
+
+    def made(label: str, seed: int, gates: np.ndarray, settings: dict[str, object], before: np.ndarray) -> Claim:
+        history = [(10, before), (20, gates)]
+        return Claim(f"runs/{label}-{seed}", label, seed, "minilm", gates, history, settings, step=20)
+
+    clean = [made("POS", seed, scattered(generator, [2, 2], 4), steered, np.ones((2, 4))) for seed in (1, 2)]
+    assert measure(clean, permutations=10).notes == ()
+    twins = [made("POS", seed, mask, steered, np.ones((2, 4))) for seed in (1, 2, 3)]
+    (note,) = measure(twins, permutations=10).notes
+    assert note.startswith("Seeds 1 and 2 and 3 of POS have bit-identical gates")
+    half = [made("POS", 1, np.where(mask > 0, 0.5, 0), steered, mask), made("POS", 2, mask, steered, mask)]
+    (note,) = measure(half, permutations=10).notes
+    assert note.startswith("Gates strictly between 0 and 1: POS 4 of 16 (25%).")
+    far = [made("DEP", 1, np.ones((2, 4)), steered, mask)]
+    (note,) = measure(far, permutations=10).notes
+    assert "DEP, seed 1 (8 heads open, 4 wanted)" in note
+    falling = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.keep": None}
+    (note,) = measure([made("SRL", 1, mask, falling, np.ones((2, 4)))], permutations=10).notes
+    assert "SRL, seed 1 (8 heads open one evaluation before, 4 now)" in note
+    assert measure([made("SRL", 1, mask, falling, mask)], permutations=10).notes == ()
+    drawn = {"pruning.method": "random", "pruning.keep": 9}
+    assert measure([made("SRL", 1, mask, drawn, mask)], permutations=10).notes == ()
