@@ -89,7 +89,7 @@ class MultiTaskModel(nn.Module):
         Raises:
             RunError: no run, or nothing kept yet.
         """
-        run = RunFolder.existing(path)
+        run = RunFolder.with_weights(path)
         config = build_config(run.read_config(), str(run.config_path))
         best = run.read_best()
         key = task or "joint"
