@@ -101,8 +101,10 @@ def write_gold(folder: Path, name: str, gold: GoldTables) -> str:
         for place, labels in enumerate(sentences)
         for label, number in sorted(labels.items())
     ]
-    _write_parquet(_gold_path(folder, name, "counts"), _counts_table(gold.counts, gold.ids))
-    _write_parquet(_gold_path(folder, name, "labels"), _rows_table(rows, ("items",)))
+    tables = {"counts": _counts_table(gold.counts, gold.ids), "labels": _rows_table(rows, ("items",))}
+    for kind, table in tables.items():
+        with replacing(_gold_path(folder, name, kind)) as beside:
+            _write_parquet(beside, table)
     return _gold_digest(folder, name)
 
 
@@ -236,22 +238,22 @@ def _rows(table: pa.Table) -> zip[tuple[Any, ...]]:
 
 
 def _write_parquet(path: Path, table: pa.Table) -> None:
-    """Small, and the same bytes for the same table."""
+    """Small, and the same bytes for the same table; not yet on disk when this returns."""
     import pyarrow.parquet as pq
 
     packed = {"id": "DELTA_BYTE_ARRAY", "sentence": "DELTA_BINARY_PACKED"}
     packed = {name: packed[name] for name in table.column_names if name in packed}
-    with replacing(path) as beside:
-        pq.write_table(
-            table,
-            beside,
-            compression="zstd",
-            compression_level=19,
-            store_schema=False,
-            write_statistics=False,
-            use_dictionary=[name for name in table.column_names if name not in packed],
-            column_encoding=packed,
-        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=19,
+        store_schema=False,
+        write_statistics=False,
+        use_dictionary=[name for name in table.column_names if name not in packed],
+        column_encoding=packed,
+    )
 
 
 def _read_parquet(path: Path) -> pa.Table:
