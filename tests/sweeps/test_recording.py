@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -263,3 +265,25 @@ def test_two_at_once_leave_a_whole_record(study: Study, tmp_path: Path) -> None:
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
     assert files(tmp_path / "out/none-pos-1") == files(there / "mine/none-pos-1")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["gold", "none-pos-1", "sweep.json"]
+
+
+@pytest.mark.slow
+def test_results_are_made_again_from_records_alone(study: Study, tmp_path: Path) -> None:
+    """results/rebuild.sh, by a shell, with the records of a small study, away from its corpus."""
+    root = Path(__file__).parents[2]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mtlprune").write_text(f'#!/bin/sh\nexec {sys.executable} -m mtlprune "$@"\n')
+    (tmp_path / "bin/mtlprune").chmod(0o755)
+    shutil.copytree(study[0] / "mine", tmp_path / "mine")
+    for path in [*(tmp_path / "mine").glob("*/*/test.json"), *(tmp_path / "mine").glob("*/*/test.jsonl")]:
+        shutil.copy(path, path.with_stem("dev"))
+    gold = list(load_corpus(study[0] / "data/x")["test"])
+    list(record([tmp_path / "mine"], tmp_path / "results/ewt5-minilm/records", lambda *asked: gold))
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    command = ["sh", str(root / "results/rebuild.sh")]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | {"PATH": path, "PYTHONPATH": str(root)}, check=True)
+    made = files(tmp_path / "results")
+    names = {name for name in made if "/records/" not in name}
+    assert names >= {f"ewt5-minilm/{name}" for name in ("scores.md", "pruning.md", "report.html")}
+    assert names >= {f"gates/{name}" for name in ("scores.md", "scores.json", "overlap/overlap.md", "maps/rgb-CON.png")}
+    assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]
