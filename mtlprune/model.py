@@ -89,7 +89,7 @@ class MultiTaskModel(nn.Module):
         Raises:
             RunError: no run, nothing kept yet, or files that are not those that the run wrote.
         """
-        run = RunFolder.existing(path)
+        run = RunFolder.with_weights(path)
         config = build_config(run.read_config(), str(run.config_path))
         best = run.read_best()
         key = task or "joint"

@@ -2,6 +2,8 @@
 
 config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  uas.jsonl  encoder/  weights/
 checkpoint.safetensors  scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
+
+A record (mtlprune.records) is read as a run is, as far as no weights and no predictions are needed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import IO, Any
 
 import yaml
 
+from mtlprune import records
 from mtlprune.files import (
     RunError,
     file_sha256,
@@ -54,7 +57,7 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run. Raises RunError otherwise."""
+        """A folder that holds a run, or a whole record of one. Raises RunError otherwise."""
         folder = cls(path)
         if not folder.config_path.is_file():
             if not folder.path.exists():
@@ -62,7 +65,28 @@ class RunFolder:
             inside = sorted(folder.path.glob("*/config.yaml"))[:1]
             how = f"runs lie in it: {folder.path}/*, or {inside[0].parent}" if inside else "`mtlprune train` makes one"
             raise RunError(f"{folder.path} is no run folder (it has no config.yaml); {how}")
+        if folder.is_record:
+            records.read_record(folder.path)
         return folder
+
+    @classmethod
+    def with_weights(cls, path: str | Path) -> RunFolder:
+        """A folder that holds a run itself. Raises RunError where it is none, or a record."""
+        folder = cls.existing(path)
+        folder.refuse_record("weights")
+        return folder
+
+    @property
+    def is_record(self) -> bool:
+        return (self.path / records.FILE).is_file()
+
+    def refuse_record(self, what: str) -> None:
+        """Raises RunError where this is a record, which does not have ``what`` is needed."""
+        if self.is_record:
+            raise RunError(
+                f"{self.path} is the record of a run, without {what}; name the run itself, or train it again from its "
+                f"configuration (`mtlprune train {self.config_path} --out DIR`)"
+            )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -302,10 +326,37 @@ class RunFolder:
             )
         return scores
 
+    def has_counts(self, split: str) -> bool:
+        return any((self.path / "counts" / f"{split}.{form}").is_file() for form in ("json", "parquet"))
+
     def read_counts(self, split: str) -> dict[str, Any]:
+        if self.is_record:
+            return records.read_counts(self.path / "counts" / f"{split}.parquet", self._read_gold(split))
         return self.read_json(f"counts/{split}.json")
 
+    def has_labels(self, split: str) -> bool:
+        """Whether this is a record that counts labels by sentence; for a run, predictions and corpus say it."""
+        return (self.path / "labels" / f"{split}.parquet").is_file()
+
+    def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
+        """Sentence → label → correct, gold and predicted items; None where the layer is unknown.
+
+        Raises:
+            RunError: there are none, or they are damaged.
+        """
+        gold = self._read_gold(split)
+        if gold is None or task not in gold.labels:
+            raise RunError(f"{self.path}: expected counts of the labels of {task} on {split}, found none")
+        path = self.path / "labels" / f"{split}.parquet"
+        return dict(zip(gold.ids, records.read_labels(path, gold, task), strict=True))
+
+    def _read_gold(self, split: str) -> records.GoldTables | None:
+        """What the tables of a record on this split are differences to; None where they are whole."""
+        named = records.read_record(self.path)["gold"].get(split)
+        return records.read_gold(self.path.resolve().parent, named["name"], named["sha256"]) if named else None
+
     def read_predictions(self, split: str) -> list[Sentence]:
+        self.refuse_record("predictions")
         path = self.path / "predictions" / f"{split}.jsonl"
         if not path.is_file():
             raise RunError(f"{path} is missing; `mtlprune evaluate {self.path} --split {split}` writes it")

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "mtlprune"
 STOREYS = [  # a room may import from those below; within a storey, as long as it does not go in circles
     {"errors"},
     {"sentence", "files", "memory"},
-    {"corpora", "structs", "arborescence", "scores", "baselines"},
+    {"corpora", "structs", "arborescence", "scores", "baselines", "records"},
     {"encoder", "tasks", "runs", "blocks", "config", "model"},
     {"training", "probes", "analyses", "pretraining"},
     {"reports", "sweeps"},

@@ -29,7 +29,7 @@ def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed
         HeadTableError: a run of one task, another corpus than the run's, no such sentence.
         RunError, CorpusError: what cannot be read.
     """
-    folder = RunFolder.existing(name)
+    folder = RunFolder.with_weights(name)
     config = build_config(folder.read_config(), str(folder.config_path))
     if len(config.tasks) < 2:
         raise HeadTableError(f"--gradients: {name} is a run of {config.tasks[0]} alone; expected one of several tasks")

@@ -96,11 +96,22 @@ def compare_labels(
     Args:
         joint, single: for each run its predictions of the same sentences in the same order as ``gold``.
     """
-    known = [place for place, sentence in enumerate(gold) if getattr(sentence, layer) is not None]
     counted = [
-        [[count_labels(layer, gold[place], run[place]) or {} for place in known] for run in side]
+        [[count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in side]
         for side in (joint, single)
     ]
+    return compare_counted(counted[0], counted[1], resamples, seed)
+
+
+def compare_counted(
+    joint: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
+    single: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
+    resamples: int,
+    seed: int = 0,
+) -> list[LabelDifference]:
+    """``compare_labels`` of sentences whose labels are counted: for each run what ``count_labels`` gives for each."""
+    known = [place for place, row in enumerate(single[0]) if row is not None]
+    counted = [[[run[place] or {} for place in known] for run in side] for side in (joint, single)]
     totals: Counter[str] = Counter()
     for row in counted[1][0]:
         totals.update({label: numbers[1] for label, numbers in row.items()})

@@ -24,6 +24,7 @@ from mtlprune.cli import (
     prune,
     quickstart,
     report,
+    runs,
     sweep,
     table,
     train,
@@ -46,6 +47,7 @@ app.command("sweep", short_help="Run what is missing of many runs from one file.
 app.command("status", short_help="Where the cells of a sweep stand.")(sweep.status)
 app.command("evaluate", short_help="Score a run on a split.")(evaluate.evaluate)
 app.command("predict", short_help="Annotate sentences with every task of a run.")(predict.predict)
+app.add_typer(runs.app, name="runs", help="Small records of runs, without weights.")
 app.command("table", short_help="Compare runs, with tests over sentences.")(table.table)
 app.command("report", short_help="One HTML page of everything.")(report.report)
 app.command("maps", short_help="Pictures of the heads that runs claim.")(maps.maps)

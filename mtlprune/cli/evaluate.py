@@ -32,7 +32,7 @@ def evaluate(
     from mtlprune.training.scoring import evaluate_run
 
     terminal = console()
-    folder = RunFolder.existing(run)
+    folder = RunFolder.with_weights(run)
     if predictions is not None:
         make_folder(predictions)  # before the work, which would be lost if they had no place
     if "finished" not in folder.read_manifest():

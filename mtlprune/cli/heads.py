@@ -155,7 +155,7 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
         return [Sentence("text", words).validate()], ""
     place = corpus
     if place is None and (Path(encoder) / "config.yaml").is_file():
-        place = Path(RunFolder.existing(encoder).read_config().get("data", {}).get("path", ""))
+        place = Path(RunFolder.with_weights(encoder).read_config().get("data", {}).get("path", ""))
     if place is None:
         return [], "No sentences: name a corpus (--corpus) or give one (--text)."
 

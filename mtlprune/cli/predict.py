@@ -46,7 +46,7 @@ def predict(
     kind = format_ or _usual_format(out, terminal.is_terminal)
     if kind not in ("jsonl", "conllu", "text"):
         raise RunError(f"--format: expected jsonl, conllu or text, found {kind!r}")
-    folder = RunFolder.existing(run)
+    folder = RunFolder.with_weights(run)
     config = build_config(folder.read_config(), str(folder.config_path))
     if kind == "conllu" and not {"pos", "dep"} & set(config.tasks):
         raise RunError(f"--format conllu holds pos and dep, but {run} predicts {', '.join(config.tasks)}; use jsonl")

@@ -135,7 +135,7 @@ class _Found:
     def read(cls, name: str) -> _Found:
         if not (Path(name) / "config.yaml").is_file():
             return cls(name, (), 0, name, "", "")
-        run = RunFolder.existing(name)
+        run = RunFolder.with_weights(name)
         config = build_config(run.read_config(), str(run.config_path))
         kind = f"{config.encoder.name}, without context" if not config.encoder.context else config.encoder.name
         static = "static " if config.train.start and config.pruning.method == "gates" else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mtlprune.analyses.label_scores import FEW, LabelDifference, compare_labels
+from mtlprune.analyses.label_scores import FEW, LabelDifference, compare_counted, count_labels
 from mtlprune.analyses.significance import LEVEL
 from mtlprune.reports.comparisons import Column
 from mtlprune.reports.grid import number, probability
@@ -19,6 +19,7 @@ from mtlprune.sentence import Sentence
 
 DRAWN = 24
 """Labels of a task that the figure shows, the most frequent ones; the table has all."""
+LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
 
@@ -80,10 +81,24 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: 
     joint, single = contrast.joint.runs_of(task), contrast.single.runs_of(task)
     if not joint or not single:
         return []
-    truth = gold(joint[0].path, joint[0].data, split)
-    mine, theirs = ([_predicted(RunFolder(run.path), split, truth) for run in side] for side in (joint, single))
+    uncounted = [run for run in (*joint, *single) if not RunFolder(run.path).has_labels(split)]
+    truth = gold(uncounted[0].path, uncounted[0].data, split) if uncounted else ()
+    sides = [[_counted(RunFolder(run.path), split, task, truth) for run in side] for side in (joint, single)]
+    first = sides[0][0]
+    for run, counted in zip([*joint, *single], [*sides[0], *sides[1]], strict=True):
+        if counted.keys() != first.keys():
+            raise RunError(f"{joint[0].path} and {run.path} were not scored on the same sentences of {split}")
+    rows = [[[counted[name] for name in first] for counted in side] for side in sides]
+    return compare_counted(rows[0], rows[1], resamples, seed)
+
+
+def _counted(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> LabelsBySentence:
+    """Sentence → counts of its labels, as a record has them, or from predictions beside the gold."""
+    if folder.has_labels(split):
+        return folder.read_labels(split, task)
+    predicted = _predicted(folder, split, truth)
     try:
-        return compare_labels(task, truth, mine, theirs, resamples, seed)
+        return {g.id: count_labels(task, g, p) for g, p in zip(truth, predicted, strict=True)}
     except ValueError as error:
         raise RunError(
             f"predictions on {split} cannot be compared ({error}); `mtlprune evaluate` writes them anew"

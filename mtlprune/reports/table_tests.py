@@ -180,9 +180,8 @@ class _Counts:
     def _file(self, path: str) -> Any:
         if path not in self._files:
             folder = RunFolder(path)
-            there = (folder.path / "counts" / f"{self.split}.json").is_file()
             try:
-                self._files[path] = folder.read_counts(self.split) if there else None
+                self._files[path] = folder.read_counts(self.split) if folder.has_counts(self.split) else None
             except RunError as error:
                 raise CountsError(str(error)) from None
         return self._files[path]

@@ -117,7 +117,7 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
         splits: that it is to be scored on, beside dev.
     """
     if place.finished() and not place.unscored(splits):
-        return State("done")
+        return State("done", "record" if place.run.is_record else "")
     owner = place.owner()
     if owner is not None:
         return State("running", f"{owner} since {owner.since}, {_progress(place)}")
@@ -155,7 +155,14 @@ def write_index(root: Path, name: str, sheet: Path, cells: Mapping[str, Mapping[
 
     Args:
         cells: name → folder, digest, needs.
+
+    Raises:
+        SweepError: records of a sweep are there; its cells are trained elsewhere.
     """
+    if (root / INDEX).is_file() and any(
+        Place(root, c["folder"]).run.is_record for c in read_index(root)["cells"].values()
+    ):
+        raise SweepError(f"{root} holds records of runs, among which no run can be trained; name another --out")
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(sheet), "cells": dict(cells)}
     with replacing(root / INDEX) as beside:
         beside.write_text(json.dumps(index, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -88,6 +88,7 @@ def train(
     """
     with joined() as team, contextlib.ExitStack() as held:
         with team.agreed():
+            folder.refuse_record("weights")
             corpus = load_corpus(Path(config.data.path))  # before anything is made: a wrong path leaves no folder
             if team.leads:
                 held.enter_context(folder.locked())

@@ -49,6 +49,7 @@ def check_kin(config: Config, path: str, key: str, own: RunFolder | None) -> Run
         RunError: a damaged run.
     """
     folder = check_finished(path, key, own)
+    folder.refuse_record("weights")
     other = build_config(folder.read_config(), str(folder.config_path))
     for name in SAME:
         mine, theirs = getattr(config.encoder, name), getattr(other.encoder, name)

@@ -88,7 +88,7 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Request
     Raises:
         RunError: no run, one without gates, a task it has no gates for, more heads than there are, or other data.
     """
-    source = RunFolder.existing(run)
+    source = RunFolder.with_weights(run)
     claims = load_claims([source.path])
     sets = {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in claims}
     if task is None and SHARED not in sets:

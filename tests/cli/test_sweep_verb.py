@@ -166,3 +166,14 @@ def test_a_mistake_is_one_sentence(
     answer = mtlprune("sweep", swept.file, "--out", tmp_path / "o", *arguments)
     assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1
     assert not list((tmp_path).glob("o/*/config.yaml"))
+
+
+def test_records_of_a_sweep_stand_where_it_stood(mtlprune: Call, swept: Swept, lab: Any, tmp_path: Path) -> None:
+    out = tmp_path / "records"
+    assert mtlprune("runs", "record", swept.out, "--out", out).code == 0
+    status = mtlprune("status", swept.file, "--out", out)
+    assert status.code == 0 and status.out.count("done: record") == 2 and "4 cells: 2 done, 2 left" in status.out
+    tables = [mtlprune("table", f"{place}:none-*,static-*", "--resamples", 20) for place in (swept.out, out)]
+    assert tables[0].code == 0 and tables[0].out == tables[1].out
+    refused = mtlprune("sweep", swept.file, "--out", out)
+    assert refused.code == 2 and "holds records of runs" in refused.err

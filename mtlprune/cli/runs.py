@@ -1,0 +1,43 @@
+"""mtlprune runs: what is done with run folders as such."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def runs() -> None:
+    """Records of runs."""
+
+
+@app.command(short_help="Keep runs without weights and text.")
+def record(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Finished runs, or sweeps.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the records go, a folder each.", show_default=False)],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The corpus with the gold labels, if not where the runs say.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Make a small record of each run: table, maps, overlap, heads --table and report work on it as on the run.
+
+    It holds settings, scores, gates and counts by sentence and label; no weights, no words, no predictions.
+    """
+    from mtlprune.cli.report import gold_of
+    from mtlprune.sweeps.recording import record as make
+
+    size, number = 0, 0
+    for made in make(runs, out, gold_of(data)):
+        size, number = size + made.bytes, number + 1
+        typer.echo(f"{made.path}: {made.bytes / 1e3:.0f} kB")
+    shared = sum(path.stat().st_size for path in (out / "gold").glob("*.parquet"))
+    typer.echo(
+        f"{number} records in {out}: {size / 1e6:.2f} MB, and gold counts that they share: {shared / 1e6:.2f} MB"
+    )

@@ -1,0 +1,296 @@
+"""Makes records of runs (mtlprune.records): what tables, maps, overlap and pages need, without weights and text.
+
+for made in record(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), gold):
+    made.path, made.bytes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+
+from mtlprune import records
+from mtlprune.analyses.label_scores import count_labels
+from mtlprune.files import make_folder, replacing, sync, sync_tree
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.scores import COUNT
+from mtlprune.sentence import Sentence
+from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
+
+KEPT = (
+    *("config.yaml", "manifest.json", "best.json", "vocabulary.json", "metrics.jsonl", "gates.jsonl", "uas.jsonl"),
+    *("latency.json", "encoder/heads.json"),
+)
+"""What a record has of a run, beside scores and counts."""
+Gold = Callable[[str, str, str], Sequence[Sentence]]
+"""Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A record that was made."""
+
+    path: Path
+    bytes: int
+    """Of its files; the gold tables are shared by the records beside it."""
+
+
+def record(runs: Iterable[str | Path], out: Path, gold: Gold) -> Iterator[Recorded]:
+    """Make a record in ``out`` of each run, or of each finished cell of a sweep; one of the same run is replaced.
+
+    Args:
+        runs: run folders and sweeps, as `mtlprune table` takes them.
+        gold: where the gold sentences are that labels are counted with.
+
+    Raises:
+        RunError: no run, an unfinished one, a record; two runs of one name; ``out`` holds something else; no gold.
+    """
+    folders = [RunFolder.existing(path) for path in expanded(runs)]
+    sweep = _sweep(folders)
+    with _locked(out) if out.is_dir() else contextlib.nullcontext():
+        targets = _targets(folders, out, sweep)
+    made_gold: dict[str, tuple[str, records.GoldTables]] = {}
+    for folder, target in zip(folders, targets, strict=True):
+        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            _write(folder, beside, out, gold, made_gold)
+            sync_tree(beside)
+            with _locked(out):
+                _put_in_place(beside, target)
+        except OSError as error:
+            raise RunError(f"{target} could not be written ({error.strerror or error})") from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        yield Recorded(
+            target, sum((target / name).stat().st_size for name in (*records.contents(target), records.FILE))
+        )
+    if sweep is not None:
+        _write_index(sweep, out)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait for other processes that put records into the folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems cannot lock folders
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _put_in_place(beside: Path, target: Path) -> None:
+    old = beside.with_suffix(".old")
+    if target.exists():
+        target.rename(old)
+    beside.rename(target)
+    sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+# -- before anything is written ----------------------------------------------------------------------------------------
+
+
+def _sweep(folders: Sequence[RunFolder]) -> Path | None:
+    """The folder of the sweep that runs are cells of, if any are. Raises RunError where it is more than one."""
+    roots = {folder.path.parent.resolve(): folder.path.parent for folder in folders}
+    found = [root for root in roots.values() if (root / INDEX).is_file()]
+    if len(found) > 1:
+        raise RunError(f"{found[0]} and {found[1]} are two sweeps; make their records in two folders")
+    return found[0] if found else None
+
+
+def _targets(folders: Sequence[RunFolder], out: Path, sweep: Path | None) -> list[Path]:
+    """Where each run's record goes. Raises RunError where something forbids it."""
+    if out.exists() and not out.is_dir():
+        raise RunError(f"--out: {out} is a file; name a folder for the records")
+    inside = sorted(out.iterdir()) if out.is_dir() else []
+    ours = {INDEX, records.GOLD}
+    for path in inside:
+        if not (path.name in ours or path.name.startswith(".") or RunFolder(path).is_record):
+            raise RunError(
+                f"--out: {out} holds {path.name}, which is no record; choose another folder, or an empty one"
+            )
+    if (out / INDEX).is_file() and sweep is not None and read_index(out).get("name") != read_index(sweep).get("name"):
+        raise RunError(f"--out: {out} holds records of the sweep {read_index(out).get('name')}; choose another folder")
+    targets: dict[Path, RunFolder] = {}
+    for folder in folders:
+        if folder.is_record:
+            raise RunError(f"{folder.path} is a record already; copy it, and the folder gold beside it")
+        if "finished" not in folder.read_manifest():
+            raise RunError(
+                f"{folder.path} is not trained to the end; the command that began it goes on, then record it"
+            )
+        target = out / Path(os.path.normpath(folder.path.absolute())).name
+        if target in targets:
+            raise RunError(f"{targets[target].path} and {folder.path} have the same name; record them in two folders")
+        if RunFolder(target).is_record:
+            known = records.read_json(target / records.FILE, RunError, f"remove {target}")
+            if not isinstance(known, dict) or known.get("run") != _run_digest(folder):
+                raise RunError(f"{target} is the record of another run than {folder.path}; choose another --out")
+        targets[target] = folder
+    return list(targets)
+
+
+# -- one record --------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    source: RunFolder, folder: Path, out: Path, gold: Gold, made_gold: dict[str, tuple[str, records.GoldTables]]
+) -> None:
+    """Write the record of a run into ``folder``, and its gold tables where they are missing."""
+    make_folder(folder)
+    named: dict[str, dict[str, str]] = {}
+    for name in (*KEPT, *(f"scores/{split}.json" for split in source.splits())):
+        if (source.path / name).is_file():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(_portable(source, name))
+    for split in source.splits():
+        tables = None
+        if (source.path / "predictions" / f"{split}.jsonl").is_file() and "." not in split:
+            name = f"{source.read_manifest()['data']['fingerprint'][:16]}-{split}"
+            if name not in made_gold:
+                found = gold_tables(gold(str(source.path), source.read_manifest()["data"]["fingerprint"], split))
+                made_gold[name] = records.write_gold(out, name, found), found
+            mark, tables = made_gold[name]
+            named[split] = {"name": name, "sha256": mark}
+            labels = _labels(
+                source, split, gold(str(source.path), source.read_manifest()["data"]["fingerprint"], split)
+            )
+            path = folder / "labels" / f"{split}.parquet"
+            records.write_labels(path, labels)
+            if any(records.read_labels(path, tables, task) != rows for task, rows in labels.items()):
+                raise RunError(f"{source.path}: counts of the labels of {split} could not be stored as they are")
+        if source.has_counts(split):
+            _write_counts(source, split, folder / "counts" / f"{split}.parquet", tables)
+    files = {name: records.digest((folder / name).read_bytes()) for name in records.contents(folder)}
+    tree = {
+        "format": "mtlprune record",
+        "version": records.VERSION,
+        "run": _run_digest(source),
+        "made_from": _source_digest(source),
+        "gold": named,
+        "files": files,
+    }
+    (folder / records.FILE).write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_counts(source: RunFolder, split: str, path: Path, gold: records.GoldTables | None) -> None:
+    found = source.read_counts(split)
+    try:
+        records.write_counts(path, found["ids"], found["counts"], gold)
+        again = records.read_counts(path, gold)
+    except (RunError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise RunError(
+            f"{source.path}/counts/{split}.json cannot be recorded ({error}); "
+            f"`mtlprune evaluate {source.path} --split {split.partition('.')[0]}` writes it anew"
+        ) from None
+    if again != {"ids": found["ids"], "counts": {task: named for task, named in found["counts"].items() if named}}:
+        raise RunError(f"{source.path}: counts of {split} could not be stored as they are")
+
+
+def gold_tables(sentences: Sequence[Sentence]) -> records.GoldTables:
+    """What a perfect prediction counts."""
+    counts: dict[str, dict[str, list[int | None]]] = {}
+    labels: dict[str, list[dict[str, int]]] = {}
+    for task, count in COUNT.items():
+        rows = [count(sentence, sentence) for sentence in sentences]
+        names = sorted({name for row in rows if row is not None for name in row})
+        if names:
+            counts[task] = {name: [None if row is None else row.get(name, 0) for row in rows] for name in names}
+            known = [None if row is None else count_labels(task, s, s) for s, row in zip(sentences, rows, strict=True)]
+            labels[task] = [{label: items for label, (_, items, _) in (row or {}).items()} for row in known]
+    return records.GoldTables([sentence.id for sentence in sentences], counts, labels)
+
+
+def _labels(source: RunFolder, split: str, gold: Sequence[Sentence]) -> records.Labels:
+    predicted = {sentence.id: sentence for sentence in source.read_predictions(split)}
+    if predicted.keys() != {sentence.id for sentence in gold}:
+        raise RunError(
+            f"{source.path}: its predictions are not of the sentences that {split} has; `mtlprune evaluate "
+            f"{source.path} --split {split}` writes them anew"
+        )
+    tasks = [task for task in source.read_scores(split) if task in COUNT]
+    try:
+        return {task: [count_labels(task, g, predicted[g.id]) for g in gold] for task in tasks}
+    except ValueError as error:
+        raise RunError(
+            f"{source.path}: predictions of {split} cannot be counted ({error}); `mtlprune evaluate` writes them anew"
+        ) from None
+
+
+# -- no places of this machine -----------------------------------------------------------------------------------------
+
+
+def _portable(source: RunFolder, name: str) -> bytes:
+    """A file of the run as the record has it: configuration and manifest without places of this machine."""
+    if name == "config.yaml":
+        tree, dump = source.read_config(), lambda tree: yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+    elif name == "manifest.json":
+        tree, dump = source.read_manifest(), lambda tree: json.dumps(tree, ensure_ascii=False, indent=1) + "\n"
+    else:
+        return (source.path / name).read_bytes()
+    changed = without_places(tree)
+    return (source.path / name).read_bytes() if changed == tree else dump(changed).encode("utf-8")
+
+
+def without_places(value: Any, key: str = "") -> Any:
+    """The same tree with absolute paths cut to their last part: /home/me/data/ewt5 is ./ewt5.
+
+    Two encoders of one folder name must not become one, so the ``name`` of an encoder keeps eight digits of a digest.
+    """
+    if isinstance(value, Mapping):
+        return {name: without_places(inner, str(name)) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_places(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    option, sign, path = ("", "", value) if value.startswith(("/", "~/")) else value.partition("=")
+    if not path.startswith(("/", "~/")):
+        return value
+    mark = f"-{records.digest(path.encode())[:8]}" if "name" in (key, option.rpartition(".")[2]) else ""
+    return f"{option}{sign}./{PurePath(path).name}{mark}"
+
+
+def _run_digest(source: RunFolder) -> str:
+    """The same for runs of one configuration on the same data."""
+    fingerprint = source.read_manifest()["data"]["fingerprint"]
+    return records.digest(_portable(source, "config.yaml") + fingerprint.encode())
+
+
+def _source_digest(source: RunFolder) -> str:
+    """Of the small files of the run as they are there, so that a run can be told to be the one that was recorded."""
+    found = hashlib.sha256()
+    splits = source.splits()
+    names = [*KEPT, *(f"{kind}/{split}.{form}" for kind, form in RESULTS for split in splits)]
+    for path in (source.path / name for name in names):
+        if path.is_file():
+            found.update(f"{path.relative_to(source.path)} {records.digest(path.read_bytes())}\n".encode())
+    return found.hexdigest()
+
+
+RESULTS = (("scores", "json"), ("counts", "json"), ("predictions", "jsonl"))
+
+
+def _write_index(sweep: Path, out: Path) -> None:
+    """sweep.json of the records: cells that are recorded, and those that are not finished."""
+    index = read_index(sweep)
+    cells = {
+        name: cell
+        for name, cell in index["cells"].items()
+        if RunFolder(out / cell["folder"]).is_record or not Place(sweep, cell["folder"]).finished()
+    }
+    tree = without_places(index) | {"cells": cells}
+    with replacing(out / INDEX) as beside:
+        beside.write_text(json.dumps(tree, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Makes the tables, maps, overlap and page of results/ewt5-minilm and results/gates from records of their runs, without
+# training, corpus or network (docs/records.md).
+#
+#   sh results/rebuild.sh [RECORDS [RESULTS]]     # results/ewt5-minilm/records and results, if not given
+set -eu
+records=${1:-results/ewt5-minilm/records}
+out=${2:-results}
+
+# Single tasks, all pairs, all five
+mtlprune table "$records:none-*,sampled-*" --out "$out/ewt5-minilm/scores.md"
+mtlprune table "$records:none-*,sampled-*" --split dev --out "$out/ewt5-minilm/scores-dev.md"
+mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,random-*" --out "$out/ewt5-minilm/pruning.md"
+
+# Which heads do tasks claim
+mtlprune overlap "$records:gates-*" --out "$out/gates/overlap" > /dev/null
+mtlprune maps "$records:gates-*" --out "$out/gates/maps" --format png
+for format in md json; do
+    mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \
+        --format "$(test $format = md && echo markdown || echo json)" --out "$out/gates/scores.$format"
+done
+
+# One page of everything, with the analyses that are there
+set --
+for folder in smoothing dissection/tasks syntax/runs degeneration heads; do
+    if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
+done
+if [ -f "$out/probes/probes.parquet" ]; then set -- "$@" --probes "$out/probes"; fi
+mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"

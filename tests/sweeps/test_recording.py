@@ -1,0 +1,289 @@
+"""Records of runs: every table, picture and page is the same to the byte; what cannot be a record is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from counted_runs import write_run as write_counted
+from gated_runs import scattered
+from gated_runs import write_run as write_gated
+from report_runs import TASKS, gold_sentences, write_study
+
+from mtlprune.cli import main
+from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sweeps.folder import Place, SweepError, expanded, state, write_index
+from mtlprune.sweeps.recording import record
+
+Study = tuple[Path, Path]
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr("sys.argv", ["mtlprune", *map(str, words)])
+        main()
+    said = capsys.readouterr()
+    assert isinstance(stopped.value.code, int)
+    return stopped.value.code, said.out, said.err
+
+
+def gold_of(folder: Path) -> Callable[[str, str, str], Sequence[Any]]:
+    return lambda run, fingerprint, split: list(load_corpus(folder)[split])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Two folders to work in: in one the runs of a sweep and their corpus, in the other their records, under one name.
+
+    Beside the cells of the study: a run with a gate set a task, one whose heads were removed, one not finished.
+    """
+    here, there = (tmp_path_factory.mktemp(name) for name in ("runs", "records"))
+    gold = gold_sentences()
+    save_corpus({"test": gold}, here / "data/x", name="x", licence="none", sources={})
+    runs = write_study(here / "mine", seeds=(1, 2), gold=gold)
+    generator = np.random.default_rng(5)
+    sets = {task: scattered(generator, (3, 2, 1), 4) for task in TASKS}
+    runs.append(write_gated(here / "mine/sets-1", TASKS, sets))
+    runs[-1].write_config(runs[-1].read_config() | {"pruning": {"method": "gates", "sets": "task"}})
+    shutil.copytree(here / "mine/none-pos-1", here / "mine/removed-pos-1")
+    runs.append(RunFolder(here / "mine/removed-pos-1"))
+    runs[-1].write_json("encoder/heads.json", {"kept": [[0], [1, 2], []], "heads": 4})
+    pruned = {"pruned": {"config": runs[-1].read_config(), "most_open": None}}
+    runs[-1].write_json("manifest.json", runs[-1].read_manifest() | pruned)
+    fingerprint = load_corpus(here / "data/x").fingerprint
+    for run in runs:
+        manifest = run.read_manifest()
+        run.write_json("manifest.json", manifest | {"data": {"fingerprint": fingerprint, "name": "x"}})
+    write_gated(here / "mine/late-1", ["pos"], sets["pos"], finished=False)
+    cells = {path.name: {"folder": path.name} for path in sorted((here / "mine").iterdir())}
+    write_index(here / "mine", "mine", Path("mine.yaml"), cells)
+    made = list(record([here / "mine"], there / "mine", gold_of(here / "data/x")))
+    assert len(made) == len(runs) == 26
+    return here, there
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("table", "mine:none-*,gates-*", "--format", kind, "--resamples", 50) for kind in ("markdown", "json")),
+        ("table", "mine:none-pos-?,removed-*", "--no-test"),
+        ("overlap", "mine:gates-*", "--out", "made", "--permutations", 50),
+        ("overlap", "mine/sets-1", "--permutations", 50),
+        ("maps", "mine:gates-pos-*", "--out", "made", "--format", "svg", "--animate"),
+        ("heads", "--table", "mine/gates-pos-1", "mine/gates-dep-1", "--permutations", 50, "--out", "made"),
+        ("analyze", "breaks", "mine/gates-pos-1", "mine/none-pos-1", "--out", "made"),
+        ("report", "mine", "--resamples", 50, "--permutations", 20, "--out", "made/page.html"),
+    ],
+    ids=lambda words: "-".join(map(str, words[:2])).replace("mine:", ""),
+)
+def test_what_is_made_of_records_is_what_is_made_of_runs(
+    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[object, ...]
+) -> None:
+    made = []
+    for folder in study:
+        monkeypatch.chdir(folder)
+        shutil.rmtree("made", ignore_errors=True)
+        answer = call(capsys, *words)
+        assert answer[0] == 0, answer[2]
+        made.append((answer[:2], files(Path("made")) if Path("made").is_dir() else {}))
+    assert made[0] == made[1]
+
+
+def test_a_page_of_records_has_its_labels_without_a_corpus(
+    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(study[1])
+    assert not Path("data").exists()
+    assert call(capsys, "report", "mine", "--resamples", 50, "--permutations", 0, "--out", tmp_path / "p.html")[0] == 0
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert re.search(r"Of \d\d labels with enough items, joint training significantly loses [1-9]", text)
+    assert "1 of the 27 cells of mine are not finished: late-1" in text
+
+
+def test_runs_and_records_stand_side_by_side(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    here, there = study
+    half = [place / "mine" / f"none-{tasks}-1" for place, tasks in ((here, "pos"), (there, "mtl5"))]
+    whole = [here / "mine" / path.name for path in half]
+    made = [call(capsys, "table", *runs, "--resamples", 50) for runs in (half, whole)]
+    assert made[0] == made[1] and made[0][0] == 0
+
+
+def test_the_same_run_is_the_same_bytes_and_replaces_its_record_whole(study: Study, tmp_path: Path) -> None:
+    here, there = study
+    shutil.copytree(there / "mine", tmp_path / "mine")
+    (tmp_path / "mine/none-pos-1/scores/extra.json").write_text("{}")
+    list(record([f"{here / 'mine'}:none-*"], tmp_path / "mine", gold_of(here / "data/x")))
+    assert files(tmp_path / "mine") == files(there / "mine")
+    list(record([here / "mine/none-pos-1"], tmp_path / "alone", gold_of(here / "data/x")))
+    assert files(tmp_path / "alone/none-pos-1") == files(there / "mine/none-pos-1")
+
+
+def test_nothing_of_the_corpus_or_the_machine_is_in_it(study: Study) -> None:
+    import pyarrow.parquet as pq
+
+    here, there = study
+    text = b"".join(content for name, content in files(there / "mine").items() if not name.endswith(".parquet"))
+    assert str(here).encode() not in text and b'"cat"' not in text and b"w17" not in text
+    strings: set[str] = set()
+    for path in there.rglob("*.parquet"):
+        table = pq.read_table(path)
+        for name in table.column_names:
+            if name in ("id", "task", "label"):
+                strings |= set(table[name].to_pylist())
+    words = {word for sentence in gold_sentences() for word in sentence.words}
+    tags = {tag for sentence in gold_sentences() for tag in sentence.pos or ()}
+    assert not strings & (words - tags) and {"NSUBJ".lower(), "ARG0", "s001", "srl"} <= strings
+
+
+def test_counts_without_predictions_are_recorded_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as those on another corpus, whose gold is not at hand."""
+    run = write_counted(tmp_path / "a", {"pos": 0.9, "ner": 0.5}, split="test.on-other-12345678")
+    list(record([run.path], tmp_path / "records", gold_of(tmp_path / "nowhere")))
+    again = RunFolder.existing(tmp_path / "records/a")
+    assert again.read_counts("test.on-other-12345678") == run.read_counts("test.on-other-12345678")
+    assert again.splits() == run.splits() and not again.has_labels("test.on-other-12345678")
+
+
+def write_over(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("mine/none-pos-1/counts/test.parquet", write_over),
+        ("mine/none-pos-1/scores/test.json", write_over),
+        ("mine/none-pos-1/config.yaml", write_over),
+        ("mine/none-pos-1/labels/test.parquet", Path.unlink),
+        ("mine/none-pos-1/scores/dev.json", lambda path: path.write_text("{}")),
+        ("mine/none-pos-1/record.json", lambda path: path.write_text("[]")),
+        ("mine/none-pos-1/record.json", lambda path: path.write_bytes(b"\xff")),
+        ("mine/none-pos-1/record.json", lambda path: path.write_text('{"version": 2}')),
+        ("mine/none-pos-1/record.json", lambda path: path.write_text('{"version": 1, "files": []}')),
+    ],
+)
+def test_a_damaged_record_is_one_sentence(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], Any]
+) -> None:
+    shutil.copytree(study[1] / "mine", tmp_path / "mine")
+    damage(tmp_path / name)
+    code, out, err = call(capsys, "table", tmp_path / "mine/none-pos-1")
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1
+    assert str(tmp_path / name) in err and "runs record" in err
+
+
+def test_damaged_gold_leaves_differences_untested_with_the_reason(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(study[1] / "mine", tmp_path / "mine")
+    [path] = (tmp_path / "mine/gold").glob("*.counts.parquet")
+    write_over(path)
+    code, out, _ = call(capsys, "table", tmp_path / "mine/none-pos-1", tmp_path / "mine/none-mtl5-1")
+    assert code == 0 and "SHA-256 differs" in out
+
+
+def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study: Study, tmp_path: Path) -> None:
+    here, there = study
+    run, gold = here / "mine/none-pos-1", gold_of(here / "data/x")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/notes.txt").write_text("mine")
+    shutil.copytree(run, tmp_path / "twin/none-pos-1")
+    shutil.copytree(here / "mine/none-pos-2", tmp_path / "unlike/none-pos-1")
+    write_index(tmp_path / "unlike", "unlike", Path("x.yaml"), {"a": {"folder": "none-pos-1"}})
+    list(record([tmp_path / "twin/none-pos-1"], tmp_path / "has", gold))
+    for runs, out, words in [
+        ([here / "mine/late-1"], tmp_path / "new", "is not trained to the end"),
+        ([tmp_path / "nowhere"], tmp_path / "new", "is no run folder"),
+        ([there / "mine/none-pos-1"], tmp_path / "new", "is a record already"),
+        ([run], tmp_path / "other", "holds notes.txt, which is no record"),
+        ([run], here / "mine", "which is no record"),
+        ([run], run, "which is no record"),
+        ([run], tmp_path / "other/notes.txt", "is a file"),
+        ([run, tmp_path / "twin/none-pos-1"], tmp_path / "new", "have the same name"),
+        ([run, tmp_path / "unlike/none-pos-1"], tmp_path / "new", "are two sweeps"),
+        ([tmp_path / "unlike/none-pos-1"], tmp_path / "has", "is the record of another run"),
+    ]:
+        before = files(tmp_path)
+        with pytest.raises(RunError, match=words):
+            list(record(runs, out, gold))
+        assert files(tmp_path) == before and not (tmp_path / "new").exists()
+
+
+def test_gold_that_is_not_to_be_had_is_told_and_no_half_record_is_left(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "runs", "record", study[0] / "mine:none-pos-1", "--out", "new")
+    assert code == 2 and "the gold is not to be had" in err and "--data" in err and len(err.splitlines()) == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    said = call(capsys, "runs", "record", study[0] / "mine:none-pos-1", "--out", "new", "--data", study[0] / "data/x")
+    assert said[0] == 0 and "1 records in new" in said[1]
+    assert files(Path("new/none-pos-1")) == files(study[1] / "mine/none-pos-1")
+
+
+def test_a_recorded_sweep_is_a_sweep_in_which_nothing_can_be_trained(study: Study) -> None:
+    place = study[1] / "mine"
+    found = expanded([f"{place}:none-pos-*"])
+    assert [path.name for path in found] == ["none-pos-1", "none-pos-2"]
+    assert state(Place(place, "none-pos-1")).note == "record"
+    cells = json.loads((place / "sweep.json").read_text())["cells"]
+    assert "late-1" in cells and len(cells) == 27
+    with pytest.raises(SweepError, match="name another --out"):
+        write_index(place, "mine", Path("mine.yaml"), cells)
+
+
+def test_two_at_once_leave_a_whole_record(study: Study, tmp_path: Path) -> None:
+    here, there = study
+    children = []
+    for _ in range(2):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                for _ in range(5):
+                    list(record([here / "mine/none-pos-1"], tmp_path / "out", gold_of(here / "data/x")))
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert files(tmp_path / "out/none-pos-1") == files(there / "mine/none-pos-1")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["gold", "none-pos-1", "sweep.json"]
+
+
+@pytest.mark.slow
+def test_results_are_made_again_from_records_alone(study: Study, tmp_path: Path) -> None:
+    """results/rebuild.sh, by a shell, with the records of a small study, away from its corpus."""
+    root = Path(__file__).parents[2]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mtlprune").write_text(f'#!/bin/sh\nexec {sys.executable} -m mtlprune "$@"\n')
+    (tmp_path / "bin/mtlprune").chmod(0o755)
+    shutil.copytree(study[0] / "mine", tmp_path / "mine")
+    for path in [*(tmp_path / "mine").glob("*/*/test.json"), *(tmp_path / "mine").glob("*/*/test.jsonl")]:
+        shutil.copy(path, path.with_stem("dev"))
+    gold = list(load_corpus(study[0] / "data/x")["test"])
+    list(record([tmp_path / "mine"], tmp_path / "results/ewt5-minilm/records", lambda *asked: gold))
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    command = ["sh", str(root / "results/rebuild.sh")]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | {"PATH": path, "PYTHONPATH": str(root)}, check=True)
+    made = files(tmp_path / "results")
+    names = {name for name in made if "/records/" not in name}
+    assert names >= {f"ewt5-minilm/{name}" for name in ("scores.md", "pruning.md", "report.html")}
+    assert names >= {f"gates/{name}" for name in ("scores.md", "scores.json", "overlap/overlap.md", "maps/rgb-CON.png")}
+    assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]
