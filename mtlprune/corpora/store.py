@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 INFO = "corpus.json"
 VERIFIED = ".verified.json"
 _FORMAT = {"format": "mtlprune corpus", "version": 1}
+_SPLIT_FILES = ("state.json", "dataset_info.json")  # beside the Arrow files of a split
 _ROWS_AT_ONCE = 2048  # decoded together when a split is iterated over: fast, and small in memory
 
 
@@ -133,8 +134,10 @@ def _remove_leftovers(out: Path, tables: str) -> None:
     """Remove what earlier corpora of this name were, and what killed builds left of them."""
     beside = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.(partial|old)")
     old = [path for path in out.parent.iterdir() if beside.fullmatch(path.name)]
-    inside = [path for path in out.iterdir() if path.is_dir() and path.name != tables]
-    old += [path for path in inside if re.fullmatch("tables-[0-9a-f]{8}", path.name) or (path / "state.json").is_file()]
+    for path in out.iterdir():
+        own = all(file.suffix == ".arrow" or file.name in _SPLIT_FILES for file in _files(path))
+        if path.is_dir() and path.name != tables and (re.fullmatch("tables-[0-9a-f]{8}", path.name) or own):
+            old.append(path)
     for path in old:
         with contextlib.suppress(OSError), _held(path) as free:
             if free:
