@@ -63,14 +63,15 @@ def report(
 
 def unfinished_cells(given: Sequence[Path]) -> list[str]:
     """Of every sweep named by its folder, the cells that the page has to do without, in a sentence."""
-    from mtlprune.sweeps.folder import INDEX, Place, read_index
+    from mtlprune.sweeps.folder import INDEX, read_index, unusable
 
     notes = []
     for root in given:
         if not (root / INDEX).is_file():
             continue
         cells = read_index(root)["cells"]
-        missing = [name for name, cell in cells.items() if not Place(root, cell["folder"]).finished()]
+        missing, damaged = unusable(root, {name: cell["folder"] for name, cell in cells.items()})
+        notes += [f"Cell {name} of {root} is left out: {reason}." for name, reason in damaged.items()]
         if missing:
             shown = ", ".join(missing[:12]) + (f" and {len(missing) - 12} more" if len(missing) > 12 else "")
             notes.append(f"{len(missing)} of the {len(cells)} cells of {root} are not finished: {shown}.")

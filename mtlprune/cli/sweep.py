@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlprune.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from mtlprune.sweeps.times import Times
 
 SOME_FAILED, INTERRUPTED = 1, 130
+MOST_ROWS = 1000
+"""Cells that are listed one by one, of a sweep of more only such as are begun."""
 
 File = Annotated[Path, typer.Argument(help="The YAML file of a sweep.", show_default=False)]
 Overrides = Annotated[
@@ -97,14 +101,14 @@ def _launch(
     whole: Sweep, cells: Mapping[str, Cell], launcher: str, jobs: int | None, options: list[str], terminal: Console
 ) -> None:
     from mtlprune.sweeps.cluster import CLUSTERS, parse_options, submit
-    from mtlprune.sweeps.folder import state
+    from mtlprune.sweeps.crew import states
     from mtlprune.sweeps.sheet import SweepError, nearest
 
     if launcher not in CLUSTERS:
         raise SweepError(
             f"--launcher: expected {' or '.join(CLUSTERS)}, found {launcher!r}{nearest(launcher, CLUSTERS)}"
         )
-    standing = {name: state(cell.place, cell.evaluate) for name, cell in cells.items()}
+    standing = states(cells.values())
     left = {name: cell for name, cell in cells.items() if standing[name].kind in ("left", "failed")}
     numbers = submit(left, whole.root, launcher, jobs, parse_options(options))
     for name, number in numbers.items():
@@ -149,11 +153,11 @@ def _adopt(whole: Sweep, offered: list[Path], terminal: Console) -> Sweep:
 
 
 def _print_commands(cells: Mapping[str, Cell]) -> None:
-    from mtlprune.sweeps.crew import worker_command, write_config
-    from mtlprune.sweeps.folder import state
+    from mtlprune.sweeps.crew import states, worker_command, write_config
 
+    standing = states(cells.values())
     for cell in cells.values():
-        if state(cell.place, cell.evaluate).kind != "done":
+        if standing[cell.name].kind != "done":
             write_config(cell)
             typer.echo(shlex.join(worker_command(cell, None)))
 
@@ -162,8 +166,7 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
     """Every cell with its state and its time, and what is left."""
     from rich.table import Table
 
-    from mtlprune.sweeps.crew import cores, visible_gpus
-    from mtlprune.sweeps.folder import state
+    from mtlprune.sweeps.crew import cores, states, visible_gpus
     from mtlprune.sweeps.times import Times, outlook
 
     several = jobs or max(1, len(visible_gpus()))
@@ -174,12 +177,16 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
     for column in ("cell", "state", "time", "needs", "folder"):
         table.add_column(column, justify="right" if column == "time" else "left")
     counts: Counter[str] = Counter()
-    for cell in cells.values():
-        found = state(cell.place, cell.evaluate)
+    for name, found in states(cells.values()).items():
+        cell = cells[name]
         counts[found.kind] += 1
         words = f"{found.kind}: {found.note}" if found.note else found.kind
-        table.add_row(cell.name, words, _time(cell, times), ", ".join(cell.needs), cell.place.label)
+        if len(cells) <= MOST_ROWS or (found.kind != "left" and table.row_count < MOST_ROWS):
+            table.add_row(name, printable(words), _time(cell, times), ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
+    if len(cells) > table.row_count:
+        rows = f"{table.row_count:,} of {len(cells):,} cells are listed"
+        terminal.print(f"{rows}, those that are begun; narrow the others with --only", soft_wrap=True)
     left = outlook(cells, times, several)
     at_once = f"{several} at once" if several > 1 else "one after the other"
     many = f"{left.unknown} cell{'s' if left.unknown > 1 else ''}"
@@ -192,10 +199,8 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
 
 
 def _time(cell: Cell, times: Times) -> str:
-    from mtlprune.sweeps.times import seconds_taken
-
     if cell.place.finished():
-        taken = seconds_taken(cell.place)
+        taken = cell.place.seconds()
         return "?" if taken is None else _clock(taken)
     whole = times.whole(cell)
     return "?" if whole is None else f"≈ {_clock(whole)}"
@@ -213,10 +218,9 @@ def _measure(cells: Mapping[str, Cell], times: Times) -> None:
 
     from mtlprune.cli.console import console
     from mtlprune.cli.mistakes import exit_code, sentence
-    from mtlprune.sweeps.times import kind
 
     bar = console(stderr=True)
-    kinds = {kind(cell): cell for cell in cells.values() if times.left(cell) is None}
+    kinds = {times.kind(cell): cell for cell in cells.values() if times.left(cell) is None}
     with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
         for cell in progress.track(kinds.values(), description="measuring"):
             try:

@@ -1,7 +1,14 @@
-"""Corpora on disk: Hugging Face ``datasets`` folders, memory-mapped, with a ``corpus.json`` that says what they are."""
+"""Corpora on disk: Hugging Face ``datasets`` folders, memory-mapped, with a ``corpus.json`` that says what they are.
+
+corpus.json     what it is; the folder of its sentences, and the SHA-256 of every file in it
+tables-ID/      its sentences; a corpus written before this folder had a name has them beside corpus.json
+.verified.json  sizes and times of the files when they were last found to be those that were written
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -16,13 +23,16 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.fingerprint import fingerprint
 from mtlprune.corpora.fingerprint import source_digest as source_digest  # part of this module too
+from mtlprune.files import RunError, make_folder, read_json, reading, sync, sync_tree, write_text
 from mtlprune.sentence import Sentence, SentenceError, check_unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 INFO = "corpus.json"
+VERIFIED = ".verified.json"
 _FORMAT = {"format": "mtlprune corpus", "version": 1}
+_SPLIT_FILES = ("state.json", "dataset_info.json")  # beside the Arrow files of a split
 _ROWS_AT_ONCE = 2048  # decoded together when a split is iterated over: fast, and small in memory
 
 
@@ -35,7 +45,7 @@ def save_corpus(
     sources: Mapping[str, str],
     overwrite: bool = False,
 ) -> Corpus:
-    """Validate and write a corpus; it is written beside ``out`` and renamed, so ``out`` is whole or not there.
+    """Validate and write a corpus; at every moment ``out`` is the old corpus or the new one, also after a power cut.
 
     Args:
         splits: sentences by name of split, such as train, dev, test.
@@ -59,27 +69,80 @@ def save_corpus(
             raise CorpusError(f"{out}: expected at least one sentence in {split!r}, found none; leave the split out")
     for sentence in check_unique(sentence for content in sentences.values() for sentence in content):
         sentence.validate()
-    mark = fingerprint(sentences)
     info = {
         **_FORMAT,
         "name": name,
         "licence": licence,
         "sources": dict(sources),
-        "fingerprint": mark,
+        "fingerprint": fingerprint(sentences),
         "splits": {split: asdict(count(content)) for split, content in sentences.items()},
     }
-    beside = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _write_tables(sentences, beside, mark)
-        (beside / INFO).write_text(json.dumps(info, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        _put_in_place(beside, out)
+        make_folder(out.parent)
+        _write(sentences, out, info)
     except OSError as error:
         what = error.strerror or str(error)
         raise CorpusError(f"{out}: expected to write a corpus, found: {what}; nothing was left behind") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     return load_corpus(out)
+
+
+def _write(sentences: Mapping[str, list[Sentence]], out: Path, info: dict[str, Any]) -> None:
+    """Write a new corpus beside ``out``, or into the corpus that ``out`` is.
+
+    One rename of a folder or of corpus.json makes it the corpus of that name, on every file system: before it, the old
+    one is there as it was.
+    """
+    fresh = not (out / INFO).is_file()
+    home = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial" if fresh else out
+    tables = home / f"tables-{uuid.uuid4().hex[:8]}"
+    half = home if fresh else tables
+    try:
+        half.mkdir()
+        with _held(half):
+            _write_tables(sentences, tables, info["fingerprint"])
+            files = {file.relative_to(home).as_posix(): source_digest(file) for file in _files(tables)}
+            sync_tree(half)
+            text = json.dumps({**info, "tables": tables.name, "files": files}, indent=2, ensure_ascii=False) + "\n"
+            write_text(home / INFO, text)
+            if fresh:
+                home.rename(out)
+                sync(out.parent)
+    except BaseException:
+        shutil.rmtree(half, ignore_errors=True)
+        raise
+    _remove_leftovers(out, tables.name)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Hold a folder while it is written; False where another process does. The kernel gives it back after a kill."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _remove_leftovers(out: Path, tables: str) -> None:
+    """Remove what earlier corpora of this name were, and what killed builds left of them."""
+    beside = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.(partial|old)")
+    old = [path for path in out.parent.iterdir() if beside.fullmatch(path.name)]
+    for path in out.iterdir():
+        own = all(file.suffix == ".arrow" or file.name in _SPLIT_FILES for file in _files(path))
+        if path.is_dir() and path.name != tables and (re.fullmatch("tables-[0-9a-f]{8}", path.name) or own):
+            old.append(path)
+    for path in old:
+        with contextlib.suppress(OSError), _held(path) as free:
+            if free:
+                shutil.rmtree(path)
+    (out / "dataset_dict.json").unlink(missing_ok=True)
 
 
 def check_free(out: Path, overwrite: bool) -> None:
@@ -115,21 +178,6 @@ def _write_tables(sentences: Mapping[str, list[Sentence]], folder: Path, mark: s
             datasets.enable_progress_bars()
 
 
-def _put_in_place(beside: Path, out: Path) -> None:
-    """Rename ``beside`` to ``out``; an old corpus there is moved away first and put back if that fails."""
-    if not out.exists():
-        beside.rename(out)
-        return
-    old = beside.with_suffix(".old")
-    out.rename(old)
-    try:
-        beside.rename(out)
-    except OSError:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def _read_info(path: Path) -> dict[str, Any]:
     file = path / INFO
     if not file.is_file():
@@ -137,10 +185,7 @@ def _read_info(path: Path) -> dict[str, Any]:
         raise CorpusError(
             f"{path}: expected a corpus made by 'mtlprune data build', {what}; build it or check the path"
         )
-    try:
-        info = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"{file}: expected JSON, found: {error}; build the corpus anew") from error
+    info = read_json(file, CorpusError, "build the corpus anew")
     if not isinstance(info, dict) or {key: info.get(key) for key in _FORMAT} != _FORMAT:
         raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus anew with this version")
     if not {"name", "licence", "sources", "fingerprint", "splits"} <= info.keys():
@@ -151,14 +196,22 @@ def _read_info(path: Path) -> dict[str, Any]:
     )
     if not splits or not counted:
         raise CorpusError(f"{file}: expected the counts of one split or more; build the corpus anew")
+    files = info.get("files", {})
+    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
+        raise CorpusError(f"{file}: files: expected the SHA-256 of each file; build the corpus anew")
+    if "tables" in info and not re.fullmatch("tables-[0-9a-f]{8}", str(info["tables"])):
+        raise CorpusError(f"{file}: tables: expected the name of a folder beside it; build the corpus anew")
     return info
 
 
 def load_corpus(path: Path) -> Corpus:
     """Open a corpus; its sentences are memory-mapped and decoded when they are asked for.
 
+    Its files are those that were written, by their SHA-256; the sentences of a corpus that notes none are, by their
+    fingerprint. This is remembered until the size or the time of a file changes.
+
     Raises:
-        CorpusError: no corpus there, or a damaged one.
+        CorpusError: no corpus there, or a damaged or changed one.
     """
     import datasets
     import pyarrow as pa
@@ -167,8 +220,11 @@ def load_corpus(path: Path) -> Corpus:
 
     path = Path(path)
     info = _read_info(path)
+    known = _is_verified(path, info)
+    if not known:
+        _verify_files(path, info)
     try:
-        stored = datasets.load_from_disk(str(path), keep_in_memory=False)
+        stored = datasets.load_from_disk(str(path / info.get("tables", "")), keep_in_memory=False)
         tables = {split: stored[split].data.table for split in info["splits"]}
         for table in tables.values():
             table.validate(full=True)  # quick (0.03 s for EWT5), and reading damaged offsets would crash the process
@@ -181,7 +237,45 @@ def load_corpus(path: Path) -> Corpus:
         if table.num_rows != expected:
             found = f"found {table.num_rows}"
             raise CorpusError(f"{path}: expected {expected} sentences in {split!r}, {found}; build it anew")
-    return Corpus(path, info, {split: StoredSentences(table) for split, table in tables.items()})
+    corpus = Corpus(path, info, {split: StoredSentences(table) for split, table in tables.items()})
+    if not known:
+        if "files" not in info:
+            corpus.verify_fingerprint()
+        with contextlib.suppress(RunError):  # in a folder that may not be written it is verified each time
+            write_text(path / VERIFIED, json.dumps(_stamps(path, info)) + "\n")
+    return corpus
+
+
+def _verify_files(path: Path, info: Mapping[str, Any]) -> None:
+    """Raise CorpusError where a file is not the one that was written."""
+    for name, expected in info.get("files", {}).items():
+        with reading(path / name, CorpusError, "build the corpus anew"):
+            found = source_digest(path / name)
+        if found != expected:
+            raise CorpusError(
+                f"{path / name}: expected the SHA-256 {expected[:16]}… noted in {INFO}, found {found[:16]}…; the file "
+                "was changed or damaged, build the corpus anew"
+            )
+
+
+def _stamps(path: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    """What a corpus is known by without reading it: what it should be; and of each file its size and its times in ns.
+
+    The time of the last change of the entry is one of them: a copy has another, whatever it kept.
+    """
+    names = info.get("files") or [
+        f.relative_to(path).as_posix() for split in info["splits"] for f in _files(path / split)
+    ]
+    stats = {name: (path / name).stat() for name in sorted(names)}
+    times = {name: [found.st_size, found.st_mtime_ns, found.st_ctime_ns] for name, found in stats.items()}
+    return {"fingerprint": info["fingerprint"], "sha256": info.get("files", {}), "files": times}
+
+
+def _is_verified(path: Path, info: Mapping[str, Any]) -> bool:
+    try:
+        return json.loads((path / VERIFIED).read_text(encoding="utf-8")) == _stamps(path, info)
+    except (OSError, ValueError, RecursionError):  # never verified, or a file is gone: then verifying says so
+        return False
 
 
 class StoredSentences(Sequence[Sentence]):
@@ -269,7 +363,14 @@ class Corpus:
             raise
         except (TypeError, ValueError) as error:  # nulls where no null can be, or text that is not UTF-8
             raise CorpusError(f"{self.path}: expected a whole corpus, found: {error}; build it anew") from error
-        found = fingerprint(self._splits)
+        self.verify_fingerprint()
+
+    def verify_fingerprint(self) -> None:
+        """Read everything. Raises CorpusError where the sentences are not those that were written."""
+        try:
+            found = fingerprint(self._splits)
+        except (TypeError, ValueError) as error:  # as above
+            raise CorpusError(f"{self.path}: expected a whole corpus, found: {error}; build it anew") from error
         if found != self.fingerprint:
             raise CorpusError(
                 f"{self.path}: expected sentences with the fingerprint {self.fingerprint[:16]}…, found {found[:16]}…; "

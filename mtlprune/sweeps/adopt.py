@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mtlprune.config import Config, build_config
 from mtlprune.runs import RunFolder, replacing
 from mtlprune.sweeps.cells import Cell, Sweep
-from mtlprune.sweeps.folder import find_label
+from mtlprune.sweeps.folder import find_label, labels
 from mtlprune.sweeps.identity import REFERENCES, digest
 from mtlprune.sweeps.sheet import SweepError
 
@@ -62,7 +62,7 @@ def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
     cell = next((cells[letters] for letters in found if letters in cells), None)
     if cell is None:
         return Adopted(run.path, None, "no cell has its configuration")
-    target = cell.place.root / find_label(cell.place.root, cell.name, cell.digest)
+    target = cell.place.root / find_label(cell.place.root, cell.name, cell.digest, labels(cell.place.root))
     if (target / "config.yaml").is_file():
         same = target.resolve() == run.path.resolve()
         return Adopted(run.path, cell.name if same else None, "" if same else f"cell {cell.name} has a run already")

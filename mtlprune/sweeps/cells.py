@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import fnmatch
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from mtlprune.blocks import Block
 from mtlprune.config import Config, apply_override, build_config, find_config, merged, read_tree
-from mtlprune.sweeps.folder import Place, find_label, write_index
-from mtlprune.sweeps.identity import REFERENCES, data_fingerprint, data_splits, digest
+from mtlprune.sweeps.folder import Place, find_label, labels, write_index
+from mtlprune.sweeps.identity import LETTERS, REFERENCES, Known, data_noted, whole_digest
 from mtlprune.sweeps.sheet import Recipe, Sheet, SweepError, nearest
 
 MARK = "@"
@@ -66,30 +70,41 @@ def resolve(sheet: Sheet, root: Path, overrides: Sequence[str] = ()) -> Sweep:
     beside = sheet.path.parent / sheet.base
     base = read_tree(beside if beside.is_file() else find_config(sheet.base))
     recipes = {recipe.name: recipe for recipe in sheet.recipes()}
-    trees = {name: _tree(base, recipe, overrides) for name, recipe in recipes.items()}
-    needs = {name: _references(sheet, name, tree, recipes) for name, tree in trees.items()}
+    shared = _Shared(base, overrides)
+    blocks = {name: shared.blocks(recipe) for name, recipe in recipes.items()}
+    needs = {name: _references(sheet, name, found, recipes) for name, found in blocks.items()}
     cells: dict[str, Cell] = {}
-    fingerprints: dict[str, str] = {}
+    noted: dict[str, tuple[str, list[str]]] = {}
+    same: dict[str, tuple[str, str]] = {}
+    known: Known = {}
+    there = labels(root)
     for name in _in_order(sheet, {name: tuple(found.values()) for name, found in needs.items()}):
-        tree = trees[name]
-        for key, other in needs[name].items():
-            block, _, leaf = key.partition(".")
-            tree[block][leaf] = str(cells[other].place.run.path)
-        config = build_config(tree, f"{sheet.path}, cell {name}")
+        others = {key: cells[other] for key, other in needs[name].items()}
+        paths = {key: str(other.place.run.path) for key, other in others.items()}
+        config = shared.config(blocks[name], paths, f"{sheet.path}, cell {name}")
         path = config.data.path
-        if path not in fingerprints:
-            fingerprints[path] = data_fingerprint(Path(path))
-        letters = digest(config, fingerprints[path], {key: cells[o].digest for key, o in needs[name].items()})
-        _refuse_splits(sheet, name, config)
-        place = Place(root, find_label(root, name, letters))
+        if path not in noted:
+            noted[path] = data_noted(Path(path))
+        whole = whole_digest(config, noted[path][0], {key: other.digest for key, other in others.items()}, known)
+        first = same.setdefault(whole[:LETTERS], (whole, name))
+        _refuse_the_same(sheet, whole, name, first)
+        letters = whole[:LETTERS] if first[1] == name else whole[: 2 * LETTERS]  # of 160,000, some share eight letters
+        _refuse_splits(sheet, name, config, noted[path][1])
+        place = Place(root, find_label(root, name, letters, there))
         cells[name] = Cell(name, config, letters, tuple(dict.fromkeys(needs[name].values())), place, sheet.evaluate)
-    _refuse_twins(sheet, cells.values())
     return Sweep(sheet.name, sheet.path, root, cells)
 
 
-def _refuse_splits(sheet: Sheet, name: str, config: Config) -> None:
+def _refuse_the_same(sheet: Sheet, whole: str, name: str, first: tuple[str, str]) -> None:
+    if first != (whole, name) and first[0] == whole:
+        raise SweepError(
+            f"{sheet.path}: {first[1]} and {name} are the same run, in every setting that matters to them; exclude one "
+            "of them"
+        )
+
+
+def _refuse_splits(sheet: Sheet, name: str, config: Config, there: list[str]) -> None:
     """Splits that the corpus does not have would show only when everything else is done."""
-    there = data_splits(Path(config.data.path))
     for key, split in [("data.train", config.data.train), ("data.dev", config.data.dev)]:
         if split not in there:
             raise SweepError(
@@ -104,21 +119,94 @@ def _refuse_splits(sheet: Sheet, name: str, config: Config) -> None:
             )
 
 
-def _tree(base: dict[str, Any], recipe: Recipe, overrides: Sequence[str]) -> dict[str, Any]:
-    tree = copy.deepcopy(base)
-    tree["name"] = recipe.title or recipe.name
-    for layer in recipe.layers:
-        tree = merged(tree, copy.deepcopy(layer))
-    for override in overrides:
-        apply_override(tree, override)
-    return tree
+@dataclass(frozen=True)
+class _Block:
+    """A top-level part of a configuration, which many cells share."""
+
+    tree: Any
+    model: Any
+    """The same, checked; the tree itself where it is no block, or a wrong one."""
 
 
-def _references(sheet: Sheet, name: str, tree: dict[str, Any], recipes: Mapping[str, Recipe]) -> dict[str, str]:
+class _Shared:
+    """Configurations of cells; a block that several cells have alike is joined and checked once.
+
+    Args:
+        base: under all layers of a cell.
+        overrides: over them.
+    """
+
+    def __init__(self, base: dict[str, Any], overrides: Sequence[str]) -> None:
+        self.base = base
+        self.overrides: dict[str, list[str]] = {}
+        for override in overrides:
+            tree: dict[str, Any] = {}
+            apply_override(tree, override)
+            self.overrides.setdefault(next(iter(tree)), []).append(override)
+        self.found: dict[tuple[Any, ...], _Block] = {}
+
+    def blocks(self, recipe: Recipe) -> dict[str, _Block]:
+        """The blocks of a cell by key, its name among them."""
+        layers: dict[str, list[dict[str, Any]]] = {key: [] for key in self.overrides}
+        for layer in (self.base, {"name": recipe.title or recipe.name}, *recipe.layers):
+            for key in layer:
+                layers.setdefault(key, []).append(layer)
+        return {key: self._block(key, given) for key, given in layers.items()}
+
+    def _block(self, key: str, layers: Sequence[dict[str, Any]]) -> _Block:
+        if key == "name":  # its own layer is gone at once, and another one may get its id
+            last = layers[-1][key]
+            return self._made(key, layers) if key in self.overrides else _Block(last, last)
+        names = (key, *map(id, layers))
+        if names not in self.found:
+            self.found[names] = self._made(key, layers)
+        return self.found[names]
+
+    def _made(self, key: str, layers: Sequence[dict[str, Any]]) -> _Block:
+        tree: dict[str, Any] = {}
+        for layer in layers:
+            tree = merged(tree, {key: layer[key]})
+        if key in self.overrides:
+            tree = copy.deepcopy(tree)
+        for override in self.overrides.get(key, ()):
+            apply_override(tree, override)
+        value = tree[key]
+        kind = Config.model_fields[key].annotation if key in Config.model_fields else None
+        if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Block):
+            with contextlib.suppress(ValidationError):  # which will be said of the cell
+                return _Block(value, kind.model_validate(value))
+        return _Block(value, value)
+
+    def config(self, blocks: Mapping[str, _Block], others: Mapping[str, str], source: str) -> Config:
+        """The configuration of a cell.
+
+        Args:
+            others: ``train.start`` and the like → the folder of the run they name.
+            source: what messages call it.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
+        parts = {key: block.model for key, block in blocks.items()}
+        for where, path in others.items():
+            block, _, leaf = where.partition(".")
+            part = parts[block]
+            parts[block] = {**part, leaf: path} if isinstance(part, dict) else part.model_copy(update={leaf: path})
+        try:
+            return Config.model_validate(parts)
+        except ValidationError:  # places in its messages are those of plain keys and values
+            parts = {key: block.tree for key, block in blocks.items()}
+        for where, path in others.items():
+            block, _, leaf = where.partition(".")
+            parts[block] = {**parts[block], leaf: path}
+        return build_config(parts, source)
+
+
+def _references(sheet: Sheet, name: str, blocks: Mapping[str, _Block], recipes: Mapping[str, Recipe]) -> dict[str, str]:
     """Setting → the cell it names."""
     found = {}
     for block, key in REFERENCES:
-        inner = tree.get(block)
+        inner = blocks[block].tree if block in blocks else None
         value = inner.get(key) if isinstance(inner, dict) else None
         if not isinstance(value, str) or not value.startswith(MARK):
             continue
@@ -143,29 +231,21 @@ def _filled(where: str, name: str, values: Mapping[str, str]) -> str:
 def _in_order(sheet: Sheet, needs: Mapping[str, Collection[str]]) -> list[str]:
     """Every cell after those it needs, otherwise as in the file."""
     ordered: dict[str, None] = {}
-
-    def visit(name: str, path: tuple[str, ...]) -> None:
-        if name in path:
-            raise SweepError(f"{sheet.path}: cells need each other in a circle: {' → '.join([*path, name])}")
-        for other in needs[name]:
-            if other not in ordered:
-                visit(other, (*path, name))
-        ordered.setdefault(name)
-
-    for name in needs:
-        visit(name, ())
+    for start in needs:
+        path: dict[str, Iterator[str]] = {}  # cells begun, and what is left of those that each needs
+        name: str | None = start if start not in ordered else None
+        while name is not None:
+            left = path.setdefault(name, iter(needs[name]))
+            other = next((other for other in left if other not in ordered), None)
+            if other in path:
+                raise SweepError(f"{sheet.path}: cells need each other in a circle: {' → '.join([*path, other])}")
+            if other is None:
+                ordered[name] = None
+                del path[name]
+                name = next(reversed(path), None)
+            else:
+                name = other
     return list(ordered)
-
-
-def _refuse_twins(sheet: Sheet, cells: Iterable[Cell]) -> None:
-    seen: dict[str, str] = {}
-    for cell in cells:
-        first = seen.setdefault(cell.digest, cell.name)
-        if first != cell.name:
-            raise SweepError(
-                f"{sheet.path}: {first} and {cell.name} are the same run, in every setting that matters to them; "
-                "exclude one of them"
-            )
 
 
 def narrowed(

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -16,7 +16,7 @@ import yaml
 
 from mtlprune.runs import replacing
 from mtlprune.sweeps.cells import Cell
-from mtlprune.sweeps.folder import Place, State, state
+from mtlprune.sweeps.folder import Place, State, state, touched
 from mtlprune.sweeps.owners import Owner
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED
 
@@ -70,6 +70,16 @@ def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -
     return command + (["--parent", str(parent)] if parent else [])
 
 
+def states(cells: Iterable[Cell]) -> dict[str, State]:
+    """Where each of some cells of a sweep stands."""
+    several = list(cells)
+    there = {root: touched(root) for root in {cell.place.root for cell in several}}
+    return {
+        cell.name: state(cell.place, cell.evaluate) if cell.place.label in there[cell.place.root] else State("left")
+        for cell in several
+    }
+
+
 class Crew:
     """Does cells, ``jobs`` at a time, together with other crews on the same folder.
 
@@ -86,16 +96,17 @@ class Crew:
         """Cores are left to workers of other crews on this machine."""
         self.gpus = visible_gpus()
         self.workers: list[Worker] = []
-        standing = {name: state(cell.place, cell.evaluate) for name, cell in cells.items()}
+        standing = states(cells.values())
         self.final = {name: found for name, found in standing.items() if found.kind == "done"}
         """Cells about which nothing will change any more."""
         self.seconds: dict[str, float] = {}
         """Of cells that a process of ours did."""
-        failures = {name: cell.place.read_failure() for name, cell in cells.items()}
-        self.before = {name: failure["at"] for name, failure in failures.items() if failure}
+        self.before = {name: found.failure.get("at") for name, found in standing.items() if found.failure}
         """Failures of earlier sweeps, which are tried again."""
         self.later: dict[str, float] = {}
         self.waiting: set[str] = set()
+        self.killed: set[str] = set()
+        """Cells one process of which was killed: the system may have been short of memory. They are tried once more."""
 
     def run(self) -> dict[str, State]:
         """Until every cell is done, has failed, or is blocked by one that has; what became of each."""
@@ -115,22 +126,22 @@ class Crew:
     def standing(self) -> dict[str, State]:
         """Where every cell stands."""
         found: dict[str, State] = {}
+        open_ = states(cell for name, cell in self.cells.items() if name not in self.final)
         for name, cell in self.cells.items():
             if name in self.final:
                 found[name] = self.final[name]
                 continue
-            found[name] = now = self._now(cell, found)
+            found[name] = now = self._now(cell, open_[name], found)
             if now.kind in ("done", "failed", "blocked"):
                 self.final[name] = now
                 took = self.seconds.get(name)
                 self.tell(now.kind, cell, now.note if took is None else f"in {took:.0f} s")
         return found
 
-    def _now(self, cell: Cell, others: Mapping[str, State]) -> State:
+    def _now(self, cell: Cell, found: State, others: Mapping[str, State]) -> State:
         if any(worker.cell is cell for worker in self.workers):
             return State("running")  # until its process has ended, whatever is written already
-        found = state(cell.place, cell.evaluate)
-        if found.kind == "failed" and (found.failure or {}).get("at") == self.before.get(cell.name, ""):
+        if found.failure and cell.name in self.before and found.failure.get("at") == self.before[cell.name]:
             found = State("left")
         if found.kind == "left":
             bad = [other for other in cell.needs if others[other].kind in ("failed", "blocked")]
@@ -145,12 +156,11 @@ class Crew:
         for name, cell in self.cells.items():
             if not free:
                 return
-            ready = all(self.cells[other].place.finished() for other in cell.needs)  # scored or not
             if (
-                ready
+                standing[name].kind == "left"
                 and name not in busy
-                and standing[name].kind == "left"
                 and self.later.get(name, 0) < time.monotonic()
+                and all(self.cells[other].place.finished() for other in cell.needs)  # scored or not
             ):
                 self._start_one(cell, free.pop(0))
 
@@ -178,8 +188,12 @@ class Crew:
             self.tell("stopped", cell, "")
         elif code == 0 and state(cell.place, cell.evaluate).kind == "done":
             self.seconds[cell.name] = time.monotonic() - worker.begun
+        elif code == -signal.SIGKILL and cell.name not in self.killed:
+            self.killed.add(cell.name)
+            self.tell("killed", cell, "its process was killed by SIGKILL (is there enough memory?); it is tried again")
         elif code != FAILED:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            again = " a second time" if cell.name in self.killed else ""
+            how = f"was killed by {signal.Signals(-code).name}{again}" if code < 0 else f"ended with exit code {code}"
             how = "was stopped by a signal from elsewhere; it can go on" if code == STOPPED else how
             hint = "; is there enough memory?" if -code == signal.SIGKILL else ""
             reason = f"its process {how}{hint}"

@@ -17,12 +17,16 @@ import fcntl
 import fnmatch
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from mtlprune.config import build_config
+from mtlprune.errors import MtlpruneError
+from mtlprune.files import read_json, reading
 from mtlprune.runs import RunFolder, replacing
+from mtlprune.sweeps.lengths import check_length
 from mtlprune.sweeps.owners import Owner, is_alive, read_owner
 from mtlprune.sweeps.sheet import SweepError, is_sheet, nearest, read_sheet
 
@@ -56,12 +60,68 @@ class Place:
         return self.root / ASIDE / f"{self.label}.{kind}"
 
     def finished(self) -> bool:
-        """Trained to the end, as far as the run folder tells. Raises RunError where it is damaged."""
+        """Trained to the end, in a run folder that can be read; ``check`` tells what is wrong with another one."""
+        try:
+            self.check()
+            return self._ended()
+        except MtlpruneError:
+            return False
+
+    def _ended(self) -> bool:
         return self.run.config_path.is_file() and "finished" in self.run.read_manifest()
 
+    def check(self) -> None:
+        """Refuse a run that was begun and cannot be read, or is finished without the weights that it names.
+
+        Weights are not read: the length of the file is the one that its own header gives.
+
+        Raises:
+            MtlpruneError: what is wrong, and with which file.
+        """
+        if not self.run.config_path.is_file():
+            return
+        with reading(self.run.path, SweepError, "remove the folder to have the cell trained anew"):
+            build_config(self.run.read_config(), str(self.run.config_path))
+            if not self._ended():
+                return
+            for best in self.run.read_best().values():
+                check_length(self.run.weights_path(best["epoch"]))
+
     def unscored(self, splits: Iterable[str]) -> list[str]:
-        """The splits among these that a finished cell is not scored on yet."""
-        return [split for split in splits if split not in self.run.splits()]
+        """The splits among these, and dev where its results are damaged, that a finished cell has no results of."""
+        dev = [split for split in self.run.splits() if split == self.run.read_config()["data"].get("dev", "dev")]
+        return [split for split in dict.fromkeys([*dev, *splits]) if self._wrong_results(split)]
+
+    def _wrong_results(self, split: str) -> str:
+        """What is wrong with the results of a split; "" where nothing is."""
+        path = self.run.path / "counts" / f"{split}.json"
+        try:
+            with reading(path, SweepError):
+                scores, counts = self.run.read_scores(split), self.run.read_counts(split)
+                sizes = {len(column) for task in scores for column in counts["counts"][task].values()}
+                if not counts["ids"] or not sizes <= {len(counts["ids"])} or len(sizes) != 1:
+                    raise ValueError("not as many counts as sentences")
+        except MtlpruneError as error:
+            return str(error)
+        return ""
+
+    def why_unusable(self) -> str | None:
+        """Why tables and figures have to do without the cell: what is damaged, "" if it is not finished; else None."""
+        try:
+            self.check()
+        except MtlpruneError as error:
+            return str(error)
+        if not self.finished():
+            return ""
+        return next((wrong for split in self.run.splits() if (wrong := self._wrong_results(split))), None)
+
+    def seconds(self) -> float | None:
+        """How long the finished cell was trained; None where it does not tell."""
+        if not self.finished():
+            return None
+        ended = self.run.read_manifest()["finished"]
+        taken = ended.get("seconds") if isinstance(ended, dict) else None
+        return float(taken) if isinstance(taken, int | float) and taken > 0 else None
 
     # -- failures ----------------------------------------------------------------------------------------------------
 
@@ -74,12 +134,10 @@ class Place:
 
     def read_failure(self) -> dict[str, Any] | None:
         """Why the last attempt failed; None where none did."""
-        try:
-            return json.loads(self.beside("failed").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not self.beside("failed").is_file():
             return None
-        except json.JSONDecodeError as error:
-            raise SweepError(f"{self.beside('failed')}: not readable as JSON ({error.msg}); remove it") from None
+        found = read_json(self.beside("failed"), SweepError, "remove it")
+        return found if isinstance(found, dict) else {"reason": f"not known: {self.beside('failed')} is damaged"}
 
     def owner(self) -> Owner | None:
         """The living owner of the cell, if it has one."""
@@ -116,6 +174,14 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
     Args:
         splits: that it is to be scored on, beside dev.
     """
+    try:
+        with reading(place.run.path, SweepError):
+            return _state(place, list(splits))
+    except MtlpruneError as error:  # of this cell alone; the others go on
+        return State("failed", str(error))
+
+
+def _state(place: Place, splits: list[str]) -> State:
     if place.finished() and not place.unscored(splits):
         return State("done", "record" if place.run.is_record else "")
     owner = place.owner()
@@ -123,6 +189,7 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
         return State("running", f"{owner} since {owner.since}, {_progress(place)}")
     if place.in_use():
         return State("running", f"a process outside the sweep, {_progress(place)}")
+    place.check()
     failure = place.read_failure()
     if failure is not None:
         return State("failed", str(failure.get("reason")), failure)
@@ -139,15 +206,32 @@ def _progress(place: Place) -> str:
     return "scoring" if place.finished() else f"{done} of {epochs} epochs done"
 
 
-def find_label(root: Path, cell: str, digest: str) -> str:
-    """The name of the folder of a cell: that of the same digest, whatever the cell was called when it was made."""
+def labels(root: Path) -> dict[str, list[str]]:
+    """Digest → what may be folders of cells with this digest, by one look at the sweep's folder."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(path.name for path in root.iterdir()) if root.is_dir() else ():
+        found.setdefault(name.rpartition("-")[2], []).append(name)
+    return found
+
+
+def find_label(root: Path, cell: str, digest: str, there: Mapping[str, Sequence[str]]) -> str:
+    """The name of the folder of a cell: that of the same digest, whatever the cell was called when it was made.
+
+    Args:
+        there: what ``labels`` found.
+    """
     wanted = f"{cell}-{digest}"
-    if (root / wanted / "config.yaml").is_file():
-        return wanted
-    for path in sorted(root.glob(f"*-{digest}")):
-        if (path / "config.yaml").is_file():
-            return path.name
+    names = there.get(digest, ())
+    for name in (wanted, *names) if wanted in names else names:
+        if (root / name / "config.yaml").is_file():
+            return name
     return wanted
+
+
+def touched(root: Path) -> set[str]:
+    """The labels of cells of which anything is there; all others are left, and need not be looked at one by one."""
+    aside = [path.name.rpartition(".")[0] for path in (root / ASIDE).iterdir()] if (root / ASIDE).is_dir() else []
+    return {*aside, *(path.name for path in root.iterdir())} if root.is_dir() else set()
 
 
 def write_index(root: Path, name: str, sheet: Path, cells: Mapping[str, Mapping[str, Any]]) -> None:
@@ -170,16 +254,13 @@ def write_index(root: Path, name: str, sheet: Path, cells: Mapping[str, Mapping[
 
 def read_index(root: Path) -> dict[str, Any]:
     """What ``write_index`` wrote. Raises SweepError."""
-    try:
-        index = json.loads((root / INDEX).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SweepError(
-            f"{root} holds no sweep (no {INDEX} in it); `mtlprune sweep FILE --out {root}` makes one"
-        ) from None
-    except json.JSONDecodeError as error:
-        raise SweepError(f"{root / INDEX}, line {error.lineno}: not readable as JSON ({error.msg})") from None
+    if not (root / INDEX).is_file():
+        raise SweepError(f"{root} holds no sweep (no {INDEX} in it); `mtlprune sweep FILE --out {root}` makes one")
+    index = read_json(root / INDEX, SweepError, "`mtlprune sweep FILE` writes it anew")
     cells = index.get("cells") if isinstance(index, dict) else None
-    if not isinstance(cells, dict) or not all(isinstance(c, dict) and "folder" in c for c in cells.values()):
+    if not isinstance(cells, dict) or not all(
+        isinstance(c, dict) and isinstance(c.get("folder"), str) for c in cells.values()
+    ):
         raise SweepError(f"{root / INDEX}: expected the folder of each cell; `mtlprune sweep FILE` writes it anew")
     return index
 
@@ -211,14 +292,27 @@ def found_runs(path: str | Path, pattern: str = "*") -> list[Path]:
         raise SweepError(
             f"{path}: the sweep has no cell {pattern}{nearest(pattern, cells)}; it has {_some(list(cells))}"
         )
-    found = {name: root / cells[name]["folder"] for name in chosen if Place(root, cells[name]["folder"]).finished()}
-    missing = [name for name in chosen if name not in found]
+    missing, damaged = unusable(root, {name: cells[name]["folder"] for name in chosen})
+    found = {name: root / cells[name]["folder"] for name in chosen if name not in missing and name not in damaged}
+    for name, reason in damaged.items():
+        log.warning("%s: cell %s is left out: %s", path, name, reason)
     if not found:
-        raise SweepError(f"{path}: none of the cells asked for is finished ({_some(chosen)}); run `mtlprune sweep`")
+        why = "of the cells asked for none is finished" + (", or can be read" if damaged else "")
+        raise SweepError(f"{path}: {why} ({_some(chosen)}); run `mtlprune sweep`")
     if missing:
         many = f"{len(missing)} of {len(chosen)}"
         log.warning("%s: %s cells are not finished and left out: %s", path, many, _some(missing))
     return list(found.values())
+
+
+def unusable(root: Path, folders: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The cells that are not finished, and those that are damaged with their reasons.
+
+    Args:
+        folders: cell → its folder in ``root``.
+    """
+    why = {name: Place(root, folder).why_unusable() for name, folder in folders.items()}
+    return [name for name in why if why[name] == ""], {name: reason for name, reason in why.items() if reason}
 
 
 def expanded(runs: Iterable[str | Path], having: str = "") -> list[Path]:

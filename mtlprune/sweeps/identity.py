@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mtlprune.blocks import Block
 from mtlprune.config import Config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import INFO
+from mtlprune.files import read_json, reading
 
 REFERENCES = (("train", "start"), ("pruning", "importance_of"), ("pruning", "layers_like"))
 """Settings that name another run."""
@@ -18,8 +20,19 @@ WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log
 """Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
 
 
+LETTERS = 8
+
+Known = dict[int, tuple[Block, dict[str, Any]]]
+"""Blocks that several configurations share, by their identity, and their settings that differ from the defaults."""
+
+
 def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
-    """Eight letters: the same for configurations that give the same run, and for no others.
+    """The first eight letters of :func:`whole_digest`, which name folders."""
+    return whole_digest(config, fingerprint, others, {})[:LETTERS]
+
+
+def whole_digest(config: Config, fingerprint: str, others: Mapping[str, str], known: Known) -> str:
+    """A SHA-256: the same for configurations that give the same run, and for no others.
 
     The data count by their fingerprint, not by their path; other runs by their own digest; decoders of tasks that are
     not trained do not count. Only what differs from the defaults does, so that settings which later releases add
@@ -28,8 +41,9 @@ def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
     Args:
         fingerprint: of the corpus.
         others: ``train.start`` and the like → digest of the run they name.
+        known: filled; makes digests of many configurations cheap.
     """
-    tree = config.model_dump(mode="json", exclude_defaults=True)
+    tree = {key: found for key in Config.model_fields if (found := _changed(config, key, known))}
     decoders = {task: tree.get("decoders", {}).get(task) for task in config.tasks}
     train = {key: value for key, value in tree.get("train", {}).items() if key not in WITHOUT_EFFECT}
     if config.train.mixing != "sampled":
@@ -48,26 +62,26 @@ def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
     for block, key in REFERENCES:
         if key in identity[block]:
             identity[block][key] = others.get(f"{block}.{key}", identity[block][key])
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
-def data_fingerprint(path: Path) -> str:
-    """The fingerprint that a stored corpus has noted. Raises CorpusError where there is none."""
-    return str(_noted(path, "fingerprint"))
+def _changed(config: Config, key: str, known: Known) -> Any:
+    """What differs from the defaults, as JSON has it; nothing where nothing does."""
+    value = getattr(config, key)
+    if not isinstance(value, Block):
+        return None if value == Config.model_fields[key].default else value
+    if id(value) not in known:
+        known[id(value)] = value, value.model_dump(mode="json", exclude_defaults=True)
+    return known[id(value)][1]
 
 
-def data_splits(path: Path) -> list[str]:
-    """The names of the splits of a stored corpus. Raises CorpusError where there is none."""
-    return list(_noted(path, "splits"))
-
-
-def _noted(path: Path, key: str) -> Any:
-    try:
-        return json.loads((path / INFO).read_text(encoding="utf-8"))[key]
-    except FileNotFoundError:
+def data_noted(path: Path) -> tuple[str, list[str]]:
+    """The fingerprint and the names of the splits of a stored corpus. Raises CorpusError where there is none."""
+    if not (path / INFO).is_file():
         raise CorpusError(
             f"{path}: expected a corpus made by 'mtlprune data build', found none; build it, or name another with "
             "data.path=..."
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorpusError(f"{path / INFO}: expected a corpus's description, found: {error!r}; build it anew") from None
+        )
+    with reading(path / INFO, CorpusError, "build the corpus anew"):
+        info = read_json(path / INFO, CorpusError)
+        return str(info["fingerprint"]), list(info["splits"])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,11 @@ from mtlprune.files import RunError, in_words, read_yaml
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
 """Names of axes that stand for a setting."""
+
+MOST_CELLS = 200_000
+"""Combinations of a grid that are planned at once."""
+MOST_NAMES = 2_000
+"""Names among which the nearest one is looked for."""
 
 Tree = dict[str, Any]
 
@@ -130,6 +136,12 @@ def read_sheet(path: Path) -> Sheet:
 
 
 def _check_cells(sheet: Sheet) -> None:
+    many = math.prod(map(len, sheet.axes.values())) if sheet.axes else 0
+    if many > MOST_CELLS:
+        raise SweepError(
+            f"{sheet.path}: grid: its axes have {many:,} combinations, and at most {MOST_CELLS:,} are planned at once "
+            "(before only and exclude); shorten the axes, or divide the file"
+        )
     seen: set[str] = set()
     for recipe in sheet.recipes():
         if recipe.name in seen:
@@ -211,5 +223,5 @@ def _rules(
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint at the known word most like this one, if any is."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, itertools.islice(known, MOST_NAMES), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

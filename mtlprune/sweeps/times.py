@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtlprune.files import RunError, read_json
 from mtlprune.runs import replacing
 from mtlprune.sweeps.cells import Cell
-from mtlprune.sweeps.folder import ASIDE, Place
+from mtlprune.sweeps.folder import ASIDE, touched
 from mtlprune.sweeps.identity import REFERENCES, digest
 
 FILE = "times.json"
@@ -35,12 +36,6 @@ def kind(cell: Cell) -> str:
     return digest(config, config.data.path, {f"{block}.{key}": "another run" for block, key in REFERENCES})
 
 
-def seconds_taken(place: Place) -> float | None:
-    """How long a finished cell was trained; None where its manifest does not tell."""
-    seconds = place.run.read_manifest().get("finished", {}).get("seconds")
-    return float(seconds) if seconds is not None else None
-
-
 class Times:
     """What is known of the time of a sweep's cells.
 
@@ -53,34 +48,53 @@ class Times:
     def __init__(self, cells: Iterable[Cell], root: Path, threads: int) -> None:
         self.path, self.threads = root / ASIDE / FILE, threads
         taken: dict[str, list[float]] = {}
+        self.there = touched(root)
+        self.kinds: dict[str, str] = {}
         for cell in cells:
-            seconds = seconds_taken(cell.place) if cell.place.finished() else None
+            seconds = cell.place.seconds() if cell.place.label in self.there else None
             if seconds is not None:
-                taken.setdefault(kind(cell), []).append(seconds)
+                taken.setdefault(self.kind(cell), []).append(seconds)
         self.taken = {name: statistics.mean(values) for name, values in taken.items()}
         self.measured = self._read()
 
     def _read(self) -> dict[str, float]:
-        try:
-            kept = json.loads(self.path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):  # then it is measured again
+        if not self.path.is_file():
             return {}
-        return dict(kept["seconds"]) if kept.get("where") == self._where() else {}
+        try:
+            kept = read_json(self.path)
+        except RunError as error:
+            log.warning("%s; times are measured again", error)
+            return {}
+        return dict(kept["seconds"]) if isinstance(kept, dict) and kept.get("where") == self._where() else {}
 
     def _where(self) -> dict[str, Any]:
         return {"host": platform.node(), "threads": self.threads}
 
     def whole(self, cell: Cell) -> float | None:
         """Seconds of a cell from its beginning to its end; None where nothing is known of its kind."""
-        return self.taken.get(kind(cell), self.measured.get(kind(cell)))
+        if not self.taken and not self.measured:
+            return None
+        return self.taken.get(self.kind(cell), self.measured.get(self.kind(cell)))
+
+    def kind(self, cell: Cell) -> str:
+        """As the function of that name, once for each cell."""
+        if cell.name not in self.kinds:
+            self.kinds[cell.name] = kind(cell)
+        return self.kinds[cell.name]
 
     def left(self, cell: Cell) -> float | None:
         """Seconds until a cell is trained; what it has behind it counts by whole epochs."""
-        if cell.place.finished():
+        there = cell.place.label in self.there
+        if there and cell.place.finished():
             return 0.0
         whole = self.whole(cell)
-        done = len(cell.place.run.read_metrics()) / cell.config.train.epochs
-        return None if whole is None else whole * max(0.0, 1 - done)
+        if whole is None or not there:
+            return whole
+        try:
+            done = len(cell.place.run.read_metrics()) / cell.config.train.epochs
+        except RunError:  # what is wrong there is said where its state is
+            return whole
+        return whole * max(0.0, 1 - done)
 
     def measure(self, cell: Cell) -> None:
         """Measure the cell's kind, unless its time is known, and keep the result.
@@ -90,7 +104,7 @@ class Times:
         """
         if self.whole(cell) is not None:
             return
-        self.measured[kind(cell)] = measured_seconds(cell, self.threads)
+        self.measured[self.kind(cell)] = measured_seconds(cell, self.threads)
         with replacing(self.path) as beside:
             beside.write_text(json.dumps({"where": self._where(), "seconds": self.measured}) + "\n", encoding="utf-8")
 

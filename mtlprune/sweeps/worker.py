@@ -77,6 +77,7 @@ def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Sto
     from mtlprune.training.loop import train
     from mtlprune.training.scoring import evaluate_run
 
+    place.check()
     # A finished run is only scored: one that was adopted names other runs by the paths that they had then.
     if not place.finished() and not train(_config(place, threads), place.run, watch=_tell, stop=stop).finished:
         return False

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_sentences import corpora
 
-from mtlprune.corpora import CorpusError
+from mtlprune.corpora import CorpusError, store
 from mtlprune.corpora.fingerprint import fingerprint, source_digest
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
 from mtlprune.corpora.tables import from_table, to_table
@@ -174,7 +174,7 @@ def test_foreign_and_damaged_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"found no corpus.json in it"):
         load_corpus(tmp_path)
     (tmp_path / "corpus.json").write_text("{")
-    with pytest.raises(CorpusError, match="expected JSON"):
+    with pytest.raises(CorpusError, match=r"corpus.json, line 1: not readable as JSON"):
         load_corpus(tmp_path)
     for text in ("[]", '{"format": "another"}'):
         (tmp_path / "corpus.json").write_text(text)
@@ -182,17 +182,47 @@ def test_foreign_and_damaged_folders_are_refused(tmp_path: Path) -> None:
             load_corpus(tmp_path)
 
 
+def tables(folder: Path) -> Path:
+    """Where a corpus has its sentences."""
+    return next(folder.glob("tables-*"), folder)
+
+
+def arrow(folder: Path) -> Path:
+    return tables(folder) / "train/data-00000-of-00001.arrow"
+
+
+def as_before(folder: Path) -> Path:
+    """The corpus as earlier releases wrote it: tables beside corpus.json, without the hashes of files."""
+    for path in tables(folder).iterdir():
+        path.rename(folder / path.name)
+    tables(folder).rmdir()
+    (folder / ".verified.json").unlink()
+    info = json.loads((folder / "corpus.json").read_text())
+    old = {key: value for key, value in info.items() if key not in ("tables", "files")}
+    (folder / "corpus.json").write_text(json.dumps(old))
+    return folder
+
+
 def damage_cut(folder: Path) -> None:
-    file = folder / "train/data-00000-of-00001.arrow"
-    file.write_bytes(file.read_bytes()[:200])
+    arrow(folder).write_bytes(arrow(folder).read_bytes()[:200])
 
 
 def damage_remove(folder: Path) -> None:
-    shutil.rmtree(folder / "dev")
+    shutil.rmtree(tables(folder) / "dev")
 
 
 def damage_state(folder: Path) -> None:
-    (folder / "train/state.json").write_text("{}")
+    (tables(folder) / "train/state.json").write_text("{}")
+
+
+def damage_tables(folder: Path) -> None:
+    tables(folder).rename(folder / "other")
+    (folder / "corpus.json").write_text((folder / "corpus.json").read_text().replace('"tables-', '"../tables-'))
+
+
+def damage_files(folder: Path) -> None:
+    info = json.loads((folder / "corpus.json").read_text())
+    (folder / "corpus.json").write_text(json.dumps({**info, "files": ["train"]}))
 
 
 def damage_keys(folder: Path) -> None:
@@ -202,9 +232,10 @@ def damage_keys(folder: Path) -> None:
 
 
 def damage_swap(folder: Path) -> None:
-    (folder / "train").rename(folder / "x")
-    (folder / "dev").rename(folder / "train")
-    (folder / "x").rename(folder / "dev")
+    inner = tables(folder)
+    (inner / "train").rename(inner / "x")
+    (inner / "dev").rename(inner / "train")
+    (inner / "x").rename(inner / "dev")
 
 
 def damage_no_splits(folder: Path) -> None:
@@ -225,7 +256,10 @@ def damage_count(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_cut, damage_remove, damage_state, damage_keys, damage_no_splits, damage_counts, damage_swap, damage_count],
+    [
+        *(damage_cut, damage_remove, damage_state, damage_keys, damage_no_splits, damage_counts, damage_swap),
+        *(damage_count, damage_tables, damage_files),
+    ],
     ids=lambda f: f.__name__,
 )
 def test_damage_is_noticed(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
@@ -235,15 +269,136 @@ def test_damage_is_noticed(tmp_path: Path, damage) -> None:  # type: ignore[no-u
         load_corpus(tmp_path / "c").verify()
 
 
-def test_offsets_that_would_crash_the_reader_are_noticed_when_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("old", [False, True])
+def test_offsets_that_would_crash_the_reader_are_noticed_when_opened(tmp_path: Path, old: bool) -> None:
     save(tmp_path / "c", {"train": [replace(FULL, id=str(k)) for k in range(500)]})
-    file = tmp_path / "c/train/data-00000-of-00001.arrow"
+    file = arrow(as_before(tmp_path / "c") if old else tmp_path / "c")
     data = bytearray(file.read_bytes())
     middle = len(data) // 2
     data[middle : middle + 4000] = b"\xff" * 4000
     file.write_bytes(data)
-    with pytest.raises(CorpusError, match="build it anew"):
+    with pytest.raises(CorpusError, match=r"build (it|the corpus) anew"):
         load_corpus(tmp_path / "c")
+
+
+def test_sentences_that_were_exchanged_are_noticed_when_opened(saved: Path, tmp_path: Path) -> None:
+    """Whole tables of other sentences, as many of them: only a hash tells."""
+    shutil.copytree(saved, tmp_path / "c")
+    assert load_corpus(tmp_path / "c").fingerprint == fingerprint(SPLITS)
+    old = (tmp_path / "c/train").is_dir()
+    other = save(tmp_path / "other", {**SPLITS, "train": [replace(FULL, words=("Bob", "sings", "\\")), BARE]}).path
+    other = as_before(other) if old else tables(other)
+    shutil.rmtree((home := tmp_path / "c" if old else tables(tmp_path / "c")) / "train")
+    shutil.copytree(other / "train", home / "train")
+    for _ in range(2):  # a failure is not remembered for a success
+        with pytest.raises(CorpusError, match=r"fingerprint|train/data-\S+: expected the SHA-256"):
+            load_corpus(tmp_path / "c")
+
+
+def test_a_file_is_read_again_only_when_its_size_or_time_changes(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "c"
+    shutil.copytree(saved, folder)
+    (folder / ".verified.json").unlink(missing_ok=True)
+    read: list[str] = []
+    for name in ("source_digest", "fingerprint"):
+        plain = getattr(store, name)
+        monkeypatch.setattr(store, name, lambda given, plain=plain: [plain(given), read.append(str(given))][0])
+    load_corpus(folder)
+    assert read and (folder / ".verified.json").is_file()
+    read.clear()
+    load_corpus(folder)
+    assert not read
+    for change in (lambda: os.utime(next(folder.rglob("data-*"))), lambda: (folder / ".verified.json").write_text("[")):
+        change()
+        load_corpus(folder)
+        assert read
+        read.clear()
+    (folder / ".verified.json").unlink()
+    (folder / ".verified.json").mkdir()  # where it cannot be remembered, it is verified each time
+    for _ in range(2):
+        load_corpus(folder)
+        assert read
+        read.clear()
+
+
+STEPS = """
+import os, sys
+from pathlib import Path
+import datasets  # here, not in each child
+import mtlprune.corpora.tables
+from test_store import BARE, save
+
+EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "shutil.copyfile", "os.chmod"}
+
+def killed(folder, step):
+    count = 0
+    def hook(event, arguments):
+        nonlocal count
+        if event in EVENTS and str(arguments[0]).startswith(str(folder.parent)):
+            count += 1
+            if count > step:
+                os._exit(9)
+    sys.addaudithook(hook)
+    save(folder, {"train": [BARE]}, overwrite=True)
+    os._exit(0)
+
+for kind in sys.argv[2:]:
+    step, ended = 0, 9
+    while ended == 9:
+        child = os.fork()
+        if not child:
+            killed(Path(sys.argv[1], kind, str(step), "c"), step)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        step += 1
+    print(kind, step, ended)
+"""
+
+
+@pytest.mark.slow
+def test_a_build_that_is_killed_at_any_step_leaves_the_old_corpus_or_the_new_one(tmp_path: Path) -> None:
+    """Killed before each of the things it does to files; the build after it removes what was left."""
+    most = 120
+    save(tmp_path / "now")
+    as_before(shutil.copytree(tmp_path / "now", tmp_path / "before"))
+    for kind in ("now", "before"):
+        for step in range(most):
+            shutil.copytree(tmp_path / kind, tmp_path / "killed" / kind / str(step) / "c")
+    for step in range(most):
+        (tmp_path / "killed" / "none" / str(step)).mkdir(parents=True)
+    tests = Path(__file__).parent
+    path = os.pathsep.join(map(str, (tests, tests.parent, tests.parents[1])))
+    command = [sys.executable, "-c", STEPS, str(tmp_path / "killed"), "now", "before", "none"]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, check=True)
+    ends = {kind: (int(steps), ended) for kind, steps, ended in map(str.split, run.stdout.splitlines())}
+    assert all(20 < steps < most and ended == "0" for steps, ended in ends.values()) and len(ends) == 3, run.stderr
+    old, new = fingerprint(SPLITS), fingerprint({"train": [BARE]})
+    for kind, (steps, _) in ends.items():
+        marks = []
+        for step in range(steps):
+            folder = tmp_path / "killed" / kind / str(step) / "c"
+            marks.append(load_corpus(folder).fingerprint if kind != "none" or folder.exists() else None)
+            if step % 7 == 0:
+                save(folder, overwrite=True)
+                assert [path.name for path in folder.parent.iterdir()] == ["c"]
+                names = {tables(folder).name, "corpus.json", ".verified.json"}
+                there = {path.name for path in folder.iterdir()}
+                assert {name for name in there if not name.endswith(".part")} == names  # halves go later
+        first = marks.index(new)
+        assert set(marks[:first]) == {None if kind == "none" else old} and set(marks[first:]) == {new}
+
+
+def test_a_build_leaves_alone_what_another_one_is_writing(tmp_path: Path) -> None:
+    save(tmp_path / "c")
+    (tmp_path / "c/tables-0123abcd").mkdir()
+    (tmp_path / ".c.0123abcd.partial").mkdir()
+    (tmp_path / ".c.d.0123abcd.partial").mkdir()  # of another corpus
+    with store._held(tmp_path / "c/tables-0123abcd"):
+        save(tmp_path / "c", overwrite=True)
+        assert (tmp_path / "c/tables-0123abcd").is_dir() and not (tmp_path / ".c.0123abcd.partial").exists()
+    save(tmp_path / "c", overwrite=True)
+    assert not (tmp_path / "c/tables-0123abcd").exists() and (tmp_path / ".c.d.0123abcd.partial").is_dir()
 
 
 def test_source_digests(tmp_path: Path) -> None:
@@ -257,20 +412,29 @@ def test_source_digests(tmp_path: Path) -> None:
     assert source_digest(tmp_path / "a") != source_digest(tmp_path / "b")
 
 
-@settings(max_examples=60, deadline=None)
-@given(place=st.integers(0, 1 << 20), bit=st.integers(0, 7))
-def test_no_flipped_bit_passes_for_the_corpus(tmp_path_factory: pytest.TempPathFactory, place: int, bit: int) -> None:
-    """Either the corpus is refused in words, or the bit was padding and nothing has changed."""
-    folder = tmp_path_factory.mktemp("flip") / "c"
+@pytest.fixture(scope="module", params=["now", "before"])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of this release, and one of earlier ones; do not write into it."""
+    folder = tmp_path_factory.mktemp("saved") / "c"
     save(folder)
-    file = folder / "train/data-00000-of-00001.arrow"
+    return folder if request.param == "now" else as_before(folder)
+
+
+@settings(max_examples=30, deadline=None)
+@given(place=st.integers(0, 1 << 20), bit=st.integers(0, 7))
+def test_no_flipped_bit_passes_for_the_corpus(
+    tmp_path_factory: pytest.TempPathFactory, saved: Path, place: int, bit: int
+) -> None:
+    """It is refused in words as soon as it is opened; without hashes, unless the bit was padding."""
+    folder = tmp_path_factory.mktemp("flip") / "c"
+    shutil.copytree(saved, folder)
+    file = arrow(folder)
     data = bytearray(file.read_bytes())
     data[place % len(data)] ^= 1 << bit
     file.write_bytes(data)
     try:
         corpus = load_corpus(folder)
-        corpus.verify()
-    except (CorpusError, SentenceError):
+    except CorpusError:
         return
     assert list(corpus["train"]) == SPLITS["train"]
 
