@@ -85,6 +85,22 @@ def test_counts_of_other_sentences_are_no_differences_to_gold(tmp_path: Path) ->
     assert not (tmp_path / "x.parquet").exists()
 
 
+def test_gold_of_the_same_content_stays_as_other_records_know_it(tmp_path: Path) -> None:
+    """Such as where another version of pyarrow wrote it."""
+    import pyarrow.parquet as pq
+
+    gold = gold_tables(gold_sentences(3))
+    first = records.write_gold(tmp_path, "x", gold)
+    for path in (tmp_path / "gold").iterdir():
+        pq.write_table(pq.read_table(path), path)
+    second = records.write_gold(tmp_path, "x", gold)
+    assert second != first and records.write_gold(tmp_path, "x", gold) == second
+    (tmp_path / "gold/x.labels.parquet").write_bytes(b"PAR1")
+    assert records.read_gold(tmp_path, "x", records.write_gold(tmp_path, "x", gold)) == gold
+    third = records.write_gold(tmp_path, "x", gold_tables(gold_sentences(4)))
+    assert len(records.read_gold(tmp_path, "x", third).ids) == 4
+
+
 @pytest.mark.parametrize("kind", ["counts", "labels"])
 def test_gold_that_changed_or_is_gone_is_told(tmp_path: Path, kind: str) -> None:
     mark = records.write_gold(tmp_path / "a", "x", gold_tables(gold_sentences(3)))

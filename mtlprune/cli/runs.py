@@ -38,6 +38,5 @@ def record(
         size, number = size + made.bytes, number + 1
         typer.echo(f"{made.path}: {made.bytes / 1e3:.0f} kB")
     shared = sum(path.stat().st_size for path in (out / "gold").glob("*.parquet"))
-    typer.echo(
-        f"{number} records in {out}: {size / 1e6:.2f} MB, and gold counts that they share: {shared / 1e6:.2f} MB"
-    )
+    many = "1 record" if number == 1 else f"{number} records"
+    typer.echo(f"{many} in {out}: {size / 1e6:.2f} MB, and gold counts that all there share: {shared / 1e6:.2f} MB")

@@ -233,7 +233,7 @@ def test_gold_that_is_not_to_be_had_is_told_and_no_half_record_is_left(
     assert code == 2 and "the gold is not to be had" in err and "--data" in err and len(err.splitlines()) == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     said = call(capsys, "runs", "record", study[0] / "mine:none-pos-1", "--out", "new", "--data", study[0] / "data/x")
-    assert said[0] == 0 and "1 records in new" in said[1]
+    assert said[0] == 0 and "1 record in new" in said[1]
     assert files(Path("new/none-pos-1")) == files(study[1] / "mine/none-pos-1")
 
 
