@@ -1,4 +1,4 @@
-"""The official scoring programs: where they are found, what they say of files that mtlprune writes, what they once said.
+"""The official scoring programs: where they are found, what they say of files that mtlprune writes, and once said.
 
 The programs are no part of the project. They are looked for in the folder that MTLPRUNE_SCORERS names, or in
 shared/scorers beside the checkout: evalb.c and new.prm, srl-eval.pl, conlleval.pl and conll18_ud_eval.py.

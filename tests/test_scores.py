@@ -1,4 +1,4 @@
-"""Scores by hand, by property, and against the official programs: what they said once, and what they say where found."""
+"""Scores by hand, by property, and against the official programs: what they said once, and say where they are found."""
 
 from __future__ import annotations
 
@@ -92,7 +92,10 @@ def corrupted(rng, gold):
 
     def relabelled(found, labels, keep=0.8):
         kept = [span for span in found if rng.random() < keep]
-        return tuple(s._replace(label=rng.choice(labels)) if rng.random() < 0.2 else s for s in kept)
+        verb = ("V", "C-V")  # no decoder predicts a role for the predicate itself
+        return tuple(
+            s._replace(label=rng.choice(labels)) if rng.random() < 0.2 and s.label not in verb else s for s in kept
+        )
 
     heads = list(gold.dep.heads)
     for place in range(n):
@@ -413,6 +416,34 @@ def test_parity_with_srl_eval(pairs):
     assert conll05(total) == (correct, correct + said["missed"], correct + said["excess"])
     ours = score("srl", [total])
     assert all(said[key] == close(ours[f"conll05_{key}"]) for key in ("precision", "recall", "f1"))
+
+
+OUTER, INNER = (3, 6, "ARG1"), (4, 5, "ARG2")
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "ours", "theirs"),
+    [  # gold and predicted arguments of word 2; (correct, gold, predicted)
+        ([OUTER, INNER], [OUTER, INNER], (2, 2, 2), (2, 2, 2)),
+        ([OUTER, INNER], [OUTER], (1, 2, 1), (0, 2, 1)),
+        ([OUTER, INNER], [INNER], (1, 2, 1), (1, 2, 1)),
+        ([OUTER, INNER], [OUTER, (4, 5, "ARG3")], (1, 2, 2), (1, 2, 2)),
+        ([OUTER, INNER], [OUTER, (3, 4, "ARG2")], (1, 2, 2), (0, 2, 2)),
+        ([OUTER], [OUTER, INNER], (1, 1, 2), (0, 1, 2)),
+        ([OUTER, (3, 6, "ARG2")], [OUTER, (3, 6, "ARG2")], (2, 2, 2), (1, 1, 1)),
+    ],
+)
+def test_nested_arguments_are_where_srl_eval_differs(gold, predicted, ours, theirs, tmp_path):
+    pair = [
+        Sentence("s", tuple("abcdef"), srl=(predicate(2, (2, 3, "V"), *arguments, lemma="c"),))
+        for arguments in (gold, predicted)
+    ]
+    assert conll05(count_srl(*pair)) == ours
+    if reason := official_scorers.missing("srl-eval"):
+        pytest.skip(reason)
+    official_scorers.write_pairs([tuple(pair)], tmp_path)
+    said = official_scorers.srl_eval(tmp_path, tmp_path)
+    assert (said["correct"], said["correct"] + said["missed"], said["correct"] + said["excess"]) == theirs
 
 
 def test_parity_with_conlleval(pairs):

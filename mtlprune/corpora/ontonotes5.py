@@ -35,8 +35,8 @@ def build_ontonotes5(
 
     A document without a layer gives *unknown*, not empty. It has NER (SRL) if a file ``DOCUMENT.name``
     (``DOCUMENT.prop``), the original annotation, lies beside its file or anywhere below ``folder`` under the document's
-    name, or if anything is marked; those below ``arabic`` and ``chinese``, where documents of the same names lie, do not
-    count. Where no ``.name`` (``.prop``) file is left, the columns decide alone: a document whose column is empty
+    name, or if anything is marked; those below ``arabic`` and ``chinese``, where documents of the same names lie, do
+    not count. Where no ``.name`` (``.prop``) file is left, the columns decide alone: a document whose column is empty
     throughout has no such layer.
 
     Returns:
@@ -85,8 +85,8 @@ def _files(folder: Path, everything: list[Path], tell: Callable[[str], None]) ->
             found[split].append(path)
     if foreign or outside or len(made) < len(conll):
         tell(
-            f"{folder}: left out {len(conll) - len(made)} automatic files, {foreign} in other languages, {outside} in no "
-            "split folder"
+            f"{folder}: left out {len(conll) - len(made)} automatic files, {foreign} in other languages, "
+            f"{outside} in no split folder"
         )
     missing = [split for split, paths in found.items() if not paths]
     if missing:

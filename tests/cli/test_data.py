@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conll2012_files import NAMED, put, small_corpus
 from rich.console import Console
 from shared_corpora import EWT, needs_ewt
 
@@ -151,3 +152,16 @@ def test_the_real_corpus(monkeypatch: Patch, capsys: Captured, tmp_path: Path) -
     assert len(load_corpus(out).info["sources"]) == 8
     assert call(monkeypatch, "check", out) == 0
     assert "40,486" in capsys.readouterr().out
+
+
+def test_building_ontonotes_says_what_it_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    files, dependencies = small_corpus(tmp_path, documents=1)
+    put(files, "test", "nw/own/01/own_0009", NAMED, ending="v9_auto_mention_boundaries_conll")
+    arguments = ("--sources", files, "--dep", dependencies, "--out", tmp_path / "made")
+    assert call(monkeypatch, "build", "ontonotes5", *arguments) == 0
+    said = capsys.readouterr().err
+    assert "left out 1 automatic files, 0 in other languages, 0 in no split folder" in said
+    counts = "1 documents, 0 without ner, 0 without srl, 0 nested entities, 0 unparsed sentences"
+    assert all(f"OntoNotes 5 {split}: {counts}" in said for split in ("train", "dev", "test"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import official_scorers
 import pytest
 
 from mtlprune.cli.scorer_files import write_scorer_files
@@ -84,20 +82,13 @@ def test_results_of_other_weights_or_data_have_their_own_names(mtlprune: Call, t
     assert len(RunFolder(folder).read_predictions(f"dev.on-grammar-{mark}")) == 3
 
 
-@pytest.mark.skipif(shutil.which("udeval") is None, reason="udeval (PyPI: udtools) is not installed")
-def test_udeval_agrees(files: Path, scored: dict[str, dict[str, float]]) -> None:
-    def official(layer: str) -> dict[str, float]:
-        command = ["udeval", "-v", files / f"{layer}.gold", files / f"{layer}.pred"]
-        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        return {
-            row[0]: float(row[3])
-            for line in out.splitlines()
-            if len(row := re.split(r"[\s|]+", line)) > 3 and "." in row[3]
-        }
-
-    assert official("pos")["XPOS"] == pytest.approx(scored["pos"]["accuracy"], abs=0.0051)
-    assert official("dep")["UAS"] == pytest.approx(scored["dep"]["uas"], abs=0.0051)
-    assert official("dep")["LAS"] == pytest.approx(scored["dep"]["las_no_subtypes"], abs=0.0051)
+def test_ud_eval_agrees(files: Path, scored: dict[str, dict[str, float]], tmp_path: Path) -> None:
+    if reason := official_scorers.missing("conll18_ud_eval"):
+        pytest.skip(reason)
+    said = official_scorers.ud_eval(files, tmp_path)
+    assert said["XPOS"] == pytest.approx(scored["pos"]["accuracy"], abs=0.0051)
+    assert said["UAS"] == pytest.approx(scored["dep"]["uas"], abs=0.0051)
+    assert said["LAS"] == pytest.approx(scored["dep"]["las_no_subtypes"], abs=0.0051)
 
 
 def test_seqeval_agrees(files: Path, learned: Path, lab: Any, scored: dict[str, dict[str, float]]) -> None:
@@ -109,24 +100,20 @@ def test_seqeval_agrees(files: Path, learned: Path, lab: Any, scored: dict[str, 
     assert columns == [g + p[1:] for g, p in zip(gold, predicted, strict=True)]
 
 
-@pytest.mark.skipif("MTLPRUNE_SRL_EVAL" not in os.environ, reason="MTLPRUNE_SRL_EVAL does not name srl-eval.pl")
-def test_srl_eval_agrees(files: Path, scored: dict[str, dict[str, float]]) -> None:
-    command = ["perl", os.environ["MTLPRUNE_SRL_EVAL"], files / "srl.gold", files / "srl.pred"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    [overall] = [line.split() for line in out.splitlines() if line.split()[:1] == ["Overall"]]
-    ours = [scored["srl"][f"conll05_{name}"] for name in ("precision", "recall", "f1")]
-    assert list(map(float, overall[-3:])) == pytest.approx(ours, abs=0.0051)
+def test_srl_eval_agrees(files: Path, scored: dict[str, dict[str, float]], tmp_path: Path) -> None:
+    if reason := official_scorers.missing("srl-eval"):
+        pytest.skip(reason)
+    said = official_scorers.srl_eval(files, tmp_path)
+    for name in ("precision", "recall", "f1"):
+        assert said[name] == pytest.approx(scored["srl"][f"conll05_{name}"], abs=0.0051)
 
 
-@pytest.mark.skipif("MTLPRUNE_EVALB" not in os.environ, reason="MTLPRUNE_EVALB does not name the evalb program")
-def test_evalb_agrees(files: Path, scored: dict[str, dict[str, float]]) -> None:
-    evalb = Path(os.environ["MTLPRUNE_EVALB"])
-    command = [evalb, "-p", evalb.parent / "new.prm", "-e", "100000", files / "con.gold", files / "con.pred"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    [error, *_] = re.findall(r"Number of Error sentence\s*=\s*(\d+)", out)
-    [f1, *_] = re.findall(r"Bracketing FMeasure\s*=\s*([\d.]+)", out)
-    assert error == "0"
-    assert float(f1) == pytest.approx(scored["con"]["f1"], abs=0.0051)
+def test_evalb_agrees(files: Path, scored: dict[str, dict[str, float]], tmp_path: Path) -> None:
+    if reason := official_scorers.missing("evalb"):
+        pytest.skip(reason)
+    said = official_scorers.evalb(files, tmp_path)
+    assert said["Number of Error sentence"] == 0
+    assert said["Bracketing FMeasure"] == pytest.approx(scored["con"]["f1"], abs=0.0051)
 
 
 def test_scorer_files_fit_predictions_to_gold(tmp_path: Path) -> None:

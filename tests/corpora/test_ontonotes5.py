@@ -73,7 +73,7 @@ def test_automatic_files_are_never_gold(corpus: Path, name: str) -> None:
     assert said[0].endswith("left out 1 automatic files, 0 in other languages, 0 in no split folder")
     [gold] = (corpus / "data/test").rglob("own_0004*")
     gold.unlink()
-    with pytest.raises(CorpusError, match=r"found none for test\. Files with auto in their name are no gold annotation"):
+    with pytest.raises(CorpusError, match=r"found none for test\. Files with auto in their name are no gold"):
         build_ontonotes5(corpus)
 
 
