@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,9 @@ from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import TASKS, Task
 from mtlprune.tasks.base import Target, Term, summed
+from mtlprune.tasks.con import LONGEST
+
+log = logging.getLogger(__name__)
 
 SHARED = "shared"
 """Name of the gate set that all tasks share."""
@@ -154,8 +158,17 @@ class MultiTaskModel(nn.Module):
     # -- use ---------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def annotate(self, sentences: Sequence[Sentence], precision: torch.dtype = torch.float32) -> Iterator[Sentence]:
-        """Sentences with predicted layers only, in the order given; batches of similar length are formed inside."""
+    def annotate(
+        self,
+        sentences: Sequence[Sentence],
+        precision: torch.dtype = torch.float32,
+        longest_con: int | None = None,
+    ) -> Iterator[Sentence]:
+        """Sentences with predicted layers only, in the order given; batches of similar length are formed inside.
+
+        Args:
+            longest_con: sentences of more words get no constituents, whose chart takes time of their third power.
+        """
         self.eval()
         pieces = self.encoder.tokenize_all([sentence.words for sentence in sentences])
         done: dict[int, Sentence] = {}
@@ -163,7 +176,7 @@ class MultiTaskModel(nn.Module):
             batch = self.encoder.collate([pieces[row] for row in rows]).to(self.device)
             with autocast(self.device, precision):
                 layers = {
-                    name: self.tasks[name].decode(encoded)  # type: ignore[operator]
+                    name: self._decode(name, encoded, longest_con)
                     for encoded, names in self.encodings(batch, list(self.tasks))
                     for name in names
                 }
@@ -172,10 +185,30 @@ class MultiTaskModel(nn.Module):
                 done[row] = sentences[row].bare().with_layers(**found)
         return (done[row] for row in range(len(sentences)))
 
-    def parse(self, *texts: str | Sequence[str]) -> list[Sentence]:
-        """Annotate sentences given as words, or as text split at blanks."""
+    def _decode(self, name: str, encoded: Encoded, longest: int | None) -> list[Any]:
+        """A task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
+        task: Any = self.tasks[name]
+        fits = [place for place, size in enumerate(encoded.sizes) if longest is None or size <= longest]
+        if not task.cubic or len(fits) == len(encoded.sizes):
+            return task.decode(encoded)
+        found: list[Any] = [None] * len(encoded.sizes)
+        for place, layer in zip(fits, task.decode(encoded.select(fits)) if fits else (), strict=True):
+            found[place] = layer
+        return found
+
+    def parse(self, *texts: str | Sequence[str], longest_con: int | None = LONGEST) -> list[Sentence]:
+        """Annotate sentences given as words, or as text split at blanks.
+
+        Args:
+            longest_con: longer sentences get no constituents (None), and a warning is logged; None: all get them.
+        """
         words = [tuple(text.split() if isinstance(text, str) else text) for text in texts]
-        return list(self.annotate([Sentence(str(number), w).validate() for number, w in enumerate(words, 1)]))
+        sentences = [Sentence(str(number), w).validate() for number, w in enumerate(words, 1)]
+        for sentence in sentences:
+            if "con" in self.tasks and longest_con is not None and len(sentence) > longest_con:
+                what = "sentence %s has %d words, more than longest_con=%d: it gets no constituents"
+                log.warning(what, sentence.id, len(sentence), longest_con)
+        return list(self.annotate(sentences, longest_con=longest_con))
 
 
 def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 if TYPE_CHECKING:
+    from mtlprune.corpora import CorpusError
+    from mtlprune.corpora.lines import Line
     from mtlprune.sentence import Sentence
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
+SENTENCES, WORDS = 512, 16384
+"""Annotated together at most: memory is bounded, and results come as they are there."""
 
 
 def predict(
@@ -36,13 +41,25 @@ def predict(
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)] = None,
+    longest_con: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Words; longer sentences get no constituents, whose time grows with the third power. 500, which takes "
+            "about a second, if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,
 ) -> None:
-    """Annotate sentences with every task of a run."""
+    """Annotate sentences with every task of a run; results are written as they come."""
     from mtlprune.cli.console import console
     from mtlprune.config import build_config
-    from mtlprune.runs import RunError, RunFolder, replacing
+    from mtlprune.corpora import CorpusError
+    from mtlprune.errors import printable
+    from mtlprune.runs import RunError, RunFolder
 
-    terminal = console()
+    terminal, bar = console(), console(stderr=True)
     kind = format_ or _usual_format(out, terminal.is_terminal)
     if kind not in ("jsonl", "conllu", "text"):
         raise RunError(f"--format: expected jsonl, conllu or text, found {kind!r}")
@@ -50,25 +67,73 @@ def predict(
     config = build_config(folder.read_config(), str(folder.config_path))
     if kind == "conllu" and not {"pos", "dep"} & set(config.tasks):
         raise RunError(f"--format conllu holds pos and dep, but {run} predicts {', '.join(config.tasks)}; use jsonl")
-    sentences = read_sentences(file)
+    skipped = 0
 
-    from mtlprune.model import MultiTaskModel
-    from mtlprune.training import hardware
+    def skip(error: CorpusError) -> None:
+        nonlocal skipped
+        skipped += 1
+        bar.print(f"warning: skipped: {printable(str(error))}", soft_wrap=True)
 
-    wanted = hardware.choose_device(device or config.train.device)
-    model = MultiTaskModel.load(folder.path, device=wanted)
-    found = list(model.annotate(sentences, hardware.dtype(config.train.precision)))
-    if kind == "text" and out is None:
-        from mtlprune.cli.sentence_display import print_sentence
+    with contextlib.ExitStack() as files:
+        stream = _opened(file, files)
+        groups = _grouped(read_sentences(file, stream, skip if skip_bad else None))
+        first = next(groups, None)
+        if first is None:
+            raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
 
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        from mtlprune.model import MultiTaskModel
+        from mtlprune.tasks.con import LONGEST
+        from mtlprune.training import hardware
+
+        longest = LONGEST if longest_con is None else longest_con
+        wanted = hardware.choose_device(device or config.train.device)
+        model = MultiTaskModel.load(folder.path, device=wanted)
+        write = _writer(out, kind, files)
+        columns = SpinnerColumn(), TextColumn("{task.completed} sentences"), TimeElapsedColumn()
+        progress = files.enter_context(Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True))
+        done = progress.add_task("", total=None)
+        many = 0
+        group: list[tuple[int, Sentence]] | None = first
+        while group is not None:
+            for number, sentence in group if "con" in config.tasks else ():
+                if len(sentence) > longest:
+                    bar.print(
+                        f"warning: {file}, line {number}: a sentence of {len(sentence)} words gets no constituents; "
+                        f"more than {longest} would take long; --longest-con N allows more",
+                        soft_wrap=True,
+                    )
+            given = [sentence for _, sentence in group]
+            write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
+            many += len(given)
+            progress.update(done, completed=many)
+            group = next(groups, None)
+    if skipped:
+        bar.print(f"{file}: {skipped} bad lines or sentences were skipped", soft_wrap=True)
+    if out is not None:
+        terminal.print(f"{out}: {many} sentences", soft_wrap=True)
+
+
+def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callable[[list[Sentence]], None]:
+    """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
+    from mtlprune.cli.console import console
+    from mtlprune.cli.sentence_display import print_sentence
+    from mtlprune.runs import replacing
+
+    if out is not None:
+        beside = files.enter_context(replacing(out))
+        stream = files.enter_context(beside.open("w", encoding="utf-8"))
+        return lambda found: stream.writelines(as_text(found, kind))
+    if kind != "text":
+        return lambda found: typer.echo("".join(as_text(found, kind)), nl=False)
+    terminal = console()
+
+    def show(found: list[Sentence]) -> None:
         for sentence in found:
             print_sentence(terminal, sentence, "predicted")
-    elif out is None:
-        typer.echo("".join(as_text(found, kind)), nl=False)
-    else:
-        with replacing(out) as beside:
-            beside.write_text("".join(as_text(found, kind)), encoding="utf-8")
-        terminal.print(f"{out}: {len(found)} sentences", soft_wrap=True)
+
+    return show
 
 
 def _usual_format(out: Path | None, terminal: bool) -> str:
@@ -77,30 +142,82 @@ def _usual_format(out: Path | None, terminal: bool) -> str:
     return "conllu" if out.suffix.lower() in CONLLU_SUFFIXES else "jsonl"
 
 
-def read_sentences(file: Path) -> list[Sentence]:
-    """Words only. CoNLL-U by its suffix, everything else is text: a sentence a line, empty lines skipped; - is stdin.
+def _opened(file: Path, files: contextlib.ExitStack) -> BinaryIO:
+    """The file, or standard input for -. Raises CorpusError."""
+    from mtlprune.corpora import CorpusError
+
+    if str(file) == "-":
+        return sys.stdin.buffer
+    try:
+        return files.enter_context(file.open("rb"))
+    except OSError as error:
+        raise CorpusError(f"{file}: expected a readable file, found: {error.strerror}; check the path") from None
+
+
+def read_sentences(
+    file: Path, stream: BinaryIO, skip: Callable[[CorpusError], None] | None
+) -> Iterator[tuple[int, Sentence]]:
+    """Words only, and the line where they begin, read as they are asked for.
+
+    CoNLL-U by its suffix, everything else is text: a sentence a line, empty lines skipped.
+
+    Args:
+        stream: what is in the file.
+        skip: is told of what cannot be read, which is then left out; None has it raised.
 
     Raises:
-        CorpusError: no such file, not UTF-8, not CoNLL-U, or no sentence in it.
+        CorpusError: not UTF-8, not CoNLL-U, no sentence; the message names the line.
     """
     from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.conllu import read_conllu
-    from mtlprune.corpora.lines import decode_lines, read_lines
-    from mtlprune.sentence import Sentence
+    from mtlprune.corpora.conllu import read_blocks
+    from mtlprune.corpora.lines import decode_line, malformed
+    from mtlprune.sentence import Sentence, SentenceError
 
+    stdin = str(file) == "-"
+    source = "standard input" if stdin else file
     if file.suffix.lower() in CONLLU_SUFFIXES:
-        sentences = [sentence.bare() for sentence in read_conllu(file)]
-    else:
-        stdin = str(file) == "-"
-        lines = decode_lines(sys.stdin.buffer.read(), "standard input") if stdin else read_lines(file)
-        sentences = [
-            Sentence(f"{'stdin' if stdin else file.stem}-{line.number}", tuple(line.text.split())).validate()
-            for line in lines
-            if line.text.strip()
-        ]
-    if not sentences:
-        raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
-    return sentences
+        for number, sentence in read_blocks(file, _conllu_lines(stream, file, skip is not None), "xpos", skip):
+            yield number, sentence.bare()
+        return
+    for number, raw in enumerate(stream, 1):
+        try:
+            line = decode_line(raw, number, source)
+            name = f"{'stdin' if stdin else file.stem}-{number}"
+            sentence = Sentence(name, tuple(line.text.split()))
+            if sentence.words:
+                yield number, sentence.validate()
+        except (CorpusError, SentenceError) as error:
+            wrong = malformed(source, number, str(error)) if isinstance(error, SentenceError) else error
+            if skip is None:
+                raise wrong from None
+            skip(wrong)
+
+
+def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[Line]:
+    from mtlprune.corpora import CorpusError
+    from mtlprune.corpora.lines import Line, decode_line
+
+    for number, raw in enumerate(stream, 1):
+        try:
+            yield decode_line(raw, number, file)
+        except CorpusError:
+            if not skipping:
+                raise
+            yield Line(number, "a line that is not UTF-8")  # no row, so that its whole sentence is skipped
+
+
+def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[list[tuple[int, Sentence]]]:
+    """Sentences that are annotated together."""
+    group: list[tuple[int, Sentence]] = []
+    words = 0
+    for number, sentence in sentences:
+        if group and (len(group) >= SENTENCES or words + len(sentence) > WORDS):
+            yield group
+            group, words = [], 0
+        group.append((number, sentence))
+        words += len(sentence)
+    if group:
+        yield group
 
 
 def as_text(sentences: Iterable[Sentence], kind: str) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,16 +42,32 @@ def read_conllu(path: Path, pos: Literal["xpos", "upos"] = "xpos") -> Iterator[S
     """
     if pos not in ("xpos", "upos"):
         raise CorpusError(f"the tags of CoNLL-U come from the column xpos or upos, found {pos!r}; name one of the two")
-    path = Path(path)
+    yield from (sentence for _, sentence in read_blocks(Path(path), read_lines(path), pos, None))
+
+
+def read_blocks(
+    path: Path, lines: Iterable[Line], pos: str, skip: Callable[[CorpusError], None] | None
+) -> Iterator[tuple[int, Sentence]]:
+    """As :func:`read_conllu`, from lines; each sentence with the number of its first line.
+
+    Args:
+        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+    """
     seen: dict[str, int] = {}
-    for count, block in enumerate(blocks(read_lines(path)), 1):
-        sentence = _read_sentence(path, block, pos, f"{path.stem}-{count}")
-        first = block[0].number
-        if sentence.id in seen:
-            what = f"the sent_id {sentence.id!r} was used at line {seen[sentence.id]} already; ids must be unique"
-            raise malformed(path, first, what)
+    for count, block in enumerate(blocks(lines), 1):
+        try:
+            sentence = _read_sentence(path, block, pos, f"{path.stem}-{count}")
+            first = block[0].number
+            if sentence.id in seen:
+                what = f"the sent_id {sentence.id!r} was used at line {seen[sentence.id]} already; ids must be unique"
+                raise malformed(path, first, what)
+        except CorpusError as error:
+            if skip is None:
+                raise
+            skip(error)
+            continue
         seen[sentence.id] = first
-        yield sentence
+        yield first, sentence
 
 
 def _read_sentence(path: Path, block: list[Line], pos: str, fallback_id: str) -> Sentence:

@@ -37,12 +37,18 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 def decode_lines(data: bytes, source: str | Path) -> Iterator[Line]:
     """As :func:`read_lines`, for bytes that were read elsewhere; ``source`` names them in errors."""
-    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        try:
-            yield Line(number, raw.removesuffix(b"\r").decode("utf-8"))
-        except UnicodeDecodeError as error:
-            place = f"byte {error.start} is 0x{raw[error.start]:02x}"
-            raise malformed(source, number, f"expected UTF-8 text, found that {place}; convert the file") from error
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        yield decode_line(raw, number, source)
+
+
+def decode_line(raw: bytes, number: int, source: str | Path) -> Line:
+    """One line, with or without its end; the first one may begin with a BOM. Raises CorpusError."""
+    raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+    try:
+        return Line(number, raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8"))
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start} is 0x{raw[error.start]:02x}"
+        raise malformed(source, number, f"expected UTF-8 text, found that {place}; convert the file") from error
 
 
 def blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:

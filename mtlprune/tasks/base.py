@@ -63,6 +63,8 @@ class Task(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+    cubic: ClassVar[bool] = False
+    """Whether decoding takes time of the third power of a sentence's length."""
     Options: ClassVar[type[Options]] = Options
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:

@@ -20,6 +20,8 @@ from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, Term, joined
 from mtlprune.tasks.pairs import PairScorer, pair_scorer
 from mtlprune.tasks.products import linear, table_side
 
+LONGEST = 500
+"""Words of a sentence that is decoded in about a second, where the time is limited."""
 DUMMY = "|<>"  # the mark of nodes that binarisation made
 TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
 
@@ -45,6 +47,7 @@ class CON(Task):
     """
 
     name = "con"
+    cubic = True
     Options = CONOptions
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:

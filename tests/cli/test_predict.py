@@ -138,3 +138,56 @@ def test_mistakes_are_one_sentence(
     assert message in answer.err
     assert answer.err.count("\n") == 1
     assert answer.out == ""
+
+
+def jsonl(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(
+    mtlprune: Call, trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t.txt").write_text("Ann sleeps\n\nThe dog sees a man .\nAnn\n")
+    whole = jsonl(mtlprune("predict", trained, tmp_path / "t.txt").out)
+    limited = mtlprune("predict", trained, tmp_path / "t.txt", "--longest-con", "2")
+    assert limited.code == 0 and f"{tmp_path / 't.txt'}, line 3: a sentence of 6 words" in limited.err
+    assert limited.err.count("warning") == 1
+    without = [{key: value for key, value in tree.items() if key != "con"} for tree in whole]
+    assert jsonl(limited.out) == [whole[0], without[1], whole[2]]
+    none = mtlprune("predict", trained, tmp_path / "t.txt", "--longest-con", "0")
+    assert jsonl(none.out) == without
+    [parsed] = package.load(trained).parse("Ann sleeps", longest_con=1)
+    assert parsed.layers() == ("pos", "ner", "dep", "srl") and "sentence 1 has 2 words" in caplog.text
+
+
+def test_results_come_group_by_group_in_the_order_of_the_file(
+    mtlprune: Call, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad line at the end stops the command when what stands before is written; a file is whole or not there."""
+    text = "Ann sleeps\nThe dog sees a man .\nAnn\nThe dog\n"
+    (tmp_path / "t.txt").write_text(text)
+    (tmp_path / "bad.txt").write_bytes(text.encode() + b"caf\xe9\nAnn\n")
+    whole = jsonl(mtlprune("predict", trained, tmp_path / "t.txt").out)
+    monkeypatch.setattr("mtlprune.cli.predict.SENTENCES", 2)
+    assert jsonl(mtlprune("predict", trained, tmp_path / "t.txt").out) == whole
+    monkeypatch.setattr("mtlprune.cli.predict.WORDS", 6)
+    assert jsonl(mtlprune("predict", trained, tmp_path / "t.txt").out) == whole
+    bad = mtlprune("predict", trained, tmp_path / "bad.txt")
+    assert bad.code == 2 and "bad.txt, line 5: expected UTF-8 text" in bad.err
+    assert [tree["words"] for tree in jsonl(bad.out)] == [tree["words"] for tree in whole][: len(jsonl(bad.out))] != []
+    (tmp_path / "out.jsonl").write_text("before")
+    assert mtlprune("predict", trained, tmp_path / "bad.txt", "--out", tmp_path / "out.jsonl").code == 2
+    assert (tmp_path / "out.jsonl").read_text() == "before"
+    skipped = mtlprune("predict", trained, tmp_path / "bad.txt", "--skip-bad", "--out", tmp_path / "out.jsonl")
+    assert skipped.code == 0 and "bad.txt, line 5: " in skipped.err and "1 bad lines" in skipped.err
+    assert [tree["id"] for tree in jsonl((tmp_path / "out.jsonl").read_text())] == [f"bad-{n}" for n in (1, 2, 3, 4, 6)]
+
+
+def test_a_bad_sentence_of_conllu_is_skipped_whole(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+    rows = [b"1\tAnn" + 8 * b"\t_", b"2\tcaf\xe9" + 8 * b"\t_", b"2\tsleeps" + 8 * b"\t_"]
+    (tmp_path / "t.conllu").write_bytes(b"\n".join([rows[0], rows[1], b"", rows[0], rows[2], b"", rows[2], b"", b""]))
+    bad = mtlprune("predict", trained, tmp_path / "t.conllu")
+    assert bad.code == 2 and "t.conllu, line 2: expected UTF-8" in bad.err
+    answer = mtlprune("predict", trained, tmp_path / "t.conllu", "--skip-bad", "--format", "jsonl")
+    assert [tree["words"] for tree in jsonl(answer.out)] == [["Ann", "sleeps"]]
+    assert "line 2: " in answer.err and "line 7: " in answer.err and "2 bad lines" in answer.err

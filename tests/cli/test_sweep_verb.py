@@ -177,3 +177,50 @@ def test_records_of_a_sweep_stand_where_it_stood(mtlprune: Call, swept: Swept, l
     assert tables[0].code == 0 and tables[0].out == tables[1].out
     refused = mtlprune("sweep", swept.file, "--out", out)
     assert refused.code == 2 and "holds records of runs" in refused.err
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "manifest.json": lambda path: path.write_bytes(b"\xff"),
+    "config.yaml": lambda path: path.write_text(path.read_text()[:40]),
+    "best.json": lambda path: path.write_text("[" * 5000),
+    "weights/epoch-*": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "weights/*": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("file", DAMAGE)
+def test_a_damaged_cell_fails_alone(mtlprune: Call, swept: Swept, tmp_path: Path, file: str) -> None:
+    shutil.copytree(swept.out, tmp_path / "out")
+    cells = json.loads((tmp_path / "out/sweep.json").read_text())["cells"]
+    good, bad = (tmp_path / "out" / cells[name]["folder"] for name in ("none-pos-1", "static-pos-1"))
+    for path in bad.glob(file):
+        DAMAGE[file](path)
+    only = ("--out", tmp_path / "out", "--only", "none-*,static-*")
+    for command in (("status", swept.file, *only), ("sweep", swept.file, *only, "--dry-run", "--no-times")):
+        listed = mtlprune(*command)
+        assert listed.code == 0 and "2 cells: 1 done, 1 failed" in listed.out, listed.err
+    again = mtlprune("sweep", swept.file, *only)
+    assert again.code == 1 and "failed: static-pos-1: " in again.out and str(bad) in again.out
+    assert found_runs(tmp_path / "out") == [good]
+    table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test")
+    assert table.code == 0, table.err
+    page = mtlprune("report", tmp_path / "out", "--out", tmp_path / "page.html", "--resamples", "10")
+    assert page.code == 0 and "Cell static-pos-1 of" in (tmp_path / "page.html").read_text(), page.err
+    last = mtlprune("table", f"{tmp_path / 'out'}:static-*")
+    assert last.code == 2 and "none is finished, or can be read" in last.err
+
+
+@pytest.mark.parametrize("file", ["scores/test.json", "counts/test.json", "counts/dev.json"])
+@pytest.mark.parametrize("text", ["", '{"ids": [], "counts": {}}'])
+def test_a_cell_without_its_results_is_scored_again(
+    mtlprune: Call, swept: Swept, tmp_path: Path, file: str, text: str
+) -> None:
+    shutil.copytree(swept.out, tmp_path / "out")
+    cells = json.loads((tmp_path / "out/sweep.json").read_text())["cells"]
+    path = tmp_path / "out" / cells["none-pos-1"]["folder"] / file
+    whole = path.read_bytes()
+    path.write_text(text)
+    options = ("--out", tmp_path / "out", "--only", "none-*")
+    assert "1 cells: 1 left" in mtlprune("status", swept.file, *options).out
+    assert mtlprune("sweep", swept.file, *options).code == 0
+    assert json.loads(path.read_bytes()) == json.loads(whole)

@@ -11,12 +11,13 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from mtlprune.config import ConfigError
+from mtlprune.config import ConfigError, build_config, load_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
-from mtlprune.sweeps.cells import Sweep, narrowed, resolve
-from mtlprune.sweeps.identity import WITHOUT_EFFECT, digest
+from mtlprune.sweeps import cells
+from mtlprune.sweeps.cells import Cell, Sweep, narrowed, resolve
+from mtlprune.sweeps.identity import WITHOUT_EFFECT, data_noted, digest
 from mtlprune.sweeps.sheet import SweepError, read_sheet
 
 UNLIKELY = "never the default"
@@ -177,3 +178,49 @@ def test_the_index_names_every_cell(sheet: Write, tmp_path: Path) -> None:
     index = yaml.safe_load((tmp_path / "out" / "sweep.json").read_text())
     assert list(index["cells"]) == list(sweep.cells)
     assert index["cells"]["static-pos-1"]["needs"] == ["none-pos-1"]
+
+
+def test_blocks_that_cells_share_are_those_of_each_alone(sheet: Write) -> None:
+    """Joined and checked once for many cells, against every cell's own layers; overrides win, and touch no others."""
+    axes = GRID + "  train.epochs: [2, 3]\nsettings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}\n"
+    axes = axes.replace("{seed}", "{seed}-{train.epochs}")
+    sweep = cells_of(sheet(axes), "train.warmup=0.2", "name=all")
+    base = load_config(yaml.safe_load(sheet(axes).read_text())["base"])
+    for name, cell in sweep.cells.items():
+        regime, task, seed, epochs = name.split("-")
+        train = base.train.model_copy(update={"clip": 2.0, "warmup": 0.2, "seed": int(seed), "epochs": int(epochs)})
+        start = f"none-{task}-{seed}-{epochs}" if regime == "static" else None
+        found = cell.config.train
+        assert found.model_copy(update={"start": None, "freeze": ()}) == train
+        assert found.start == (start and str(sweep.cells[start].place.run.path))
+        assert (cell.config.name, cell.config.tasks) == ("all", (task,))
+        assert cell.config == build_config(cell.config.model_dump(mode="json"))
+        assert cell.digest == digest(cell.config, digests_of_data(cell), others_of(sweep, cell))
+
+
+def digests_of_data(cell: Cell) -> str:
+    return data_noted(Path(cell.config.data.path))[0]
+
+
+def others_of(sweep: Sweep, cell: Cell) -> dict[str, str]:
+    settings = {"train.start": cell.config.train.start, "pruning.layers_like": cell.config.pruning.layers_like}
+    folders = {str(other.place.run.path): other.digest for other in sweep.cells.values()}
+    return {key: folders[path] for key, path in settings.items() if path}
+
+
+def test_a_grid_is_counted_before_it_is_made(sheet: Write) -> None:
+    axis = f"[{', '.join(map(str, range(1, 1001)))}]"
+    with pytest.raises(SweepError, match="1,000,000 combinations"):
+        read_sheet(sheet(f"grid: {{seed: {axis}, train.epochs: {axis}}}\n"))
+
+
+def test_a_chain_of_needs_may_be_as_long_as_the_sweep(sheet: Write) -> None:
+    links = "".join(f"  c{n}: {{train: {{start: '@c{n + 1}'}}}}\n" for n in range(1500))
+    order = list(cells_of(sheet(f"cells:\n{links}  c1500: {{}}\n")).cells)
+    assert order == [f"c{n}" for n in range(1500, -1, -1)]
+
+
+def test_cells_that_share_eight_letters_are_told_apart(sheet: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "whole_digest", lambda config, *_: f"aaaaaaaa{config.train.seed:056x}")
+    found = digests(cells_of(sheet("grid: {seed: [1, 2]}\n")))
+    assert found == {"1": "aaaaaaaa", "2": "aaaaaaaa00000000"}
