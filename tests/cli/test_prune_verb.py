@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gated_runs import forget_hashes
 
 from mtlprune.analyses.claims import load_claims
 from mtlprune.encoder.removal import HeadMap, load_pruned
@@ -205,6 +206,7 @@ def test_heads_cannot_go_twice(mtlprune: Verb, pruned: Path, tmp_path: Path) -> 
 def test_a_damaged_pruned_run_is_refused(mtlprune: Verb, pruned: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(pruned, tmp_path / "run"))
     heads = json.loads((run / "encoder" / "heads.json").read_text())
+    forget_hashes(run)
     (run / "encoder" / "heads.json").write_text(json.dumps(heads | {"kept": [[0], [0]]}))
     answer = mtlprune("evaluate", run, "--split", "dev")
     assert answer.code == 2 and "does not hold the weights of this run" in answer.err

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from gated_runs import forget_hashes
 from safetensors.torch import load_file, save_file
 
 from mtlprune.corpora.store import load_corpus
@@ -299,6 +300,7 @@ def test_evaluate_and_predict_use_the_gates(mtlprune: Call, gated: Path, tmp_pat
                 assert int(tensors[name].sum()) in (3, 8)
                 tensors[name] = tensors[name] * 0 + 1
         save_file(tensors, path)
+    forget_hashes(opened)
     assert mtlprune("predict", opened, text, "--out", tmp_path / "two.jsonl").code == 0
     assert (tmp_path / "two.jsonl").read_bytes() != (tmp_path / "one.jsonl").read_bytes()
 
