@@ -134,10 +134,10 @@ def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write) -> None:
     sweep = sweep_of(sheet("grid: {seed: [1, 2, 3, 4]}\n"))
     told: list[list[tuple[str, str]]] = [[], []]
     crews = [threading.Thread(target=run_crew, args=(sweep, 1, said)) for said in told]
-    for crew in crews:
-        crew.start()
-    for crew in crews:
-        crew.join()
+    for started in crews:
+        started.start()
+    for started in crews:
+        started.join()
     assert all(state(cell.place).kind == "done" for cell in sweep.cells.values())
     for cell in sweep.cells.values():  # a second training would have said so in the log
         log = cell.place.beside("log").read_text()
