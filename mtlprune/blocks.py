@@ -214,14 +214,16 @@ class SyntaxConfig(Block):
         return self
 
 
+BLOCKS: dict[str, type[Block]] = {
+    "data": DataConfig,
+    "encoder": EncoderConfig,
+    "train": TrainConfig,
+    "pruning": PruningConfig,
+    "syntax": SyntaxConfig,
+}
+
+
 def filled(tree: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration with every setting but those of decoders; runs of earlier releases lack what came later."""
-    kinds: dict[str, type[Block]] = {
-        "data": DataConfig,
-        "encoder": EncoderConfig,
-        "train": TrainConfig,
-        "pruning": PruningConfig,
-        "syntax": SyntaxConfig,
-    }
-    blocks = {name: kind.model_construct().model_dump(mode="json") for name, kind in kinds.items()}
+    blocks = {name: kind.model_construct().model_dump(mode="json") for name, kind in BLOCKS.items()}
     return {**tree, **{name: {**block, **tree.get(name, {})} for name, block in blocks.items()}}
