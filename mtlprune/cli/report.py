@@ -48,6 +48,10 @@ def report(
 
     The file opens from disk, needs no network, and shows everything essential without JavaScript.
     """
+    from mtlprune.cli.early import check_corpora
+
+    check_corpora(data)
+
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
     from mtlprune.runs import RunFolder, replacing

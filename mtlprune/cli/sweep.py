@@ -121,11 +121,15 @@ def _asked(
     seeds: str | None,
     encoders: str | None,
 ) -> tuple[Sweep, dict[str, Cell]]:
-    from mtlprune.sweeps.cells import narrowed, resolve
-    from mtlprune.sweeps.folder import default_folder
+    from mtlprune.cli.early import check_sweep
     from mtlprune.sweeps.sheet import SweepError, read_sheet
 
     sheet = read_sheet(file)
+    check_sweep(sheet, overrides or ())
+
+    from mtlprune.sweeps.cells import narrowed, resolve
+    from mtlprune.sweeps.folder import default_folder
+
     numbers = [part.strip() for part in (seeds or "").split(",") if part.strip()]
     wrong = [number for number in numbers if not number.isdecimal()]
     if wrong:

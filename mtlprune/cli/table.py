@@ -34,6 +34,10 @@ def table(
 
     Differences to STL are tested over the sentences, from the stored counts.
     """
+    from mtlprune.cli.early import check_corpora
+
+    check_corpora(majority)
+
     from mtlprune.runs import RunError, RunFolder, replacing
     from mtlprune.sweeps.folder import expanded
 

