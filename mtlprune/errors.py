@@ -24,3 +24,8 @@ def printable(text: str) -> str:
         character if character.isprintable() or character == "\u00a0" else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text of several lines."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlprune.cli.console import say
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -159,7 +161,7 @@ def _print_commands(cells: Mapping[str, Cell]) -> None:
     for cell in cells.values():
         if state(cell.place, cell.evaluate).kind != "done":
             write_config(cell)
-            typer.echo(shlex.join(worker_command(cell, None)))
+            say(shlex.join(worker_command(cell, None)))
 
 
 def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bool, terminal: Console) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlprune.cli.console import say
+
 if TYPE_CHECKING:
     from mtlprune.runs import RunFolder
 
@@ -56,7 +58,7 @@ def table(
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)
     if out is None:
-        typer.echo(text, nl=False)
+        say(text, nl=False)
         return
     with replacing(out) as beside:
         beside.write_text(text, encoding="utf-8")

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mtlprune.errors import printable_lines
 from mtlprune.files import RunError, replacing
-from mtlprune.reports.grid import Grid
+from mtlprune.reports.grid import Grid, markdown_document
 from mtlprune.reports.sections import Paragraph, Rows, Section
 
 SUMMARY = "heads.json"
@@ -118,6 +119,7 @@ def _p(value: float) -> str:
     return f"{value:.4f}"
 
 
+@markdown_document
 def markdown(content: Mapping[str, Any]) -> str:
     """heads.md."""
     blocks = ["# Every head\n", f"{lead(content)}\n"]
@@ -134,7 +136,7 @@ def comma_separated(content: Mapping[str, Any]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(made.columns)
     writer.writerows([["" if cell == "–" else cell for cell in row] for row in made.rows])
-    return text.getvalue()
+    return printable_lines(text.getvalue())
 
 
 def write(folder: Path, content: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.reports.grid import Grid, markdown_document, number, probability
 from mtlprune.reports.sections import Rows
 from mtlprune.runs import RunError
 
@@ -162,6 +162,7 @@ def setting(tree: Mapping[str, Any]) -> str:
     return f"{tree['corpus']}, {tree['split']}, {tree['sentences']:,} sentences, {tree['tokens']:,} words"
 
 
+@markdown_document
 def markdown(tree: Mapping[str, Any]) -> str:
     """All tables and notes."""
     parts = [f"# Syntactic attention: {setting(tree)}\n"]
