@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -260,3 +261,14 @@ def test_an_encoder_with_numbers_that_are_none(
     (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
     answer = mtlprune("check", *place.begin, f"encoder.name={folder}")
     assert answer.code == 2 and "one layer or more" in answer.err
+
+
+def test_a_limit_of_file_sizes_leaves_nothing_half(broken: Broken) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        answer = broken.call(*broken.commands["prune"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert answer.code == 2 and str(broken.out / "pruned") in answer.err and answer.err.count("\n") == 1
+    assert "File too large" in answer.err and not list(broken.out.iterdir())
