@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+MOST_EPOCHS = 10_000
+"""Batches of all epochs are laid out before the first one: the schedule of the rates needs their number."""
 
 
 class Block(BaseModel):
-    """A part of the configuration: frozen, no unknown keys, finite numbers."""
+    """A part of the configuration: frozen, no unknown keys, finite numbers; true and false are no numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """What pydantic lets pass: truth as a number, numbers no machine counts to, halves of characters."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        inner = isinstance(annotation, type) and issubclass(annotation, Block)  # it looks after itself
+        for part in () if inner else _parts(value):
+            if isinstance(part, bool) and annotation is not bool:
+                raise PydanticCustomError("truth", "expected no truth value")
+            if isinstance(part, int) and abs(part) >= 2**63:
+                raise PydanticCustomError("large", "expected a number below 2^63")
+            if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
+                raise PydanticCustomError("half", "expected text without halves of characters (lone surrogates)")
+        return value
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """A value, and what is in it."""
+    if isinstance(value, list | tuple | dict):
+        for part in value.items() if isinstance(value, dict) else value:
+            yield from _parts(part)
+    else:
+        yield value
 
 
 class DataConfig(Block):
@@ -59,7 +87,7 @@ class TrainConfig(Block):
     freeze: tuple[Literal["encoder", "decoders"], ...] = ()
     """Parts that training leaves as they are. Static pruning: start from a run, and freeze the decoders."""
 
-    epochs: int = Field(default=5, ge=1)
+    epochs: int = Field(default=5, ge=1, le=MOST_EPOCHS)
     """Passes over the training set (for sampled mixing: as many batches as one pass over every task has)."""
     batch_sentences: int = Field(default=64, ge=1)
     """Sentences an update at most."""
@@ -75,7 +103,7 @@ class TrainConfig(Block):
     """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021)."""
     weights: dict[str, float] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
-    balance_window: int = Field(default=5, ge=1)
+    balance_window: int = Field(default=5, ge=1, le=1_000_000)
     """How many past losses running_mean averages."""
     shuffle: bool = True
     """false: batches from the longest sentences to the shortest, the same in every epoch (the original's released
@@ -219,14 +247,16 @@ class SyntaxConfig(Block):
         return self
 
 
+BLOCKS: dict[str, type[Block]] = {
+    "data": DataConfig,
+    "encoder": EncoderConfig,
+    "train": TrainConfig,
+    "pruning": PruningConfig,
+    "syntax": SyntaxConfig,
+}
+
+
 def filled(tree: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration with every setting but those of decoders; runs of earlier releases lack what came later."""
-    kinds: dict[str, type[Block]] = {
-        "data": DataConfig,
-        "encoder": EncoderConfig,
-        "train": TrainConfig,
-        "pruning": PruningConfig,
-        "syntax": SyntaxConfig,
-    }
-    blocks = {name: kind.model_construct().model_dump(mode="json") for name, kind in kinds.items()}
+    blocks = {name: kind.model_construct().model_dump(mode="json") for name, kind in BLOCKS.items()}
     return {**tree, **{name: {**block, **tree.get(name, {})} for name, block in blocks.items()}}

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-import yaml
 from pydantic import ValidationError, create_model, field_validator, model_validator
 
 from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
-from mtlprune.errors import MtlpruneError
-from mtlprune.files import in_words, parse_yaml, read_yaml, reading
+from mtlprune.config_files import PRESETS as PRESETS
+from mtlprune.config_files import ConfigError, nearest, tree_of
+from mtlprune.config_files import apply_override as apply_override
+from mtlprune.config_files import find_config as find_config
+from mtlprune.config_files import merged as merged
+from mtlprune.config_files import read_tree as read_tree
+from mtlprune.files import in_words
 from mtlprune.tasks import TASKS
 
-PRESETS = Path(__file__).parent / "presets"
 Settings = TypeVar("Settings", bound=Block)
-
-
-class ConfigError(MtlpruneError):
-    """A configuration that cannot be used; the message names file and key, what was expected and what was found."""
 
 
 if TYPE_CHECKING:
@@ -120,7 +118,7 @@ class Config(Block):
             for task in names:
                 if task not in TASKS:
                     raise ValueError(
-                        f"{where}: there is no task {task!r}{_nearest(task, TASKS)}; tasks are {', '.join(TASKS)}"
+                        f"{where}: there is no task {task!r}{nearest(task, TASKS)}; tasks are {', '.join(TASKS)}"
                     )
         for task, weight in self.train.weights.items():
             if weight < 0:
@@ -201,10 +199,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: the file is missing or no YAML, a key is unknown, a value is wrong.
     """
-    tree = read_tree(find_config(source))
-    for override in overrides:
-        apply_override(tree, override)
-    return build_config(tree, str(source))
+    return build_config(tree_of(source, overrides), str(source))
 
 
 def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
@@ -220,82 +215,11 @@ def validated(model: type[Settings], tree: Mapping[str, Any], source: str) -> Se
         raise ConfigError(f"{source}: " + "; ".join(_explain(model, dict(e)) for e in error.errors())) from None
 
 
-def find_config(source: str | Path) -> Path:
-    """A file, or the preset of that name."""
-    path = Path(source)
-    if path.is_file():
-        return path
-    preset = PRESETS / f"{source}.yaml"
-    if preset.is_file():
-        return preset
-    names = sorted(p.stem for p in PRESETS.glob("*.yaml"))
-    raise ConfigError(
-        f"there is neither a file nor a preset {str(source)!r}{_nearest(str(source), names)}; "
-        f"presets are {', '.join(names)}"
-    )
-
-
-def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The keys and values of a file, laid over those of its base. Raises ConfigError."""
-    if path.resolve() in [other.resolve() for other in seen]:
-        raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*seen, path]))}")
-    tree = read_yaml(path, ConfigError)
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: expected keys and values, found {in_words(tree)}")
-    if "grid" in tree or "cells" in tree:
-        raise ConfigError(f"{path} is the file of a sweep, not of one run: mtlprune sweep {path}")
-    base = tree.pop("base", None)
-    if base is None:
-        return tree
-    beside = path.parent / str(base)
-    return merged(read_tree(beside if beside.is_file() else find_config(str(base)), (*seen, path)), tree)
-
-
-def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Both, block by block; where both have a value, that of ``over``."""
-    both = dict(under)
-    for key, value in over.items():
-        old = both.get(key)
-        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return both
-
-
-def apply_override(tree: dict[str, Any], override: str) -> None:
-    """Set ``key.path=value`` in a tree. Raises ConfigError."""
-    path, sign, text = override.partition("=")
-    if not sign or not path:
-        raise ConfigError(f"expected key.path=value, found {override!r}")
-    with reading(path, ConfigError):
-        try:
-            value = parse_yaml(text)
-        except yaml.YAMLError:
-            raise ConfigError(f"{path}: the value {text!r} is not readable as YAML") from None
-    if isinstance(value, str) and value == text.strip():  # not in quotes
-        value = _number(value)
-    *blocks, last = path.split(".")
-    for block in blocks:
-        inner = tree.setdefault(block, {})
-        if block == "pruning" and isinstance(inner, str):  # pruning=gates pruning.keep=36
-            inner = tree[block] = {"method": inner}
-        if not isinstance(inner, dict):
-            raise ConfigError(f"{override!r}: {block} is a single value, nothing lies below it")
-        tree = inner
-    tree[last] = value
-
-
-def _number(text: str) -> str | float:
-    """YAML 1.1 reads 1e-4 as text; people mean the number."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def _explain(model: type[Block], error: dict[str, Any]) -> str:
     path = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         known = list(_fields(model, error["loc"][:-1]))
-        return f"unknown key {path}{_nearest(str(error['loc'][-1]), known)}; known there: {', '.join(known)}"
+        return f"unknown key {path}{nearest(str(error['loc'][-1]), known)}; known there: {', '.join(known)}"
     if error["type"] == "missing":
         return f"{path} is missing"
     if error["type"] == "value_error":
@@ -311,8 +235,3 @@ def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:
         annotation = model.model_fields[key].annotation
         model = next((part for part in get_args(annotation) if isinstance(part, type)), annotation)
     yield from model.model_fields
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -12,9 +12,20 @@ class MtlpruneError(ValueError):
     """Of several processes of a run, so many, the first ones, say it; None: each one that meets it."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
+    kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
+    return isinstance(error, MemoryError) or kind or "can't allocate memory" in str(error)
+
+
 def printable(text: str) -> str:
     """Text with characters that steer a terminal written out: names and labels come from files of others."""
     return "".join(
         character if character.isprintable() or character == "\u00a0" else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text of several lines."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

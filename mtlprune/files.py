@@ -63,6 +63,11 @@ def replacing(path: Path) -> Iterator[Path]:
         raise RunError(
             f"{path} could not be written ({error.strerror or error}); what was there before is untouched"
         ) from error
+    except UnicodeEncodeError as error:  # a command line in another encoding than the system's
+        raise RunError(
+            f"{path} could not be written: {error.object[error.start - 20 : error.end]!r} holds half a character; "
+            "mend that name or path"
+        ) from None
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)

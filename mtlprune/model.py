@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mtlprune.config import Config, build_config
 from mtlprune.encoder.gates import Gates, HardConcrete
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import Pieces
+from mtlprune.encoder.weights import read_weights
+from mtlprune.errors import out_of_memory
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import TASKS, Task
@@ -102,14 +102,14 @@ class MultiTaskModel(nn.Module):
         run.verify()
         weights = run.verify_weights(key, best[key])
         model = cls.build(config, run.read_vocabularies(), source=str(run.encoder_path))
+        again = "it, config.yaml or vocabulary.json was changed or damaged"
         try:
-            model.load_state_dict(load_file(weights))
-        except (SafetensorError, RuntimeError) as error:
+            model.load_state_dict(read_weights(weights, RunError, again))
+        except RuntimeError as error:
+            if out_of_memory(error):
+                raise
             what = " ".join(str(error).split())  # torch lists what does not fit on several lines
-            raise RunError(
-                f"{weights} does not hold the weights of this run; it, config.yaml or vocabulary.json was changed or "
-                f"damaged ({what})"
-            ) from error
+            raise RunError(f"{weights} does not hold the weights of this run; {again} ({what})") from error
         return model.to(device).eval()
 
     @property

@@ -12,24 +12,29 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
 
-from mtlprune import records
+from mtlprune import records, run_forms
 from mtlprune.files import (
     RunError,
     file_sha256,
     make_folder,
     one_writer,
+    read_json,
     read_json_lines,
+    read_yaml,
+    reading,
     remove,
     remove_halves,
     replacing,
     verify_file,
 )
+from mtlprune.scores import main_score
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing", "to_json"]
@@ -163,55 +168,48 @@ class RunFolder:
         return self.path / "weights" / f"epoch-{epoch:03d}.safetensors"
 
     def read_config(self) -> dict[str, Any]:
-        try:
-            tree = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise RunError(f"{self.config_path}: not readable as YAML: {' '.join(str(error).split())}") from None
+        """Keys and values. Raises RunError where the file is damaged, or only half of one."""
+        tree = read_yaml(self.config_path)
         if not isinstance(tree, dict):
             raise RunError(f"{self.config_path}: expected keys and values, found {type(tree).__name__}")
+        with reading(self.config_path):
+            run_forms.check_config(tree)
         return tree
 
     def write_config(self, tree: Mapping[str, Any]) -> None:
         self.write_text("config.yaml", yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True))
 
-    def read_json(self, name: str) -> Any:
+    def read_json(self, name: str, check: Callable[[Any], None] = lambda value: None) -> Any:
+        """What a file holds; ``check`` raises ValueError where that is of another form. Raises RunError."""
         path = self.path / name
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise RunError(f"{path} is missing; is this run complete?") from None
-        except json.JSONDecodeError as error:
-            raise RunError(f"{path}, line {error.lineno}: not readable as JSON ({error.msg})") from None
+        if not path.exists():
+            raise RunError(f"{path} is missing; is this run complete?")
+        value = read_json(path)
+        with reading(path):
+            check(value)
+        return value
 
     def read_manifest(self) -> dict[str, Any]:
         """What the run began with, and how it ended. Raises RunError where the file is damaged."""
-        manifest = self.read_json("manifest.json")
-        data = manifest.get("data") if isinstance(manifest, dict) else None
-        if not isinstance(data, dict) or not isinstance(data.get("fingerprint"), str):
-            raise RunError(f"{self.path / 'manifest.json'} does not name the data of the run (data.fingerprint)")
+        manifest = self.read_json("manifest.json", partial(run_forms.check, run_forms.MANIFEST))
+        if "pruned" in manifest:
+            with reading(self.path / "manifest.json"):
+                run_forms.check_config(manifest["pruned"]["config"])
         return manifest
 
     def read_best(self) -> dict[str, dict[str, Any]]:
         """joint and each task → {"epoch", "score"} of its best dev score. Raises RunError where the file is damaged."""
-        best = self.read_json("best.json")
+        best = self.read_json("best.json", partial(run_forms.check, run_forms.BEST))
         if best == {} and self.read_config().get("pruning", {}).get("method") == "gates":
             raise RunError(f"{self.path}: no epoch counts as the best yet: its gates are not at their number; train on")
-        whole = isinstance(best, dict) and all(
-            isinstance(value, dict) and isinstance(value.get("epoch"), int) and "score" in value
-            for value in best.values()
-        )
-        if not whole or "joint" not in best:
+        if "joint" not in best:
             raise RunError(f"{self.path / 'best.json'}: expected the best epoch of joint and of each task")
         return best
 
     def read_vocabularies(self) -> dict[str, dict[str, list[str]]]:
         """Task → kind → labels. Raises RunError where the file is damaged, or leaves a task of the run out."""
-        found = self.read_json("vocabulary.json")
-        whole = isinstance(found, dict) and all(
-            isinstance(kinds, dict) and kinds and all(isinstance(labels, list) for labels in kinds.values())
-            for kinds in found.values()
-        )
-        if not whole or not set(self.read_config().get("tasks", ())) <= found.keys():
+        found = self.read_json("vocabulary.json", partial(run_forms.check, run_forms.VOCABULARIES))
+        if not set(self.read_config().get("tasks", ())) <= found.keys():
             raise RunError(f"{self.path / 'vocabulary.json'}: expected the labels of every task of the run")
         return found
 
@@ -271,9 +269,20 @@ class RunFolder:
         return self.path / "uas.jsonl"
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        if not self.metrics_path.exists():
-            return []
-        return [record for _, record in read_json_lines(self.metrics_path)]
+        """A record an evaluation; none where nothing was logged. Raises RunError, naming file and line."""
+        return self._read_log(self.metrics_path, run_forms.METRICS)
+
+    def read_gates(self) -> list[dict[str, Any]]:
+        """The same of gates.jsonl."""
+        return self._read_log(self.gates_path, run_forms.GATES)
+
+    def _read_log(self, path: Path, form: Any) -> list[dict[str, Any]]:
+        found = []
+        for number, record in read_json_lines(path) if path.exists() else ():
+            with reading(f"{path}, line {number}"):
+                run_forms.check(form, record)
+            found.append(record)
+        return found
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -317,22 +326,25 @@ class RunFolder:
 
     def read_scores(self, split: str) -> dict[str, Any]:
         """Task → name → score. Raises RunError where the file is damaged."""
-        scores = self.read_json(f"scores/{split}.json")
-        whole = isinstance(scores, dict) and all(isinstance(values, dict) and values for values in scores.values())
-        if not scores or not whole:
-            raise RunError(
-                f"{self.path / 'scores' / split}.json: expected scores of tasks; "
-                f"`mtlprune evaluate {self.path} --split {split.partition('.')[0]}` writes them anew"
-            )
+        path = self.path / "scores" / f"{split}.json"
+        again = f"`mtlprune evaluate {self.path} --split {split.partition('.')[0]}` writes them anew"
+        scores = read_json(path, remedy=again)
+        decoders = self.read_config().get("decoders", {}) if self.config_path.exists() else {}
+        with reading(path, remedy=again):
+            run_forms.check(run_forms.SCORES, scores)
+            for task, values in scores.items():
+                if main_score(task, decoders) not in values:
+                    raise ValueError(f"no {main_score(task, decoders)} of {task}")
         return scores
 
     def has_counts(self, split: str) -> bool:
         return any((self.path / "counts" / f"{split}.{form}").is_file() for form in ("json", "parquet"))
 
     def read_counts(self, split: str) -> dict[str, Any]:
+        """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
         if self.is_record:
             return records.read_counts(self.path / "counts" / f"{split}.parquet", self._read_gold(split))
-        return self.read_json(f"counts/{split}.json")
+        return self.read_json(f"counts/{split}.json", run_forms.check_counts)
 
     def has_labels(self, split: str) -> bool:
         """Whether this is a record that counts labels by sentence; for a run, predictions and corpus say it."""
@@ -356,17 +368,16 @@ class RunFolder:
         return records.read_gold(self.path.resolve().parent, named["name"], named["sha256"]) if named else None
 
     def read_predictions(self, split: str) -> list[Sentence]:
+        """In the order of the split. Raises RunError, naming file and line."""
         self.refuse_record("predictions")
         path = self.path / "predictions" / f"{split}.jsonl"
         if not path.is_file():
             raise RunError(f"{path} is missing; `mtlprune evaluate {self.path} --split {split}` writes it")
         found = []
         for number, tree in read_json_lines(path):
-            try:
+            with reading(f"{path}, line {number}", remedy="this is no sentence"):
+                run_forms.check_sentence(tree)
                 found.append(from_json(tree))
-            except (KeyError, TypeError) as error:
-                what = f"this is no sentence ({type(error).__name__}: {error})"
-                raise RunError(f"{path}, line {number}: {what}") from None
         return found
 
 

@@ -16,7 +16,7 @@ STOREYS = [  # a room may import from those below; within a storey, as long as i
     {"errors"},
     {"sentence", "files", "memory"},
     {"corpora", "structs", "arborescence", "scores", "baselines", "records"},
-    {"encoder", "tasks", "runs", "blocks", "config", "model"},
+    {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "config_files", "model"},
     {"training", "probes", "analyses", "pretraining"},
     {"reports", "sweeps"},
     {"cli", "__main__"},

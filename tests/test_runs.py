@@ -137,7 +137,7 @@ BROKEN = [
     ("best.json", lambda f: f.read_json("best.json"), None, r"best.json is missing; is this run complete\?"),
     ("config.yaml", lambda f: f.read_config(), "a: [", r"config.yaml: not readable as YAML"),
     ("config.yaml", lambda f: f.read_config(), "- 1", r"config.yaml: expected keys and values, found list"),
-    ("metrics.jsonl", lambda f: f.read_metrics(), '{"a": 1}\nx\n', r"metrics.jsonl, line 2: not readable as JSON"),
+    ("metrics.jsonl", lambda f: f.read_metrics(), '{"epoch": 1}\nx\n', r"metrics.jsonl, line 2: not readable as JSON"),
     ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), None, r"dev.jsonl is missing; `mtlprune evaluate "),
     ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), "{\n", r"dev.jsonl, line 1: not readable as JSON"),
     ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), "1\n", r"dev.jsonl, line 1: .*no sentence"),
@@ -163,8 +163,9 @@ def test_what_is_no_run_folder(tmp_path):
         RunFolder.existing(tmp_path / "nowhere")
     with pytest.raises(RunError, match=r"is no run folder \(it has no config.yaml\); `mtlprune train` makes one"):
         RunFolder.existing(tmp_path)
-    RunFolder(tmp_path).write_config({"name": "größer", "tasks": ["pos"]})
-    assert RunFolder.existing(tmp_path).read_config() == {"name": "größer", "tasks": ["pos"]}
+    tree = {"name": "größer", "data": {"path": "x"}, "tasks": ["pos"]}
+    RunFolder(tmp_path).write_config(tree)
+    assert RunFolder.existing(tmp_path).read_config() == tree
 
 
 def test_unknown_is_not_empty():

@@ -164,23 +164,20 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
 def _records(path: Path, tasks: tuple[str, ...]) -> list[tuple[int, int, dict[str, Gates]]]:
     """Epoch, step and gate sets of every evaluation. Raises ClaimError with file and line."""
     records: list[tuple[int, int, dict[str, Gates]]] = []
-    try:
-        for number, record in read_json_lines(path):
-            where = f"{path}, line {number}"
-            if not isinstance(record, dict) or not all(isinstance(record.get(key), int) for key in ("epoch", "step")):
-                raise ClaimError(f"{where}: expected an evaluation with epoch, step and gates; train the run anew")
-            sets = record.get("gates")
-            keys = set(sets) if isinstance(sets, dict) else set()
-            if not isinstance(sets, dict) or keys not in ({SHARED}, set(tasks) if len(tasks) > 1 else {SHARED}):
-                several = f", or one set for each of {', '.join(tasks)}" if len(tasks) > 1 else ""
-                raise ClaimError(
-                    f"{where}: expected the gate set {SHARED!r}{several}, found {', '.join(map(str, keys)) or 'none'}"
-                )
-            arrays = {key: _gates(sets[key], f"{where}, gates of {key}") for key in sorted(keys, key=_place(tasks))}
-            _refuse_change(records[0][2] if records else arrays, arrays, where)
-            records.append((record["epoch"], record["step"], arrays))
-    except UnicodeDecodeError as error:
-        raise ClaimError(f"{path}: not readable as UTF-8 ({error.reason} at byte {error.start})") from None
+    for number, record in read_json_lines(path):
+        where = f"{path}, line {number}"
+        if not isinstance(record, dict) or not all(type(record.get(key)) is int for key in ("epoch", "step")):
+            raise ClaimError(f"{where}: expected an evaluation with epoch, step and gates; train the run anew")
+        sets = record.get("gates")
+        keys = set(sets) if isinstance(sets, dict) else set()
+        if not isinstance(sets, dict) or keys not in ({SHARED}, set(tasks) if len(tasks) > 1 else {SHARED}):
+            several = f", or one set for each of {', '.join(tasks)}" if len(tasks) > 1 else ""
+            raise ClaimError(
+                f"{where}: expected the gate set {SHARED!r}{several}, found {', '.join(map(str, keys)) or 'none'}"
+            )
+        arrays = {key: _gates(sets[key], f"{where}, gates of {key}") for key in sorted(keys, key=_place(tasks))}
+        _refuse_change(records[0][2] if records else arrays, arrays, where)
+        records.append((record["epoch"], record["step"], arrays))
     if not records:
         raise ClaimError(f"{path} holds no evaluation yet; wait for the first one, or train the run anew")
     return records

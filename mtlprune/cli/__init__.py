@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -79,6 +80,9 @@ def options(
 
 def main() -> None:
     """Entry point: users' mistakes become one sentence and exit code 2 (3: training broke), never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may hold what this terminal cannot show
     try:
         app()
     except Exception as error:

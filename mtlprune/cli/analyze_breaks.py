@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from mtlprune.cli.console import say
+
 
 class Scale(str, Enum):
     """How far steps lie apart."""
@@ -49,4 +51,4 @@ def breaks(
         for name, content in (("breaks.json", json.dumps(tree(found), indent=1) + "\n"), ("breaks.md", text)):
             with replacing(out / name) as beside:
                 beside.write_text(content, encoding="utf-8")
-    typer.echo(text, nl=False)
+    say(text, nl=False)

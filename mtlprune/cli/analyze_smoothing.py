@@ -27,6 +27,10 @@ def smoothing(
     labels beside chance; λ, amplification and the measured effect of closing each head, between heads that tasks claim
     and others of the same layers where --claims names runs with gates.
     """
+    from mtlprune.cli.early import check_corpora
+
+    check_corpora(corpus)
+
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from mtlprune.analyses.reading import read

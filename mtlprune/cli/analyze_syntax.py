@@ -41,6 +41,10 @@ def syntax(
 
     Heads are chosen on all sentences, as published, and on one half to be scored on the other.
     """
+    from mtlprune.cli.early import check_corpora
+
+    check_corpora(corpus)
+
     from mtlprune.analyses.reading import read
     from mtlprune.analyses.syntax import with_trees
     from mtlprune.analyses.syntax_results import summary, write

@@ -33,13 +33,19 @@ def bench(
     from rich.table import Table
 
     from mtlprune.cli.console import console
-    from mtlprune.config import ConfigError, load_config
+    from mtlprune.cli.early import check_settings
+    from mtlprune.config_files import ConfigError
     from mtlprune.runs import replacing
 
     if probes and lenses:
         raise ConfigError("--probes and --lenses are two measurements; ask for one at a time")
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
-    settings = load_config(config if trained is None else trained / "config.yaml", overrides or [])
+    source = config if trained is None else trained / "config.yaml"
+    check_settings(source, overrides or ())
+
+    from mtlprune.config import load_config
+
+    settings = load_config(source, overrides or [])
     if probes:
         from mtlprune.cli.probe import bench_probes
 

@@ -23,6 +23,10 @@ def check(
     ] = None,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
+    from mtlprune.cli.early import check_settings
+
+    check_settings(config, overrides or ())
+
     from mtlprune.cli import pruning_display
     from mtlprune.cli.console import console
     from mtlprune.config import load_config

@@ -8,6 +8,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import typer
+
+from mtlprune.errors import printable_lines
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -20,11 +24,18 @@ def rank() -> int:
 
 def console(stderr: bool = False) -> Console:
     """The terminal; into files and pipes, lines are as long as they need to be. Of several processes one speaks."""
-    from rich.console import Console
+    from mtlprune.cli.plain_console import PlainConsole
 
     quiet = rank() > 0
-    made = Console(stderr=stderr, highlight=False, markup=False, quiet=quiet)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=240, quiet=quiet)
+    made = PlainConsole(stderr=stderr, highlight=False, markup=False, quiet=quiet)
+    if made.is_terminal:
+        return made
+    return PlainConsole(stderr=stderr, highlight=False, markup=False, width=240, quiet=quiet)
+
+
+def say(text: object, nl: bool = True) -> None:
+    """Print text as it is, but for signs that steer a terminal."""
+    typer.echo(printable_lines(str(text)), nl=nl)
 
 
 @contextlib.contextmanager

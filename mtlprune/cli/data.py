@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from mtlprune.cli.console import console
+
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from mtlprune.sentence import Sentence
@@ -41,7 +42,7 @@ def _build_ontonotes5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
 
     def tell(line: str) -> None:
-        _console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
+        console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
 
     splits = build_ontonotes5(options["sources"], options.get("dep"), options.get("converter"), tell)
     return splits, {name: source_digest(path) for name, path in options.items()}
@@ -109,14 +110,14 @@ def build(
     from mtlprune.corpora.store import check_free, save_corpus
 
     check_free(out, overwrite)  # before the work, not after it
-    with _console(stderr=True).status(f"building {name} …"):
+    with console(stderr=True).status(f"building {name} …"):
         splits, digests = builder.build(given)
         splits = {split: sentences for split, sentences in splits.items() if sentences}
         if not splits:
             raise CorpusError(f"{name}: expected sentences, found none in the sources; check them")
         corpus = save_corpus(splits, out, name=name, licence=builder.licence, sources=digests, overwrite=overwrite)
     sizes = ", ".join(f"{split} {len(corpus[split])}" for split in corpus.splits)
-    _console().print(f"{out}: {name} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}", highlight=False)
+    console().print(f"{out}: {name} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}", highlight=False)
 
 
 def _choose(name: str, given: Mapping[str, Any]) -> Builder:
@@ -144,13 +145,13 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
     from mtlprune.corpora.store import load_corpus
 
     corpus = load_corpus(folder)
-    console = _console()
-    with _console(stderr=True).status("checking …"):
+    terminal = console()
+    with console(stderr=True).status("checking …"):
         corpus.verify()
         table = _counts_table({split: corpus[split] for split in corpus.splits})
-    console.print(f"{corpus.info['name']} ({corpus.info['licence']})", highlight=False, markup=False)
-    console.print(table)
-    console.print(f"All sentences are valid; fingerprint {corpus.fingerprint}", highlight=False, soft_wrap=True)
+    terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})", highlight=False, markup=False)
+    terminal.print(table)
+    terminal.print(f"All sentences are valid; fingerprint {corpus.fingerprint}", highlight=False, soft_wrap=True)
 
 
 def _counts_table(splits: Mapping[str, Any]) -> Table:
@@ -208,14 +209,14 @@ def show(
     for split in corpus.splits:
         sentence = corpus[split].find(sentence_id)
         if sentence is not None:
-            print_sentence(_console(), sentence, split)
+            print_sentence(console(), sentence, split)
             return
     place = re.fullmatch(r"(.+):(\d+)", sentence_id)
     if place is not None and place[1] in corpus.splits:
         sentences, number = corpus[place[1]], int(place[2])
         if not 1 <= number <= len(sentences):
             raise CorpusError(f"{folder}: {place[1]} has the sentences 1 to {len(sentences)}, found {number}")
-        print_sentence(_console(), sentences[number - 1], place[1])
+        print_sentence(console(), sentences[number - 1], place[1])
         return
     ids = [known for split in corpus.splits for known in corpus[split].ids()]
     near = difflib.get_close_matches(sentence_id, ids, 1)
@@ -240,14 +241,4 @@ def export(
     if corpus.info["splits"][split]["known"].get(layer) == 0:
         raise CorpusError(f"{folder}: expected sentences of {split} with the layer {layer}, found none; choose another")
     written = export_layer(sentences, layer, out)
-    _console().print(f"{out}: {written} of {len(sentences)} sentences", highlight=False, soft_wrap=True, markup=False)
-
-
-def _console(stderr: bool = False) -> Console:
-    """The terminal; into files and pipes, lines are as long as they need to be."""
-    from rich.console import Console
-
-    console = Console(stderr=stderr)
-    if not console.is_terminal:
-        console = Console(stderr=stderr, width=240)
-    return console
+    console().print(f"{out}: {written} of {len(sentences)} sentences", highlight=False, soft_wrap=True, markup=False)

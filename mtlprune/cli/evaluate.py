@@ -26,6 +26,10 @@ def evaluate(
     device: Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)] = None,
 ) -> None:
     """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""
+    from mtlprune.cli.early import check_run
+
+    check_run(run, data)
+
     from mtlprune.cli.console import console, scores_table
     from mtlprune.cli.scorer_files import make_folder
     from mtlprune.runs import RunFolder

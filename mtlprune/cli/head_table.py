@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from mtlprune.cli.console import say
+
 if TYPE_CHECKING:
     from mtlprune.analyses.head_columns import HeadTable
 
@@ -67,8 +69,8 @@ def head_table(
     settings: dict[str, Any] = {"of": of, "permutations": permutations, "seed": seed, "sources": named}
     content = tree(joined, found, settings)
     write(out, content)
-    typer.echo(lead(content))
-    typer.echo(f"written: {out}")
+    say(lead(content))
+    say(f"written: {out}")
 
 
 def _join(joined: HeadTable, runs: list[Path], probes: Path | None, analyses: list[Path], of: str) -> None:

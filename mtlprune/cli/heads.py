@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlprune.cli.console import say
+
 if TYPE_CHECKING:
     import torch
 
@@ -79,10 +81,10 @@ def heads(
     notes += [note] if (note := f"{how} {seen_in}".strip()) else []
     name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"
     card = HeadCard(name, layer, head, rows, claimed_by, examples, notes)
-    typer.echo(as_text(card), nl=False)
+    say(as_text(card), nl=False)
     if out is not None:
         _write(card, out)
-        typer.echo(f"\nwritten: {out}")
+        say(f"\nwritten: {out}")
 
 
 def _drawable(row: Known) -> bool:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli.console import say
+
 if TYPE_CHECKING:
     from mtlprune.analyses.claims import Claim
     from mtlprune.reports.claim_maps import Figure, Film
@@ -52,13 +54,11 @@ def maps(
         entries.append(_film_entry(film))
         pending.append(_film_file(film, values, scale))
     _write(out, pending, _head(claims, palette, said) | {"maps": entries})
-    typer.echo(
-        f"{len(pending)} pictures of {len(entries)} maps in {out}; maps.json there lists them with their numbers"
-    )
+    say(f"{len(pending)} pictures of {len(entries)} maps in {out}; maps.json there lists them with their numbers")
     for caption in dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption")):
-        typer.echo(f"maps of seeds: {caption}")
+        say(f"maps of seeds: {caption}")
     for note in said:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 def _checked(out: Path, palette: str, format_: str, scale: int) -> list[str]:

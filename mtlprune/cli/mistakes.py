@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtlprune.cli.console import rank
-from mtlprune.errors import MtlpruneError, printable
+from mtlprune.errors import MtlpruneError, out_of_memory, printable
 
 MISTAKE = 2
 
@@ -21,12 +21,6 @@ def exit_code(error: BaseException) -> int | None:
     if isinstance(error, MtlpruneError):
         return error.exit_code
     return MISTAKE if isinstance(error, OSError) or out_of_memory(error) else None
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
-    kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
-    return isinstance(error, MemoryError) or kind or "can't allocate memory" in str(error)
 
 
 def is_spoken(error: BaseException) -> bool:

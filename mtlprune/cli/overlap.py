@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from mtlprune.cli.console import say
+
 
 def overlap(
     runs: Annotated[
@@ -32,4 +34,4 @@ def overlap(
         for name, text in texts.items():
             with replacing(out / name) as beside:
                 beside.write_text(text, encoding="utf-8")
-    typer.echo(texts["overlap.md"], nl=False)
+    say(texts["overlap.md"], nl=False)

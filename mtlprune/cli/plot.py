@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli.console import say
 from mtlprune.cli.plot_pretraining import pretraining
 
 if TYPE_CHECKING:
@@ -87,11 +88,9 @@ def probes(
     tables, notes = _tables(found, shown, paper, other)
     texts = _texts(found, shown, tables, notes)
     _write(out, pictures, texts, formats, scale, {"mode": mode, "results": list(found.folders), "notes": notes})
-    typer.echo(
-        f"{len(formats) * len(pictures)} pictures and tables.md, tables.tex in {out}; plots.json lists the pictures"
-    )
+    say(f"{len(formats) * len(pictures)} pictures and tables.md, tables.tex in {out}; plots.json lists the pictures")
     for note in notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 def _checked(out: Path, format_: str, scale: int) -> list[str]:

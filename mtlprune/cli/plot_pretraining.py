@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from mtlprune.cli.console import say
+
 
 def pretraining(
     runs: Annotated[
@@ -37,5 +39,5 @@ def pretraining(
     for name, content in made.items():
         with replacing(out / name) as beside:
             beside.write_bytes(content)
-    typer.echo(text)
-    typer.echo(f"{', '.join(made)} in {out}")
+    say(text)
+    say(f"{', '.join(made)} in {out}")

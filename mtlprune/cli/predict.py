@@ -237,10 +237,9 @@ def as_text(sentences: Iterable[Sentence], kind: str) -> Iterable[str]:
 def _for_eyes(sentence: Sentence) -> str:
     from io import StringIO
 
-    from rich.console import Console
-
+    from mtlprune.cli.plain_console import PlainConsole
     from mtlprune.cli.sentence_display import print_sentence
 
-    page = Console(file=StringIO(), width=120)
+    page = PlainConsole(file=StringIO(), width=120)
     print_sentence(page, sentence, "predicted")
     return page.file.getvalue()  # type: ignore[attr-defined]

@@ -31,6 +31,10 @@ def pretrain(
     Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
     each checkpoint is a folder that transformers loads and `encoder.name` takes. Ctrl-C leaves a run that can go on.
     """
+    from mtlprune.cli.early import check_settings
+
+    check_settings(config, overrides or ())
+
     from mtlprune.cli.console import console, shown_log
     from mtlprune.cli.interrupt import Interruption
     from mtlprune.cli.pretraining_display import display

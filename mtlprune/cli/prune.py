@@ -37,6 +37,10 @@ def prune(
 
     Open gates are folded into the weights. DIR is evaluated on dev and works with evaluate, predict, bench and table.
     """
+    from mtlprune.cli.early import check_run
+
+    check_run(run)
+
     from mtlprune.cli.console import console
     from mtlprune.training import surgery
 

@@ -122,10 +122,8 @@ def number_of_heads(gates: Mapping[str, Any]) -> int:
 
 def best_line(folder: RunFolder) -> dict[str, Any] | None:
     """The line of gates.jsonl that belongs to the run's best epoch; None in a run without gates."""
-    from mtlprune.runs import read_json_lines
-
     if not folder.gates_path.is_file():
         return None
     best = folder.read_best()["joint"]["epoch"]
-    found = [line for _, line in read_json_lines(folder.gates_path) if line["epoch"] == best]
+    found = [line for line in folder.read_gates() if line["epoch"] == best]
     return found[-1] if found else None

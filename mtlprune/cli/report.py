@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlprune.cli.console import say
+
 if TYPE_CHECKING:
     from mtlprune.reports.page_labels import Gold
     from mtlprune.sentence import Sentence
@@ -48,6 +50,10 @@ def report(
 
     The file opens from disk, needs no network, and shows everything essential without JavaScript.
     """
+    from mtlprune.cli.early import check_corpora
+
+    check_corpora(data)
+
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
     from mtlprune.runs import RunFolder, replacing
@@ -58,7 +64,7 @@ def report(
     text = page(sources, Choices(title, split, resamples, permutations, seed), gold_of(data))
     with replacing(out) as beside:
         beside.write_text(text, encoding="utf-8")
-    typer.echo(f"{out}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
+    say(f"{out}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
 
 
 def unfinished_cells(given: Sequence[Path]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlprune.cli.console import say
 from mtlprune.errors import printable
 
 if TYPE_CHECKING:
@@ -125,11 +126,15 @@ def _asked(
     seeds: str | None,
     encoders: str | None,
 ) -> tuple[Sweep, dict[str, Cell]]:
-    from mtlprune.sweeps.cells import narrowed, resolve
-    from mtlprune.sweeps.folder import default_folder
+    from mtlprune.cli.early import check_sweep
     from mtlprune.sweeps.sheet import SweepError, read_sheet
 
     sheet = read_sheet(file)
+    check_sweep(sheet, overrides or ())
+
+    from mtlprune.sweeps.cells import narrowed, resolve
+    from mtlprune.sweeps.folder import default_folder
+
     numbers = [part.strip() for part in (seeds or "").split(",") if part.strip()]
     wrong = [number for number in numbers if not number.isdecimal()]
     if wrong:
@@ -159,7 +164,7 @@ def _print_commands(cells: Mapping[str, Cell]) -> None:
     for cell in cells.values():
         if standing[cell.name].kind != "done":
             write_config(cell)
-            typer.echo(shlex.join(worker_command(cell, None)))
+            say(shlex.join(worker_command(cell, None)))
 
 
 def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bool, terminal: Console) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlprune.cli.console import say
+
 if TYPE_CHECKING:
     from mtlprune.runs import RunFolder
 
@@ -43,6 +45,10 @@ def table(
 
     Differences to STL are tested over seeds and sentences, from the stored counts.
     """
+    from mtlprune.cli.early import check_corpora
+
+    check_corpora(majority)
+
     from mtlprune.runs import RunError, RunFolder, replacing
     from mtlprune.sweeps.folder import expanded
 
@@ -63,7 +69,7 @@ def table(
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)
     if out is None:
-        typer.echo(text, nl=False)
+        say(text, nl=False)
         return
     with replacing(out) as beside:
         beside.write_text(text, encoding="utf-8")

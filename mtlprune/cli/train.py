@@ -36,6 +36,10 @@ def train(
     One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
     go on.
     """
+    from mtlprune.cli.early import check_settings
+
+    check_settings(config, overrides or ())
+
     from mtlprune.cli.console import console, rank
     from mtlprune.cli.pruning_display import best_line
     from mtlprune.config import default_folder, load_config

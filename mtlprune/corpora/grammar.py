@@ -16,6 +16,7 @@ from mtlprune.sentence import Sentence
 
 LONGEST = 40
 UNSEEN = 0.2  # of the words in dev and test that a list of the lexicon gives, how many come from its held-out part
+MOST = 1_000_000  # sentences of a split; they are held in memory
 _PATIENCE = 2000  # draws in a row without a new sentence
 
 
@@ -32,13 +33,15 @@ def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int 
         seed: any whole number.
 
     Raises:
-        CorpusError: a size is negative, train is empty where another split is not, or there are not enough different
-            sentences.
+        CorpusError: a size is negative or above MOST, train is empty where another split is not, or there are not
+            enough different sentences.
     """
     sizes = {"train": train, "dev": dev, "test": test}
     for split, size in sizes.items():
         if size < 0:
             raise CorpusError(f"grammar, {split}: expected a number of sentences from 0 upwards, found {size}")
+        if size > MOST:
+            raise CorpusError(f"grammar, {split}: expected at most {MOST:,} sentences, found {size:,}; take fewer")
     if not train and (dev or test):
         raise CorpusError("grammar: dev and test use only labels that train holds, so train needs a sentence at least")
     taken: set[tuple[str, ...]] = set()

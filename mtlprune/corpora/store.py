@@ -204,6 +204,11 @@ def _read_info(path: Path) -> dict[str, Any]:
     return info
 
 
+def check_there(path: Path) -> None:
+    """Raise CorpusError where no corpus lies; only its description is read, which takes no time."""
+    _read_info(Path(path))
+
+
 def load_corpus(path: Path) -> Corpus:
     """Open a corpus; its sentences are memory-mapped and decoded when they are asked for.
 

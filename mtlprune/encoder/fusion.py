@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.weights import read_weights
+from mtlprune.errors import out_of_memory
 
 Kind = Literal["none", "concat", "max", "gate", "scalar_mix"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -114,8 +115,10 @@ class Fusion(nn.Module):
         if not (folder / FILE).is_file():
             return
         try:
-            self.load_state_dict(load_file(folder / FILE))
-        except (OSError, SafetensorError, RuntimeError) as error:
+            self.load_state_dict(read_weights(folder / FILE, EncoderError, "remove the file to begin anew"))
+        except RuntimeError as error:
+            if out_of_memory(error):
+                raise
             raise EncoderError(
                 f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
                 f"{self.hidden}; take the fusion the encoder was saved with, or remove the file to begin anew "

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.files import write_text
+from mtlprune.files import read_json, write_text
 
 FILE = "heads.json"
 FORMAT = 1
@@ -57,18 +57,12 @@ class HeadMap:
             EncoderError: there is none, or it is damaged; file, what was expected, what was found.
         """
         path = Path(folder) / FILE
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not path.exists():
             raise EncoderError(
                 f"{path} is missing: expected a folder with a model from which heads were removed; a model that has "
                 "all its heads is loaded with transformers alone"
-            ) from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise EncoderError(
-                f"{path} is not readable as JSON: {error}; take it from where the model was saved"
-            ) from None
-        return cls._parse(record, path)
+            )
+        return cls._parse(read_json(path, EncoderError, "take it from where the model was saved"), path)
 
     @classmethod
     def _parse(cls, record: Any, path: Path) -> HeadMap:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -34,7 +33,8 @@ from mtlprune.encoder.sources import (
     positions,
     quiet,
 )
-from mtlprune.files import replacing_folder
+from mtlprune.encoder.weights import read_weights
+from mtlprune.files import read_json, reading, replacing_folder
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -242,15 +242,11 @@ class Encoder(nn.Module):
             EncoderError: the folder does not hold a saved encoder, or not a whole one.
         """
         folder = Path(folder).absolute()
-        try:
-            settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-            if settings["context"]:
-                del settings["context"]
-                return cls.load(str(folder), attention=attention, **settings)
-            weight = load_file(folder / EMBEDDINGS)["weight"]
-        except (OSError, KeyError, TypeError, json.JSONDecodeError, SafetensorError) as error:
-            raise EncoderError(f"{folder} does not hold a whole saved encoder: {error}") from error
-        name = str(folder)
-        table = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=None)
-        del settings["context"]
-        return cls(table, load_config(name), load_tokenizer(name), limit=None, **settings).eval()
+        name, remedy = str(folder), f"{folder} does not hold a whole saved encoder"
+        settings = read_json(folder / SETTINGS, EncoderError, remedy)
+        with reading(folder / SETTINGS, EncoderError, remedy):
+            if settings.pop("context"):
+                return cls.load(name, attention=attention, **settings)
+            weights = read_weights(folder / EMBEDDINGS, EncoderError, remedy)
+            table = nn.Embedding.from_pretrained(weights["weight"], freeze=False, padding_idx=None)
+            return cls(table, load_config(name), load_tokenizer(name), limit=None, **settings).eval()

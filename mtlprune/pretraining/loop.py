@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mtlprune.analyses.degeneration import mean_cosine
 from mtlprune.encoder.sources import quiet
-from mtlprune.files import remove, remove_halves, replacing_folder
+from mtlprune.files import reading, remove, remove_halves, replacing_folder
 from mtlprune.memory import peak_memory
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
@@ -110,7 +110,8 @@ def finished(folder: RunFolder) -> Progress | None:
     if not folder.config_path.exists():
         return None
     record = folder.read_manifest().get("finished")
-    return Progress(**record) if record else None
+    with reading(folder.path / "manifest.json"):
+        return Progress(**record) if record else None
 
 
 def make_optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.AdamW:

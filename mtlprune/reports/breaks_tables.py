@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.logged_curves import HeadBreaks, Onsets
-from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.reports.grid import Grid, markdown_document, number, probability
 
 
 def tree(found: Onsets) -> dict[str, Any]:
@@ -31,6 +31,7 @@ def tree(found: Onsets) -> dict[str, Any]:
     }
 
 
+@markdown_document
 def markdown(found: Onsets) -> str:
     """Tables: curves by their break, heads by theirs, lags."""
     lead = "The step of the largest acceleration; a curve that ends lower than it began is read as falling.\n"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mtlprune.analyses.json_numbers import numbers
-from mtlprune.files import RunError
+from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports.smoothing_reading import names
 
 SUMMARY = "degeneration.json"
+AGAIN = "run `mtlprune analyze degeneration` again"
 NEEDED = ("corpus", "split", "sentences", "encoders", "decoders", "pairs", "claims", "notes", "settings", "rows")
 
 
@@ -24,13 +24,17 @@ def read_degeneration(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / SUMMARY
     if not path.is_file():
         raise RunError(f"{path} is missing; `mtlprune analyze degeneration ... --out {folder}` makes it")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RunError(f"{path}: not readable as JSON ({error}); run `mtlprune analyze degeneration` again") from None
+    content = read_json(path, RunError, AGAIN)
     missing = [key for key in NEEDED if not isinstance(content, dict) or key not in content]
     if missing:
-        raise RunError(f"{path}: expected {', '.join(missing)} in it; run `mtlprune analyze degeneration` again")
+        raise RunError(f"{path}: expected {', '.join(missing)} in it; {AGAIN}")
+    with reading(path, RunError, AGAIN):
+        _fill(content)
+    return content
+
+
+def _fill(content: dict[str, Any]) -> None:
+    """NaN for null."""
     for key in ("decoders", "pairs"):
         content[key] = numbers(content[key])
     for encoder in content["encoders"]:
@@ -42,7 +46,6 @@ def read_degeneration(folder: str | Path) -> dict[str, Any]:
         content["claims"]["tests"] = numbers(content["claims"]["tests"])
         for entry in content["claims"]["encoders"]:
             entry["means"] = numbers(entry["means"])
-    return content
 
 
 def decoder_name(content: Mapping[str, Any], decoder: Mapping[str, Any]) -> str:

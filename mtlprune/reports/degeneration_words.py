@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtlprune.reports.degeneration_tables import tables
+from mtlprune.reports.grid import markdown_document
 from mtlprune.reports.smoothing_reading import names
 
 LEVEL = 0.05
 
 
+@markdown_document
 def markdown(content: Mapping[str, Any]) -> str:
     """The whole of ``degeneration.md``."""
     lines = ["# Degeneration\n", setting(content) + "\n", *(f"- {line}" for line in answers(content)), ""]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import RunError
+from mtlprune.files import RunError, read_json, reading
 
 JSON = "dissection.json"
 
@@ -21,11 +20,10 @@ def read_dissection(folder: Path) -> dict[str, Any]:
     path = folder / JSON
     if not path.is_file():
         raise RunError(f"{path} is missing; `mtlprune analyze dissect RUN_OR_ENCODER... --out {folder}` writes it")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+    again = "run `mtlprune analyze dissect` again"
+    found = read_json(path, RunError, again)
+    with reading(path, RunError, again):
         found["encoders"][0]["mu"]
-    except (json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
-        raise RunError(f"{path} is damaged ({error!r}); run `mtlprune analyze dissect` again") from None
     return found
 
 

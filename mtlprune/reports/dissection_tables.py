@@ -8,7 +8,7 @@ from typing import Any
 
 from mtlprune.analyses.dissection_terms import LONG, TERMS, named
 from mtlprune.reports.dissection_reading import WHAT, about, scores_by_task, short
-from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.reports.grid import Grid, markdown_document, number, probability
 
 SINGLES = ("i", "h", "f", "c", "ihfc")
 
@@ -216,6 +216,7 @@ def _compositions(found: Mapping[str, Any]) -> Titled:
     return Titled("Is the joint encoder a compromise?", caption, Grid(header, rows, 3))
 
 
+@markdown_document
 def markdown(found: Mapping[str, Any]) -> str:
     """Everything as one page."""
     parts = ["# Exact decomposition: i + h + f + c", setting(found)]

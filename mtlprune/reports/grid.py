@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ParamSpec
+
+from mtlprune.errors import printable, printable_lines
 
 # What LaTeX would take for a command, and signs its text fonts lack.
 _LATEX = {
@@ -30,6 +35,8 @@ _LATEX = {
 }
 
 
+_TAG, _ENTITY = re.compile("<(?=[A-Za-z/!?])"), re.compile(r"&(?=#?\w+;)")
+Params = ParamSpec("Params")
 LONG = 45
 """Rows that fit on a page; LaTeX breaks longer tables over pages."""
 
@@ -78,8 +85,24 @@ class Grid:
         return "\n".join(lines) + "\n"
 
 
+def markdown_document(make: Callable[Params, str]) -> Callable[Params, str]:
+    """What makes a whole text in Markdown, in which no label of a corpus, name or file can put HTML."""
+
+    @functools.wraps(make)
+    def made(*args: Params.args, **options: Params.kwargs) -> str:
+        return _TAG.sub("&lt;", printable_lines(make(*args, **options)))
+
+    return made
+
+
+def markdown_cell(cell: str) -> str:
+    """A cell's words, of which none ends the cell, is markup or steers a terminal."""
+    words = _TAG.sub("&lt;", _ENTITY.sub("&amp;", printable(cell)))
+    return words.replace("|", "\\|").replace("](", "]\\(")
+
+
 def _markdown(cell: str) -> str:
-    plain = cell.replace("|", "\\|")
+    plain = markdown_cell(cell)
     return f"**{plain}**" if isinstance(cell, Strong) and plain else plain
 
 
@@ -89,7 +112,7 @@ def _latex(cell: str) -> str:
 
 def escape(text: str) -> str:
     """Text as LaTeX prints it."""
-    return "".join(_LATEX.get(sign, sign) for sign in text)
+    return "".join(_LATEX.get(sign, sign) for sign in printable(text))
 
 
 def number(value: float, digits: int = 2) -> str:

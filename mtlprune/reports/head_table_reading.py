@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.head_columns import Column, HeadTable, HeadTableError
+from mtlprune.files import read_json, reading
 from mtlprune.reports.probe_reading import read_probes
 from mtlprune.reports.probe_results import ROOT, LabelResult
 
@@ -90,17 +90,13 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
         )
     for name in here:
         path = folder / name
-        try:
-            encoders = json.loads(path.read_text(encoding="utf-8"))["encoders"]
+        with reading(path, HeadTableError, "make it anew"):
+            encoders = read_json(path, HeadTableError, "make it anew")["encoders"]
             labels = [str(encoder.get("label", encoder.get("encoder"))) for encoder in encoders]
             chosen = [one for one, label in zip(encoders, labels, strict=True) if label == of]
             if not chosen:
                 raise _not_there(folder, of, labels)
             each = [READERS[name](encoder) for encoder in chosen]
-        except (KeyError, TypeError, AttributeError, IndexError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise HeadTableError(
-                f"{path}: not a whole result ({type(error).__name__}: {error}); make it anew"
-            ) from None
         if len(chosen) > 1:
             table.notes.append(f"{name}: means of {len(chosen)} results of {of}.")
         source = name.removesuffix(".json")

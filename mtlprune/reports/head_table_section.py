@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import RunError, replacing
-from mtlprune.reports.grid import Grid
+from mtlprune.errors import printable_lines
+from mtlprune.files import RunError, read_json, reading, replacing
+from mtlprune.reports.grid import Grid, markdown_document
 from mtlprune.reports.sections import Paragraph, Rows, Section
 
 SUMMARY = "heads.json"
@@ -28,11 +29,10 @@ def read_heads(folder: Path) -> dict[str, Any]:
     path = folder / SUMMARY
     if not path.is_file():
         raise RunError(f"{folder}: expected {SUMMARY}, which mtlprune heads --table --out writes; found none")
-    try:
-        content = dict(json.loads(path.read_text(encoding="utf-8")))
+    again = "run mtlprune heads --table again"
+    with reading(path, RunError, again):
+        content = dict(read_json(path, RunError, again))
         missing = {"shape", "settings", "columns", "words", "correlations", "notes"} - content.keys()
-    except (ValueError, TypeError) as error:
-        raise RunError(f"{path}: not readable as JSON ({error}); run mtlprune heads --table again") from None
     if missing or not content["columns"]:
         raise RunError(f"{path}: expected {', '.join(sorted(missing)) or 'columns'}; run mtlprune heads --table again")
     return content
@@ -118,6 +118,7 @@ def _p(value: float) -> str:
     return f"{value:.4f}"
 
 
+@markdown_document
 def markdown(content: Mapping[str, Any]) -> str:
     """heads.md."""
     blocks = ["# Every head\n", f"{lead(content)}\n"]
@@ -134,7 +135,7 @@ def comma_separated(content: Mapping[str, Any]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(made.columns)
     writer.writerows([["" if cell == "–" else cell for cell in row] for row in made.rows])
-    return text.getvalue()
+    return printable_lines(text.getvalue())
 
 
 def write(folder: Path, content: Mapping[str, Any]) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 from mtlprune.analyses.agreement import Spread
 from mtlprune.analyses.overlap import Overlap
 from mtlprune.analyses.stem import Head
-from mtlprune.reports.grid import Grid, escape, number, probability
+from mtlprune.errors import printable_lines
+from mtlprune.reports.grid import Grid, escape, markdown_document, number, probability
 
 PARTS = {
     "layers": "between layers",
@@ -40,6 +41,7 @@ class Section:
     legend: str
 
 
+@markdown_document
 def markdown(overlap: Overlap) -> str:
     """The whole report."""
     parts = ["# Overlap of claimed heads\n", f"{_setting(overlap)}\n", f"**{answer(overlap)}**\n"]
@@ -60,7 +62,7 @@ def latex(overlap: Overlap) -> str:
     parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
     parts += [s.grid.latex(f"{s.title}. {s.legend}", f"tab:overlap-{s.key}") for s in sections(overlap)]
     parts += [f"\\paragraph{{Exclusive and free heads.}} {escape(' '.join(listed(overlap)))}", ""]
-    return "\n".join(parts)
+    return printable_lines("\n".join(parts))
 
 
 def to_json(overlap: Overlap) -> str:

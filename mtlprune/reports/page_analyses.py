@@ -5,18 +5,17 @@ A sixth one is a line in SECTIONS and a module with ``section(folder: Path) -> S
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 
+from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports.page_figures import figure
 from mtlprune.reports.page_html import Html, element, folded, joined, paragraph, table
 from mtlprune.reports.page_parts import Part
 from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
-from mtlprune.runs import RunError
 
 SECTIONS: dict[str, tuple[str, str]] = {
     "smoothing": ("smoothing.json", "mtlprune.reports.smoothing_section"),
@@ -57,7 +56,8 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     names = list(SECTIONS)
     made: list[Part] = []
     for name, folder in sorted(found, key=lambda one: names.index(one[0])):
-        section = import_module(SECTIONS[name][1]).section(folder)
+        with reading(folder / SECTIONS[name][0], RunError, "make it anew"):
+            section = import_module(SECTIONS[name][1]).section(folder)
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({folder})"
@@ -67,7 +67,7 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
 
 def _elsewhere(file: Path, title: str, data: Collection[str]) -> Iterator[str]:
     """Says so where an analysis was made of another corpus than those of these fingerprints."""
-    found = json.loads(file.read_text(encoding="utf-8"))
+    found = read_json(file)
     made = found.get("fingerprint")
     if data and made is not None and made not in data:
         yield f"{title}: made of another corpus than the runs were trained on ({found.get('corpus', made[:8])})."

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports.page_html import Html, element, folded, joined, paragraph, scrolling, table
 from mtlprune.reports.page_parts import Part
-from mtlprune.runs import RunError
 
 FILE = "latency.json"
 
@@ -17,21 +16,17 @@ FILE = "latency.json"
 def read(path: Path) -> dict[str, Any]:
     """One file, or that of a run folder. Raises RunError where it is missing or holds something else."""
     file = path / FILE if path.is_dir() else path
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
+    if not file.is_file():
+        raise RunError(f"{file} is missing; `mtlprune prune RUN --out DIR` measures and writes it")
+    remedy = "expected cells with batch, length and seconds of the encoder and its attention, see `mtlprune prune`"
+    tree = read_json(file, RunError, remedy)
+    with reading(file, RunError, remedy):
         for cell in tree["cells"]:
             for name in ("encoder", "attention"):
                 part = cell[name]
                 float(part["ideal_gain"]), float(part["gain"])
                 [float(part["seconds"][kind]) for kind in ("full", "masked", "removed")]
             int(cell["batch"]), int(cell["length"])
-    except FileNotFoundError:
-        raise RunError(f"{file} is missing; `mtlprune prune RUN --out DIR` measures and writes it") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"{file}: expected cells with batch, length and seconds of the encoder and its attention "
-            f"({type(error).__name__}: {error}); `mtlprune prune` writes such a file"
-        ) from None
     return tree
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mtlprune.analyses.breaks import LEAST, find_break
 from mtlprune.files import RunError, read_json_lines
+from mtlprune.reports.grid import markdown_cell, markdown_document
 from mtlprune.runs import RunFolder
 
 CURVES = "curves.jsonl"
@@ -133,6 +134,7 @@ def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
     return {"axis": "log", "measures": [measure.key for measure in shown], "runs": runs}
 
 
+@markdown_document
 def markdown(logs: Sequence[PretrainingLog]) -> str:
     """A row a run: the last value of each measure, and after @ the update of its break."""
     tree = summary(logs)
@@ -141,7 +143,7 @@ def markdown(logs: Sequence[PretrainingLog]) -> str:
     rows = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     for entry in tree["runs"]:
         until = f" until {entry['release']}" if entry["release"] is not None else ""
-        cells = [entry["name"], f"{entry['lambda']:g}{until}", str(entry["updates"])]
+        cells = [markdown_cell(entry["name"]), f"{entry['lambda']:g}{until}", str(entry["updates"])]
         for measure in shown:
             last, at = entry[measure.key]["last"], entry[measure.key]["break"]
             value = "–" if last is None else f"{last:.2f}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mtlprune.analyses.claims import Claim, ClaimError
+from mtlprune.errors import printable_lines
 from mtlprune.reports.canvas_svg import svg
 from mtlprune.reports.drawing import Drawing
 from mtlprune.reports.probe_attention import Example, attention_drawing
@@ -202,7 +203,7 @@ def html(card: HeadCard) -> str:
     if known_rows:
         header = ["task", "label", "accuracy (%)", "over the best control", "rank", "items", ""]
         parts += ["<h2>What it knows</h2>", _table(header, known_rows)]
-    return _PAGE.format(title=markup.escape(card.title), body="\n".join(parts))
+    return printable_lines(_PAGE.format(title=markup.escape(card.title), body="\n".join(parts)))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

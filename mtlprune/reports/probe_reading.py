@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtlprune.files import read_json, reading
 from mtlprune.reports.probe_results import (
     CONTROLS,
     MODES,
@@ -98,17 +99,12 @@ def _alike(one: Mapping[str, LabelResult], other: Mapping[str, LabelResult]) -> 
 def read_summary(folder: Path) -> dict[str, Any]:
     """What probes.json holds. Raises ProbeError where it is missing or damaged."""
     path = folder / SUMMARY
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ProbeError(
-            f"{folder} holds no probe results ({SUMMARY} is missing); `mtlprune probe` makes them"
-        ) from None
-    except NotADirectoryError:
-        raise ProbeError(f"{folder} is a file; name the folder that `mtlprune probe` wrote") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProbeError(f"{path}: not readable as JSON ({error}); probe anew") from None
-    if not isinstance(tree, dict) or not isinstance(tree.get("few"), int):
+    if folder.is_file():
+        raise ProbeError(f"{folder} is a file; name the folder that `mtlprune probe` wrote")
+    if not path.exists():
+        raise ProbeError(f"{folder} holds no probe results ({SUMMARY} is missing); `mtlprune probe` makes them")
+    tree = read_json(path, ProbeError, "probe anew")
+    if not isinstance(tree, dict) or type(tree.get("few")) is not int:
         raise ProbeError(f"{path}: expected corpus, fingerprint, specials and few (a whole number); probe anew")
     return tree
 
@@ -139,7 +135,8 @@ def _read_table(path: Path) -> _Columns:
 
     wanted = (*_WORDS, *_COUNTS, *_NUMBERS, "best")
     try:
-        there = pq.read_schema(path).names
+        with reading(path, ProbeError, "probe anew"):
+            there = pq.read_schema(path).names
         missing = [name for name in wanted if name not in there]
         if missing:
             raise ProbeError(f"{path}: expected the column {missing[0]}, found {', '.join(there)}; probe anew")
@@ -152,8 +149,8 @@ def _read_table(path: Path) -> _Columns:
         values: dict[str, NDArray[Any]] = {name: np.asarray(table[name].cast(pa.int64())) for name in _COUNTS}
         values |= {name: np.asarray(table[name].cast(pa.float64()), np.float64) for name in _NUMBERS}
         values["best"] = np.asarray(table["best"].cast(pa.bool_()), bool)
-    except FileNotFoundError:
-        raise ProbeError(f"{path} is missing; probe anew") from None
+    except pa.ArrowMemoryError:
+        raise
     except pa.ArrowException as error:
         raise ProbeError(f"{path}: not readable as probe results ({str(error).splitlines()[0]}); probe anew") from None
     empty = next((name for name in _WORDS if (codes[name] < 0).any()), None)

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mtlprune.reports.grid import Grid, Strong, number
+from mtlprune.reports.grid import Grid, Strong, markdown_document, number
 from mtlprune.reports.probe_columns import PRETRAINED, STL, Column, Panel, accuracy, gain
 from mtlprune.reports.probe_intervals import Intervals
 from mtlprune.reports.probe_results import CONTROLS, TITLES, LabelResult
@@ -261,6 +261,7 @@ def column_note(panels: Sequence[Panel]) -> list[str]:
     return notes
 
 
+@markdown_document
 def markdown(made: Sequence[Table], title: str, setting: Sequence[str], notes: Sequence[str]) -> str:
     """The whole report."""
     parts = [f"# {title}\n", *(f"{line}\n" for line in setting)]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import RunError
+from mtlprune.files import RunError, read_json, reading
 
 SUMMARY = "smoothing.json"
+AGAIN = "run `mtlprune analyze smoothing` again"
 NEEDED = ("corpus", "split", "sentences", "encoders", "claims", "notes", "settings", "tokens")
 
 
@@ -23,18 +23,16 @@ def read_smoothing(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / SUMMARY
     if not path.is_file():
         raise RunError(f"{path} is missing; `mtlprune analyze smoothing ... --out {folder}` makes it")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RunError(f"{path}: not readable as JSON ({error}); run `mtlprune analyze smoothing` again") from None
+    content = read_json(path, RunError, AGAIN)
     missing = [key for key in NEEDED if not isinstance(content, dict) or key not in content]
     if missing:
-        raise RunError(f"{path}: expected {', '.join(missing)} in it; run `mtlprune analyze smoothing` again")
-    for encoder in content["encoders"]:
-        for key in ("layers", "labels", "heads"):
-            encoder[key] = _numbers(encoder[key])
-    if content["claims"] is not None:
-        content["claims"]["tests"] = _numbers(content["claims"]["tests"])
+        raise RunError(f"{path}: expected {', '.join(missing)} in it; {AGAIN}")
+    with reading(path, RunError, AGAIN):
+        for encoder in content["encoders"]:
+            for key in ("layers", "labels", "heads"):
+                encoder[key] = _numbers(encoder[key])
+        if content["claims"] is not None:
+            content["claims"]["tests"] = _numbers(content["claims"]["tests"])
     return content
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.reports.grid import Grid, markdown_document, number, probability
 from mtlprune.reports.smoothing_reading import names
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
@@ -43,6 +43,7 @@ def tables(content: Mapping[str, Any]) -> list[Table]:
     return [table for table in (make(content) for make in makers) if table.rows]
 
 
+@markdown_document
 def markdown(content: Mapping[str, Any]) -> str:
     """The whole of ``smoothing.md``."""
     lines = ["# Over-smoothing\n", setting(content) + "\n", *(f"- {line}" for line in answers(content)), ""]

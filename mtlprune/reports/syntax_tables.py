@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.files import RunError, read_json, reading
+from mtlprune.reports.grid import Grid, markdown_document, number, probability
 from mtlprune.reports.sections import Rows
-from mtlprune.runs import RunError
 
 SUMMARY = "syntax.json"
 
@@ -23,13 +22,11 @@ def read_tree(folder: Path) -> dict[str, Any]:
     path = folder / SUMMARY
     if not path.is_file():
         raise RunError(f"{folder}: expected {SUMMARY}, which mtlprune analyze syntax --out writes; found none")
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+    with reading(path, RunError, "make it anew with mtlprune analyze syntax"):
+        tree = read_json(path)
         if not tree["encoders"]:
             raise KeyError("encoders")
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: not a whole result of mtlprune analyze syntax ({error}); make it anew") from None
-    return dict(tree)
+        return dict(tree)
 
 
 def names(tree: Mapping[str, Any]) -> list[str]:
@@ -162,6 +159,7 @@ def setting(tree: Mapping[str, Any]) -> str:
     return f"{tree['corpus']}, {tree['split']}, {tree['sentences']:,} sentences, {tree['tokens']:,} words"
 
 
+@markdown_document
 def markdown(tree: Mapping[str, Any]) -> str:
     """All tables and notes."""
     parts = [f"# Syntactic attention: {setting(tree)}\n"]

@@ -17,8 +17,9 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from mtlprune.errors import printable_lines
 from mtlprune.reports.comparisons import Column, Comparison, compare
-from mtlprune.reports.grid import Grid
+from mtlprune.reports.grid import Grid, markdown_document
 from mtlprune.reports.table_layouts import best, cell, details, difference, grids, slots
 from mtlprune.reports.table_notes import legend, notes, tests_legend
 
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 
+@markdown_document
 def markdown(comparison: Comparison) -> str:
     """The table, what it shows, and where differences were tested every test and what limits it."""
     parts = [*(grid.markdown() for grid in grids(comparison)), f"{legend(comparison)}\n"]
@@ -56,7 +58,7 @@ def latex(comparison: Comparison) -> str:
     ]
     if comparison.tests:
         parts.append(_with_signs(details(comparison)).latex(tests_legend(comparison), "tab:tests"))
-    return "\n".join(parts)
+    return printable_lines("\n".join(parts))
 
 
 def _with_signs(grid: Grid) -> Grid:
@@ -142,7 +144,7 @@ def to_csv(comparison: Comparison) -> str:
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return out.getvalue()
+    return printable_lines(out.getvalue())
 
 
 def to_json(comparison: Comparison) -> str:

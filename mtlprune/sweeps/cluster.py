@@ -40,7 +40,7 @@ def submit(
     try:
         import submitit
     except ImportError:
-        raise SweepError("--launcher needs submitit: pip install 'mtlprune[slurm]'") from None
+        raise SweepError('--launcher needs submitit; in a clone of mtlprune: pip install -e ".[slurm]"') from None
     numbers: dict[str, str] = {}
     for level in levels(cells):
         settings = {"timeout_min": MINUTES, "name": root.name, **options}

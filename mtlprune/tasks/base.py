@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from mtlprune.blocks import Block
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
@@ -47,10 +47,8 @@ def summed(terms: Sequence[Term]) -> Tensor:
     return total
 
 
-class Options(BaseModel):
+class Options(Block):
     """A decoder's settings; each task extends it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Task(nn.Module, ABC):

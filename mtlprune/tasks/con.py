@@ -29,9 +29,9 @@ TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
 class CONOptions(base.Options):
     """Constituent decoder."""
 
-    span_size: int = Field(default=500, ge=1)
+    span_size: int = Field(default=500, ge=1, le=100_000)
     """Width of the span MLPs."""
-    label_size: int = Field(default=100, ge=1)
+    label_size: int = Field(default=100, ge=1, le=100_000)
     """Width of the label vectors (an MLP scorer's hidden layer is twice as wide)."""
     label_scorer: PairScorer = "biaffine"
     """biaffine: the paper's. mlp: two layers over the joined ends of a span, many times cheaper."""

@@ -24,9 +24,9 @@ from mtlprune.tasks.products import linear, table_side
 class DEPOptions(base.Options):
     """Dependency decoder."""
 
-    arc_size: int = Field(default=500, ge=1)
+    arc_size: int = Field(default=500, ge=1, le=100_000)
     """Width of the arc MLPs."""
-    relation_size: int = Field(default=100, ge=1)
+    relation_size: int = Field(default=100, ge=1, le=100_000)
     """Width of the relation vectors (an MLP scorer's hidden layer is twice as wide)."""
     relation_scorer: PairScorer = "biaffine"
     """biaffine: the paper's. mlp: two layers over the joined dependent and head, many times cheaper."""

@@ -23,7 +23,7 @@ NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
 class NEROptions(base.Options):
     """Named-entity decoder."""
 
-    size: int = Field(default=150, ge=1)
+    size: int = Field(default=150, ge=1, le=100_000)
     """Width of the start and end projections."""
     loss_per: Literal["word", "span"] = "word"
     """Divide the summed loss by the words of the batch, as the other tasks' losses are, or by its candidate spans, as

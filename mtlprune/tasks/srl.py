@@ -35,11 +35,11 @@ from mtlprune.tasks.spans import (
 class SRLOptions(base.Options):
     """Semantic-role decoder."""
 
-    size: int = Field(default=150, ge=1)
+    size: int = Field(default=150, ge=1, le=100_000)
     """Width of the hidden layers."""
-    width_size: int = Field(default=20, ge=1)
+    width_size: int = Field(default=20, ge=1, le=100_000)
     """Width of the embedding of a span's length."""
-    max_width: int = Field(default=30, ge=1)
+    max_width: int = Field(default=30, ge=1, le=100_000)
     """Spans of more words are no candidates."""
     dropout: float = Field(default=0.2, ge=0, le=0.99)
     """Dropout after each hidden layer and on the width embedding."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from mtlprune.files import append_line, file_sha256, log_size, restore_log
-from mtlprune.runs import RunError, replacing
+from mtlprune import run_forms
+from mtlprune.encoder.weights import check_finite
+from mtlprune.errors import out_of_memory
+from mtlprune.files import RunError, append_line, file_sha256, log_size, parse_json, reading, replacing, restore_log
+
+AGAIN = "remove it to begin anew"
+LATER = frozenset({"uas_size"})
+"""What checkpoints of earlier releases lack: nothing was logged of it then."""
 
 SIZES = {"metrics.jsonl": "log_size", "curves.jsonl": "log_size", "gates.jsonl": "gates_size", "uas.jsonl": "uas_size"}
 """Log → the field of Progress with its size; a training has no curves, a pretraining nothing else."""
@@ -124,26 +130,43 @@ def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Bring model and optimizer to the stored state. Raises RunError where the file does not fit them."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            progress = Progress(**json.loads(file.metadata()["progress"]))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no dict)
-        model.load_state_dict({n[len("model.") :]: t for n, t in tensors.items() if n.startswith("model.")})
-    except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
-        what = " ".join(str(error).split())  # torch lists what is missing on several lines
-        raise RunError(f"{path} does not hold this run's state ({what}); remove it to begin anew") from error
     parameters = _parameters(optimizer)
     state: dict[int, dict[str, Any]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("optimizer."):
-            _, place, key = name.split(".", 2)
-            state.setdefault(int(place), {})[key] = tensor
+    try:
+        with reading(path, RunError, AGAIN):
+            with safe_open(path, framework="pt") as file:
+                progress = _progress(file.metadata()["progress"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no dict)
+            for name, tensor in tensors.items():
+                if name.startswith("optimizer."):
+                    _, place, key = name.split(".", 2)
+                    state.setdefault(int(place), {})[key] = tensor
+                    if key != "step" and tensor.shape != parameters[int(place)].shape:
+                        raise ValueError(f"{name} of another size")
+        model.load_state_dict({n[len("model.") :]: t for n, t in tensors.items() if n.startswith("model.")})
+    except (SafetensorError, RuntimeError) as error:
+        if out_of_memory(error):
+            raise
+        what = " ".join(str(error).split())  # torch lists what is missing on several lines
+        raise RunError(f"{path} does not hold this run's state ({what}); {AGAIN}") from error
+    check_finite(tensors, path, RunError, AGAIN)
     for place, values in state.items():
         device = parameters[place].device
         optimizer.state[parameters[place]] = {
             key: value if key == "step" and device.type == "cpu" else value.to(device) for key, value in values.items()
         }
     return progress
+
+
+def _progress(text: str) -> Progress:
+    """Where training stands, of the form that was written. Raises ValueError otherwise."""
+    record = parse_json(text)
+    run_forms.check(run_forms.STANDING, record)
+    lacking = {entry.name for entry in fields(Progress)} - record.keys() - LATER
+    if lacking:
+        raise ValueError(f"nothing called {', '.join(sorted(lacking))}")
+    run_forms.check(run_forms.BEST, record["best"])
+    return Progress(**record)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

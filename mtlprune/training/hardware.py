@@ -14,8 +14,8 @@ def choose_device(wanted: str) -> str:
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=wanted)
-    except (RuntimeError, AssertionError) as error:
+        (torch.ones(1, device=wanted) + 1).item()  # some, such as meta, hold shapes and compute nothing
+    except (RuntimeError, AssertionError, ImportError) as error:
         why = str(error).splitlines()[0]
         raise RunError(f"the device {wanted} (train.device, --device) cannot be used here: {why}") from None
     return wanted
@@ -35,9 +35,22 @@ def _cpu_has_bf16() -> bool:
     return any(check() for check in checks if check is not None)
 
 
+def most_threads() -> int:
+    """Four times this machine's cores: more help nobody, and very many crash the process."""
+    return 4 * (os.cpu_count() or 1)
+
+
 def choose_threads(wanted: int | None) -> int:
-    """All cores this process may use, shared out among those that torchrun started here, if not told otherwise."""
+    """All cores this process may use, shared out among those that torchrun started here, if not told otherwise.
+
+    Raises:
+        RunError: many more than there are cores.
+    """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if wanted is not None and wanted > most_threads():
+        raise RunError(
+            f"train.threads: expected at most {most_threads()}, four times this machine's cores, found {wanted}"
+        )
     return wanted or max(1, available // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 

@@ -26,14 +26,15 @@ from torch import nn
 from mtlprune.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.errors import MtlpruneError
+from mtlprune.files import reading
 from mtlprune.model import MultiTaskModel, autocast
-from mtlprune.runs import RunFolder
+from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.base import Term
 from mtlprune.training import hardware, mixing
 from mtlprune.training.archive import Archive, logs, take_up, tidy
 from mtlprune.training.balance import Balance
-from mtlprune.training.checkpoint import Progress, epoch_generator, load_checkpoint, seed_step
+from mtlprune.training.checkpoint import AGAIN, Progress, epoch_generator, load_checkpoint, seed_step
 from mtlprune.training.cosreg import cosreg
 from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.optimizer import make_optimizer, schedule
@@ -135,7 +136,8 @@ def finished(folder: RunFolder) -> Progress | None:
     if not folder.config_path.exists():
         return None
     record = folder.read_manifest().get("finished")
-    return Progress(**record) if record else None
+    with reading(folder.path / "manifest.json"):
+        return Progress(**record) if record else None
 
 
 class _Trainer:
@@ -158,17 +160,25 @@ class _Trainer:
         self.folder, self.optimizer, self.progress = folder, optimizer, progress
         self.watch, self.stop, self.team = watch, stop, team
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
-        self.balance.restore(progress.balance)
         self.precision = hardware.dtype(self.config.train.precision)
         clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
         self.parameters = [p for group in clipped for p in group["params"]]
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
         self.sets = gate_sets(self.model)
-        self.total = sum(len(self.plan(epoch)) for epoch in range(self.config.train.epochs))
+        updates = [len(self.plan(epoch)) for epoch in range(self.config.train.epochs)]
+        self.total = sum(updates)
         gated = self.config.pruning.method == "gates"
         self.pressure = Pressure(self.config, self.model, self.total) if gated else None
-        if self.pressure is not None:
-            self.pressure.penalty.restore(progress.penalty)
+        with reading(folder.checkpoint_path, RunError, AGAIN):
+            self.balance.restore(progress.balance)
+            if self.pressure is not None:
+                self.pressure.penalty.restore(progress.penalty)
+            done = sum(updates[: progress.epoch]) + progress.update
+            if progress.epoch >= len(updates) or progress.update > updates[progress.epoch] or progress.step != done:
+                raise ValueError(
+                    f"update {progress.update} of epoch {progress.epoch + 1} (update {progress.step} in all) where "
+                    f"{len(updates)} epochs are {self.total} updates"
+                )
         self.syntax = SyntaxTerm(run)
         self.archive = Archive(run, folder, optimizer, progress, team)
         self.started_at = time.monotonic()

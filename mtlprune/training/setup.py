@@ -133,7 +133,7 @@ def build_model(
 
 def settle(settings: TrainConfig) -> None:
     """Set this process's threads, and make every operation give the same result each time."""
-    torch.set_num_threads(settings.threads or 1)
+    torch.set_num_threads(min(settings.threads or 1, hardware.most_threads()))  # a run may be from a larger machine
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it products on GPUs may differ between runs
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, guards nothing here
@@ -154,6 +154,7 @@ def decide(config: Config, folder: RunFolder | None = None) -> Config:
             if getattr(settings, key) == open_value
         }
         hardware.choose_device(fixed.get("device", settings.device))
+        hardware.choose_threads(settings.threads)
     else:
         device = hardware.choose_device(settings.device)
         fixed = {

@@ -21,6 +21,7 @@ from mtlprune.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
 from mtlprune.encoder.removal import HeadMap, remove_heads
+from mtlprune.errors import out_of_memory
 from mtlprune.files import file_sha256, replacing_folder
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
@@ -212,7 +213,12 @@ def write(
     tree, manifest, best = source.read_config(), source.read_manifest(), source.read_best()
     vocabularies = source.read_vocabularies()
     epoch = best["joint"]["epoch"]
-    model.encoder.save(folder.encoder_path)
+    try:
+        model.encoder.save(folder.encoder_path)
+    except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
+        if out_of_memory(error):
+            raise
+        raise RunError(f"{out}: its encoder could not be written ({error}); nothing was left there") from error
     sha256 = save_weights(folder.weights_path(epoch), model)
     folder.write_json("vocabulary.json", {task: vocabularies[task] for task in asked.tasks})
     folder.write_json(

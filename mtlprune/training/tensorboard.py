@@ -29,8 +29,8 @@ def require_tensorboard() -> None:
     """Raises ConfigError where the package is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise ConfigError(
-            "train.tensorboard: the package tensorboard is not installed; pip install 'mtlprune[tensorboard]', or "
-            "train with train.tensorboard=false"
+            "train.tensorboard: the package tensorboard is not installed; in a clone of mtlprune, run: "
+            'pip install -e ".[tensorboard]"; or train with train.tensorboard=false'
         )
 
 

@@ -73,7 +73,7 @@ def _line(gates: object, **more: object) -> str:
         (_line({"shared": []}), r"line 2, gates of shared: expected rows of equally many numbers"),
         (_line({"shared": [[1, "x", 1], [1, 0, 1]]}), r"expected rows of equally many numbers"),
         (_line({"shared": [[1, 0, 1], [1, 0, 1.5]]}), r"expected numbers from 0 to 1, found 1.5"),
-        (_line({"shared": [[1, 0, 1], [1, 0, float("nan")]]}), r"expected numbers from 0 to 1, found nan"),
+        (_line({"shared": [[1, 0, 1], [1, 0, float("nan")]]}), r"line 2: .*NaN, which is no number"),
         (_line({"shared": [[1, 0], [1, 0]]}), r"line 2: gate sets and their sizes change within the file \(first "),
         (_line({"shared": GATES.tolist()}, epoch=1), r"the best epoch is 2 \(best.json\), but there are no gates of"),
     ],
@@ -114,7 +114,7 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.M
     other = write_run(tmp_path / "other", ["pos"], GATES[:1]).path
     with pytest.raises(ClaimError, match=r"gates for 2 layers of 3 heads and .*other for 1 of 3"):
         load_claims([first, other])
-    for name, words in (("plain", "run without gates"), ("empty", "holds no evaluation yet"), ("bytes", "as UTF-8")):
+    for name, words in (("plain", "run without gates"), ("empty", "holds no evaluation yet"), ("bytes", "UTF-8 text")):
         folder = write_run(tmp_path / name, ["pos"], GATES).path
         (folder / "gates.jsonl").unlink()
         if name != "plain":

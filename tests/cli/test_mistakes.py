@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from mtlprune.cli.mistakes import exit_code, sentence
 from mtlprune.errors import MtlpruneError
+from mtlprune.runs import RunFolder
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_kind_of_mistake_has_its_code() -> None:
@@ -23,3 +29,35 @@ def test_a_mistake_before_much_is_loaded() -> None:
     command = [sys.executable, "-m", "mtlprune", "heads", "minilm", "0", "1"]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 2 and "counted from 1" in answer.stderr and answer.stderr.count("\n") == 1
+
+
+PATHS = {
+    "train": ("train", "quickstart", "data.path={}"),
+    "check": ("check", "quickstart", "data.path={}"),
+    "bench": ("bench", "quickstart", "data.path={}"),
+    "sweep": ("sweep", "experiments/ewt5-minilm/sweep.yaml", "data.path={}", "--dry-run"),
+    "probe": ("probe", "minilm", "--corpus", "{}", "--out", "{}/out"),
+    "smoothing": ("analyze", "smoothing", "minilm", "--corpus", "{}", "--out", "{}/out"),
+    "evaluate": ("evaluate", "RUN", "--split", "dev"),
+    "prune": ("prune", "RUN", "--out", "{}/out"),
+}
+SAID = """
+import sys
+from mtlprune.cli import main
+sys.argv = ["mtlprune", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print([name for name in ("torch", "transformers", "datasets") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("command", PATHS)
+def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "nowhere"
+    tree = {"data": {"path": str(wrong)}, "tasks": ["pos"]}
+    RunFolder(tmp_path / "run").write_config(tree)
+    words = [word.format(wrong).replace("RUN", str(tmp_path / "run")) for word in PATHS[command]]
+    done = subprocess.run([sys.executable, "-c", SAID, *words], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2 and str(wrong) in done.stderr and done.stderr.count("\n") == 1
+    assert done.stdout == "[]\n"

