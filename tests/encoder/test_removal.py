@@ -383,3 +383,71 @@ def test_weights_without_their_map_are_refused(damaged):
     (damaged / "heads.json").unlink()
     with pytest.raises(EncoderError, match=r"cannot be loaded|lacks"):
         Encoder.load(str(damaged))
+
+
+# -- layers without heads, exported ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", HEAD_FAMILIES)
+def test_files_of_layers_without_heads_keep_their_names(family):
+    """As earlier releases wrote and read them: parameters of width 0 are there, but in DeBERTa."""
+    model = build(family)
+    before = set(model.state_dict())
+    remove_heads(model, gates_of(PATTERNS[3], model.config.num_hidden_layers))
+    lost = before - set(model.state_dict())
+    own = {name for name in before if ".attention.self." in name} if family.startswith("deberta") else set()
+    assert lost == own and set(model.state_dict()) <= before
+
+
+class Exported(nn.Module):
+    """Tensors in, a tensor out, as exporters want it."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return self.model(input_ids=ids, attention_mask=mask)[0]
+
+
+def headless(family: str, attention: str) -> Exported:
+    """A model whose first layer (in ALBERT: first module) has no head left, and whose last has two."""
+    model = build(family, attention)
+    gates = torch.ones(model.config.num_hidden_layers, HEADS)
+    gates[: len(gates) // 2] = 0
+    gates[-1, :2] = 0
+    if family == "albert":
+        gates[-2, :2] = 0
+    remove_heads(model, gates)
+    return Exported(model)
+
+
+BY_CLASS = ["bert", "deberta-v2", "distilbert", "modernbert", "albert", "mpnet", "eurobert", "roformer"]
+"""Families by how their attention is laid out; the others are made like one of these."""
+
+
+@pytest.mark.parametrize("family", BY_CLASS)
+def test_a_layer_without_heads_is_exported_by_torch(family):
+    model = headless(family, "sdpa" if family in WITH_SDPA else "eager")
+    program = torch.export.export(model, (IDS, MASK), strict=False)
+    torch.testing.assert_close(program.module()(IDS, MASK), model(IDS, MASK))
+
+
+QUICK = ("bert", "distilbert")  # the projection without, and within, the attention module; all take minutes
+
+
+@pytest.mark.parametrize(
+    "family", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BY_CLASS]
+)
+def test_a_layer_without_heads_is_exported_to_onnx(family, tmp_path):
+    """And is computed there: products of width 0 can be written, but no runtime reads them."""
+    runtime = pytest.importorskip("onnxruntime", reason="pip install onnx onnxscript onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = headless(family, "sdpa" if family in WITH_SDPA else "eager")
+    with quiet():
+        torch.onnx.export(model, (IDS, MASK), tmp_path / "model.onnx", dynamo=True, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+    [found] = session.run(None, dict(zip(names, (IDS.numpy(), MASK.numpy()), strict=True)))
+    with torch.no_grad():
+        torch.testing.assert_close(torch.from_numpy(found)[MASK.bool()], model(IDS, MASK)[MASK.bool()])
