@@ -84,6 +84,7 @@ class Place:
             build_config(self.run.read_config(), str(self.run.config_path))
             if not self._ended():
                 return
+            self.run.read_vocabularies()  # also tells a configuration that was cut short, whose defaults are valid
             for best in self.run.read_best().values():
                 check_length(self.run.weights_path(best["epoch"]))
 
