@@ -81,9 +81,13 @@ class Place:
         if not self.run.config_path.is_file():
             return
         with reading(self.run.path, SweepError, "remove the folder to have the cell trained anew"):
-            build_config(self.run.read_config(), str(self.run.config_path))
+            config = self.run.read_config()
+            build_config(config, str(self.run.config_path))
+            if not {"tasks", "train"} <= config.keys():  # a run writes all of them; defaults alone would be valid
+                raise ValueError("a configuration that was cut short")
             if not self._ended():
                 return
+            self.run.read_vocabularies()
             for best in self.run.read_best().values():
                 check_length(self.run.weights_path(best["epoch"]))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mtlprune.sweeps import crew
+from mtlprune.sweeps import crew as crews_module
 from mtlprune.sweeps.cells import Cell, Sweep, resolve
 from mtlprune.sweeps.crew import Crew, worker_command, write_config
 from mtlprune.sweeps.folder import State, state
@@ -193,12 +193,12 @@ def _until_owned(cell: Cell) -> None:
 def test_a_killed_process_is_tried_once_more(sheet: Write, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """As by a system that is short of memory; a second time the cell has failed."""
     sweep = sweep_of(sheet("cells: {one: {}}\n"))
-    plain, left = crew.worker_command, [True] * times
+    plain, left = crews_module.worker_command, [True] * times
 
     def command(*arguments: Any) -> list[str]:
         return ["sh", "-c", "kill -9 $$"] if left and left.pop() else plain(*arguments)
 
-    monkeypatch.setattr(crew, "worker_command", command)
+    monkeypatch.setattr(crews_module, "worker_command", command)
     told: list[str] = []
     outcome = Crew(sweep.cells, 1, lambda event, cell, note: told.append(event), lambda: False).run()
     assert told == ["started", "killed", "started", "done" if times == 1 else "failed"]
