@@ -113,7 +113,7 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.M
     other = write_run(tmp_path / "other", ["pos"], GATES[:1]).path
     with pytest.raises(ClaimError, match=r"gates for 2 layers of 3 heads and .*other for 1 of 3"):
         load_claims([first, other])
-    for name, words in (("plain", "run without gates"), ("empty", "holds no evaluation yet"), ("bytes", "expected UTF-8")):
+    for name, words in (("plain", "run without gates"), ("empty", "holds no evaluation yet"), ("bytes", "UTF-8 text")):
         folder = write_run(tmp_path / name, ["pos"], GATES).path
         (folder / "gates.jsonl").unlink()
         if name != "plain":
