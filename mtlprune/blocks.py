@@ -27,7 +27,7 @@ class Block(BaseModel):
         for part in () if inner else _parts(value):
             if isinstance(part, bool) and annotation is not bool:
                 raise PydanticCustomError("truth", "expected no truth value")
-            if isinstance(part, int) and abs(part) >= 2**63:
+            if isinstance(part, int) and abs(part) > 2**63:
                 raise PydanticCustomError("large", "expected a number below 2^63")
             if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
                 raise PydanticCustomError("half", "expected text without halves of characters (lone surrogates)")

@@ -164,7 +164,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
 def _records(path: Path, tasks: tuple[str, ...]) -> list[tuple[int, int, dict[str, Gates]]]:
     """Epoch, step and gate sets of every evaluation. Raises ClaimError with file and line."""
     records: list[tuple[int, int, dict[str, Gates]]] = []
-    for number, record in read_json_lines(path):
+    for number, record in read_json_lines(path, ClaimError):
         where = f"{path}, line {number}"
         if not isinstance(record, dict) or not all(type(record.get(key)) is int for key in ("epoch", "step")):
             raise ClaimError(f"{where}: expected an evaluation with epoch, step and gates; train the run anew")
