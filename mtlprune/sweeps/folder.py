@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mtlprune.config import build_config
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import read_json, reading
 from mtlprune.runs import RunFolder, replacing
@@ -82,13 +81,12 @@ class Place:
             return
         with reading(self.run.path, SweepError, "remove the folder to have the cell trained anew"):
             config = self.run.read_config()
-            build_config(config, str(self.run.config_path))
             if not {"tasks", "train"} <= config.keys():  # a run writes all of them; defaults alone would be valid
                 raise ValueError("a configuration that was cut short")
             if not self._ended():
                 return
             self.run.read_vocabularies()
-            for best in self.run.read_best().values():
+            for best in self.run.read_best().values() if not self.run.is_record else ():
                 check_length(self.run.weights_path(best["epoch"]))
 
     def unscored(self, splits: Iterable[str]) -> list[str]:
