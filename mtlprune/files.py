@@ -60,8 +60,9 @@ def replacing(path: Path) -> Iterator[Path]:
         sync(path.parent)
         _remove_stale(path)
     except OSError as error:
+        where = f"{error.filename}: " if error.filename not in (None, str(path), str(beside)) else ""
         raise RunError(
-            f"{path} could not be written ({error.strerror or error}); what was there before is untouched"
+            f"{path} could not be written ({where}{error.strerror or error}); what was there before is untouched"
         ) from error
     except UnicodeEncodeError as error:  # a command line in another encoding than the system's
         raise RunError(
@@ -277,7 +278,7 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
     except yaml.YAMLError as found:
         raise error(f"{path}: not readable as YAML: {' '.join(str(found).split())}{after}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as found:
-        raise error(f"{path}: expected something else, found {_described(found)}{after}") from None
+        raise error(f"{path}: unexpected content: {_described(found)}{after}") from None
 
 
 def _described(error: Exception) -> str:

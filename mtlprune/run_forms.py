@@ -26,6 +26,7 @@ Texts = Annotated[list[Text], Field(strict=True)]
 class _Best(TypedDict):
     epoch: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     score: Number
+    sha256: NotRequired[Text]
 
 
 @_form
@@ -35,7 +36,7 @@ class _Standing(TypedDict):
     epoch: NotRequired[Whole]
     update: NotRequired[Whole]
     step: NotRequired[Whole]
-    best: NotRequired[dict[Text, dict[Text, Number]]]
+    best: NotRequired[dict[Text, _Best]]
     balance: NotRequired[dict[Text, list[Number]]]
     penalty: NotRequired[dict[Text, dict[Text, Number]]]
     losses: NotRequired[dict[Text, list[Number]]]
@@ -44,6 +45,7 @@ class _Standing(TypedDict):
     uas_size: NotRequired[Whole]
     seconds: NotRequired[Annotated[Number, Field(ge=0)]]
     finished: NotRequired[Annotated[bool, Field(strict=True)]]
+    logs: NotRequired[dict[Text, Text]]
 
 
 @_form

@@ -81,7 +81,7 @@ def write_study_run(
     folder.write_config(tree | {"decoders": {}})
     manifest = folder.read_manifest()
     about = {"begun": "2026-01-01T00:00:00+00:00", "mtlprune": "0.1.0", "python": "3.11", "packages": {"torch": "2"}}
-    finished = {"epoch": 3, "seconds": 61.0, "best": {"joint": {"epoch": 2}}}
+    finished = {"epoch": 3, "seconds": 61.0, "best": {"joint": {"epoch": 2, "score": 50.0}}}
     folder.write_json("manifest.json", manifest | about | {"finished": finished})
     guesses = [guessed(sentence, tasks, skill, generator) for sentence in gold]
     rows = {task: [COUNT[task](g, p) for g, p in zip(gold, guesses, strict=True)] for task in tasks}

@@ -18,7 +18,7 @@ BAD_JSON = {
 BAD_YAML = {
     "bytes": (b"a: \xff", "expected UTF-8 text"),
     "twice": (b"a: 1\na: 2", "line 2: a is given a second time"),
-    "tagged": (b"a: !!int x", "expected something else|invalid literal"),
+    "tagged": (b"a: !!int x", "invalid literal"),
     "huge": (b"a: " + b"9" * 5000, "thousands of digits"),
     "deep": (b"[" * 100_000, "nested too deep"),
     "aliases": (

@@ -23,7 +23,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.fingerprint import fingerprint
 from mtlprune.corpora.fingerprint import source_digest as source_digest  # part of this module too
-from mtlprune.files import RunError, make_folder, read_json, reading, sync, sync_tree, write_text
+from mtlprune.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_text
 from mtlprune.sentence import Sentence, SentenceError, check_unique
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _verify_files(path: Path, info: Mapping[str, Any]) -> None:
     """Raise CorpusError where a file is not the one that was written."""
     for name, expected in info.get("files", {}).items():
         with reading(path / name, CorpusError, "build the corpus anew"):
-            found = source_digest(path / name)
+            found = file_sha256(path / name)
         if found != expected:
             raise CorpusError(
                 f"{path / name}: expected the SHA-256 {expected[:16]}… noted in {INFO}, found {found[:16]}…; the file "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mtlprune.blocks import filled
@@ -75,8 +76,8 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         finished="finished" in manifest,
         encoder=str(encoder.get("name", "")),
         heads=_heads(folder, manifest, tuple(tree["tasks"])),
-        updates=_updates(manifest) + _updates_before(tree["train"]["start"]),
-        earlier=_earlier(tree, manifest),
+        updates=_updates(manifest) + _updates_before(folder, tree["train"]["start"]),
+        earlier=_earlier(folder, tree, manifest),
     )
 
 
@@ -85,22 +86,29 @@ def _updates(manifest: Mapping[str, Any]) -> int:
     return step if isinstance(step, int) else 0
 
 
-def _updates_before(start: str | None) -> int:
-    """Those of the run that another started from, and of the one before; 0 where it is not there any more."""
-    if start is None or not RunFolder(start).config_path.is_file():
+def _updates_before(run: RunFolder, start: str | None) -> int:
+    """Those of the run that another started from, and of the one before; 0 where it is not there any more.
+
+    It is looked for where the run says, then beside the run under the same name: folders are moved, and records know
+    only the name.
+    """
+    if start is None:
         return 0
-    folder = RunFolder(start)
+    places = (RunFolder(start), RunFolder(run.path.parent / Path(start).name))
+    folder = next((place for place in places if place.config_path.is_file()), None)
+    if folder is None or folder.path.resolve() == run.path.resolve():
+        return 0
     before = filled(folder.read_config())["train"]["start"]
-    return _updates(folder.read_manifest()) + (_updates_before(before) if before != start else 0)
+    return _updates(folder.read_manifest()) + (_updates_before(folder, before) if before != start else 0)
 
 
-def _earlier(tree: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+def _earlier(run: RunFolder, tree: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
     own = _updates(manifest)
     start = tree["train"]["start"]
     ranking = tree["pruning"]["importance_of"] if tree["pruning"]["method"] == "importance" else None
     if start is None and ranking is None:
         return ""
-    before = _updates_before(start or ranking)
+    before = _updates_before(run, start or ranking)
     updates = f" ({before:,} updates)" if before else ""
     more = f" for {own:,} more" if own else ""
     if start is not None:

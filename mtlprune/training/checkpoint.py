@@ -25,8 +25,8 @@ from mtlprune.errors import out_of_memory
 from mtlprune.files import RunError, append_line, file_sha256, log_size, parse_json, reading, replacing, restore_log
 
 AGAIN = "remove it to begin anew"
-LATER = frozenset({"uas_size"})
-"""What checkpoints of earlier releases lack: nothing was logged of it then."""
+LATER = frozenset({"uas_size", "logs"})
+"""What checkpoints of earlier releases lack: it was not kept then."""
 
 SIZES = {"metrics.jsonl": "log_size", "curves.jsonl": "log_size", "gates.jsonl": "gates_size", "uas.jsonl": "uas_size"}
 """Log → the field of Progress with its size; a training has no curves, a pretraining nothing else."""

@@ -121,7 +121,7 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.M
             (folder / "gates.jsonl").write_bytes(b"\xff\n" if name == "bytes" else b"")
         with pytest.raises(ClaimError, match=words):
             load_claims([folder])
-    (first / "config.yaml").write_text("tasks: [pos]\n")
+    (first / "config.yaml").write_text("data: {path: d}\ntasks: [pos]\n")
     with pytest.raises(ClaimError, match=r"config.yaml: expected tasks, encoder.name and train.seed"):
         load_claims([first])
 

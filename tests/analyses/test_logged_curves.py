@@ -81,7 +81,7 @@ def test_lags_are_small_where_heads_keep_their_order() -> None:
         ('{"step": 1, "x": 1}\n{"step": 2, "x": 1}\n', "at least 3 points, and none of the 1 curves has more than 2"),
         ('{"epoch": 1}\n', "line 1: expected an object with a number step"),
         ("[1]\n", "line 1: expected an object with a number step"),
-        ('{"step": 1, "x": 1}\n{"step": 2, "x": NaN}\n{"step": 3, "x": 1}\n', "log:x: a break needs finite numbers"),
+        ('{"step": 1, "x": 1}\n{"step": 2, "x": NaN}\n{"step": 3, "x": 1}\n', "line 2: unexpected content: NaN"),
         ("{]\n", "line 1: not readable as JSON"),
     ],
 )

@@ -25,7 +25,7 @@ def make(tmp_path: Path) -> Make:
         folder = tmp_path / f"{tasks}-{seed}-{encoder}"
         folder.mkdir()
         names = tasks.split("+")
-        tree = {"tasks": names, "encoder": {"name": encoder}, "train": {"seed": seed}}
+        tree = {"data": {"path": "d"}, "tasks": names, "encoder": {"name": encoder}, "train": {"seed": seed}}
         (folder / "config.yaml").write_text(yaml.safe_dump(tree))
         (folder / "manifest.json").write_text(json.dumps({"data": {"fingerprint": "f" * 64}, "finished": {}}))
         (folder / "best.json").write_text(json.dumps({"joint": {"epoch": 2, "score": 90.0}}))

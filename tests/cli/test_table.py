@@ -100,9 +100,9 @@ def test_defects_of_ours_are_not_hidden(mtlprune: Call, trained: Path, monkeypat
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("scores/test.json", "{}", "test.json: expected scores of tasks; `mtlprune evaluate"),
-        ("scores/test.json", '{"pos": {}}', "test.json: expected scores of tasks; `mtlprune evaluate"),
-        ("manifest.json", "{}", "manifest.json does not name the data of the run"),
+        ("scores/test.json", "{}", "`mtlprune evaluate"),
+        ("scores/test.json", '{"pos": {}}', "`mtlprune evaluate"),
+        ("manifest.json", "{}", "manifest.json: unexpected content: nothing called data"),
         ("manifest.json", "[", "manifest.json, line 1: not readable as JSON"),
     ],
 )

@@ -366,13 +366,13 @@ def test_files_that_are_missing_or_broken_are_named(damaged):
     with pytest.raises(EncoderError, match=r"holds what the model has no place for: surplus \(1 in all\)"):
         load_pruned(damaged)
     (damaged / "model.safetensors").write_bytes(b"no")
-    with pytest.raises(EncoderError, match=r"model.safetensors does not hold the weights"):
+    with pytest.raises(EncoderError, match=r"model.safetensors: not readable as safetensors"):
         load_pruned(damaged)
     (damaged / "model.safetensors").unlink()
-    with pytest.raises(EncoderError, match=r"model.safetensors does not hold .*No such file"):
+    with pytest.raises(EncoderError, match=r"model.safetensors is missing"):
         load_pruned(damaged)
     (damaged / "heads.json").write_text("{")
-    with pytest.raises(EncoderError, match=r"heads.json is not readable as JSON"):
+    with pytest.raises(EncoderError, match=r"heads.json.*not readable as JSON"):
         load_pruned(damaged)
     (damaged / "heads.json").unlink()
     with pytest.raises(EncoderError, match=r"heads.json is missing: expected a folder with a model from which heads"):

@@ -180,7 +180,7 @@ def many_prunings(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed in range(1, 6)
     ]
     for run in runs[len(runs) // 2 :]:
-        run.write_config(run.read_config() | {"pruning": {"method": "importance", "keep": 6}})
+        run.write_config(run.read_config() | {"pruning": {"method": "importance", "keep": 6, "importance_of": "r"}})
     probes = write_probes(root / "probes", [("pretrained", 0)], {"pos": ("NN", "a" * 40)}, shape=SHAPE)
     text = report(Sources(runs, probes=[probes]), Choices(resamples=0, permutations=20), lambda *_: gold)
     file = root / "report.html"

@@ -145,7 +145,7 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "fingerprint": "f" * 64, "specials": "kept"}))
         read_probes([folder, tmp_path])
     (tmp_path / "probes.parquet").write_bytes(b"PAR1 but no more")
-    with pytest.raises(ProbeError, match="not readable as probe results"):
+    with pytest.raises(ProbeError, match=r"probes.parquet: unexpected content"):
         read_probes([tmp_path])
     for nothing in (tmp_path / "nowhere", folder / "probes.json"):
         with pytest.raises(ProbeError, match=r"no probe results|is a file"):

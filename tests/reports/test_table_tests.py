@@ -150,8 +150,8 @@ def test_nothing_but_missing_counts(tmp_path: Path) -> None:
         ),
         ({"pos": lambda values: [None, *values[1:]]}, "were not scored on the same sentences (59 and 60, of which 59"),
         ({"pos": lambda values: [v + 1 for v in values]}, "were scored against different gold, by their counts"),
-        ({"pos": lambda values: values[1:]}, "has no counts of pos on test; `mtlprune evaluate"),
-        ({"pos": lambda values: [0.5 * v for v in values]}, "counts of pos on test are no whole numbers; `mtlprune"),
+        ({"pos": lambda values: values[1:]}, " of pos for 60 sentences"),
+        ({"pos": lambda values: [0.5 * v for v in values]}, "counts/test.json: unexpected content"),
     ],
 )
 def test_what_cannot_be_paired_is_told(edit: dict[str, Any], reason: str, tmp_path: Path) -> None:
