@@ -49,6 +49,7 @@ def check_run(run: Path, data: Path | None = None) -> None:
     from mtlprune.runs import RunFolder
 
     folder = RunFolder.existing(run)
+    folder.refuse_record("weights")
     tree = folder.read_config()
     try:
         check_tree(tree) if data is None else check_corpora(data)

@@ -88,18 +88,18 @@ def change(path: Path, text: str | None) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("weights/epoch-*", None, "does not hold the weights of this run"),
-        ("weights/epoch-*", "", "does not hold the weights of this run"),
-        ("config.yaml", "data: {path: x}", "does not hold the weights of this run"),
+        ("weights/epoch-*", None, "not readable as safetensors"),
+        ("weights/epoch-*", "", "not readable as safetensors"),
+        ("config.yaml", "data: {path: x}", "config.yaml: unexpected content"),
         ("config.yaml", "", "config.yaml: expected keys and values"),
         ("vocabulary.json", "{}", "vocabulary.json: expected the labels of every task"),
-        ("vocabulary.json", "[]", "vocabulary.json: expected the labels of every task"),
-        ("vocabulary.json", '{"pos": {}}', "vocabulary.json: expected the labels of every task"),
+        ("vocabulary.json", "[]", "vocabulary.json: unexpected content"),
+        ("vocabulary.json", '{"pos": {}}', "vocabulary.json: unexpected content"),
         ("vocabulary.json", None, "vocabulary.json, line"),
         ("best.json", "{}", "best.json: expected the best epoch"),
-        ("best.json", '{"joint": {}}', "best.json: expected the best epoch"),
+        ("best.json", '{"joint": {}}', "best.json: unexpected content: nothing called joint.epoch"),
         ("encoder/config.json", "", "encoder/config.json"),
-        ("encoder/tokenizer.json", "", "the tokenizer of the encoder"),
+        ("encoder/tokenizer.json", "", "encoder/tokenizer.json, line 1"),
     ],
 )
 def test_a_damaged_run_is_one_sentence(

@@ -302,7 +302,7 @@ def test_a_file_is_read_again_only_when_its_size_or_time_changes(
     shutil.copytree(saved, folder)
     (folder / ".verified.json").unlink(missing_ok=True)
     read: list[str] = []
-    for name in ("source_digest", "fingerprint"):
+    for name in ("file_sha256", "fingerprint"):
         plain = getattr(store, name)
         monkeypatch.setattr(store, name, lambda given, plain=plain: [plain(given), read.append(str(given))][0])
     load_corpus(folder)

@@ -18,6 +18,7 @@ from counted_runs import write_run as write_counted
 from gated_runs import scattered
 from gated_runs import write_run as write_gated
 from report_runs import TASKS, gold_sentences, write_study
+from safetensors.numpy import save_file
 
 from mtlprune.cli import main
 from mtlprune.corpora.store import load_corpus, save_corpus
@@ -58,7 +59,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     generator = np.random.default_rng(5)
     sets = {task: scattered(generator, (3, 2, 1), 4) for task in TASKS}
     runs.append(write_gated(here / "mine/sets-1", TASKS, sets))
-    runs[-1].write_config(runs[-1].read_config() | {"pruning": {"method": "gates", "sets": "task"}})
+    runs[-1].write_config(runs[-1].read_config() | {"pruning": {"method": "gates", "sets": "per_task"}})
     shutil.copytree(here / "mine/none-pos-1", here / "mine/removed-pos-1")
     runs.append(RunFolder(here / "mine/removed-pos-1"))
     runs[-1].write_json("encoder/heads.json", {"kept": [[0], [1, 2], []], "heads": 4})
@@ -68,6 +69,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     for run in runs:
         manifest = run.read_manifest()
         run.write_json("manifest.json", manifest | {"data": {"fingerprint": fingerprint, "name": "x"}})
+        run.write_json("vocabulary.json", {task: {"labels": ["a"]} for task in run.read_config()["tasks"]})
+        for best in run.read_best().values():  # a cell without its weights is not done
+            run.weights_path(best["epoch"]).parent.mkdir(exist_ok=True)
+            save_file({"x": np.zeros(1)}, run.weights_path(best["epoch"]))
     write_gated(here / "mine/late-1", ["pos"], sets["pos"], finished=False)
     cells = {path.name: {"folder": path.name} for path in sorted((here / "mine").iterdir())}
     write_index(here / "mine", "mine", Path("mine.yaml"), cells)
@@ -110,7 +115,7 @@ def test_a_page_of_records_has_its_labels_without_a_corpus(
     assert not Path("data").exists()
     assert call(capsys, "report", "mine", "--resamples", 50, "--permutations", 0, "--out", tmp_path / "p.html")[0] == 0
     text = (tmp_path / "p.html").read_text(encoding="utf-8")
-    assert re.search(r"Of \d\d labels with enough items, joint training significantly loses [1-9]", text)
+    assert re.search(r"Of \d\d labels with enough items, joint training loses [1-9]", text)
     assert "1 of the 27 cells of mine are not finished: late-1" in text
 
 
