@@ -22,6 +22,8 @@ class Block(BaseModel):
     @classmethod
     def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
         """What pydantic lets pass: truth as a number, numbers no machine counts to, halves of characters."""
+        if value is None or isinstance(value, Block | float):  # checked already, or nothing to check; sweeps ask often
+            return value
         annotation = cls.model_fields[str(info.field_name)].annotation
         inner = isinstance(annotation, type) and issubclass(annotation, Block)  # it looks after itself
         for part in () if inner else _parts(value):
