@@ -292,3 +292,13 @@ def test_results_are_made_again_from_records_alone(study: Study, tmp_path: Path)
     assert names >= {f"ewt5-minilm/{name}" for name in ("scores.md", "pruning.md", "report.html")}
     assert names >= {f"gates/{name}" for name in ("scores.md", "scores.json", "overlap/overlap.md", "maps/rgb-CON.png")}
     assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]
+
+
+def test_the_records_of_the_repository_make_its_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without runs and corpus, to the byte."""
+    monkeypatch.chdir(Path(__file__).parents[2])
+    words = ("table", "results/ewt5-minilm/records:none-*", "--split", "test", "--margin", "1.0")
+    code, said, _ = call(capsys, *words)
+    assert code == 0 and said == Path("results/ewt5-minilm/records.md").read_text()
