@@ -125,13 +125,21 @@ def one_writer(folder: Path) -> Iterator[None]:
             raise RunError(f"{folder} could not be written ({error.strerror or error})") from error
         with handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(handle.fileno())):
+            if not is_still(lock, handle.fileno()):
                 continue  # the one before has removed it
             try:
                 yield
             finally:
                 lock.unlink(missing_ok=True)
             return
+
+
+def is_still(path: Path, descriptor: int) -> bool:
+    """Whether a path still leads to a file that was opened by it; another process may have removed it meanwhile."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _whose() -> str:

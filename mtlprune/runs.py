@@ -23,6 +23,7 @@ from mtlprune import records, run_forms
 from mtlprune.files import (
     RunError,
     file_sha256,
+    is_still,
     make_folder,
     one_writer,
     read_json,
@@ -108,7 +109,7 @@ class RunFolder:
         with self._opened(lock) as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(handle.fileno())):
+                if not is_still(lock, handle.fileno()):
                     raise BlockingIOError  # its owner removed it just now
             except BlockingIOError:
                 handle.seek(0)

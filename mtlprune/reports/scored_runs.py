@@ -52,10 +52,10 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"], **kept}
     if split not in folder.splits():
         there = ", ".join(folder.splits()) or "none"
-        raise RunError(
-            f"{folder.path} is not scored on {split!r} (scored: {there}); run: "
-            f"mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
-        )
+        how = f"run: mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
+        if folder.is_record:
+            how = "score the run it was made of on that split, and record it again"
+        raise RunError(f"{folder.path} is not scored on {split!r} (scored: {there}); {how}")
     scores = folder.read_scores(split)
     names = {task: main_score(task, tree.get("decoders", {})) for task in scores}
     encoder = tree.get("encoder", {})

@@ -113,6 +113,8 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, team: Team) -> _Tr
         folder.check_ours()
     if done := finished(folder):
         done.check_logs(*logs(folder))
+        for key, best in done.best.items():
+            folder.verify_weights(key, best)
         if team.leads:
             tidy(folder, done)  # in case the end was cut short just here
         return done
