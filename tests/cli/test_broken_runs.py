@@ -171,11 +171,6 @@ def test_files_that_are_broken_as_a_whole(broken: Broken) -> None:
     assert broken_wholly(broken, some(80)) > 5
 
 
-@pytest.mark.slow
-def test_every_whole_file_with_every_command(broken: Broken) -> None:
-    broken_wholly(broken, some(1))
-
-
 def broken_values(broken: Broken, taken: Callable[..., bool]) -> int:
     done = 0
     for file in TEXTS[:-2]:
@@ -192,11 +187,6 @@ def broken_values(broken: Broken, taken: Callable[..., bool]) -> int:
 
 def test_values_of_another_kind(broken: Broken) -> None:
     assert broken_values(broken, some(120)) > 10
-
-
-@pytest.mark.slow
-def test_every_value_of_another_kind(broken: Broken) -> None:
-    broken_values(broken, some(1))
 
 
 CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {
