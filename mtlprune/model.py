@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtlprune.config import Config, build_config
+from mtlprune.config.config import Config, build_config
 from mtlprune.encoder.gates import Gates, HardConcrete
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import Pieces

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from mtlprune.corpora.iob2 import iob2_from_spans
+from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, SentenceError, Span
 
 Counts = dict[str, int]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mtlprune.analyses.claims import Claim
+from mtlprune.claimed_heads import Claim
 from mtlprune.runs import RunFolder
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from mtlprune.config import PRESETS, Config, ConfigError, build_config, find_config, load_config
+from mtlprune.config.config import PRESETS, Config, ConfigError, build_config, find_config, load_config
 from mtlprune.files import read_yaml
 from mtlprune.tasks import TASKS
 
@@ -243,10 +243,10 @@ def test_every_field_has_a_sentence():
     import ast
     import inspect
 
-    import mtlprune.config
+    import mtlprune.config.config
     import mtlprune.tasks
 
-    modules = [mtlprune.config, *(inspect.getmodule(task) for task in TASKS.values())]
+    modules = [mtlprune.config.config, *(inspect.getmodule(task) for task in TASKS.values())]
     for module in modules:
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.ClassDef) and (node.name.endswith(("Config", "Options"))):

@@ -16,7 +16,7 @@ import torch
 from tiny import CONTRACT_FAMILIES, make_tiny
 
 from mtlprune import scores
-from mtlprune.config import Config, build_config
+from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 from mtlprune.model import MultiTaskModel

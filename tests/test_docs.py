@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import typer
 
+from mtlprune.analyses.probes import results
+from mtlprune.analyses.probes.items import Heights
+from mtlprune.analyses.probes.survey import MODES
 from mtlprune.cli import app
-from mtlprune.config import Config, load_config
-from mtlprune.probes import results
-from mtlprune.probes.items import Heights
-from mtlprune.probes.survey import MODES
+from mtlprune.config.config import Config, load_config
 from mtlprune.tasks import TASKS
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -16,17 +16,26 @@ STOREYS = [  # a room may import from those below; within a storey, as long as i
     {"errors"},
     {"sentence", "files", "memory"},
     {"corpora", "structs", "arborescence", "scores", "baselines", "records"},
-    {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "config_files", "model"},
-    {"training", "probes", "analyses", "pretraining"},
-    {"reports", "sweeps"},
+    {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "model", "statistics", "claimed_heads"},
+    {"training", "pretraining", "analyses"},
+    {"reports"},
+    {"analyses/show"},
+    {"reports/page", "sweeps"},
     {"cli", "__main__"},
 ]
 HEIGHT = {room: height for height, storey in enumerate(STOREYS) for room in storey}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+def room(parts: tuple[str, ...]) -> str:
+    """Of a module's name below mtlprune; what shows stands above what measures, and the page above both."""
+    if parts[:2] == ("reports", "page"):
+        return "reports/page"
+    return "analyses/show" if parts[0] == "analyses" and "show" in parts[:3] else parts[0]
+
+
 def room_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return room(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:
@@ -43,7 +52,7 @@ def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
     for line, name in imported(path):
         top, *rest = name.split(".")
         if top == "mtlprune" and rest and rest[0] != "__version__":
-            yield line, rest[0]
+            yield line, room(tuple(rest))
 
 
 def test_every_room_has_its_storey():
@@ -130,8 +139,11 @@ LIGHT = {
     "mtlprune.sweeps.job": HEAVY,
     "mtlprune.structs": ("supar",),
 }
-REPORTS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) == "reports")
-ABOVE_REPORTS = tuple(f"mtlprune.{room}" for room in ("encoder", "tasks", "training", "model", "config", "structs"))
+SHOWING = {"reports", "reports/page", "analyses/show"}
+REPORTS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) in SHOWING)
+ABOVE_REPORTS = tuple(
+    f"mtlprune.{room}" for room in ("encoder", "tasks", "training", "model", "config.config", "structs")
+)
 LIGHT |= {name.removesuffix(".__init__"): (*HEAVY, *ABOVE_REPORTS) for name in REPORTS}
 
 

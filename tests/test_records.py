@@ -14,10 +14,10 @@ from random_sentences import LABELS, sentences
 from report_runs import gold_sentences, guessed
 
 from mtlprune import records
-from mtlprune.analyses.label_scores import count_labels
 from mtlprune.runs import RunError
 from mtlprune.scores import COUNT
 from mtlprune.sentence import LAYERS, Sentence
+from mtlprune.statistics.label_scores import count_labels
 from mtlprune.sweeps.recording import gold_tables, without_places
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from mtlprune.analyses.subjects import ProbeError, Source, Subject, find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
-from mtlprune.probes.subjects import ProbeError, Source, Subject, find_sources
-from mtlprune.probes.survey import observation_batches
+from mtlprune.encoder.observe import observation_batches
 from mtlprune.sentence import Sentence
 
 

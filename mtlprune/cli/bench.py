@@ -34,7 +34,7 @@ def bench(
 
     from mtlprune.cli.console import console
     from mtlprune.cli.early import check_settings
-    from mtlprune.config_files import ConfigError
+    from mtlprune.config.files import ConfigError
     from mtlprune.runs import replacing
 
     if probes and lenses:
@@ -43,7 +43,7 @@ def bench(
     source = config if trained is None else trained / "config.yaml"
     check_settings(source, overrides or ())
 
-    from mtlprune.config import load_config
+    from mtlprune.config.config import load_config
 
     settings = load_config(source, overrides or [])
     if probes:

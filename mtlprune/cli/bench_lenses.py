@@ -25,7 +25,7 @@ from mtlprune.runs import RunError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mtlprune.config import Config
+    from mtlprune.config.config import Config
 
 LENSES = ("smoothing", "dissection", "syntax", "degeneration")
 SPLIT = "dev"
@@ -180,7 +180,10 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
 
 
 def _verb(lens: str) -> Callable[..., Any]:
-    from mtlprune.cli import analyze_degeneration, analyze_dissect, analyze_smoothing, analyze_syntax
+    from mtlprune.cli.analyze import degeneration as analyze_degeneration
+    from mtlprune.cli.analyze import dissect as analyze_dissect
+    from mtlprune.cli.analyze import smoothing as analyze_smoothing
+    from mtlprune.cli.analyze import syntax as analyze_syntax
 
     verbs: dict[str, Callable[..., Any]] = {
         "smoothing": analyze_smoothing.smoothing,

@@ -29,7 +29,7 @@ def check(
 
     from mtlprune.cli import pruning_display
     from mtlprune.cli.console import console
-    from mtlprune.config import load_config
+    from mtlprune.config.config import load_config
     from mtlprune.corpora.store import load_corpus
     from mtlprune.training.inspection import inspect
 

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from mtlprune.cli.console import say
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.head_columns import HeadTable
+    from mtlprune.analyses.heads.columns import HeadTable
 
 FLAG = "--table"
 
@@ -49,8 +49,8 @@ def head_table(
 
     Only what is named is joined.
     """
-    from mtlprune.analyses.head_columns import HeadTable, HeadTableError, correlations, tree
-    from mtlprune.reports.head_table_section import lead, write
+    from mtlprune.analyses.heads.columns import HeadTable, HeadTableError, correlations, tree
+    from mtlprune.analyses.heads.show.section import lead, write
 
     if out is None:
         raise HeadTableError("heads --table: expected --out DIR, a folder for the table")
@@ -75,9 +75,9 @@ def head_table(
 
 def _join(joined: HeadTable, runs: list[Path], probes: Path | None, analyses: list[Path], of: str) -> None:
     """What needs no encoder."""
-    from mtlprune.analyses.claims import load_claims
-    from mtlprune.analyses.head_columns import claim_columns
-    from mtlprune.reports.head_table_reading import READERS, add_analyses, add_probes
+    from mtlprune.analyses.heads.columns import claim_columns
+    from mtlprune.analyses.heads.show.reading import READERS, add_analyses, add_probes
+    from mtlprune.claimed_heads import load_claims
 
     if runs:
         joined.add(claim_columns(load_claims(runs)), "the runs with gates")
@@ -94,7 +94,7 @@ def _join(joined: HeadTable, runs: list[Path], probes: Path | None, analyses: li
 
 
 def _add_gradients(joined: HeadTable, run: Path, corpus: Path | None, sentences: int, seed: int) -> None:
-    from mtlprune.analyses.joint_gradients import gradient_columns
+    from mtlprune.analyses.heads.joint_gradients import gradient_columns
 
     joined.add(gradient_columns(run, corpus, sentences, seed), str(run))
     joined.notes.append(

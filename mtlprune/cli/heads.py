@@ -13,10 +13,10 @@ from mtlprune.cli.console import say
 if TYPE_CHECKING:
     import torch
 
-    from mtlprune.probes.subjects import Subject
-    from mtlprune.reports.probe_attention import Example
-    from mtlprune.reports.probe_card import HeadCard, Known
-    from mtlprune.reports.probe_results import ProbeResults
+    from mtlprune.analyses.probes.show.attention import Example
+    from mtlprune.analyses.probes.show.card import HeadCard, Known
+    from mtlprune.analyses.probes.show.results import ProbeResults
+    from mtlprune.analyses.subjects import Subject
     from mtlprune.sentence import Sentence
 
 ENDINGS = (".html", ".svg", ".png")
@@ -70,8 +70,8 @@ def heads(
     results, claimed_by = _results(probes), _claimed(claims or [], layer, head)
     candidates, seen_in = _candidates(encoder, corpus, text, split)
 
-    from mtlprune.reports.probe_card import HeadCard
-    from mtlprune.reports.probe_card import text as as_text
+    from mtlprune.analyses.probes.show.card import HeadCard
+    from mtlprune.analyses.probes.show.card import text as as_text
 
     subject = _subject(encoder, gates_of)
     number = _number(subject, layer, head)
@@ -89,7 +89,7 @@ def heads(
 
 def _drawable(row: Known) -> bool:
     """Whether a label that the head tells well is seen in its attention; root is not, being found at [CLS]."""
-    from mtlprune.reports.probe_results import ROOT
+    from mtlprune.analyses.probes.show.results import ROOT
 
     attended = row.task in ("dep", "srl") and (row.task, row.label) != ROOT
     return attended and row.gain > 0 and not row.few and row.rank <= BEST_OF
@@ -97,8 +97,8 @@ def _drawable(row: Known) -> bool:
 
 def _subject(name: str, gates_of: str | None) -> Subject:
     """What is named; of a run with a gate set a task, with the gates of one. Raises ProbeError where unclear."""
-    from mtlprune.probes.subjects import find_sources
-    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.analyses.probes.show.results import ProbeError
+    from mtlprune.analyses.subjects import find_sources
 
     found = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
     alone = len(found) == 1
@@ -113,14 +113,14 @@ def _subject(name: str, gates_of: str | None) -> Subject:
 
 
 def _check_places(layer: int, head: int) -> None:
-    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.analyses.probes.show.results import ProbeError
 
     if layer < 1 or head < 1:
         raise ProbeError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
 
 
 def _check_out(out: Path | None) -> None:
-    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.analyses.probes.show.results import ProbeError
 
     if out is None:
         return
@@ -132,21 +132,21 @@ def _check_out(out: Path | None) -> None:
 
 
 def _results(probes: Path | None) -> ProbeResults | None:
-    from mtlprune.reports.probe_reading import read_probes
+    from mtlprune.analyses.probes.show.reading import read_probes
 
     return read_probes([probes]) if probes is not None else None
 
 
 def _claimed(runs: Sequence[Path], layer: int, head: int) -> list:
-    from mtlprune.analyses.claims import load_claims
-    from mtlprune.reports.probe_card import claimed
+    from mtlprune.analyses.probes.show.card import claimed
+    from mtlprune.claimed_heads import load_claims
 
     return claimed(load_claims(runs), layer, head) if runs else []
 
 
 def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str) -> tuple[list[Sentence], str]:
     """Sentences to choose from, and where they come from in words."""
-    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.analyses.probes.show.results import ProbeError
     from mtlprune.runs import RunFolder
     from mtlprune.sentence import Sentence
 
@@ -173,7 +173,7 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
 
 def _number(subject: Subject, layer: int, head: int) -> int:
     """Where the head lies among those its layer still has. Raises ProbeError for one that is not there."""
-    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.analyses.probes.show.results import ProbeError
 
     places = subject.encoder.places
     if layer > places.layers or head > places.heads:
@@ -190,8 +190,8 @@ def _number(subject: Subject, layer: int, head: int) -> int:
 
 def _known(results: ProbeResults | None, subject: Subject, layer: int, head: int) -> tuple[list[Known], list[str]]:
     """What the head knows, and what a reader should know of that."""
-    from mtlprune.reports.probe_card import known
-    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.analyses.probes.show.card import known
+    from mtlprune.analyses.probes.show.results import ProbeError
 
     if results is None:
         return [], []
@@ -226,7 +226,7 @@ def _examples(
     """The head's attention in sentences that have most of what it knows; else in those where it is most decided."""
     import numpy as np
 
-    from mtlprune.reports.probe_attention import Example
+    from mtlprune.analyses.probes.show.attention import Example
 
     sought = [_sought(sentence, label) for sentence in candidates]
     if any(sought) and not own:  # by what is in the sentence, never by whether the head finds it
@@ -287,10 +287,10 @@ def _own_places(weights: torch.Tensor, sizes: Sequence[int]) -> Iterator:
 
 
 def _write(card: HeadCard, out: Path) -> None:
+    from mtlprune.analyses.probes.show.card import html
     from mtlprune.files import replacing
     from mtlprune.reports.canvas_png import png
     from mtlprune.reports.canvas_svg import svg
-    from mtlprune.reports.probe_card import html
 
     ending = out.suffix.lower()
     if ending == ".html":

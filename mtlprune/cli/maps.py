@@ -11,8 +11,8 @@ import typer
 from mtlprune.cli.console import say
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.claims import Claim
-    from mtlprune.reports.claim_maps import Figure, Film
+    from mtlprune.analyses.claims.show.maps import Figure, Film
+    from mtlprune.claimed_heads import Claim
 
 FORMATS = ("png", "svg")
 MOST_PIXELS_A_UNIT = 8
@@ -32,9 +32,9 @@ def maps(
     animate: Annotated[bool, typer.Option("--animate", help="Each run's gates over training, as a GIF.")] = False,
 ) -> None:
     """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training as a film."""
-    from mtlprune.analyses.claimants import group, notes
-    from mtlprune.analyses.claims import load_claims
-    from mtlprune.reports.claim_maps import claim_figures, claim_films, left_out
+    from mtlprune.analyses.claims.claimants import group, notes
+    from mtlprune.analyses.claims.show.maps import claim_figures, claim_films, left_out
+    from mtlprune.claimed_heads import load_claims
     from mtlprune.reports.maps import colours_mean
     from mtlprune.sweeps.folder import expanded
 

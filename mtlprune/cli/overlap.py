@@ -22,9 +22,9 @@ def overlap(
     seed: Annotated[int, typer.Option(min=0, help="Of the permutations.")] = 0,
 ) -> None:
     """Compare which heads runs claim: correlation, shared heads and their p-values, variance, stem heads."""
-    from mtlprune.analyses.claims import load_claims
-    from mtlprune.analyses.overlap import measure
-    from mtlprune.reports.overlap import latex, markdown, to_json
+    from mtlprune.analyses.claims.overlap import measure
+    from mtlprune.analyses.claims.show.overlap import latex, markdown, to_json
+    from mtlprune.claimed_heads import load_claims
     from mtlprune.runs import replacing
     from mtlprune.sweeps.folder import expanded
 

@@ -15,10 +15,10 @@ from mtlprune.cli.console import say
 from mtlprune.cli.plot_pretraining import pretraining
 
 if TYPE_CHECKING:
+    from mtlprune.analyses.probes.show.columns import Column, Panel
+    from mtlprune.analyses.probes.show.results import ProbeResults
+    from mtlprune.analyses.probes.show.tables import Table
     from mtlprune.reports.drawing import Drawing
-    from mtlprune.reports.probe_columns import Column, Panel
-    from mtlprune.reports.probe_results import ProbeResults
-    from mtlprune.reports.probe_tables import Table
 
 FORMATS = ("png", "svg")
 MOST_PIXELS_A_UNIT = 8
@@ -67,10 +67,10 @@ def probes(
     scale: Annotated[int, typer.Option(help="Pixels a unit of 1/96 inch, in PNG.")] = 2,
 ) -> None:
     """Scatter of best layers, differences to STL, heat maps of labels, tables: of what heads know, beside controls."""
-    from mtlprune.reports.probe_columns import panels
-    from mtlprune.reports.probe_paper import named_encoder
-    from mtlprune.reports.probe_reading import read_probes
-    from mtlprune.reports.probe_results import MODES, ProbeError
+    from mtlprune.analyses.probes.show.columns import panels
+    from mtlprune.analyses.probes.show.paper import named_encoder
+    from mtlprune.analyses.probes.show.reading import read_probes
+    from mtlprune.analyses.probes.show.results import MODES, ProbeError
 
     formats = _checked(out, format_, scale)
     if mode not in MODES:
@@ -95,7 +95,7 @@ def probes(
 
 def _checked(out: Path, format_: str, scale: int) -> list[str]:
     """The formats. Raises ProbeError where an option cannot be meant."""
-    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.analyses.probes.show.results import ProbeError
 
     formats = list(dict.fromkeys(part.strip() for part in format_.split(",")))
     if any(part not in FORMATS for part in formats):
@@ -110,7 +110,7 @@ def _checked(out: Path, format_: str, scale: int) -> list[str]:
 
 def _wanted(maps: str, shown: Sequence[Panel]) -> set[str]:
     """Titles of the columns whose heat maps are drawn. Raises ProbeError at one that no task has."""
-    from mtlprune.reports.probe_results import ProbeError
+    from mtlprune.analyses.probes.show.results import ProbeError
 
     there = {column.title: None for panel in shown for column in panel.columns}
     if maps in ("all", "none"):
@@ -123,9 +123,9 @@ def _wanted(maps: str, shown: Sequence[Panel]) -> set[str]:
 
 
 def _pictures(found: ProbeResults, shown: Sequence[Panel], raw: bool, wanted: set[str]) -> Iterator[_Picture]:
-    from mtlprune.reports.probe_columns import STL
-    from mtlprune.reports.probe_differences import differences
-    from mtlprune.reports.probe_scatter import scatter
+    from mtlprune.analyses.probes.show.columns import STL
+    from mtlprune.analyses.probes.show.differences import differences
+    from mtlprune.analyses.probes.show.scatter import scatter
 
     setting = ", ".join(part for part in (found.encoder, Path(found.corpus).name) if part)
     for panel in shown:
@@ -144,7 +144,7 @@ def _pictures(found: ProbeResults, shown: Sequence[Panel], raw: bool, wanted: se
 
 
 def _maps(panel: Panel, column: Column, raw: bool, setting: str) -> Iterator[_Picture]:
-    from mtlprune.reports.probe_maps import atlas, heat_map
+    from mtlprune.analyses.probes.show.maps import atlas, heat_map
 
     name = _slug(column.title)
     entry = {"task": panel.task, "encoder": column.title}
@@ -169,9 +169,9 @@ def _slug(words: str) -> str:
 def _tables(
     found: ProbeResults, shown: Sequence[Panel], paper: str | None, other: Sequence[Panel]
 ) -> tuple[list[Table], list[str]]:
-    from mtlprune.reports.probe_intervals import read_intervals
-    from mtlprune.reports.probe_paper import beside_paper
-    from mtlprune.reports.probe_tables import column_note, tables
+    from mtlprune.analyses.probes.show.intervals import read_intervals
+    from mtlprune.analyses.probes.show.paper import beside_paper
+    from mtlprune.analyses.probes.show.tables import column_note, tables
 
     intervals = read_intervals(found.folders)
     notes = [*found.notes, *column_note(shown)]
@@ -195,7 +195,7 @@ def _tables(
 def _texts(
     found: ProbeResults, shown: Sequence[Panel], tables: Sequence[Table], notes: Sequence[str]
 ) -> dict[str, str]:
-    from mtlprune.reports.probe_tables import latex, markdown
+    from mtlprune.analyses.probes.show.tables import latex, markdown
 
     layers, heads = found.shape
     encoder = found.encoder or "pretrained encoder not among them"

@@ -19,11 +19,11 @@ def pretraining(
     scale: Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG.")] = 2,
 ) -> None:
     """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
+    from mtlprune.analyses.onset.show.figure import figure
+    from mtlprune.analyses.onset.show.reading import markdown, read_pretrainings, summary
     from mtlprune.files import RunError, replacing
     from mtlprune.reports.canvas_png import png
     from mtlprune.reports.canvas_svg import svg
-    from mtlprune.reports.pretraining_figure import figure
-    from mtlprune.reports.pretraining_reading import markdown, read_pretrainings, summary
 
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a folder")

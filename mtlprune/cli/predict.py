@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.lines import Line
+    from mtlprune.corpora.formats.lines import Line
     from mtlprune.sentence import Sentence
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
@@ -54,7 +54,7 @@ def predict(
 ) -> None:
     """Annotate sentences with every task of a run; results are written as they come."""
     from mtlprune.cli.console import console
-    from mtlprune.config import build_config
+    from mtlprune.config.config import build_config
     from mtlprune.corpora import CorpusError
     from mtlprune.errors import printable
     from mtlprune.runs import RunError, RunFolder
@@ -169,8 +169,8 @@ def read_sentences(
         CorpusError: not UTF-8, not CoNLL-U, no sentence; the message names the line.
     """
     from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.conllu import read_blocks
-    from mtlprune.corpora.lines import decode_line, malformed
+    from mtlprune.corpora.formats.conllu import read_blocks
+    from mtlprune.corpora.formats.lines import decode_line, malformed
     from mtlprune.sentence import Sentence, SentenceError
 
     stdin = str(file) == "-"
@@ -195,7 +195,7 @@ def read_sentences(
 
 def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[Line]:
     from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.lines import Line, decode_line
+    from mtlprune.corpora.formats.lines import Line, decode_line
 
     for number, raw in enumerate(stream, 1):
         try:

@@ -39,7 +39,7 @@ def pretrain(
     from mtlprune.cli.interrupt import Interruption
     from mtlprune.cli.pretraining_display import display
     from mtlprune.cli.train import INTERRUPTED, command
-    from mtlprune.config import default_folder
+    from mtlprune.config.config import default_folder
     from mtlprune.pretraining.config import load_pretraining
     from mtlprune.pretraining.loop import CHECKPOINTS, finished
     from mtlprune.pretraining.loop import pretrain as run

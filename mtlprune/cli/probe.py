@@ -12,8 +12,8 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mtlprune.config import Config
-    from mtlprune.probes.results import Results
+    from mtlprune.analyses.probes.results import Results
+    from mtlprune.config.config import Config
 
 
 class Mode(str, Enum):
@@ -60,11 +60,11 @@ def probe(
 
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from mtlprune.analyses.probes.probing import Request
+    from mtlprune.analyses.probes.probing import probe as run
+    from mtlprune.analyses.probes.survey import MODES
     from mtlprune.cli.console import console
     from mtlprune.files import make_room
-    from mtlprune.probes.probing import Request
-    from mtlprune.probes.probing import probe as run
-    from mtlprune.probes.survey import MODES
     from mtlprune.sweeps.folder import expanded
 
     make_room(out)
@@ -122,8 +122,8 @@ def bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path 
     from rich.progress import Progress
     from rich.table import Table
 
+    from mtlprune.analyses.probes.benchmark import measure
     from mtlprune.cli.console import console
-    from mtlprune.probes.benchmark import measure
     from mtlprune.runs import replacing
 
     encoder = settings.encoder.name if trained is None else str(trained)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mtlprune.runs import RunFolder
     from mtlprune.training.evaluation import Evaluation
     from mtlprune.training.latency import Cell
-    from mtlprune.training.surgery import Pruned, Request
+    from mtlprune.training.pruning.surgery import Pruned, Request
 
 
 def prune(
@@ -42,7 +42,7 @@ def prune(
     check_run(run)
 
     from mtlprune.cli.console import console
-    from mtlprune.training import surgery
+    from mtlprune.training.pruning import surgery
 
     terminal = console()
     asked = surgery.request(run, task, heads)

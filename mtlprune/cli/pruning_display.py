@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtlprune.config import Config
+    from mtlprune.config.config import Config
     from mtlprune.runs import RunFolder
     from mtlprune.training.inspection import Inspection
 

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mtlprune.config import Config
+    from mtlprune.config.config import Config
     from mtlprune.corpora.store import Corpus
 
 
@@ -37,8 +37,8 @@ def quickstart(
     from mtlprune.cli.table import majority_scores
     from mtlprune.cli.train import train_run
     from mtlprune.reports.page import Choices, Sources, report
-    from mtlprune.reports.table_tests import with_tests
-    from mtlprune.reports.tables import compare, markdown
+    from mtlprune.reports.scores.tables import compare, markdown
+    from mtlprune.reports.scores.tests import with_tests
     from mtlprune.runs import RunFolder, replacing
     from mtlprune.training.scoring import evaluate_run
 
@@ -87,7 +87,7 @@ def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:
 
 def configurations(corpus: Path, overrides: Sequence[str]) -> dict[str, Config]:
     """Name → configuration: each task alone, all together, and all together without an encoder."""
-    from mtlprune.config import load_config
+    from mtlprune.config.config import load_config
     from mtlprune.sentence import LAYERS
 
     def preset(name: str, *own: str) -> Config:

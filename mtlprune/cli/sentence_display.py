@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mtlprune.corpora.brackets import stars_from_spans
-from mtlprune.corpora.iob2 import iob2_from_spans
+from mtlprune.corpora.formats.brackets import stars_from_spans
+from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.sentence import LAYERS, Sentence, Span
 
 _TREE_WIDTH = 100  # a bracket that fits is one line

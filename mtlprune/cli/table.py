@@ -58,12 +58,12 @@ def table(
         raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
     folders = [RunFolder.existing(run) for run in expanded(runs)]
 
-    from mtlprune.reports import tables
+    from mtlprune.reports.scores import tables
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
     comparison = tables.compare(folders, split, extra, against or "")
     if test and comparison.against:
-        from mtlprune.reports.table_tests import with_tests
+        from mtlprune.reports.scores.tests import with_tests
 
         comparison = with_tests(comparison, resamples, seed, margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}

@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mtlprune.config import Config
+    from mtlprune.config.config import Config
     from mtlprune.runs import RunFolder
     from mtlprune.training.checkpoint import Progress
 
@@ -42,7 +42,7 @@ def train(
 
     from mtlprune.cli.console import console, rank
     from mtlprune.cli.pruning_display import best_line
-    from mtlprune.config import default_folder, load_config
+    from mtlprune.config.config import default_folder, load_config
     from mtlprune.runs import RunFolder
 
     settings = load_config(config, overrides or [])

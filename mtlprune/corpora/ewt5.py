@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.alignment import Group, Regrouping, move_entities
-from mtlprune.corpora.conllu import read_conllu
-from mtlprune.corpora.iob2 import read_iob2
-from mtlprune.corpora.lines import malformed, read_lines
-from mtlprune.corpora.propbank import Skeleton, read_skeletons
+from mtlprune.corpora.formats.conllu import read_conllu
+from mtlprune.corpora.formats.iob2 import read_iob2
+from mtlprune.corpora.formats.lines import malformed, read_lines
+from mtlprune.corpora.formats.propbank import Skeleton, read_skeletons
 from mtlprune.sentence import Sentence, SentenceError, check_unique
 
 LICENCE = "CC BY-SA 4.0"

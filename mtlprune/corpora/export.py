@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.brackets import format_tree, stars_from_spans
-from mtlprune.corpora.iob2 import iob2_from_spans
+from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
+from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.sentence import Predicate, Sentence, Span
 
 
@@ -17,7 +17,7 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
 
     * ``pos``, ``dep``: CoNLL-U with a row for every word, the tags in the column XPOS. Both layers are written where
       both are known. For ``pos`` alone the scorer still demands a tree: a flat one is put in, under the comment
-      ``# heads = placeholder``, by which :func:`mtlprune.corpora.conllu.read_conllu` knows that it means nothing.
+      ``# heads = placeholder``, by which ``formats.conllu.read_conllu`` knows that it means nothing.
     * ``ner``: word and IOB2 tag, with a blank between.
     * ``con``: one bracketed tree a line under TOP, pre-terminals from ``pos`` (X where unknown).
     * ``srl``: CoNLL-2005 props: the predicate's lemma (its word where unknown), then a column for each predicate; V

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlprune.corpora.lines import files_below
+from mtlprune.corpora.formats.lines import files_below
 from mtlprune.sentence import Sentence
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.conll2012 import Document, read_documents, with_unknown
-from mtlprune.corpora.lines import files_below
+from mtlprune.corpora.formats.conll2012 import Document, read_documents, with_unknown
+from mtlprune.corpora.formats.lines import files_below
 from mtlprune.corpora.stanford import convert_splits, read_converted
 from mtlprune.sentence import Sentence
 
@@ -107,8 +107,7 @@ def _gold(paths: list[Path]) -> list[Path]:
     return [
         path
         for path in paths
-        if path.name.endswith("gold_conll")
-        or (path.parent not in with_gold and not path.name.endswith("parse_conll"))
+        if path.name.endswith("gold_conll") or (path.parent not in with_gold and not path.name.endswith("parse_conll"))
     ]
 
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.brackets import format_tree
-from mtlprune.corpora.conllu import read_conllu
-from mtlprune.corpora.lines import blocks, malformed, read_lines
-from mtlprune.corpora.ptb import BRACKETS
+from mtlprune.corpora.formats.brackets import format_tree
+from mtlprune.corpora.formats.conllu import read_conllu
+from mtlprune.corpora.formats.lines import blocks, malformed, read_lines
+from mtlprune.corpora.formats.ptb import BRACKETS
 from mtlprune.sentence import Sentence
 
 MAIN_CLASS = "edu.stanford.nlp.trees.EnglishGrammaticalStructure"

@@ -14,7 +14,7 @@ layer has now, d values a head has, H the hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -29,6 +29,9 @@ from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+
+SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
+"""Of an observed batch: rows, rows · width, rows · width² (attention maps grow with the square of the width)."""
 
 Specials = Literal["kept", "dropped", "folded"]
 WANTS = ("attention", "heads", "hidden", "norms")
@@ -249,3 +252,18 @@ def _norms_watched(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[
     finally:
         for handle in handles:
             handle.remove()
+
+
+def observation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of similar length within the budget of an observation, longest first; equal ones in their order."""
+    rows: list[int] = []
+    most = 0
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        if not rows or len(rows) == most:
+            if rows:
+                yield rows
+            width, rows = lengths[row] + 4, []
+            most = max(1, min(SENTENCES, SLOTS // width, SQUARES // width**2))
+        rows.append(row)
+    if rows:
+        yield rows

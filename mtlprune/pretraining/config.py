@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mtlprune.blocks import Block, SyntaxConfig
-from mtlprune.config import ConfigError, apply_override, digest, read_tree, validated
+from mtlprune.config.config import ConfigError, apply_override, digest, read_tree, validated
 
 
 class SourceConfig(Block):

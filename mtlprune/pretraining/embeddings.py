@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtlprune.config import ConfigError
+from mtlprune.config.config import ConfigError
 
 
 def tied_embeddings(model: PreTrainedModel) -> Tensor:

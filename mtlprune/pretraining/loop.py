@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlprune.analyses.degeneration import mean_cosine
 from mtlprune.encoder.sources import quiet
 from mtlprune.files import reading, remove, remove_halves, replacing_folder
 from mtlprune.memory import peak_memory
@@ -44,6 +43,7 @@ from mtlprune.training import hardware
 from mtlprune.training.arcs import attention_seen, batch_arcs
 from mtlprune.training.batches import batches
 from mtlprune.training.checkpoint import Progress, epoch_generator, load_checkpoint, save_checkpoint, seed_step
+from mtlprune.training.cosreg import mean_cosine
 from mtlprune.training.loop import TrainingError
 from mtlprune.training.optimizer import schedule
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from mtlprune import __version__
 from mtlprune.blocks import TrainConfig
-from mtlprune.config import ConfigError, validated
+from mtlprune.config.config import ConfigError, validated
 from mtlprune.corpora.blimp import Paradigm, read_blimp
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.model import Encoder

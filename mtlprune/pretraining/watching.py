@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mtlprune.analyses.degeneration import mean_cosine
-from mtlprune.analyses.pseudo_likelihood import MaskedLanguageModel, judge
-from mtlprune.analyses.syntax import uas_of
-from mtlprune.analyses.syntax_scores import ArcCounts
-from mtlprune.analyses.twonn import DimensionError, twonn
+from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge
+from mtlprune.encoder.arc_counts import ArcCounts
+from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.pretraining.masking import mask, prediction_loss
 from mtlprune.pretraining.setup import Pretraining
 from mtlprune.sentence import Sentence
+from mtlprune.statistics.twonn import DimensionError, twonn
 from mtlprune.training.arcs import arc_price, attention_seen, batch_arcs
+from mtlprune.training.cosreg import mean_cosine
 
 ROWS = 64
 MASKS = 15

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from mtlprune.reports.axes import titles
 from mtlprune.reports.drawing import Dot, Drawing, Line, Shape, Text, text_width
 from mtlprune.reports.legends import DARK, LINE, PALE, SMALL, SOFT, middle
 from mtlprune.reports.maps import MARGIN
 from mtlprune.reports.palettes import Colour
-from mtlprune.reports.probe_axes import titles
 
 HUES: tuple[Colour, ...] = (
     (28, 28, 30),

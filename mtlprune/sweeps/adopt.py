@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mtlprune.config import Config, build_config
+from mtlprune.config.config import Config, build_config
 from mtlprune.runs import RunFolder, replacing
 from mtlprune.sweeps.cells import Cell, Sweep
 from mtlprune.sweeps.folder import find_label, labels

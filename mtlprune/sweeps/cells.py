@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mtlprune.blocks import Block
-from mtlprune.config import Config, apply_override, build_config, find_config, merged, read_tree
+from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.sweeps.folder import Place, find_label, labels, write_index
 from mtlprune.sweeps.identity import LETTERS, REFERENCES, Known, data_noted, whole_digest
 from mtlprune.sweeps.sheet import Recipe, Sheet, SweepError, nearest

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.blocks import Block
-from mtlprune.config import Config
+from mtlprune.config.config import Config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import INFO
 from mtlprune.files import read_json, reading

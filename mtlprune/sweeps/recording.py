@@ -20,11 +20,11 @@ from typing import Any
 import yaml
 
 from mtlprune import records
-from mtlprune.analyses.label_scores import count_labels
 from mtlprune.files import make_folder, replacing, sync, sync_tree
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import COUNT
 from mtlprune.sentence import Sentence
+from mtlprune.statistics.label_scores import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
 KEPT = (

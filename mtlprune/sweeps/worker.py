@@ -23,7 +23,7 @@ from mtlprune.sweeps.folder import Place
 from mtlprune.sweeps.owners import Heart, take
 
 if TYPE_CHECKING:
-    from mtlprune.config import Config
+    from mtlprune.config.config import Config
     from mtlprune.training.loop import Event
 
 FAILED, BUSY, STOPPED = 1, 75, 130
@@ -91,7 +91,7 @@ def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Sto
 
 def _config(place: Place, threads: int | None) -> Config:
     """The cell's configuration, with the threads and the device that a run which goes on began with."""
-    from mtlprune.config import load_config
+    from mtlprune.config.config import load_config
 
     config = load_config(place.beside("yaml"))
     settings = config.train
@@ -111,7 +111,7 @@ def _tell(event: Event) -> None:
 
 def _reason(error: Exception) -> str:
     """One sentence, where the error is somebody's mistake; else its kind and a hint at the log."""
-    from mtlprune.config import ConfigError
+    from mtlprune.config.config import ConfigError
     from mtlprune.corpora import CorpusError
     from mtlprune.encoder.pieces import EncoderError
     from mtlprune.runs import RunError

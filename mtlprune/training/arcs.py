@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.blocks import SyntaxConfig
-from mtlprune.config import ConfigError
+from mtlprune.config.config import ConfigError
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.pieces import EncoderError

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mtlprune import memory
 from mtlprune.blocks import PruningConfig
-from mtlprune.config import Config, ConfigError
+from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates

@@ -9,11 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
-from mtlprune.analyses.degeneration import mean_cosine
-from mtlprune.config import Config, ConfigError
+from mtlprune.config.config import Config, ConfigError
 from mtlprune.model import MultiTaskModel
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """(..., N, D): every row at length 1; a row of zeros has no direction and stays, without a gradient."""
+    squares = rows.square().sum(-1, keepdim=True)
+    return rows * torch.where(squares > 0, squares, 1.0).rsqrt() * (squares > 0)
+
+
+def mean_cosine(rows: Tensor) -> Tensor:
+    """R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N², from −1/N to (N − 1)/N. In float32 at least; differentiable.
+
+    The token similarity CosSim of the same rows is R · N / (N − 1).
+
+    Args:
+        rows: (..., N, D).
+
+    Returns:
+        (...).
+
+    Source: Gao et al. (2019), the regulariser of MLE-CosReg.
+    """
+    number = rows.shape[-2]
+    with torch.autocast(rows.device.type, enabled=False):
+        total = unit_rows(rows if rows.dtype == torch.float64 else rows.float()).sum(-2)
+        return (total.square().sum(-1) - number) / number**2
 
 
 def cosreg(config: Config, model: MultiTaskModel, tasks: Iterable[str], leads: bool = True) -> list[Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mtlprune.config import Config
+from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mtlprune.config import Config
+from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import reading

@@ -10,7 +10,7 @@ import numpy as np
 from mtlprune.training.batches import batches
 
 if TYPE_CHECKING:
-    from mtlprune.config import TrainConfig
+    from mtlprune.config.config import TrainConfig
 
 
 class MiniBatch(NamedTuple):

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from mtlprune.config import Config
+from mtlprune.config.config import Config
 from mtlprune.model import MultiTaskModel
 
 

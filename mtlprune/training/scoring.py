@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtlprune.config import build_config
+from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mtlprune import __version__
-from mtlprune.config import Config, ConfigError, TrainConfig, build_config
+from mtlprune.config.config import Config, ConfigError, TrainConfig, build_config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces

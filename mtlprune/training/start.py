@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.config import Config, ConfigError, build_config
+from mtlprune.config.config import Config, ConfigError, build_config
 from mtlprune.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder

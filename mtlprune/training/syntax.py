@@ -9,7 +9,7 @@ from typing import Any, cast
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtlprune.config import Config, ConfigError
+from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence

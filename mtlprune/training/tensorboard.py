@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.config import ConfigError
+from mtlprune.config.config import ConfigError
 from mtlprune.files import make_folder, sync_tree
 
 FOLDER = "tensorboard"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mtlprune.analyses.syntax import DIRECTIONS, uas_of
-from mtlprune.config import ConfigError
+from mtlprune.config.config import ConfigError
+from mtlprune.encoder.arcs import DIRECTIONS, uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence

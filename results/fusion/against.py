@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mtlprune.analyses.significance import System, differences, holm
-from mtlprune.reports.scored_runs import read_run
-from mtlprune.reports.table_tests import count_names
+from mtlprune.reports.scores.scored_runs import read_run
+from mtlprune.reports.scores.tests import count_names
 from mtlprune.runs import RunFolder
 from mtlprune.scores import SCORES
+from mtlprune.statistics.significance import System, differences, holm
 
 
 def system(folders: list[str], task: str, score: str, split: str) -> System:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mtlprune.analyses.agreement import (
+from mtlprune.statistics.agreement import (
     jaccard,
     multiple_correlation,
     overlap_coefficient,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mtlprune.analyses.breaks import BreakError, find_break, order
+from mtlprune.analyses.onset.breaks import BreakError, find_break, order
 
 STEPS = np.arange(101.0)
 KINK = np.maximum(0, STEPS - 40)

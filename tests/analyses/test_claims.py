@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gated_runs import append_gates, claim, write_run
 
-from mtlprune.analyses.claimants import group, notes
-from mtlprune.analyses.claims import ClaimError, is_joint, load_claims
+from mtlprune.analyses.claims.claimants import group, notes
+from mtlprune.claimed_heads import ClaimError, is_joint, load_claims
 from mtlprune.runs import RunError, RunFolder
 
 GATES = np.array([[0.0, 0.5, 1.0], [0.001, 0.002, 1.0]])

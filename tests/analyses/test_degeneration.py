@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtlprune.analyses import degeneration as dg
-from mtlprune.analyses.smoothing import cosine
+from mtlprune.analyses.degeneration import maths as dg
+from mtlprune.analyses.smoothing.maths import cosine
 
 
 def drawn(rows: int, features: int, seed: int = 0, shift: float = 0.0) -> Tensor:

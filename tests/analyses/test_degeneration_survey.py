@@ -14,17 +14,17 @@ from gated_runs import claim
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses import degeneration as dg
-from mtlprune.analyses import degeneration_claims
-from mtlprune.analyses.degeneration_cloud import draw
-from mtlprune.analyses.degeneration_results import encoder as entry
-from mtlprune.analyses.degeneration_survey import HEAD_MEASURES, Degeneration, Settings, Survey
+from mtlprune.analyses.degeneration import claims as degeneration_claims
+from mtlprune.analyses.degeneration import maths as dg
+from mtlprune.analyses.degeneration.cloud import draw
+from mtlprune.analyses.degeneration.results import encoder as entry
+from mtlprune.analyses.degeneration.survey import HEAD_MEASURES, Degeneration, Settings, Survey
 from mtlprune.analyses.reading import Reading
-from mtlprune.analyses.smoothing_claims import read_groups
+from mtlprune.analyses.smoothing.claims import read_groups
+from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.probes.subjects import Subject
 from mtlprune.sentence import Sentence
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])

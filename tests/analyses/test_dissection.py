@@ -13,16 +13,16 @@ from tiny import HEADS, LAYERS, WORDS, make_config
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
-from mtlprune.analyses import dissection
-from mtlprune.analyses.dissection import Norm, importance, terms
-from mtlprune.analyses.dissection_masked import score_masked
-from mtlprune.analyses.dissection_survey import survey
-from mtlprune.analyses.dissection_terms import SUBSETS
-from mtlprune.analyses.dissection_trace import refusal, trace
+from mtlprune.analyses.dissection import maths as dissection
+from mtlprune.analyses.dissection.masked import score_masked
+from mtlprune.analyses.dissection.maths import Norm, importance, terms
+from mtlprune.analyses.dissection.survey import survey
+from mtlprune.analyses.dissection.terms import SUBSETS
+from mtlprune.analyses.dissection.trace import refusal, trace
+from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.probes.subjects import Subject
 from mtlprune.sentence import Sentence
 
 POST_LN = ("bert", "roberta", "electra", "distilbert", "albert", "mpnet", "deberta", "deberta-v2")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mtlprune.analyses.dissection_comparison import (
+from mtlprune.analyses.dissection.comparison import (
     composition,
     gates_against_shares,
     losses,
@@ -16,7 +16,7 @@ from mtlprune.analyses.dissection_comparison import (
     mu_correlations,
     procrustes,
 )
-from mtlprune.analyses.linearity import Moments, linearity
+from mtlprune.analyses.dissection.linearity import Moments, linearity
 
 
 def moments(x: np.ndarray, y: np.ndarray) -> Moments:

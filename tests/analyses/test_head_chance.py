@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from mtlprune.analyses import head_chance
+from mtlprune.analyses.claims import head_chance
 
 
 def enumerated(open_: np.ndarray, layer: int, head: int) -> float:

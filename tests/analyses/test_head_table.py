@@ -11,7 +11,14 @@ import torch
 from gated_runs import claim
 from scipy import stats
 
-from mtlprune.analyses.head_columns import Column, HeadTable, HeadTableError, claim_columns, correlations, within_layers
+from mtlprune.analyses.heads.columns import (
+    Column,
+    HeadTable,
+    HeadTableError,
+    claim_columns,
+    correlations,
+    within_layers,
+)
 
 
 def columns(*values: np.ndarray) -> list[Column]:
@@ -68,11 +75,11 @@ def test_heads_of_different_encoders_are_not_joined():
 
 
 def test_gradient_cosines_are_those_of_whole_gradients(tiny_encoder: Callable[[str], Path]):
-    from mtlprune.analyses.head_gradients import agreement
     from mtlprune.encoder.model import Encoder
     from mtlprune.model import MultiTaskModel
     from mtlprune.sentence import Sentence, Span
     from mtlprune.tasks import TASKS
+    from mtlprune.training.pruning.head_gradients import agreement
 
     torch.manual_seed(0)
     sentences = [

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_sentences import sentences
 
-from mtlprune.analyses.label_scores import compare_labels, count_labels
 from mtlprune.scores import COUNT
 from mtlprune.sentence import Sentence, Span
+from mtlprune.statistics.label_scores import compare_labels, count_labels
 
 KEYS = {"pos": ("correct", None), "ner": ("correct", "gold"), "dep": ("arcs", None), "con": ("correct", "gold")}
 KEYS["srl"] = ("correct", "gold")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from mtlprune.analyses.label_split import LabelSplit, permuted, shares, word_labels
-from mtlprune.analyses.smoothing import split
+from mtlprune.analyses.smoothing.label_split import LabelSplit, permuted, shares, word_labels
+from mtlprune.analyses.smoothing.maths import split
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 WORDS = ("she", "gave", "Ann", "Lee", "it", "to", "keep")

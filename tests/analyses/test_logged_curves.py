@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtlprune.analyses.breaks import BreakError
-from mtlprune.analyses.logged_curves import HeadBreaks, lag, onsets, read_curves
-from mtlprune.reports.breaks_tables import markdown, tree
+from mtlprune.analyses.onset.breaks import BreakError
+from mtlprune.analyses.onset.curves import HeadBreaks, lag, onsets, read_curves
+from mtlprune.analyses.onset.show.breaks import markdown, tree
 from mtlprune.runs import RunError
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from mtlprune.analyses.negative_direction import (
+from mtlprune.analyses.degeneration.negative_direction import (
     DirectionError,
     layernorm_hyperplane,
     negative_direction,

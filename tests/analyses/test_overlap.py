@@ -12,10 +12,10 @@ import pytest
 from gated_runs import claim, scattered
 from scipy import stats
 
-from mtlprune.analyses.claimants import group
-from mtlprune.analyses.claims import Claim
-from mtlprune.analyses.overlap import Overlap, measure
-from mtlprune.analyses.permutation import shared_null, tail
+from mtlprune.analyses.claims.claimants import group
+from mtlprune.analyses.claims.overlap import Overlap, measure
+from mtlprune.claimed_heads import Claim
+from mtlprune.statistics.permutation import shared_null, tail
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")
 EVEN = [6] * 12  # open heads in each of 12 layers, of 12

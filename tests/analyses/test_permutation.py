@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mtlprune.analyses.permutation import (
+from mtlprune.statistics.permutation import (
     corrected,
     hypergeometric_p,
     layered_hypergeometric_p,

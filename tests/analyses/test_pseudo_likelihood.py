@@ -12,7 +12,7 @@ import torch
 from tiny import WORDS
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, BertForMaskedLM
 
-from mtlprune.analyses.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
+from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.corpora.blimp import Pair, Paradigm
 from mtlprune.encoder.pieces import EncoderError
 

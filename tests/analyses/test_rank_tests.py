@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mtlprune.analyses.rank_tests import rank_test
+from mtlprune.statistics.rank_tests import rank_test
 
 numbers = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=4, max_size=12)
 

@@ -11,10 +11,10 @@ import pytest
 from gated_runs import claim, scattered
 from scipy import stats
 
-from mtlprune.analyses.claimants import group
-from mtlprune.analyses.claims import Claim
-from mtlprune.analyses.overlap import measure
-from mtlprune.analyses.run_labels import LabelTest, label_tests
+from mtlprune.analyses.claims.claimants import group
+from mtlprune.analyses.claims.overlap import measure
+from mtlprune.analyses.claims.run_labels import LabelTest, label_tests
+from mtlprune.claimed_heads import Claim
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")
 

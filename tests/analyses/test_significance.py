@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.analyses import significance
-from mtlprune.analyses.significance import Difference, System, differences, holm, sign_flip
 from mtlprune.scores import SCORES
+from mtlprune.statistics import significance
+from mtlprune.statistics.significance import Difference, System, differences, holm, sign_flip
 
 ACCURACY = ("correct", "words"), SCORES["pos"]["accuracy"]
 F1 = ("correct", "gold", "predicted"), SCORES["con"]["f1"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
-from mtlprune.analyses.smoothing import (
+from mtlprune.analyses.smoothing.maths import (
     LIPSCHITZ,
     LayerNorms,
     cosine,

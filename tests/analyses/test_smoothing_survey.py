@@ -15,19 +15,19 @@ from tiny import FAMILIES, WORDS, make_config
 from torch import Tensor
 from transformers import BertModel
 
-from mtlprune.analyses.head_closing import closings
-from mtlprune.analyses.post_norm import head_norms, read_layers, refusal
 from mtlprune.analyses.reading import Reading
-from mtlprune.analyses.smoothing_claims import Groups, compare, correct, difference, rank
-from mtlprune.analyses.smoothing_results import summary, write
-from mtlprune.analyses.smoothing_survey import BOUNDS, EFFECTS, STATES, Settings, Smoothing, Survey
+from mtlprune.analyses.smoothing.claims import Groups, compare, correct, difference, rank
+from mtlprune.analyses.smoothing.head_closing import closings
+from mtlprune.analyses.smoothing.post_norm import head_norms, read_layers, refusal
+from mtlprune.analyses.smoothing.results import summary, write
+from mtlprune.analyses.smoothing.show.figures import drawings
+from mtlprune.analyses.smoothing.show.reading import read_smoothing
+from mtlprune.analyses.smoothing.show.tables import markdown
+from mtlprune.analyses.smoothing.survey import BOUNDS, EFFECTS, STATES, Settings, Smoothing, Survey
+from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.probes.subjects import Subject
-from mtlprune.reports.smoothing_figures import drawings
-from mtlprune.reports.smoothing_reading import read_smoothing
-from mtlprune.reports.smoothing_tables import markdown
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])

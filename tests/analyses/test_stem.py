@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from gated_runs import claim
 
-from mtlprune.analyses.claimants import Claimant, group
-from mtlprune.analyses.stem import (
+from mtlprune.analyses.claims.claimants import Claimant, group
+from mtlprune.analyses.claims.stem import (
     claim_probabilities,
     claimed_by,
     count_distribution,

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlprune.analyses.dissection_terms import SUBSETS, TERMS
-from mtlprune.analyses.senses import inventory, nearest
-from mtlprune.analyses.subset_nets import NetSettings, Scaling, predict, train_nets
-from mtlprune.analyses.subset_scores import Material, agreement, f1, macro_f1, score_senses, score_task
-from mtlprune.analyses.term_items import bio, entities, sense_items, term_items
+from mtlprune.analyses.dissection.senses import inventory, nearest
+from mtlprune.analyses.dissection.subset_nets import NetSettings, Scaling, predict, train_nets
+from mtlprune.analyses.dissection.subset_scores import Material, agreement, f1, macro_f1, score_senses, score_task
+from mtlprune.analyses.dissection.term_items import bio, entities, sense_items, term_items
+from mtlprune.analyses.dissection.terms import SUBSETS, TERMS
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 QUICK = NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)

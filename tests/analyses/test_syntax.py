@@ -12,7 +12,9 @@ import torch
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses.syntax import (
+from mtlprune.analyses.probes.attention import arcs_found, choose
+from mtlprune.encoder.arc_counts import OFFSETS, ArcCounts
+from mtlprune.encoder.arcs import (
     ArcCounter,
     ArcError,
     arc_weights,
@@ -22,11 +24,9 @@ from mtlprune.analyses.syntax import (
     relations_of,
     uas_of,
 )
-from mtlprune.analyses.syntax_scores import OFFSETS, ArcCounts
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe, use_eager
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.probes.attention import arcs_found, choose
 from mtlprune.sentence import Dependencies, Sentence
 
 

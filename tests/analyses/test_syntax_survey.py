@@ -11,11 +11,11 @@ import torch
 from tiny import WORDS
 
 from mtlprune.analyses.reading import read
-from mtlprune.analyses.syntax_survey import survey
-from mtlprune.analyses.twonn import twonn
+from mtlprune.analyses.syntax.survey import survey
 from mtlprune.corpora.store import save_corpus
 from mtlprune.encoder.observe import observe
 from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.statistics.twonn import twonn
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from mtlprune.analyses.twonn import DimensionError, from_ratios, twonn
+from mtlprune.statistics.twonn import DimensionError, from_ratios, twonn
 
 
 @pytest.mark.parametrize("dimension", [3, 12, 50])

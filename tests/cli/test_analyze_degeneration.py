@@ -14,8 +14,8 @@ import pytest
 from gated_runs import write_run
 from tiny import HEADS, LAYERS
 
+from mtlprune.analyses.degeneration.show.section import section
 from mtlprune.corpora.store import load_corpus
-from mtlprune.reports.degeneration_section import section
 from mtlprune.reports.sections import Figure, Rows
 from mtlprune.runs import RunError
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mtlprune.reports.dissection_section import section
+from mtlprune.analyses.dissection.show.section import section
 from mtlprune.reports.sections import Figure, Rows
 from mtlprune.runs import RunError
 

@@ -12,8 +12,8 @@ import pytest
 from gated_runs import write_run
 from tiny import HEADS, LAYERS
 
+from mtlprune.analyses.smoothing.show.section import section
 from mtlprune.reports.sections import Figure, Rows
-from mtlprune.reports.smoothing_section import section
 from mtlprune.runs import RunError
 
 Call = Callable[..., Any]

@@ -13,12 +13,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from mtlprune.analyses.syntax import uas_of
-from mtlprune.analyses.syntax_results import within_layers
+from mtlprune.analyses.syntax.results import within_layers
+from mtlprune.analyses.syntax.show.section import section
 from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.reports.sections import Figure, Rows
-from mtlprune.reports.syntax_section import section
 from mtlprune.runs import RunError
 
 Call = Callable[..., Any]

@@ -16,7 +16,7 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from mtlprune.config import load_config
+from mtlprune.config.config import load_config
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
 

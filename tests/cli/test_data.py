@@ -13,7 +13,7 @@ from shared_corpora import EWT, needs_ewt
 
 from mtlprune.cli import main
 from mtlprune.cli.sentence_display import format_tree_lines, print_sentence
-from mtlprune.corpora.brackets import format_tree
+from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.store import load_corpus
 from mtlprune.sentence import Sentence, Span
 

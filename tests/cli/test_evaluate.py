@@ -11,7 +11,7 @@ import official_scorers
 import pytest
 
 from mtlprune.cli.scorer_files import write_scorer_files
-from mtlprune.corpora.conllu import read_conllu
+from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.scores import MAIN, ner_seqeval, score

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mtlprune.config import build_config, first_digest, load_config
+from mtlprune.config.config import build_config, first_digest, load_config
 from mtlprune.model import MultiTaskModel
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.runs import RunFolder

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gated_runs import write_run
 
-from mtlprune.reports.head_table_section import read_heads, section
+from mtlprune.analyses.heads.show.section import read_heads, section
 from mtlprune.reports.sections import Rows
 
 

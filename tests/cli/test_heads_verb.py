@@ -14,8 +14,8 @@ from gated_runs import write_run
 from PIL import Image
 from probe_results import row, write_probes, write_rows
 
+from mtlprune.analyses.probes.show.attention import Example, attention_drawing
 from mtlprune.reports.drawing import Line
-from mtlprune.reports.probe_attention import Example, attention_drawing
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import pytest
 from gated_runs import forget_hashes
 
 import mtlprune as package
-from mtlprune.corpora.conllu import read_conllu
 from mtlprune.corpora.export import export
+from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder, from_json
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from mtlprune.analyses.breaks import find_break
+from mtlprune.analyses.onset.breaks import find_break
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mtlprune.analyses.claims import load_claims
+from mtlprune.claimed_heads import load_claims
 
 Verb = Callable[..., Any]
 

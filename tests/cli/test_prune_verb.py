@@ -13,7 +13,7 @@ import pytest
 import torch
 from gated_runs import forget_hashes
 
-from mtlprune.analyses.claims import load_claims
+from mtlprune.claimed_heads import load_claims
 from mtlprune.encoder.removal import HeadMap, load_pruned
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mtlprune.config import load_config
+from mtlprune.config.config import load_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 

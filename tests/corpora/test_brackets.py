@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_sentences import nested_spans
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.brackets import BracketError, format_tree, spans_from_stars, stars_from_spans
+from mtlprune.corpora.formats.brackets import BracketError, format_tree, spans_from_stars, stars_from_spans
 from mtlprune.sentence import Sentence, Span
 
 

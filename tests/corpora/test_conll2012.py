@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.conll2012 import read_conll2012, read_documents
+from mtlprune.corpora.formats.conll2012 import read_conll2012, read_documents
 from mtlprune.sentence import Predicate, Sentence, Span
 
 # our own sentences, in the columns of the format

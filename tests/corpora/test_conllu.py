@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.conllu import read_conllu
+from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.sentence import Dependencies, Sentence
 
 GOOD = """# newdoc id = d

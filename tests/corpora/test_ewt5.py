@@ -13,14 +13,14 @@ import pytest
 from shared_corpora import EWT, needs_ewt
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.conllu import read_conllu
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.ewt5 import build_ewt5, read_masked_tags
 from mtlprune.corpora.export import export
 from mtlprune.corpora.fingerprint import fingerprint
-from mtlprune.corpora.iob2 import read_iob2
-from mtlprune.corpora.propbank import read_props
-from mtlprune.corpora.ptb import read_ptb
+from mtlprune.corpora.formats.conllu import read_conllu
+from mtlprune.corpora.formats.iob2 import read_iob2
+from mtlprune.corpora.formats.propbank import read_props
+from mtlprune.corpora.formats.ptb import read_ptb
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 

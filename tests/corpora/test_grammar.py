@@ -12,11 +12,11 @@ from itertools import count
 import pytest
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.brackets import format_tree
+from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
-from mtlprune.corpora.grammar_derivation import HEAD, Frame, derive, leaf, phrase
-from mtlprune.corpora.grammar_lexicon import NOUNS, plural
-from mtlprune.corpora.grammar_verbs import VERBS
+from mtlprune.corpora.grammar.derivation import HEAD, Frame, derive, leaf, phrase
+from mtlprune.corpora.grammar.lexicon import NOUNS, plural
+from mtlprune.corpora.grammar.verbs import VERBS
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 SPLITS = ("train", "dev", "test")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_sentences import flat_spans
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.iob2 import iob2_from_spans, read_iob2, spans_from_iob2
+from mtlprune.corpora.formats.iob2 import iob2_from_spans, read_iob2, spans_from_iob2
 from mtlprune.sentence import Sentence, Span
 
 RAW = """# newdoc id = d

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.propbank import Skeleton, parse_skeletons, read_props, read_skeletons
+from mtlprune.corpora.formats.propbank import Skeleton, parse_skeletons, read_props, read_skeletons
 from mtlprune.sentence import Predicate, Span
 
 NAME = "google/ewt/answers/00/x_ans.xml"

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from mtlprune.config import Config, build_config
+from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 from mtlprune.runs import RunFolder

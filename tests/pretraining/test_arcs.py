@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from mtlprune.blocks import SyntaxConfig
-from mtlprune.config import ConfigError
+from mtlprune.config.config import ConfigError
 from mtlprune.encoder.batch import EncoderBatch, Frame, collate
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces

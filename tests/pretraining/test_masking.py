@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from mtlprune.analyses.degeneration import mean_cosine
 from mtlprune.encoder.batch import Frame, collate
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.pretraining.config import MaskConfig
 from mtlprune.pretraining.masking import Masked, mask, prediction_loss
+from mtlprune.training.cosreg import mean_cosine
 
 CLS, SEP, MASK = 2, 3, 4
 PLAIN = torch.arange(5, 100)

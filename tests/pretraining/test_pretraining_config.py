@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlprune.config import ConfigError, validated
+from mtlprune.config.config import ConfigError, validated
 from mtlprune.pretraining.config import PretrainConfig, load_pretraining
 
 SHIPPED = Path(__file__).parents[2] / "experiments" / "syntax"

@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mtlprune.analyses.pseudo_likelihood import MaskedLanguageModel, pseudo_log_likelihoods
-from mtlprune.config import ConfigError, validated
+from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, pseudo_log_likelihoods
+from mtlprune.config.config import ConfigError, validated
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder

@@ -51,7 +51,7 @@ def _cases() -> list[Any]:
 
 
 def _pretrain(settings: dict[str, Any], folder: str, moment: Moment | None) -> None:
-    from mtlprune.config import validated
+    from mtlprune.config.config import validated
     from mtlprune.pretraining.config import PretrainConfig
     from mtlprune.pretraining.loop import pretrain
     from mtlprune.runs import RunFolder

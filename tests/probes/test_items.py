@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from random_sentences import corpora, nested_spans
 
-from mtlprune.probes.items import read_items, tree_heights
+from mtlprune.analyses.probes.items import read_items, tree_heights
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 # (S (NP the old dog) (VP saw (NP (NP cats) (PP in (NP parks)))))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from random_sentences import corpora
 
-from mtlprune.probes.controls import chance, offset_hits
-from mtlprune.probes.items import Items, read_items
+from mtlprune.analyses.probes.controls import chance, offset_hits
+from mtlprune.analyses.probes.items import Items, read_items
 from mtlprune.sentence import Sentence
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtlprune.probes.attention import Choices, arcs_found, arguments_found, by_label
-from mtlprune.probes.centroids import Centroids, nearest_found, unit_vectors
-from mtlprune.probes.differences import paired_interval
-from mtlprune.probes.survey import chosen
+from mtlprune.analyses.probes.attention import Choices, arcs_found, arguments_found, by_label
+from mtlprune.analyses.probes.centroids import Centroids, nearest_found, unit_vectors
+from mtlprune.analyses.probes.differences import paired_interval
+from mtlprune.analyses.probes.survey import chosen
 
 
 def column(*numbers: int) -> Tensor:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from tiny import CONTRACT_FAMILIES, make_tiny
 
+from mtlprune.analyses.probes import survey
+from mtlprune.analyses.probes.items import Items
+from mtlprune.analyses.probes.survey import AS_RELEASED, MODES, SHUFFLED, SOUND, TRUE, Data, Findings, Survey, chosen
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import Observation, observe
+from mtlprune.encoder.observe import SENTENCES, SLOTS, SQUARES, Observation, observation_batches, observe
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.probes import survey
-from mtlprune.probes.items import Items
-from mtlprune.probes.survey import AS_RELEASED, MODES, SHUFFLED, SOUND, TRUE, Data, Findings, Survey, chosen
 from mtlprune.sentence import Sentence
 
 LAYERS, HEADS = 2, 4
@@ -153,7 +153,7 @@ def assert_same(one: Findings, other: Findings) -> None:
 
 
 def test_one_batch_or_many(bert: Encoder, data: Data, found: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "SENTENCES", 1)
+    monkeypatch.setattr("mtlprune.encoder.observe.SENTENCES", 1)
     batches: list[None] = []
     assert_same(Survey(bert, tick=lambda: batches.append(None)).run(data), found)
     assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
@@ -179,13 +179,13 @@ def test_items_of_the_chosen_head_are_those_counted(data: Data, found: Findings)
 
 def test_batches_keep_to_their_budget() -> None:
     lengths = [500, 3, 40, 41, 120, *([25] * 200)]
-    batches = list(survey.observation_batches(lengths))
+    batches = list(observation_batches(lengths))
     assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
     for rows in batches:
         width = max(lengths[row] for row in rows)
-        assert len(rows) <= survey.SENTENCES
-        assert len(rows) == 1 or (len(rows) * width**2 <= survey.SQUARES and len(rows) * width <= survey.SLOTS)
-    assert not list(survey.observation_batches([]))
+        assert len(rows) <= SENTENCES
+        assert len(rows) == 1 or (len(rows) * width**2 <= SQUARES and len(rows) * width <= SLOTS)
+    assert not list(observation_batches([]))
 
 
 # -- gates, removed heads, families ------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from tiny import make_tiny
 
+from mtlprune.analyses.probes.probing import Request, probe
+from mtlprune.analyses.probes.results import Results
+from mtlprune.analyses.probes.survey import AS_RELEASED, MODES, SOUND
+from mtlprune.analyses.subjects import ProbeError, find_sources
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
-from mtlprune.probes.probing import Request, probe
-from mtlprune.probes.results import Results
-from mtlprune.probes.subjects import ProbeError, find_sources
-from mtlprune.probes.survey import AS_RELEASED, MODES, SOUND
 
 LAYERS, HEADS = 2, 4
 

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mtlprune.analyses.claimants import group
-from mtlprune.analyses.claims import Claim
+from mtlprune.analyses.claims.claimants import group
+from mtlprune.analyses.claims.show.maps import claim_figures, claim_films, comparable, encoder_line, left_out
+from mtlprune.claimed_heads import Claim
 from mtlprune.reports.canvas_png import gif, paint, png
 from mtlprune.reports.canvas_svg import svg
-from mtlprune.reports.claim_maps import claim_figures, claim_films, comparable, encoder_line, left_out
 from mtlprune.reports.drawing import Box, Drawing, Text, natural_width, printable, text_width, wrapped
 from mtlprune.reports.maps import HeadMap, MapError, colours_mean, difference_map, figures, grey_map, layout, seeds_map
 from mtlprune.reports.palettes import (

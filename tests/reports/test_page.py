@@ -14,8 +14,8 @@ import pytest
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study
 
-from mtlprune.reports import page_analyses
 from mtlprune.reports.page import Choices, Sources, report
+from mtlprune.reports.page import analyses as page_analyses
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 

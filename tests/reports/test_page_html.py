@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtlprune.reports.drawing import Box, Drawing, Text
-from mtlprune.reports.page_figures import figure
-from mtlprune.reports.page_html import element, island, joined, plain, table
-from mtlprune.reports.page_plots import ticks
+from mtlprune.reports.page.figures import figure
+from mtlprune.reports.page.html import element, island, joined, plain, table
+from mtlprune.reports.page.plots import ticks
 
 
 class Reader(HTMLParser):

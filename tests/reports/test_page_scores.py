@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from counted_runs import write_run
 
-from mtlprune.reports.comparisons import compare
-from mtlprune.reports.page_scores import Scored, part
-from mtlprune.reports.table_tests import with_tests
+from mtlprune.reports.page.scores import Scored, part
+from mtlprune.reports.scores.comparisons import compare
+from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
 
 SKILLS = {"pos": 0.9, "ner": 0.7, "dep": 0.8}

@@ -15,20 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
 
+from mtlprune.analyses.probes.show.columns import Panel, accuracy, gain, kind, panels
+from mtlprune.analyses.probes.show.differences import NAMED, differences
+from mtlprune.analyses.probes.show.intervals import read_intervals
+from mtlprune.analyses.probes.show.maps import ABSENT, atlas, heat_map
+from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder, read_published
+from mtlprune.analyses.probes.show.reading import read_probes
+from mtlprune.analyses.probes.show.results import Key, LabelResult, ProbeError, ProbeResults
+from mtlprune.analyses.probes.show.scatter import scatter
+from mtlprune.analyses.probes.show.tables import latex, markdown, tables
+from mtlprune.reports.axes import LABEL, ROW, spread
 from mtlprune.reports.canvas_png import paint, png
 from mtlprune.reports.canvas_svg import svg
 from mtlprune.reports.drawing import Box, Dot, Drawing, Line, Text, text_width
 from mtlprune.reports.grid import Strong
-from mtlprune.reports.probe_axes import LABEL, ROW, spread
-from mtlprune.reports.probe_columns import Panel, accuracy, gain, kind, panels
-from mtlprune.reports.probe_differences import NAMED, differences
-from mtlprune.reports.probe_intervals import read_intervals
-from mtlprune.reports.probe_maps import ABSENT, atlas, heat_map
-from mtlprune.reports.probe_paper import beside_paper, named_encoder, read_published
-from mtlprune.reports.probe_reading import read_probes
-from mtlprune.reports.probe_results import Key, LabelResult, ProbeError, ProbeResults
-from mtlprune.reports.probe_scatter import scatter
-from mtlprune.reports.probe_tables import latex, markdown, tables
 
 ENCODERS = (("pretrained", 0), ("DEP", 1), ("DEP", 2), ("POS", 1), ("POS+DEP", 1), ("MTL-5", 1), ("MTL-5", 2))
 SMALL = {"pos": LABELS["pos"], "dep": LABELS["dep"]}

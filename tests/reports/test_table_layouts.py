@@ -16,11 +16,11 @@ import pytest
 from counted_runs import write_run
 from gated_runs import append_gates
 
-from mtlprune.reports.comparisons import Comparison, compare
 from mtlprune.reports.grid import Strong
-from mtlprune.reports.table_layouts import grids
-from mtlprune.reports.table_tests import with_tests
-from mtlprune.reports.tables import latex, markdown, records, to_csv, to_json
+from mtlprune.reports.scores.comparisons import Comparison, compare
+from mtlprune.reports.scores.layouts import grids
+from mtlprune.reports.scores.tables import latex, markdown, records, to_csv, to_json
+from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunError, RunFolder
 
 TASKS = ("pos", "dep", "srl")

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from counted_runs import SENTENCES, counts, write_counts, write_run
 
-from mtlprune.analyses import significance
-from mtlprune.analyses.significance import System, differences, holm
-from mtlprune.reports import table_notes
-from mtlprune.reports.comparisons import Comparison, compare
 from mtlprune.reports.grid import probability
-from mtlprune.reports.table_layouts import details
-from mtlprune.reports.table_tests import count_names, with_tests
-from mtlprune.reports.tables import markdown
+from mtlprune.reports.scores import notes as table_notes
+from mtlprune.reports.scores.comparisons import Comparison, compare
+from mtlprune.reports.scores.layouts import details
+from mtlprune.reports.scores.tables import markdown
+from mtlprune.reports.scores.tests import count_names, with_tests
 from mtlprune.runs import RunFolder
 from mtlprune.scores import MAIN, SCORES
 from mtlprune.sentence import LAYERS
+from mtlprune.statistics import significance
+from mtlprune.statistics.significance import System, differences, holm
 
 STL, MTL = 0, 1
 

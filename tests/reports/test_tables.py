@@ -16,8 +16,8 @@ from counted_runs import write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlprune.reports.scored_runs import read_run
-from mtlprune.reports.tables import cell, compare, difference, markdown
+from mtlprune.reports.scores.scored_runs import read_run
+from mtlprune.reports.scores.tables import cell, compare, difference, markdown
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import MAIN, NAMES
 from mtlprune.sentence import LAYERS
@@ -189,7 +189,7 @@ def test_no_torch(make: Make) -> None:
     """A table needs neither torch nor an encoder."""
     folder = make({"pos": 1.0})
     code = (
-        "import sys; from mtlprune.reports.tables import *; from mtlprune.runs import RunFolder; "
+        "import sys; from mtlprune.reports.scores.tables import *; from mtlprune.runs import RunFolder; "
         f"print(markdown(compare([RunFolder({str(folder.path)!r})], 'test'))); "
         "print([name for name in ('torch', 'transformers', 'datasets', 'supar') if name in sys.modules])"
     )

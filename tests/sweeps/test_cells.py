@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from mtlprune.config import ConfigError, build_config, load_config
+from mtlprune.config.config import ConfigError, build_config, load_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus

@@ -83,7 +83,7 @@ def _die() -> None:
 
 
 def _train(settings: dict[str, Any], folder: str, moment: Moment | None, largest_file: int | None) -> None:
-    from mtlprune.config import build_config
+    from mtlprune.config.config import build_config
     from mtlprune.runs import RunError, RunFolder
     from mtlprune.training.loop import TrainingError, train
 

@@ -61,7 +61,7 @@ def _run(job: str, rank: int, size: int, port: int, args: Sequence[Any]) -> None
 
 def trainer(settings: dict[str, Any], folder: Path, team: Any) -> Any:
     """Ready for its first update; of several, the first process has written the folder."""
-    from mtlprune.config import build_config
+    from mtlprune.config.config import build_config
     from mtlprune.corpora.store import load_corpus
     from mtlprune.runs import RunFolder
     from mtlprune.training.checkpoint import Progress
@@ -106,7 +106,7 @@ def _updates(rank: int, out: Path, cases: dict[str, tuple[dict[str, Any], list[B
 
 def _train(rank: int, out: Path, settings: list[dict[str, Any]], what: str = "", when: int = 0) -> None:
     """Train; ``what`` happens to the last process after ``when`` updates: it is killed, sleeps, or wants to stop."""
-    from mtlprune.config import build_config
+    from mtlprune.config.config import build_config
     from mtlprune.runs import RunFolder
     from mtlprune.training import parallel
     from mtlprune.training.loop import train

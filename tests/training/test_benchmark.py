@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlprune.config import ConfigError, build_config
+from mtlprune.config.config import ConfigError, build_config
 from mtlprune.training import mixing
 from mtlprune.training.benchmark import Result, Stepper, evenly, make_run, measure, sampled_epoch, serves_all
 from mtlprune.training.checkpoint import epoch_generator

@@ -10,8 +10,8 @@ import torch
 from interrupted import KILLED, Moment, outcome, run
 from torch import Tensor
 
-from mtlprune.analyses.degeneration import mean_cosine, mean_cosine_gradient
-from mtlprune.config import ConfigError, build_config
+from mtlprune.analyses.degeneration.maths import mean_cosine, mean_cosine_gradient
+from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder

@@ -9,7 +9,7 @@ import pytest
 import torch
 from interrupted import KILLED, Moment, outcome, run
 
-from mtlprune.config import ConfigError, build_config
+from mtlprune.config.config import ConfigError, build_config
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.optimizer import make_optimizer

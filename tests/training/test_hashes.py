@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlprune.config import build_config
+from mtlprune.config.config import build_config
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import file_sha256
 from mtlprune.model import MultiTaskModel

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlprune.config import build_config
+from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
@@ -249,7 +249,7 @@ def test_the_same_data_elsewhere_is_accepted(finished: RunFolder, tmp_path):
 
 
 def test_running_on_a_task_that_no_sentence_has_is_refused(small_settings: Settings, tmp_path):
-    from mtlprune.config import ConfigError
+    from mtlprune.config.config import ConfigError
     from mtlprune.corpora.store import save_corpus
 
     settings = small_settings("pos,srl")

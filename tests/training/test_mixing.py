@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlprune.config import TrainConfig
+from mtlprune.config.config import TrainConfig
 from mtlprune.training.batches import batches
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.mixing import joint, plan, sampled, sampling_probabilities

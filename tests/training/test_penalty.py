@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlprune.config import ConfigError
+from mtlprune.config.config import ConfigError
 from mtlprune.encoder.gates import Gates, deterministic, probability_open
-from mtlprune.training.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
+from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
 
 LAYERS, HEADS = 6, 12
 ALL = LAYERS * HEADS

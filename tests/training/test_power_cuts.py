@@ -14,7 +14,7 @@ import pytest
 from interrupted import outcome, start
 from power_cuts import Image, Recorder, distinct, images, lay_out
 
-from mtlprune.config import Config, build_config
+from mtlprune.config.config import Config, build_config
 from mtlprune.errors import MtlpruneError
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mtlprune.config import build_config
+from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.gates import Gates, deterministic, probability_open
 from mtlprune.model import MultiTaskModel
@@ -23,8 +23,8 @@ from mtlprune.training.checkpoint import Progress
 from mtlprune.training.loop import _Trainer, train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimizer import make_optimizer
-from mtlprune.training.penalty import TargetPenalty
 from mtlprune.training.pruning import even_counts, importance, random_mask, sentence_derivatives
+from mtlprune.training.pruning.penalty import TargetPenalty
 from mtlprune.training.setup import Run, prepare
 
 Settings = Callable[..., dict[str, Any]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from interrupted import KILLED, Moment, changed, outcome, run
 
-from mtlprune.config import build_config
+from mtlprune.config.config import build_config
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mtlprune.analyses.syntax import uas_of
-from mtlprune.config import ConfigError, build_config
+from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.arcs import uas_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train

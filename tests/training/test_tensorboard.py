@@ -14,7 +14,7 @@ import pytest
 from interrupted import KILLED, Moment, outcome, run
 from PIL import Image
 
-from mtlprune.config import build_config
+from mtlprune.config.config import build_config
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
 from mtlprune.training.tensorboard import CELL, picture

@@ -1,0 +1,176 @@
+"""Columns of the table of heads, from what probes and other analyses wrote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.analyses.heads.columns import Column, HeadTable, HeadTableError
+from mtlprune.analyses.probes.show.reading import read_probes
+from mtlprune.analyses.probes.show.results import ROOT, LabelResult
+from mtlprune.files import read_json, reading
+
+Floats = NDArray[np.float64]
+NAMED = 3
+"""Labels named for a head."""
+
+
+def add_probes(table: HeadTable, folder: Path, of: str) -> None:
+    """By task the head's best gain over the best control (percentage points), and the labels of the best gains.
+
+    Labels with few items and root are left out; where an encoder has several seeds the first is read. A best of many
+    labels is above 0 more often than one label is.
+
+    Raises:
+        ProbeError: no readable results.
+        HeadTableError: none of this encoder.
+    """
+    found = read_probes([folder])
+    keys = [key for key in found.labels if key.encoder == of]
+    if not keys:
+        raise _not_there(folder, of, [key.encoder for key in found.labels])
+    mode = "sound" if any(key.mode == "sound" for key in keys) else "as-released"
+    seeds = sorted({key.seed for key in keys if key.mode == mode})
+    if len(seeds) > 1:
+        table.notes.append(f"Probes of {of}: seed {seeds[0]} of {', '.join(map(str, seeds))}.")
+    gains: dict[str, dict[str, Floats]] = {}
+    for key in keys:
+        if (key.mode, key.seed) == (mode, seeds[0]):
+            usable = {label: _gain(r) for label, r in found.labels[key].items() if _is_used(key.task, label, r)}
+            if usable:
+                gains[key.task] = usable
+    if not gains:
+        table.notes.append(f"{folder}: no label of {of} has a control and enough items, so there is no gain of probes.")
+        return
+    table.add(
+        [
+            Column(f"probe gain {task.upper()}", "probes", np.max(list(gains[task].values()), axis=0))
+            for task in found.tasks(mode)
+            if task in gains
+        ],
+        str(folder),
+    )
+    table.words["best labels over control"] = _best_labels(gains, found.shape)
+
+
+def _is_used(task: str, label: str, result: LabelResult) -> bool:
+    return not result.few and (task, label) != ROOT and not math.isnan(result.control)
+
+
+def _gain(result: LabelResult) -> Floats:
+    return result.heads - result.control
+
+
+def _best_labels(gains: Mapping[str, Mapping[str, Floats]], shape: tuple[int, int]) -> list[list[str]]:
+    """(L, A): the labels a head tells best beyond every control, with the gain in points."""
+    flat = [(f"{task.upper()} {label}", gain) for task, labels in gains.items() for label, gain in labels.items()]
+
+    def named(layer: int, head: int) -> str:
+        mine = [(float(gain[layer, head]), name) for name, gain in flat if gain[layer, head] > 0]
+        return ", ".join(f"{name} {gain:+.1f}" for gain, name in sorted(mine, reverse=True)[:NAMED])
+
+    return [[named(layer, head) for head in range(shape[1])] for layer in range(shape[0])]
+
+
+def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
+    """What every analysis in a folder says of the heads of one encoder; means where it was read with several seeds.
+
+    Raises:
+        HeadTableError: no known result there, a damaged one, or none of this encoder.
+    """
+    here = [name for name in READERS if (folder / name).is_file()]
+    if not here:
+        raise HeadTableError(
+            f"{folder} holds none of {', '.join(READERS)}; name a folder that `mtlprune analyze ... --out DIR` wrote"
+        )
+    for name in here:
+        path = folder / name
+        with reading(path, HeadTableError, "make it anew"):
+            encoders = read_json(path, HeadTableError, "make it anew")["encoders"]
+            labels = [str(encoder.get("label", encoder.get("encoder"))) for encoder in encoders]
+            chosen = [one for one, label in zip(encoders, labels, strict=True) if label == of]
+            if not chosen:
+                raise _not_there(folder, of, labels)
+            each = [READERS[name](encoder) for encoder in chosen]
+        if len(chosen) > 1:
+            table.notes.append(f"{name}: means of {len(chosen)} results of {of}.")
+        source = name.removesuffix(".json")
+        found = {key: np.mean([one[key] for one in each], axis=0) for key in each[0]}
+        if not found:
+            table.notes.append(f"{path} says nothing of single heads.")
+        tested = {key: not key.startswith("UAS ") for key in found}  # the better of two directions is their column
+        table.add([Column(key, source, values, tested[key]) for key, values in found.items()], str(path))
+
+
+def _not_there(folder: Path, of: str, there: Sequence[str]) -> HeadTableError:
+    return HeadTableError(f"{folder} has no result of {of!r}; expected --of {' or '.join(dict.fromkeys(there))}")
+
+
+def _grid(rows: Sequence[Sequence[float | None]]) -> Floats:
+    return np.array([[math.nan if value is None else value for value in row] for row in rows], np.float64)
+
+
+def _listed(heads: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Floats]:
+    """From one record a head, layers and heads counted from 1; heads without a record are NaN."""
+    if not heads:
+        return {}
+    shape = max(head["layer"] for head in heads), max(head["head"] for head in heads)
+    found = {}
+    for key, name in names.items():
+        if any(head.get(key) is not None for head in heads):
+            grid = found[name] = np.full(shape, np.nan)
+            for head in heads:
+                value = head.get(key)
+                grid[head["layer"] - 1, head["head"] - 1] = math.nan if value is None else value
+    return found
+
+
+def _smoothing(encoder: Mapping[str, Any]) -> dict[str, Floats]:
+    names = {
+        "mixing": "λ",
+        "amplification": "amplification",
+        "effect": "closing: d_M after layer",
+        "effect_last": "closing: d_M at end",
+    }
+    return _listed(encoder["heads"], names)
+
+
+def _syntax(encoder: Mapping[str, Any]) -> dict[str, Floats]:
+    names = {
+        "uas": "UAS",
+        "uas dep->head": "UAS dep->head",
+        "uas head<-dep": "UAS head<-dep",
+        "weight": "weight on arcs",
+        "twonn": "TwoNN",
+    }
+    return {name: _grid(encoder["heads"][key]) for key, name in names.items() if encoder["heads"].get(key)}
+
+
+def _dissection(encoder: Mapping[str, Any]) -> dict[str, Floats]:
+    return {"share μ": _grid(encoder["heads"])}
+
+
+def _degeneration(encoder: Mapping[str, Any]) -> dict[str, Floats]:
+    names = {
+        "cosine": "cosine of outputs",
+        "isoscore": "IsoScore",
+        "dimension": "TwoNN of outputs",
+        "cone": "cone share",
+    }
+    heads = encoder.get("heads") or {}
+    if isinstance(heads, Mapping):
+        return {name: _grid(heads[key]) for key, name in names.items() if heads.get(key)}
+    return _listed(heads, names)
+
+
+READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {
+    "syntax.json": _syntax,
+    "smoothing.json": _smoothing,
+    "dissection.json": _dissection,
+    "degeneration.json": _degeneration,
+}

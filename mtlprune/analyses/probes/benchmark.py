@@ -1,0 +1,134 @@
+"""What probing costs beside the eager forward pass that shows attention, over the same batches.
+
+The two are interleaved batch by batch, round after round; of the rounds the fastest time of each batch counts. Time is
+that of the processor, all threads added up, so that other programs on the machine disturb little.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtlprune.analyses.probes.survey import SOUND, Data, Learnt, Split, Survey
+from mtlprune.analyses.subjects import ProbeError, Subject, find_sources
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.model import Encoder
+from mtlprune.memory import peak_memory
+from mtlprune.sentence import Sentence
+
+FORWARD, LEARN, SCORE = "forward pass with attention", "centroids of all tasks", "scoring all tasks"
+
+
+@dataclass
+class Cost:
+    """Processor seconds over dev, by kind; each kind's includes the forward pass it needs.
+
+    Attributes:
+        sentences, heads: how many of each.
+        seconds: kind → seconds over all sentences.
+        half: kind → seconds over every other sentence, which says whether time grows with their number.
+        memory: peak resident bytes of a fresh process that scores dev, the model and the corpus among them.
+    """
+
+    sentences: int
+    heads: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    half: dict[str, float] = field(default_factory=dict)
+    memory: int = 0
+
+    def ratios(self) -> dict[str, float]:
+        """Each kind over the forward pass."""
+        return {kind: seconds / self.seconds[FORWARD] for kind, seconds in self.seconds.items()}
+
+    def growth(self) -> dict[str, float]:
+        """Time over all sentences over twice that over half of them: 1 where it grows linearly."""
+        return {kind: seconds / (2 * self.half[kind]) for kind, seconds in self.seconds.items()}
+
+
+def measure(name: str, corpus: Path, rounds: int, threads: int = 1, tick: Callable[[], None] = lambda: None) -> Cost:
+    """Measure probing of dev, on the CPU.
+
+    Args:
+        name: a run folder or an encoder.
+        corpus: folder of a corpus with the split dev.
+        rounds: repetitions; the fastest of each batch counts.
+        threads: of torch.
+        tick: called after all sentences, and after half of them.
+
+    Raises:
+        EncoderError, RunError, CorpusError, ProbeError: what cannot be loaded or does not fit.
+    """
+    torch.set_num_threads(threads)
+    subject = _load(name)
+    survey = Survey(subject.encoder, subject.gates)
+    whole, half = _prepare(subject.encoder, corpus)
+    cost = Cost(len(whole.sentences["dev"]), survey.count)
+    for data, kept in ((whole, cost.seconds), (half, cost.half)):
+        split = data.cut(survey.encoder, "dev")
+        learnt = survey.learn(split)
+        fastest: dict[str, list[float]] = {}
+        for _ in range(rounds):
+            for kind, times in _round(survey, split, learnt).items():
+                fastest[kind] = list(map(min, fastest.get(kind, times), times))
+        tick()
+        kept.update({kind: sum(times) for kind, times in fastest.items()})
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        cost.memory = pool.apply(_alone, (name, str(corpus), threads))
+    return cost
+
+
+def _load(name: str) -> Subject:
+    return next(find_sources([name])[0].open())
+
+
+def _prepare(encoder: Encoder, corpus: Path) -> tuple[Data, Data]:
+    """dev, as far as the encoder sees each sentence at once, and every other sentence of it."""
+    sentences = list(load_corpus(corpus)["dev"])
+    pieces = encoder.tokenize_all([s.words for s in sentences])
+    capacity = encoder.frame.capacity
+    fit: list[Sentence] = [
+        s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity
+    ]
+    if len(fit) < 2:
+        raise ProbeError(f"{corpus}: expected two sentences in dev that the encoder sees at once, found {len(fit)}")
+    return Data.read({"dev": fit}), Data.read({"dev": fit[::2]})
+
+
+def _round(survey: Survey, split: Split, learnt: Learnt) -> dict[str, list[float]]:
+    """Seconds of each kind for each batch, once."""
+    found: dict[str, list[float]] = {FORWARD: [], LEARN: [], SCORE: []}
+    for rows in split.batches:
+        part = replace(split, batches=[rows])
+        kinds: dict[str, Callable[[], Any]] = {
+            FORWARD: lambda part=part: _forward(survey.encoder, part),  # type: ignore[misc]
+            LEARN: lambda part=part: survey.learn(part),  # type: ignore[misc]
+            SCORE: lambda part=part: survey.score(part, {SOUND: learnt}),  # type: ignore[misc]
+        }
+        for kind, work in kinds.items():
+            begun = time.process_time()
+            work()
+            found[kind].append(time.process_time() - begun)
+    return found
+
+
+@torch.no_grad()
+def _forward(encoder: Encoder, split: Split) -> None:
+    for rows in split.batches:
+        batch = encoder.collate([split.pieces[row] for row in rows])
+        encoder.transformer(input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_attentions=True)
+
+
+def _alone(name: str, corpus: str, threads: int) -> int:
+    torch.set_num_threads(threads)
+    subject = _load(name)
+    survey = Survey(subject.encoder, subject.gates)
+    whole, _ = _prepare(subject.encoder, Path(corpus))
+    split = whole.cut(survey.encoder, "dev")
+    survey.score(split, {SOUND: survey.learn(split)})
+    return peak_memory()

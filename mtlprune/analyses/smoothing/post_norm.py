@@ -1,0 +1,153 @@
+"""The layers of a post-LN encoder: where its LayerNorms and feed-forward matrices lie, and how large they are.
+
+    H' = LN₁(H + attention(H)),   after = LN₂(H' + W₂ φ(W₁ H'))
+
+Encoders that normalise before the blocks instead (ModernBERT, EuroBERT) have no such layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtlprune.analyses.smoothing.maths import LIPSCHITZ, LayerNorms, product_norm
+from mtlprune.encoder.families import by_layer, family_of
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Paths within a layer of a family."""
+
+    first_norm: str = "attention.output.LayerNorm"
+    inner: str = "intermediate.dense"
+    outer: str = "output.dense"
+    second_norm: str = "output.LayerNorm"
+
+
+POST_NORM: dict[str, Parts] = {
+    **dict.fromkeys(
+        ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "deberta", "deberta-v2"), Parts()
+    ),
+    "distilbert": Parts("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    "albert": Parts(
+        "albert_layers.0.attention.LayerNorm",
+        "albert_layers.0.ffn",
+        "albert_layers.0.ffn_output",
+        "albert_layers.0.full_layer_layer_norm",
+    ),
+    "mpnet": Parts("attention.LayerNorm"),
+}
+
+
+def refusal(encoder: Encoder) -> str | None:
+    """Why the formulas of post-LN layers do not hold for an encoder, as a sentence; None where they do."""
+    config = encoder.config
+    if config.model_type not in POST_NORM:
+        return (
+            f"{config.model_type} does not normalise after each block (it is no post-LN encoder), so σ₁, σ₂, the "
+            "factor v and the bound are not defined for it and left out"
+        )
+    if getattr(config, "conv_kernel_size", 0):
+        return (
+            f"this {config.model_type} has a convolution beside its first layer, which the formulas of post-LN layers "
+            "do not know; σ₁, σ₂, the factor v and the bound are left out"
+        )
+    family = family_of(cast(PreTrainedModel, encoder.transformer))
+    attentions = by_layer(cast(PreTrainedModel, encoder.transformer), family.attention)
+    if any(getattr(attention, name, None) is not None for attention in attentions for name in family.mixers):
+        return "this encoder mixes its heads with each other, so λ says nothing of one head; the bound is left out"
+    if activation(encoder) not in LIPSCHITZ:
+        return (
+            f"the slope of the activation {activation(encoder)!r} is not known (known: {', '.join(LIPSCHITZ)}), so the "
+            "factor v and the bound are left out"
+        )
+    return None
+
+
+def activation(encoder: Encoder) -> str:
+    """The name of the activation in the feed-forward part."""
+    return str(getattr(encoder.config, "hidden_act", None) or getattr(encoder.config, "activation", "?"))
+
+
+def norm_names(encoder: Encoder) -> tuple[str, str]:
+    """Paths within a layer of the LayerNorms after attention and after the feed-forward part."""
+    parts = POST_NORM[encoder.config.model_type]
+    return parts.first_norm, parts.second_norm
+
+
+@torch.no_grad()
+def read_layers(encoder: Encoder, gates: Tensor | None) -> list[LayerNorms]:
+    """Norms of the weights of every layer, in float64.
+
+    Args:
+        encoder: one that :func:`refusal` has nothing against.
+        gates: (L, A) in original numbering; None for none.
+
+    Raises:
+        EncoderError: this version of transformers lays the family out differently.
+    """
+    transformer = cast(PreTrainedModel, encoder.transformer)
+    parts, family = POST_NORM[encoder.config.model_type], family_of(transformer)
+    heads = head_norms(encoder, gates)
+    stack = family.attention.partition(".*.")[0]
+    found = []
+    names = (parts.first_norm, parts.second_norm, parts.inner, parts.outer)
+    modules = [by_layer(transformer, f"{stack}.*.{name}") for name in names]
+    for first, second, inner, outer, norms in zip(*modules, heads, strict=True):
+        found.append(
+            LayerNorms(
+                (_gain(first), _gain(second)),
+                (_epsilon(first), _epsilon(second)),
+                (_spectral(inner), _spectral(outer)),
+                LIPSCHITZ[activation(encoder)],
+                norms,
+            )
+        )
+    return found
+
+
+@torch.no_grad()
+def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
+    """|z| ‖W_O W_V‖₂ of each head that a layer has, (n,) float64 on the CPU, for every layer of any known family."""
+    transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.places
+    family = places.family
+    outputs = by_layer(transformer, family.output)
+    attentions = by_layer(transformer, family.attention)
+    found = []
+    for layer, (attention, output, kept) in enumerate(zip(attentions, outputs, places.kept, strict=True)):
+        n = len(kept)
+        if not n:
+            found.append(torch.zeros(0, dtype=torch.float64))
+            continue
+        group = getattr(attention, family.grouping) if family.grouping else 1
+        rows = family.rows("value", range(n), n, places.width, group)
+        value = getattr(attention, family.qkv[2]).weight.cpu().double()[rows].unflatten(0, (n, places.width))
+        columns = output.weight.cpu().double()[:, family.columns(range(n), places.width)]  # (H, n · d)
+        out = columns.unflatten(1, (n, places.width)).transpose(0, 1)  # (n, H, d)
+        norms = product_norm(out, value)
+        if hasattr(output, "layer_gates"):  # ALBERT after removal: gates that differ between layers of one module
+            norms = norms * output.layer_gates[outputs[:layer].count(output)].cpu().double().abs()
+        if gates is not None:
+            norms = norms * gates[layer, list(kept)].cpu().double().abs()
+        found.append(norms)
+    return found
+
+
+def _gain(norm: Any) -> float:
+    if getattr(norm, "weight", None) is None:
+        raise EncoderError(f"expected a LayerNorm with a gain, found {type(norm).__name__} without one")
+    return float(norm.weight.double().abs().amax())
+
+
+def _epsilon(norm: Any) -> float:
+    return float(norm.eps if hasattr(norm, "eps") else norm.variance_epsilon)
+
+
+def _spectral(linear: nn.Linear) -> float:
+    return float(torch.linalg.matrix_norm(linear.weight.double(), ord=2))

@@ -1,0 +1,237 @@
+"""What a run is told: frozen models, one sentence under every field, unknown keys refused with the nearest one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+from pydantic import ValidationError, create_model, field_validator, model_validator
+
+from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
+from mtlprune.config.files import PRESETS as PRESETS
+from mtlprune.config.files import ConfigError, nearest, tree_of
+from mtlprune.config.files import apply_override as apply_override
+from mtlprune.config.files import find_config as find_config
+from mtlprune.config.files import merged as merged
+from mtlprune.config.files import read_tree as read_tree
+from mtlprune.files import in_words
+from mtlprune.tasks import TASKS
+
+Settings = TypeVar("Settings", bound=Block)
+
+
+if TYPE_CHECKING:
+    DecodersConfig = Block
+else:
+    DecodersConfig = create_model(
+        "DecodersConfig",
+        __base__=Block,
+        __doc__="Settings of each task's decoder.",
+        **{name: (task.Options, task.Options()) for name, task in TASKS.items()},
+    )
+
+
+class Config(Block):
+    """One run."""
+
+    name: str = "run"
+    """What tables and folders call it."""
+    data: DataConfig
+    """Which sentences."""
+    tasks: tuple[str, ...] = tuple(TASKS)
+    """Tasks trained together; one task is STL, several are MTL."""
+    encoder: EncoderConfig = EncoderConfig()
+    """Which encoder."""
+    decoders: DecodersConfig = DecodersConfig()
+    """Settings of each decoder."""
+    train: TrainConfig = TrainConfig()
+    """How to train."""
+    pruning: PruningConfig = PruningConfig()
+    """Which heads a run may use. A method's name alone will do where nothing else is to be said."""
+    syntax: SyntaxConfig = SyntaxConfig()
+    """A price on attention along dependency arcs."""
+
+    @field_validator("name")
+    @classmethod
+    def _one_folder(cls, name: str) -> str:
+        """It becomes part of the name of a folder."""
+        if not name.strip() or name.startswith(".") or set(name) & set("/\\\0"):
+            raise ValueError(f"name: expected a name that a folder can have, without / and \\, found {name!r}")
+        return name
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _as_names(cls, tasks: Any) -> Any:
+        """tasks=pos,ner on a command line needs no brackets, which shells take for patterns.
+
+        Whatever their order, the same tasks are the same run: they are put into the order of the layers.
+        """
+        if isinstance(tasks, str):
+            tasks = [name.strip() for name in tasks.split(",")]
+        if not isinstance(tasks, list | tuple):
+            raise ValueError(f"tasks: expected names of tasks such as pos,ner, found {in_words(tasks)}")
+        order = list(TASKS)
+        return sorted(tasks, key=lambda name: order.index(name) if name in order else len(order))
+
+    @field_validator("pruning", mode="before")
+    @classmethod
+    def _as_block(cls, pruning: Any) -> Any:
+        """pruning=gates is short for pruning.method=gates."""
+        return {"method": pruning} if isinstance(pruning, str) else pruning
+
+    @model_validator(mode="after")
+    def _heads_exist(self) -> Config:
+        if self.pruning.method != "none" and not self.encoder.context:
+            raise ValueError("pruning: an encoder without context (encoder.context: false) has no heads")
+        if self.pruning.sets == "per_task" and len(self.tasks) < 2:
+            raise ValueError(
+                "pruning.sets: per_task needs several tasks; with one task the shared set is the task's own"
+            )
+        if self.train.freeze == ("decoders", "encoder") and self.pruning.method != "gates":
+            raise ValueError("train.freeze: encoder and decoders are frozen, and there are no gates: nothing to train")
+        if "decoders" in self.train.freeze and self.train.cosreg:
+            raise ValueError("train.cosreg has no effect where train.freeze leaves the decoders as they are")
+        if "decoders" in self.train.freeze and self.train.start is None:
+            raise ValueError(
+                "train.freeze: decoders that start at random cannot be frozen; give train.start, a finished run"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _syntax_reaches_heads(self) -> Config:
+        if self.syntax.strength and not self.encoder.context:
+            raise ValueError("syntax: an encoder without context (encoder.context: false) has no heads")
+        if self.syntax.strength and "encoder" in self.train.freeze:
+            raise ValueError("syntax: with the encoder frozen (train.freeze) its attention cannot change")
+        if self.syntax.strength and self.pruning.sets == "per_task":
+            raise ValueError("syntax: with pruning.sets: per_task there is one attention a task; take sets: shared")
+        return self
+
+    @model_validator(mode="after")
+    def _tasks_exist(self) -> Config:
+        if not self.tasks or len(set(self.tasks)) != len(self.tasks):
+            raise ValueError(f"tasks: expected one or more different tasks, found {list(self.tasks)}")
+        for where, names in (("tasks", self.tasks), ("train.weights", self.train.weights)):
+            for task in names:
+                if task not in TASKS:
+                    raise ValueError(
+                        f"{where}: there is no task {task!r}{nearest(task, TASKS)}; tasks are {', '.join(TASKS)}"
+                    )
+        for task, weight in self.train.weights.items():
+            if weight < 0:
+                raise ValueError(f"train.weights: the weight of {task} is {weight}; expected 0 or more")
+        if self.train.weights and self.train.balance != "fixed":
+            raise ValueError("train.weights is given, but has an effect only with train.balance: fixed")
+        if self.train.accumulate > self.train.batch_sentences:
+            raise ValueError("train.accumulate: more mini-batches an update than train.batch_sentences has sentences")
+        return self
+
+    def digest(self) -> str:
+        """Eight letters that name this configuration: equal configurations, equal letters."""
+        return digest(self)
+
+
+FIRST_SETTINGS = """
+name tasks cosreg data.path data.corpora data.train data.dev data.train_sentences data.dev_sentences
+encoder.name encoder.random encoder.context encoder.pooling encoder.word_dropout encoder.fusion
+decoders.pos decoders.ner.size decoders.ner.loss_per
+decoders.dep.arc_size decoders.dep.relation_size decoders.dep.relation_scorer decoders.dep.dropout
+decoders.dep.score_punctuation decoders.dep.projective
+decoders.con.span_size decoders.con.label_size decoders.con.label_scorer decoders.con.dropout
+decoders.srl.size decoders.srl.width_size decoders.srl.max_width decoders.srl.dropout decoders.srl.argument_scorer
+decoders.srl.affinity decoders.srl.argument_ratio decoders.srl.predicate_ratio decoders.srl.predicates
+train.start train.freeze train.epochs train.batch_sentences train.batch_tokens train.accumulate train.mixing train.tau
+train.balance train.weights train.balance_window train.shuffle train.encoder_rate train.decoder_rate train.weight_decay
+train.cosreg train.warmup train.clip train.patience train.precision train.device train.threads train.checkpoint_minutes
+train.tensorboard train.log_uas train.seed train.steps train.rate
+pruning.method pruning.sets pruning.penalty pruning.strength pruning.keep pruning.warmup pruning.settle pruning.init
+pruning.rate pruning.temperature pruning.overlap pruning.importance_of pruning.importance_sentences pruning.layers_like
+syntax.strength syntax.variant syntax.norm syntax.scale syntax.release syntax.heads
+model.start model.tokenizer model.vocabulary model.layers model.heads model.hidden model.inner model.positions
+model.init model.dropout model.attention_dropout mask.share mask.hidden mask.random
+watch.points watch.first watch.every watch.models watch.blimp watch.blimp_pairs
+"""
+"""The settings that release 0.1.0 knew, of runs and pretrainings; its names of folders are made of all of them."""
+
+
+def digest(settings: Block) -> str:
+    """Eight letters made of what differs from the defaults, so that a setting which comes later changes none."""
+    return _letters(settings.model_dump(mode="json", exclude_defaults=True))
+
+
+def first_digest(settings: Block) -> str | None:
+    """The letters that release 0.1.0 gave; None where settings are used that it did not know."""
+    known = frozenset(FIRST_SETTINGS.split())
+    used = settings.model_dump(mode="json", exclude_defaults=True)
+    return _letters(_within(settings.model_dump(mode="json"), known)) if _within(used, known) == used else None
+
+
+def _letters(tree: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _within(tree: Mapping[str, Any], known: frozenset[str], path: str = "") -> dict[str, Any]:
+    """What of a tree of settings is known; a block goes where nothing of it is."""
+    found = {}
+    for key, value in tree.items():
+        if path + key in known:
+            found[key] = value
+        elif isinstance(value, Mapping) and (inner := _within(value, known, f"{path}{key}.")):
+            found[key] = inner
+    return found
+
+
+def default_folder(settings: Any) -> Path:
+    """Where a run goes that is given no folder: runs/NAME-DIGEST, or where an early release has put it already."""
+    wanted = Path("runs") / f"{settings.name}-{digest(settings)}"
+    first = Path("runs") / f"{settings.name}-{first_digest(settings)}"
+    return first if not wanted.exists() and (first / "config.yaml").is_file() else wanted
+
+
+def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file (or a preset's name), apply ``key.path=value`` overrides, and validate.
+
+    A file may begin from another one with ``base: NAME_OR_FILE``; its own keys then win, block by block.
+
+    Raises:
+        ConfigError: the file is missing or no YAML, a key is unknown, a value is wrong.
+    """
+    return build_config(tree_of(source, overrides), str(source))
+
+
+def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
+    """Validate a nested mapping. Raises ConfigError."""
+    return validated(Config, tree, source)
+
+
+def validated(model: type[Settings], tree: Mapping[str, Any], source: str) -> Settings:
+    """The tree as any model of settings. Raises ConfigError."""
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: " + "; ".join(_explain(model, dict(e)) for e in error.errors())) from None
+
+
+def _explain(model: type[Block], error: dict[str, Any]) -> str:
+    path = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        known = list(_fields(model, error["loc"][:-1]))
+        return f"unknown key {path}{nearest(str(error['loc'][-1]), known)}; known there: {', '.join(known)}"
+    if error["type"] == "missing":
+        return f"{path} is missing"
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    if error["type"] in ("model_type", "dict_type"):
+        return f"{path}: expected keys and values, found {in_words(error['input'])}"
+    return f"{path}: {error['msg'][0].lower()}{error['msg'][1:]}, found {in_words(error['input'])}"
+
+
+def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:
+    model: Any = root
+    for key in path:
+        annotation = model.model_fields[key].annotation
+        model = next((part for part in get_args(annotation) if isinstance(part, type)), annotation)
+    yield from model.model_fields

@@ -1,0 +1,233 @@
+"""CoNLL-2012 files with words (``*_conll``, v4 and v12): words, POS, CON, NER and SRL.
+
+Columns, separated by blanks: 1 document, 2 part, 3 word number, 4 word, 5 POS, 6 parse bit, 7 predicate lemma,
+8 frameset, 9 word sense, 10 speaker, 11 named entities, then one column of arguments for each predicate, coreference
+last. Speaker, word sense and coreference are not read.
+
+How each layer is read (facts of the original release, and where we differ):
+
+* Words: the tokens ``/.`` and ``/?`` lose their slash, in all layers (the original: all but CON and DEP).
+* POS: as it stands. Where the parse is missing, POS is a filler (XX, VERB) and thus unknown too.
+* CON: TOP is dropped; labels are cut at the first hyphen. A sentence of several words without any bracket below TOP
+  is how the format writes a missing parse: unknown.
+* NER: of entities nested in one another the outermost is kept, of several on one span the first (flat here).
+* SRL: a predicate is any word whose frameset is not ``-``; there must be as many argument columns, in the same order.
+  Lemma and frameset together name the roleset (``be.01``). Arguments stay as they are, V and C-V with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats.brackets import drop_root, spans_from_stars
+from mtlprune.corpora.formats.lines import malformed, read_lines
+from mtlprune.corpora.formats.ptb import bare_label
+from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
+
+_BEGIN = re.compile(r"#begin document \((.+)\)(?:; part (\d+))?;?\s*")
+_END = re.compile(r"#end document\b.*")
+_BLANKS = re.compile(r"[ \t]+")  # a word may hold a no-break space
+_SLASHED = {"/.": ".", "/?": "?"}
+_WORD, _POS, _PARSE, _LEMMA, _FRAMESET, _NER = 3, 4, 5, 6, 7, 10
+_FIXED = 11  # columns before those of the predicates
+_WITHHELD = "[WORD]"
+
+
+@dataclass(slots=True)
+class Document:
+    """All parts of one document of one file, in order.
+
+    Attributes:
+        name: as in ``#begin document (name)``.
+        path: the file.
+        sentences: with NER and SRL as their columns say, empty where nothing is marked.
+        line: where its first part begins.
+        nested: entities left out because they lie in (or on) another one.
+        unparsed: sentences whose parse is missing (CON and POS unknown).
+    """
+
+    name: str
+    path: Path
+    line: int
+    sentences: list[Sentence] = field(default_factory=list)
+    nested: int = 0
+    unparsed: int = 0
+
+    def has(self, layer: str) -> bool:
+        """Whether any sentence holds anything on ``layer``."""
+        return any(getattr(sentence, layer) for sentence in self.sentences)
+
+
+def read_conll2012(path: Path) -> Iterator[Sentence]:
+    """Read one file; in a document where a layer's column is empty throughout, NER or SRL is unknown.
+
+    The columns alone cannot tell a document without names from one nobody annotated. Where the original annotation
+    files are at hand, ``ontonotes5.build_ontonotes5`` decides by them instead.
+
+    Raises:
+        CorpusError: with file and line.
+    """
+    for document in read_documents(path):
+        yield from with_unknown(document, ner=document.has("ner"), srl=document.has("srl"))
+
+
+def with_unknown(document: Document, *, ner: bool, srl: bool) -> Iterator[Sentence]:
+    """The document's sentences; ``ner`` and ``srl`` say whether that layer is known."""
+    unknown = {layer: None for layer, known in (("ner", ner), ("srl", srl)) if not known}
+    for sentence in document.sentences:
+        yield sentence.with_layers(**unknown) if unknown else sentence
+
+
+def read_documents(path: Path) -> list[Document]:
+    """All documents of one file, parts put together. A sentence's id is ``document/part/number``, number from 0.
+
+    Raises:
+        CorpusError: with file and line, at anything that is not the format: text outside documents, another number of
+            columns, withheld words, word numbers out of order, brackets that do not match, argument columns that do
+            not match the predicates, a part that stands twice.
+    """
+    documents: dict[str, Document] = {}
+    parts: set[tuple[str, str]] = set()
+    for name, part, line, blocks in _parts(path):
+        if (name, part) in parts:
+            raise malformed(path, line, f"part {part} of document {name} stands here for the second time")
+        parts.add((name, part))
+        document = documents.setdefault(name, Document(name, path, line))
+        for number, block in enumerate(blocks):
+            document.sentences.append(_sentence(document, f"{name}/{part}/{number}", block))
+    return list(documents.values())
+
+
+Row = tuple[int, list[str]]  # line number, cells
+
+
+def _parts(path: Path) -> Iterator[tuple[str, str, int, list[list[Row]]]]:
+    """Name, part, first line and sentences (lists of rows) of each ``#begin document`` ... ``#end document``."""
+    inside: tuple[str, str, int] | None = None
+    blocks: list[list[Row]] = [[]]
+    for line, text in read_lines(path):
+        begin = _BEGIN.fullmatch(text)
+        if begin:
+            if inside:
+                raise malformed(path, line, f"a document begins before #end document of {inside[0]}")
+            inside, blocks = (begin[1], begin[2] or "000", line), [[]]
+        elif _END.fullmatch(text):
+            if not inside:
+                raise malformed(path, line, "#end document without #begin document; repair the file")
+            yield *inside, [block for block in blocks if block]
+            inside = None
+        elif not text.strip():
+            blocks.append([])
+        elif not inside:
+            raise malformed(path, line, f"expected '#begin document (NAME); part 000', found {text[:60]!r}")
+        else:
+            blocks[-1].append((line, _BLANKS.split(text.strip(" \t"))))
+    if inside:
+        raise CorpusError(f"{path}: the document {inside[0]} of line {inside[2]} lacks its #end document; cut off?")
+
+
+def _sentence(document: Document, id: str, rows: list[Row]) -> Sentence:
+    path, first = document.path, rows[0][0]
+    _check_rows(document, rows)
+    columns = list(zip(*(cells for _, cells in rows), strict=True))
+    words = tuple(_SLASHED.get(word, word) for word in columns[_WORD])
+    con = drop_root([Span(s, e, bare_label(t)) for s, e, t in _spans(path, rows, _PARSE)], len(words))
+    parsed = bool(con) or len(words) == 1
+    entities = _spans(path, rows, _NER)
+    ner = _flat(entities)
+    document.nested += len(entities) - len(ner)
+    document.unparsed += not parsed
+    sentence = Sentence(
+        id,
+        words,
+        pos=None if not parsed and set(columns[_POS]) <= {"XX", "VERB"} else columns[_POS],
+        ner=ner,
+        con=con if parsed else None,
+        srl=_predicates(path, rows, columns),
+    )
+    try:
+        return sentence.validate()
+    except SentenceError as error:
+        raise CorpusError(f"{path}, line {first}: {error}") from None
+
+
+def _check_rows(document: Document, rows: list[Row]) -> None:
+    path, width = document.path, len(rows[0][1])
+    for number, (line, cells) in enumerate(rows):
+        if len(cells) <= _FIXED:
+            raise malformed(
+                path, line, f"expected at least {_FIXED + 1} columns (coreference last), found {len(cells)}"
+            )
+        if len(cells) != width:
+            raise malformed(path, line, f"expected {width} columns as in the sentence's first row, found {len(cells)}")
+        if cells[0] != document.name:
+            raise malformed(path, line, f"expected document {document.name} in column 1, found {cells[0]}")
+        if cells[2] != str(number):
+            raise malformed(path, line, f"expected word number {number}, found {cells[2]}; is an empty line missing?")
+        if cells[_WORD] == _WITHHELD:
+            raise malformed(
+                path,
+                line,
+                f"the words are withheld ({_WITHHELD}); first put them in with the "
+                "skeleton2conll script of the CoNLL-2012 distribution and your copy of OntoNotes",
+            )
+
+
+def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:
+    cells = [row[1][column] for row in rows]
+    if column == _NER:  # a bracket around one word comes without its star there: (GPE)
+        cells = [re.sub(r"(?<=[^()*])\)", "*)", cell, count=1) for cell in cells]
+    try:
+        return spans_from_stars(cells)
+    except CorpusError as error:
+        named = re.search(r"word (\d+)", str(error))
+        line = rows[int(named[1]) if named else 0][0]
+        raise malformed(path, line, f"column {column + 1}: {error}") from None
+
+
+def _flat(entities: Sequence[Span]) -> tuple[Span, ...]:
+    """Leave out what lies in or on an entity opened before it (brackets never cross)."""
+    kept: list[Span] = []
+    for entity in entities:
+        if not kept or entity.start >= kept[-1].end:
+            kept.append(entity)
+    return tuple(kept)
+
+
+def _predicates(path: Path, rows: Sequence[Row], columns: Sequence[tuple[str, ...]]) -> tuple[Predicate, ...]:
+    places = [place for place, frameset in enumerate(columns[_FRAMESET]) if frameset != "-"]
+    found = len(columns) - _FIXED - 1
+    if found != len(places):
+        raise CorpusError(
+            f"{path}, lines {rows[0][0]}–{rows[-1][0]} (one sentence): expected one argument column for each of the "
+            f"{len(places)} predicates (frameset not '-'), found {found}"
+        )
+    predicates = []
+    for column, place in enumerate(places, _FIXED):
+        arguments = _spans(path, rows, column)
+        _check_order(path, rows, column, place, places, arguments)
+        lemma, frameset = columns[_LEMMA][place], columns[_FRAMESET][place]
+        roleset = frameset if "." in frameset or lemma == "-" else f"{lemma}.{frameset}"
+        predicates.append(Predicate(place, roleset, arguments, None if lemma == "-" else lemma))
+    return tuple(predicates)
+
+
+def _check_order(
+    path: Path, rows: Sequence[Row], column: int, place: int, places: Sequence[int], arguments: Sequence[Span]
+) -> None:
+    """Refuse a column whose verb is another predicate; one of no predicate at all occurs (``x`` in ``x - rayed``)."""
+    if any(span.label in ("V", "C-V") and span.start <= place < span.end for span in arguments):
+        return
+    for span in arguments:
+        others = [other for other in places if span.label == "V" and span.start <= other < span.end]
+        if others:
+            raise malformed(
+                path,
+                rows[others[0]][0],
+                f"column {column + 1} belongs to the predicate {rows[place][1][_WORD]!r} of line {rows[place][0]}, but "
+                "its (V*) stands here; expected argument columns in the order of the predicates",
+            )

@@ -1,0 +1,172 @@
+"""PropBank skeletons (``*.gold_skel``: trees and roles without words) and CoNLL-2005 props columns."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats.brackets import BracketError, drop_root, spans_from_stars
+from mtlprune.corpora.formats.lines import Line, blocks, decode_lines, malformed, read_lines
+from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
+
+_FIXED = ("document", "sentence", "token", "word", "part of speech", "parse bit", "lemma", "roleset")
+_MEMBER = re.compile(r"(?:.*/)?data/(google/ewt/(?P<genre>[^/]+)/\d+/(?P<document>[^/]+)\.xml)\.gold_skel")
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """One sentence of a skeleton file: everything but its words. ``source`` and ``line`` say where it begins."""
+
+    document: str
+    pos: tuple[str, ...]
+    con: tuple[Span, ...]
+    srl: tuple[Predicate, ...]
+    source: str
+    line: int
+
+    def __len__(self) -> int:
+        return len(self.pos)
+
+
+def read_skeletons(path: Path) -> dict[str, list[Skeleton]]:
+    """Read all skeletons of the English Web Treebank: ``genre-document`` to the sentences of that document in order.
+
+    Args:
+        path: the folder ``data/google/ewt`` or one above it, or a tar archive with ``data/google/ewt/...`` in it. The
+            members are read in memory; nothing is extracted.
+
+    Raises:
+        CorpusError: no skeletons there, an archive that is damaged or has links or paths out of its folder in their
+            place, or a malformed file (with its line).
+    """
+    path = Path(path)
+    members = _folder_members(path) if path.is_dir() else _archive_members(path)
+    documents: dict[str, list[Skeleton]] = {}
+    for match, source, data in members:
+        key = f"{match['genre']}-{match['document']}"
+        if key in documents:
+            raise CorpusError(f"{source}: expected each document once, found a second file for {key}; remove one")
+        documents[key] = list(parse_skeletons(data, source, match[1]))
+    if not documents:
+        raise CorpusError(f"{path}: expected files data/google/ewt/GENRE/00/DOCUMENT.xml.gold_skel, found none")
+    return documents
+
+
+def _folder_members(path: Path) -> Iterator[tuple[re.Match[str], str, bytes]]:
+    for file in sorted(path.resolve().rglob("*.gold_skel")):
+        match = _MEMBER.fullmatch(file.as_posix())
+        if match:
+            yield match, str(file), file.read_bytes()
+
+
+def _archive_members(path: Path) -> Iterator[tuple[re.Match[str], str, bytes]]:
+    try:
+        with tarfile.open(path, "r:*") as archive:
+            for member in archive:
+                source = f"{path}: {member.name}"
+                match = _MEMBER.fullmatch(member.name)
+                if member.name.startswith("/") or ".." in PurePosixPath(member.name).parts:
+                    raise CorpusError(f"{source}: expected members inside the archive's folder, found a path out of it")
+                if not match:
+                    continue
+                stream = archive.extractfile(member) if member.isreg() else None
+                if stream is None:
+                    raise CorpusError(
+                        f"{source}: expected a regular file, found a link or folder; get the archive anew"
+                    )
+                yield match, source, stream.read()
+    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        raise CorpusError(f"{path}: expected a readable tar archive, found: {error}; get it anew") from error
+
+
+def parse_skeletons(data: bytes, source: str, document: str | None = None) -> Iterator[Skeleton]:
+    """Read the bytes of one skeleton file; ``document``, if given, is what column 1 must say.
+
+    Raises:
+        CorpusError: with ``source`` and line.
+    """
+    for index, block in enumerate(blocks(decode_lines(data, source))):
+        rows = [line.text.split() for line in block]
+        expected = document or rows[0][0]
+        _check_rows(source, block, rows, expected, index)
+        con = drop_root(_stars(source, block, [row[5] for row in rows], "parse bits"), len(rows))
+        columns = [(row[6], row[7]) for row in rows]
+        srl = _predicates(source, block, columns, [row[8:] for row in rows])
+        tags = tuple(row[4] for row in rows)
+        _check_sense(source, block, tags, con, srl)
+        yield Skeleton(expected, tags, con, srl, source, block[0].number)
+
+
+def _check_rows(source: str, block: list[Line], rows: list[list[str]], document: str, index: int) -> None:
+    for place, (line, row) in enumerate(zip(block, rows, strict=True)):
+        if len(row) < len(_FIXED):
+            what = f"expected at least {len(_FIXED)} columns ({', '.join(_FIXED)}), found {len(row)}; repair the row"
+            raise malformed(source, line.number, what)
+        if row[0] != document:
+            raise malformed(source, line.number, f"expected the document {document}, found {row[0]}; split the file")
+        if row[1:3] != [str(index), str(place)]:
+            what = (
+                f"expected sentence {index}, token {place}, found {row[1]}, {row[2]}; rows are missing or out of order"
+            )
+            raise malformed(source, line.number, what)
+
+
+def _stars(source: str, block: list[Line], column: Sequence[str], name: str) -> tuple[Span, ...]:
+    try:
+        return spans_from_stars(column)
+    except BracketError as error:
+        raise malformed(source, block[error.place].number, f"{name}: {error}") from error
+
+
+def _predicates(
+    source: str, block: list[Line], marks: Sequence[tuple[str, str | None]], columns: Sequence[Sequence[str]]
+) -> tuple[Predicate, ...]:
+    """``marks``: lemma and roleset of each token, ``-`` for none (roleset None: the format has none)."""
+    for line, (lemma, roleset) in zip(block, marks, strict=True):
+        if roleset is not None and (lemma == "-") != (roleset == "-"):
+            what = f"expected a lemma with a roleset or two dashes, found {lemma} and {roleset}; repair the row"
+            raise malformed(source, line.number, what)
+    places = [place for place, (lemma, _) in enumerate(marks) if lemma != "-"]
+    for line, cells in zip(block, columns, strict=True):
+        if len(cells) != len(places):
+            what = (
+                f"expected {len(places)} columns of arguments, one for each predicate of the sentence, "
+                f"found {len(cells)}; a column has no predicate or a predicate no column"
+            )
+            raise malformed(source, line.number, what)
+    found = []
+    for number, place in enumerate(places):
+        name = f"arguments of predicate {number + 1} ({marks[place][0]})"
+        spans = _stars(source, block, [cells[number] for cells in columns], name)
+        found.append(Predicate(place, marks[place][1], spans, marks[place][0]))
+    return tuple(found)
+
+
+def _check_sense(
+    source: str, block: list[Line], tags: Sequence[str], con: tuple[Span, ...] | None, srl: tuple[Predicate, ...]
+) -> None:
+    """The rules of Sentence hold for what lies on withheld words too."""
+    try:
+        Sentence("skeleton", ("[WORD]",) * len(block), pos=tuple(tags), con=con, srl=srl).validate()
+    except SentenceError as error:
+        raise malformed(source, block[0].number, str(error)) from error
+
+
+def read_props(path: Path) -> Iterator[tuple[Predicate, ...]]:
+    """Read CoNLL-2005 props: column 1 the lemma or ``-``, then one column of arguments for each predicate.
+
+    Yields the predicates of each sentence, V among their arguments as in the file.
+
+    Raises:
+        CorpusError: with file and line.
+    """
+    for block in blocks(read_lines(path)):
+        rows = [line.text.split() for line in block]
+        srl = _predicates(str(path), block, [(row[0], None) for row in rows], [row[1:] for row in rows])
+        _check_sense(str(path), block, ("_",) * len(rows), None, srl)
+        yield srl

@@ -1,0 +1,220 @@
+"""What was run: encoders, data, settings, versions, time, from config.yaml and manifest.json of every run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtlprune.blocks import filled
+from mtlprune.reports.page.html import Html, element, folded, joined, table
+from mtlprune.reports.page.parts import Part
+from mtlprune.reports.scores.pruning_title import pruning_title
+from mtlprune.runs import RunFolder
+
+_APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
+"""Settings that the table of runs shows, or that name a run."""
+
+
+@dataclass(frozen=True)
+class ReadRun:
+    """One run folder as far as the page reads it once for all parts."""
+
+    folder: RunFolder
+    tree: dict[str, Any]
+    """config.yaml with defaults filled in; of a run that `mtlprune prune` made, that of its source."""
+    manifest: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        return str(self.folder.path)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(map(str, self.tree["tasks"]))
+
+    @property
+    def seed(self) -> int:
+        return int(self.tree["train"].get("seed", 0))
+
+    @property
+    def finished(self) -> bool:
+        return "finished" in self.manifest
+
+    @property
+    def encoder(self) -> str:
+        """Its name, of a local one the last folder only; and what was done to it."""
+        encoder = self.tree.get("encoder", {})
+        name = str(encoder.get("name", ""))
+        name = Path(name).name if name.startswith(("/", "~", ".")) else name
+        random = ", random weights" if encoder.get("random") else ""
+        return f"{name}{random}{'' if encoder.get('context', True) else ', no context'}"
+
+    @property
+    def pruning(self) -> str:
+        return pruning_title(self.tree)
+
+    @property
+    def seconds(self) -> float:
+        """Of training; 0 where the manifest does not say."""
+        return float(self.manifest.get("finished", {}).get("seconds", 0.0))
+
+
+def read(folder: RunFolder) -> ReadRun:
+    """Raises RunError where config.yaml or manifest.json is missing or damaged."""
+    tree, manifest = folder.read_config(), folder.read_manifest()
+    if pruned := manifest.get("pruned"):
+        tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"]}
+        tree["heads removed"] = pruned["most_open"] or "closed"
+    return ReadRun(folder, filled(tree), manifest)
+
+
+def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path → value of every setting."""
+    for key, value in tree.items():
+        here = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, here)
+        else:
+            yield here, value
+
+
+def duration(seconds: float) -> str:
+    """3 h 12 min, 4 min 5 s, 12 s."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"
+
+
+def _moment(words: str) -> str:
+    """2026-11-21T01:25:34+00:00 → 2026-11-21 01:25 UTC."""
+    return f"{words[:10]} {words[11:16]} UTC" if words.endswith("+00:00") else words
+
+
+def part(runs: Sequence[ReadRun], notes: Sequence[str] = ()) -> Part:
+    """The part of the page. ``notes``: what is known to be missing."""
+    body = joined(_facts(runs), _table(runs), _settings(runs))
+    return Part("runs", "What was run", body, (*notes, *_caveats(runs)))
+
+
+def _values(runs: Sequence[ReadRun], path: str) -> list[str]:
+    """The different values of a path in the manifests, as words."""
+    found: dict[str, None] = {}
+    for run in runs:
+        value: Any = run.manifest
+        for key in path.split("/"):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            found[str(value)] = None
+    return list(found)
+
+
+def _facts(runs: Sequence[ReadRun]) -> Html:
+    corpora = {
+        (
+            str(run.manifest["data"].get("name", run.tree.get("data", {}).get("path", ""))),
+            run.manifest["data"]["fingerprint"],
+        )
+        for run in runs
+    }
+    packages = sorted({name for run in runs for name in run.manifest.get("packages", {})})
+    versions = [
+        f"mtlprune {', '.join(_values(runs, 'mtlprune')) or 'unknown'}",
+        *(f"Python {v}" for v in _values(runs, "python")),
+        *(f"{name} {' / '.join(_values(runs, f'packages/{name}'))}" for name in packages),
+    ]
+    begun = sorted(_values(runs, "begun"))
+    facts = [
+        ("Runs", f"{len(runs)}, of which {sum(run.finished for run in runs)} trained to the end"),
+        ("Tasks", ", ".join(dict.fromkeys(task.upper() for run in runs for task in run.tasks))),
+        ("Encoders", "; ".join(dict.fromkeys(run.encoder for run in runs))),
+        ("Data", "; ".join(f"{name} (fingerprint {mark[:12]})" for name, mark in sorted(corpora))),
+        ("Seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
+        ("Versions", ", ".join(versions)),
+        ("Machine", "; ".join(_values(runs, "processor") + _values(runs, "platform")) or "unknown"),
+        ("Time", f"{duration(sum(run.seconds for run in runs))} of training, all runs added"),
+        ("Begun", " to ".join(_moment(one) for one in dict.fromkeys([*begun[:1], *begun[-1:]])) or "unknown"),
+    ]
+    return element("dl", *(joined(element("dt", name), element("dd", words)) for name, words in facts), class_="facts")
+
+
+def _table(runs: Sequence[ReadRun]) -> Html:
+    columns = ["run", "tasks", "encoder", "heads", "data", "seed", "best epoch", "epochs", "training sentences", "time"]
+    rows = []
+    for run in runs:
+        train, data = run.tree["train"], run.tree.get("data", {})
+        end = run.manifest.get("finished", {})
+        best = end.get("best", {}).get("joint", {}).get("epoch") if isinstance(end.get("best"), Mapping) else None
+        rows.append(
+            [
+                run.path,
+                " ".join(task.upper() for task in run.tasks),
+                run.encoder,
+                run.pruning or "all",
+                run.manifest["data"]["fingerprint"][:8],
+                run.seed,
+                "–" if best is None else best,
+                train.get("epochs", "–"),
+                f"≤ {most:,}" if (most := data.get("train_sentences")) else "all",
+                duration(run.seconds) if run.seconds else "–",
+            ]
+        )
+    words = f"All {len(runs)} runs" if len(runs) > 1 else "The run"
+    return folded(words, table(columns, rows, words, texts=5, sortable=True), opened=len(runs) <= 8)
+
+
+def _settings(runs: Sequence[ReadRun]) -> Html:
+    """Settings that all runs share, and those that differ with their values."""
+    trees = [dict(flat(run.tree)) for run in runs]
+    paths = sorted({path for tree in trees for path in tree} - set(_APART))
+    shared: list[list[str]] = []
+    differing: list[list[str]] = []
+    for path in paths:
+        there = [tree[path] for tree in trees if path in tree]
+        values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in there))
+        partly = len(there) < len(trees)
+        (differing if len(values) > 1 else shared).append(
+            [path, ", ".join(values) + (" (where set)" if partly else "")]
+        )
+    parts = []
+    if differing:
+        parts.append(
+            folded(
+                "Settings in which runs differ", table(["setting", "values"], differing, "Differing settings", texts=2)
+            )
+        )
+    parts.append(folded("Settings that runs share", table(["setting", "value"], shared, "Shared settings", texts=2)))
+    return joined(*parts)
+
+
+def _caveats(runs: Sequence[ReadRun]) -> Iterator[str]:
+    unfinished = [run.path for run in runs if not run.finished]
+    if unfinished:
+        yield f"Not trained to the end: {', '.join(unfinished)}."
+    subsets = sorted({run.tree.get("data", {}).get("train_sentences") for run in runs} - {None})
+    if subsets:
+        some = sum(run.tree.get("data", {}).get("train_sentences") is not None for run in runs)
+        who = "All runs" if some == len(runs) else f"{some} of {len(runs)} runs"
+        yield (
+            f"{who} saw the first {' or '.join(f'{number:,}' for number in subsets)} training sentences at most: where "
+            "the corpus has more, scores are not those of the full corpus, and differences may change with more data."
+        )
+    seeds: dict[tuple[Any, ...], set[int]] = {}
+    for run in runs:
+        seeds.setdefault(
+            (run.tasks, run.encoder, run.pruning, run.tree.get("data", {}).get("train_sentences")), set()
+        ).add(run.seed)
+    single = sum(len(found) == 1 for found in seeds.values())
+    if single:
+        which = "Every setting" if single == len(seeds) else f"{single} of {len(seeds)} settings"
+        has = "has" if single == len(seeds) or single == 1 else "have"
+        yield f"{which} {has} one seed only: how much training varies by chance is not known there."
+    for name in ("mtlprune", "packages/torch", "packages/transformers", "processor"):
+        values = _values(runs, name)
+        if len(values) > 1:
+            yield f"Runs differ in {name.rpartition('/')[2]}: {', '.join(values)}."
+    if runs and not _values(runs, "git"):
+        yield "No run names the commit of the code that made it; the version number is all that is known."

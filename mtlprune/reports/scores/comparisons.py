@@ -1,0 +1,312 @@
+"""Runs grouped into the columns of a table, and which column is compared with which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mtlprune.reports.scores.scored_runs import ScoredRun, read_run
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.scores import name_of
+from mtlprune.sentence import LAYERS
+
+if TYPE_CHECKING:
+    from mtlprune.reports.scores.tests import Tested
+
+_PRUNING = ("pruning.", "heads removed")
+MARGIN = 1.0
+"""In points: differences smaller than this are called equivalent."""
+MORE_UPDATES = 1.05
+"""A run has seen more training than its neighbours where its encoder's updates exceed theirs by this factor."""
+
+
+@dataclass
+class Column:
+    """Scores of one setting, all seeds."""
+
+    title: str
+    runs: list[ScoredRun] = field(default_factory=list)
+    extra: dict[str, float] = field(default_factory=dict)
+    """Scores that come from no run (a baseline that is not trained)."""
+    in_triangle: bool = False
+    """A pair of tasks, shown beside the other pairs of its setting."""
+
+    def runs_of(self, task: str) -> list[ScoredRun]:
+        """The runs that have a score of a task, by seed."""
+        return sorted((run for run in self.runs if task in run.scores), key=lambda run: run.seed)
+
+    def values(self, task: str) -> list[float]:
+        """The scores of a task, a value a seed."""
+        found = [run.scores[task] for run in self.runs if task in run.scores]
+        return found + ([self.extra[task]] if task in self.extra else [])
+
+    @property
+    def encoder(self) -> str:
+        """The encoder's name; "" for scores that come from no run, which stand beside every encoder."""
+        return self.runs[0].encoder if self.runs else ""
+
+
+@dataclass
+class Comparison:
+    """Columns side by side, and which column each is compared with."""
+
+    split: str
+    columns: list[Column]
+    against: dict[int, int]
+    """Places in ``columns``: MTL → STL, and STL with pruned heads → STL with all heads; or all → the one asked for."""
+    reference: str = ""
+    """The title of the column that all are compared with, where one was asked for."""
+    tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
+    """Column and task → the test of that difference."""
+    untested: dict[tuple[int, str], str] = field(default_factory=dict)
+    """Column and task → why there is no test of that difference."""
+    resamples: int = 0
+    """Of each test; 0 where none was asked for."""
+    seed: int = 0
+    margin: float = MARGIN
+    """Of the tests of equivalence, in points."""
+
+    def more_training(self, place: int, task: str) -> str:
+        """Why the runs of a cell have seen more training than their neighbours in its row, in words; "" elsewhere.
+
+        That is so where they start from a finished run, where a finished run chose their heads, or where their
+        encoder had more updates than those of the row that had the fewest. Baselines are no neighbours.
+        """
+        column = self.columns[place]
+        runs = column.runs_of(task)
+        if not runs or runs[0].kind:
+            return ""
+        if earlier := next((run.earlier for run in runs if run.earlier), ""):
+            return earlier
+        rivals = [run for other in self.columns if other.encoder == column.encoder for run in other.runs_of(task)]
+        fewest = min((run.updates for run in rivals if run.updates and not run.kind and not run.earlier), default=0)
+        most = max(run.updates for run in runs)
+        return f"{most:,} updates of the encoder, others {fewest:,}" if most > MORE_UPDATES * fewest > 0 else ""
+
+    def name(self, task: str) -> str:
+        """The name of the score in a task's row."""
+        return next(run.names[task] for column in self.columns for run in column.runs if task in run.names)
+
+    def row_title(self, task: str) -> str:
+        """The task and the name of its score."""
+        return f"{task.upper()} {name_of(task, self.name(task))}"
+
+    def tasks(self) -> list[str]:
+        """The tasks for which a run has a score, in the order of the layers."""
+        return [task for task in LAYERS if any(task in run.scores for column in self.columns for run in column.runs)]
+
+    def encoders(self) -> list[str]:
+        """The encoders' names, in the order of their columns."""
+        return list(dict.fromkeys(column.encoder for column in self.columns if column.runs))
+
+    def compared(self) -> list[tuple[int, str]]:
+        """Columns and tasks that have a difference."""
+        return [
+            (place, task)
+            for place, other in self.against.items()
+            for task in self.tasks()
+            if self.columns[place].runs_of(task) and self.columns[other].runs_of(task)
+        ]
+
+
+def compare(
+    runs: Iterable[RunFolder],
+    split: str,
+    extra: Mapping[str, Mapping[str, float]] | None = None,
+    reference: str = "",
+) -> Comparison:
+    """Group runs into columns.
+
+    Runs with one task and otherwise equal settings share a column (STL), each filling its row. Runs with the same
+    several tasks share one too. Without context or with a random encoder they are baselines, with columns of their own.
+    Runs of different encoders never share a column.
+
+    Args:
+        split: whose scores.
+        extra: title → task → score of columns that come from no run; they stand first.
+        reference: title of the column with which columns of the same tasks are compared, instead of STL.
+
+    Raises:
+        RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, different data, or
+            no column with the title ``reference``.
+    """
+    once = {folder.path.resolve(): folder for folder in runs}  # a folder named twice is still one result
+    found = [read_run(folder, split) for folder in once.values()]
+    if not found:
+        raise RunError("a table needs at least one run")
+    _refuse_unlike(found)
+    columns = [Column(title, extra=dict(scores)) for title, scores in (extra or {}).items()]
+    against: dict[int, int] = {}
+    for encoder in dict.fromkeys(run.encoder for run in found):
+        groups: dict[str, list[ScoredRun]] = {}
+        for run in found:
+            if run.encoder == encoder:
+                tasks = list(run.tasks) if len(run.tasks) > 1 else "STL"
+                groups.setdefault(json.dumps([run.kind, tasks, run.setting], sort_keys=True), []).append(run)
+        members = sorted(_merged(groups.values()), key=column_order)
+        for group in members:
+            _refuse_twins(group)
+        here = _columns(members)
+        found_here = _referred(here, reference) if reference else _counterparts(here)
+        against |= {len(columns) + m: len(columns) + s for m, s in found_here.items()}
+        columns += here
+    if reference and reference not in (column.title for column in columns if column.runs):
+        titles = ", ".join(repr(title) for title in dict.fromkeys(column.title for column in columns if column.runs))
+        raise RunError(f"--against: no column is called {reference!r}; there are {titles}")
+    return Comparison(split, columns, against, reference=reference)
+
+
+def _referred(columns: Sequence[Column], reference: str) -> dict[int, int]:
+    """Each column that has runs of the same tasks as the one of that title → that one."""
+    found: dict[int, int] = {}
+    for place, column in enumerate(columns):
+        if column.title == reference:
+            tasks = {run.tasks for run in column.runs}
+            found = {
+                k: place for k, other in enumerate(columns) if k != place and tasks & {r.tasks for r in other.runs}
+            }
+    return found
+
+
+def _refuse_unlike(found: Sequence[ScoredRun]) -> None:
+    names: dict[str, tuple[str, ScoredRun]] = {}
+    for run in found:
+        if run.data != found[0].data:
+            raise RunError(
+                f"{found[0].path} and {run.path} were trained on different data (fingerprints {found[0].data[:12]} and "
+                f"{run.data[:12]}); their scores do not belong into one table"
+            )
+        for task, name in run.names.items():
+            first_name, first = names.setdefault(task, (name, run))
+            if name != first_name:
+                raise RunError(
+                    f"{first.path} is scored by {first_name} and {run.path} by {name} (decoders.{task}); "
+                    "they do not belong into one row"
+                )
+
+
+def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list[int], str]:
+    """Baselines first, then STL, then MTL with few tasks before many; unpruned before pruned."""
+    run = group[0]
+    several = len(run.tasks) > 1
+    layers = sorted(map(LAYERS.index, run.tasks)) if several else []
+    return run.kind == "", several, len(run.tasks), run.pruning, layers, run.name
+
+
+def _refuse_twins(group: Sequence[ScoredRun]) -> None:
+    seen: dict[tuple[tuple[str, ...], int], str] = {}
+    for run in group:
+        twin = seen.setdefault((run.tasks, run.seed), run.path)
+        if twin != run.path:
+            raise RunError(
+                f"{twin} and {run.path} have the same settings, tasks and seed, so they are one result, not two; "
+                "name one of them"
+            )
+
+
+def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
+    """Single-task groups whose tasks are all different become one: settings may differ by task (the legend says so)."""
+    kept: list[list[ScoredRun]] = []
+    alone: dict[tuple[str, str], list[list[ScoredRun]]] = {}
+    for group in groups:
+        if len(group[0].tasks) > 1:
+            kept.append(group)
+        else:
+            alone.setdefault((group[0].kind, group[0].pruning), []).append(group)
+    for rivals in alone.values():
+        tasks = [task for group in rivals for task in {run.tasks for run in group}]
+        kept += rivals if len(set(tasks)) < len(tasks) else [[run for group in rivals for run in group]]
+    return kept
+
+
+def _columns(members: Sequence[list[ScoredRun]]) -> list[Column]:
+    """Columns of one encoder, with titles. Where there are several pairs of tasks, they are named by their tasks."""
+    pairs = [group for group in members if _is_pair(group[0])]
+    if len({frozenset(group[0].tasks) for group in pairs}) < 2:
+        pairs = []
+    others = [group for group in members if group not in pairs]
+    titles = {id(group): title for group, title in zip(others, _titles(others), strict=True)}
+    for group in pairs:
+        tasks = "+".join(task.upper() for task in LAYERS if task in group[0].tasks)
+        titles[id(group)] = tasks + family_suffix(group[0], [other[0] for other in pairs])
+    return [Column(titles[id(group)], group, in_triangle=group in pairs) for group in members]
+
+
+def _is_pair(run: ScoredRun) -> bool:
+    return len(run.tasks) == 2 and not run.kind
+
+
+def family_suffix(run: ScoredRun, pairs: Sequence[ScoredRun]) -> str:
+    """What tells pairs of one setting from those of another: pruning, and settings where the same pair comes twice."""
+    rivals = [other for other in pairs if other.pruning == run.pruning]
+    same = [[other for other in rivals if set(other.tasks) == set(one.tasks)] for one in rivals]
+    paths = sorted({path for group in same for path in _differing_settings(group)})
+    suffix = f" ({', '.join(f'{path}={run.setting.get(path)}' for path in paths)})" if paths else ""
+    return (f", {run.pruning}" if run.pruning else "") + suffix
+
+
+def _titles(groups: Sequence[Sequence[ScoredRun]]) -> list[str]:
+    """Short titles; where several groups would share one, what tells them apart is added."""
+    several = {run.kind for group in groups for run in group if len(run.tasks) > 1}
+    alone = {run.kind for group in groups for run in group if len(run.tasks) == 1}
+    plain = []
+    for group in groups:
+        run = group[0]
+        regime = "STL" if len(run.tasks) == 1 else f"MTL-{len(run.tasks)}"
+        both = run.kind in several and run.kind in alone
+        title = regime if not run.kind else f"{run.kind}, {regime}" if both else run.kind
+        plain.append(f"{title}, {run.pruning}" if run.pruning else title)
+    titles = []
+    for title, group in zip(plain, groups, strict=True):
+        rivals = [other for other, theirs in zip(groups, plain, strict=True) if theirs == title]
+        titles.append(title if len(rivals) == 1 else f"{title} ({_distinction(group, rivals)})")
+    return titles
+
+
+def _distinction(group: Sequence[ScoredRun], groups: Sequence[Sequence[ScoredRun]]) -> str:
+    """The name, where each rival has one that tells it apart; else the tasks and settings in which they differ."""
+    run, rivals = group[0], [other[0] for other in groups]
+    one_name = all(len({member.name for member in other}) == 1 for other in groups)
+    if one_name and len({rival.name for rival in rivals}) == len(rivals):
+        return run.name
+    parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
+    return ", ".join([*parts, *(f"{path}={run.setting.get(path)}" for path in _differing_settings(rivals))])
+
+
+def _differing_settings(runs: Sequence[ScoredRun]) -> list[str]:
+    paths = sorted({path for run in runs for path in run.setting})
+    return [path for path in paths if len({repr(run.setting.get(path)) for run in runs}) > 1]
+
+
+def _counterparts(columns: Sequence[Column]) -> dict[int, int]:
+    """Each MTL column's STL column, and each pruned STL column's unpruned one.
+
+    That is the one with the same settings (but for those of pruning, in the second case), else the only one, else the
+    only one that is pruned in the same way.
+    """
+    trained = {place: column.runs[0] for place, column in enumerate(columns) if not column.runs[0].kind}
+    alone = {place: run for place, run in trained.items() if len(run.tasks) == 1}
+    found = {}
+    for place, run in trained.items():
+        if len(run.tasks) > 1:
+            candidates = alone
+            equal = [o for o in alone if any(stl.setting == run.setting for stl in columns[o].runs)]
+        elif run.pruning:
+            candidates = {other: stl for other, stl in alone.items() if not stl.pruning}
+            equal = [o for o in candidates if any(not unlike(run, stl) for stl in columns[o].runs)]
+        else:
+            continue
+        equal = equal or list(candidates)
+        if len(equal) > 1:
+            equal = [o for o in equal if candidates[o].pruning == (run.pruning if len(run.tasks) > 1 else "")]
+        if len(equal) == 1:
+            found[place] = equal[0]
+    return found
+
+
+def unlike(run: ScoredRun, other: ScoredRun) -> list[str]:
+    """The settings in which two runs differ though the table does not say so; of a pruned STL run, beside pruning."""
+    paths = _differing_settings([run, other])
+    return [path for path in paths if len(run.tasks) > 1 or not path.startswith(_PRUNING)]

@@ -1,0 +1,209 @@
+"""The differences of a table, tested over sentences: counts read from run folders, tests, Holm's correction.
+
+comparison = with_tests(compare(folders, "test"), resamples=10_000, seed=0)
+comparison.tests[3, "dep"].difference.p
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.reports.scores.comparisons import MARGIN, Column, Comparison
+from mtlprune.reports.scores.scored_runs import ScoredRun
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.scores import SCORES
+from mtlprune.statistics.significance import LEVEL, Difference, SignFlip, System, differences, holm, sign_flip
+
+OF_GOLD = frozenset({"gold", "words", "words_no_punct"})
+"""Counts that depend on gold only: equal for all runs of a sentence."""
+
+
+class CountsError(RunError):
+    """Runs whose counts cannot be compared; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A difference of a table and its test."""
+
+    difference: Difference
+    p_holm: float
+    """Of these runs, over sentences; corrected within the table."""
+    wide_p_holm: float
+    """Over seeds and sentences; corrected within the table. NaN without two seeds on either side."""
+    equivalence_p: float
+    """That the difference is smaller than the table's margin, over seeds and sentences; NaN as above."""
+    seeds: SignFlip | None
+    """Over the seeds alone, where both settings have the same ones, two or more."""
+
+    @property
+    def significant(self) -> bool:
+        """Beyond seeds and sentences; never with one run on a side."""
+        return self.wide_p_holm < LEVEL
+
+    @property
+    def of_these_runs(self) -> bool:
+        """Beyond sentences only: these very runs differ, their settings are not shown to."""
+        return not self.significant and self.p_holm < LEVEL
+
+    @property
+    def mark(self) -> str:
+        """* beyond seeds and sentences; † beyond sentences only."""
+        return "*" if self.significant else "†" if self.of_these_runs else ""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Over seeds and sentences, or over sentences where there are no two seeds on either side."""
+        found = self.difference
+        return (found.low, found.high) if math.isnan(found.wide_low) else (found.wide_low, found.wide_high)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Counts of a run on the sentences whose layer is known, by sentence id."""
+
+    path: str
+    ids: tuple[str, ...]
+    rows: NDArray[np.int64]
+    """(N, K)"""
+
+
+def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, margin: float = MARGIN) -> Comparison:
+    """The same comparison with its differences tested, or with the reason why one is not.
+
+    Args:
+        margin: in points; a difference is also tested against being as large as that.
+
+    Raises:
+        ValueError: fewer than one resample.
+    """
+    reader = _Counts(comparison.split)
+    systems: list[System] = []
+    places: dict[tuple[int, str], int] = {}
+    asked: list[tuple[int, str]] = []
+    untested: dict[tuple[int, str], str] = {}
+    for place, task in comparison.compared():
+        sides = [(place, task), (comparison.against[place], task)]
+        try:
+            counted = [[reader.of(run, task) for run in comparison.columns[side].runs_of(task)] for side, _ in sides]
+            _refuse_unpaired([one for side in counted for one in side], count_names(task, comparison.name(task)))
+        except CountsError as error:
+            untested[place, task] = str(error)
+            continue
+        for side, runs in zip(sides, counted, strict=True):
+            if side not in places:
+                places[side] = len(systems)
+                seeds = tuple(run.seed for run in comparison.columns[side[0]].runs_of(task))
+                systems.append(_system(runs, task, comparison.name(task), seeds))
+        asked.append((place, task))
+    pairs = [(places[place, task], places[comparison.against[place], task]) for place, task in asked]
+    found = differences(systems, pairs, resamples, seed)
+    corrected = holm([difference.p for difference in found])
+    wide = holm([difference.wide_p for difference in found])
+    tests = {
+        (place, task): Tested(
+            difference,
+            float(p),
+            float(wide_p),
+            difference.equivalence_p(margin),
+            _over_seeds(comparison.columns[place], comparison.columns[comparison.against[place]], task),
+        )
+        for (place, task), difference, p, wide_p in zip(asked, found, corrected, wide, strict=True)
+    }
+    return dataclasses.replace(
+        comparison, tests=tests, untested=untested, resamples=resamples, seed=seed, margin=margin
+    )
+
+
+def count_names(task: str, score: str) -> tuple[str, ...]:
+    """The counts that a score is made of."""
+    used: defaultdict[str, float] = defaultdict(float)
+    SCORES[task][score](used)
+    return tuple(sorted(used))
+
+
+def _system(runs: list[Counted], task: str, score: str, seeds: tuple[int, ...]) -> System:
+    return System(np.stack([run.rows for run in runs]), count_names(task, score), SCORES[task][score], seeds)
+
+
+class _Counts:
+    """Reads every file once."""
+
+    def __init__(self, split: str) -> None:
+        self.split = split
+        self._files: dict[str, Any] = {}
+        self._counted: dict[tuple[str, str], Counted] = {}
+
+    def of(self, run: ScoredRun, task: str) -> Counted:
+        """Raises CountsError."""
+        key = run.path, task
+        if key not in self._counted:
+            self._counted[key] = self._count(run, task)
+        return self._counted[key]
+
+    def _count(self, run: ScoredRun, task: str) -> Counted:
+        tree, names = self._file(run.path), count_names(task, run.names[task])
+        anew = f"`mtlprune evaluate {run.path} --split {self.split.partition('.')[0]}` writes them"
+        ids, columns = (tree.get(key) if isinstance(tree, dict) else None for key in ("ids", "counts"))
+        held = columns.get(task) if isinstance(columns, dict) else None
+        if (
+            not isinstance(ids, list)
+            or not isinstance(held, dict)
+            or not all(isinstance(held.get(name), list) and len(held[name]) == len(ids) for name in names)
+        ):
+            raise CountsError(f"{run.path} has no counts of {task} on {self.split}; {anew}")
+        twice = [name for name, times in Counter(map(str, ids)).items() if times > 1]
+        if twice:
+            raise CountsError(
+                f"{run.path}: several sentences of {self.split} have the id {twice[0]}, so none can be paired"
+            )
+        order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=lambda i: str(ids[i]))
+        rows = np.array([[held[name][i] for name in names] for i in order], dtype=None if order else np.int64)
+        if rows.dtype.kind != "i":
+            raise CountsError(f"{run.path}: counts of {task} on {self.split} are no whole numbers; {anew}")
+        total = dict(zip(names, rows.reshape(-1, len(names)).sum(0).astype(float).tolist(), strict=True))
+        again = float(SCORES[task][run.names[task]](total))
+        if not len(rows) or not math.isclose(again, run.scores[task], abs_tol=1e-6):
+            raise CountsError(
+                f"{run.path}: the counts of {task} on {self.split} give {again:.4f}, its scores say "
+                f"{run.scores[task]:.4f}; {anew} anew"
+            )
+        return Counted(run.path, tuple(str(ids[i]) for i in order), rows)
+
+    def _file(self, path: str) -> Any:
+        if path not in self._files:
+            folder = RunFolder(path)
+            try:
+                self._files[path] = folder.read_counts(self.split) if folder.has_counts(self.split) else None
+            except RunError as error:
+                raise CountsError(str(error)) from None
+        return self._files[path]
+
+
+def _refuse_unpaired(runs: list[Counted], names: tuple[str, ...]) -> None:
+    """Raises CountsError where runs were not scored on the same sentences, or not against the same gold."""
+    of_gold = [k for k, name in enumerate(names) if name in OF_GOLD]
+    first = runs[0]
+    for other in runs[1:]:
+        if other.ids != first.ids:
+            alike = len(set(first.ids) & set(other.ids))
+            raise CountsError(
+                f"{first.path} and {other.path} were not scored on the same sentences ({len(first.ids)} and "
+                f"{len(other.ids)}, of which {alike} have the same id), so nothing can be paired"
+            )
+        if not (other.rows[:, of_gold] == first.rows[:, of_gold]).all():
+            raise CountsError(f"{first.path} and {other.path} were scored against different gold, by their counts")
+
+
+def _over_seeds(column: Column, other: Column, task: str) -> SignFlip | None:
+    ours, theirs = ({run.seed: run.scores[task] for run in side.runs_of(task)} for side in (column, other))
+    if ours.keys() != theirs.keys() or not 2 <= len(ours) <= 20:
+        return None
+    return sign_flip([ours[seed] - theirs[seed] for seed in sorted(ours)])

@@ -1,0 +1,132 @@
+"""Which labels a task loses or gains when it is trained with others: counts of every label by sentence, F1, a test.
+
+Counts follow the rules of the layer's main score, so that summed over labels they give its counts: POS tags, entities,
+arcs by relation (right head and right relation), brackets as EVALB counts them, arguments without V.
+
+Letters: S runs (seeds), N sentences, K = 3 counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.scores import DELETED, SCORES, argument_places, brackets
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.permutation import corrected
+from mtlprune.statistics.significance import Difference, System, differences
+
+COUNTS = ("correct", "gold", "predicted")
+FEW = 20
+"""Labels with fewer gold items in all are marked: a few items tell little."""
+Counted = dict[str, tuple[int, int, int]]
+"""Label → correct, gold, predicted."""
+
+
+@dataclass(frozen=True)
+class LabelDifference:
+    """One label: joint training minus single-task training."""
+
+    label: str
+    items: int
+    """In gold."""
+    joint: float
+    """Mean F1 over seeds, in percent."""
+    single: float
+    found: Difference
+    q: float
+    """found.p after Benjamini-Hochberg over the labels of the task with enough items; NaN for those with few."""
+
+    @property
+    def few(self) -> bool:
+        return self.items < FEW
+
+
+def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> Counted | None:
+    """Counts of every label that occurs; None where gold does not know the layer.
+
+    Raises:
+        ValueError: the sentences do not have the same words, or nothing was predicted.
+    """
+    if gold.words != predicted.words or getattr(predicted, layer) is None:
+        raise ValueError(
+            f"sentence {gold.id!r}: gold and prediction do not have the same words, or no {layer} predicted"
+        )
+    if getattr(gold, layer) is None:
+        return None
+    mine, theirs = (_items(layer, gold, side) for side in (gold, predicted))
+    table: dict[str, list[int]] = {}
+    for place, items in enumerate((mine & theirs, mine, theirs)):
+        for item, number in items.items():
+            table.setdefault(item[-1], [0, 0, 0])[place] += number
+    return {label: (row[0], row[1], row[2]) for label, row in table.items()}
+
+
+def _items(layer: str, gold: Sentence, side: Sentence) -> Counter[tuple[Any, ...]]:
+    """What the layer's score counts, each with its label last."""
+    if layer == "pos":
+        return Counter(enumerate(side.pos or ()))
+    if layer == "ner":
+        return Counter(set(map(tuple, side.ner or ())))
+    if layer == "dep":
+        assert side.dep is not None
+        return Counter(zip(range(len(side)), side.dep.heads, side.dep.relations, strict=True))
+    if layer == "con":
+        kept = [tag not in DELETED for tag in gold.pos] if gold.pos is not None else [True] * len(gold)
+        return Counter(brackets(side.con or (), [0, *accumulate(kept)]))
+    return Counter(argument_places(side.srl or ()))
+
+
+def compare_labels(
+    layer: str,
+    gold: Sequence[Sentence],
+    joint: Sequence[Sequence[Sentence]],
+    single: Sequence[Sequence[Sentence]],
+    resamples: int,
+    seed: int = 0,
+) -> list[LabelDifference]:
+    """Every label that gold has, the most frequent first, its difference tested over sentences as tables test theirs.
+
+    Args:
+        joint, single: for each run its predictions of the same sentences in the same order as ``gold``.
+    """
+    counted = [
+        [[count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in side]
+        for side in (joint, single)
+    ]
+    return compare_counted(counted[0], counted[1], resamples, seed)
+
+
+def compare_counted(
+    joint: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
+    single: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
+    resamples: int,
+    seed: int = 0,
+) -> list[LabelDifference]:
+    """``compare_labels`` of sentences whose labels are counted: for each run what ``count_labels`` gives for each."""
+    known = [place for place, row in enumerate(single[0]) if row is not None]
+    counted = [[[run[place] or {} for place in known] for run in side] for side in (joint, single)]
+    totals: Counter[str] = Counter()
+    for row in counted[1][0]:
+        totals.update({label: numbers[1] for label, numbers in row.items()})
+    labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
+    f1 = SCORES["ner"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
+    systems = [System(_stacked(side, label), COUNTS, f1) for label in labels for side in counted]
+    found = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
+    q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, found, strict=True)])
+    means = [float(np.mean(system.scores(system.counts.sum(1).astype(np.float64)))) for system in systems]
+    return [
+        LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], found[k], float(q[k]))
+        for k, label in enumerate(labels)
+    ]
+
+
+def _stacked(runs: Iterable[Sequence[Mapping[str, tuple[int, int, int]]]], label: str) -> NDArray[np.int64]:
+    """(S, N, K)"""
+    return np.array([[row.get(label, (0, 0, 0)) for row in run] for run in runs], dtype=np.int64)

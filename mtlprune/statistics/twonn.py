@@ -1,0 +1,121 @@
+"""Intrinsic dimension of a cloud of points from the ratio of each one's two nearest distances (TwoNN).
+
+Facco, d'Errico, Rodriguez and Laio (2017): mu = r2 / r1 follows a Pareto law whose exponent is the dimension, where the
+density is even over the distance of two neighbours. It is biased low from about ten dimensions on: compare, do not
+read off. One point a sentence, never the tokens of one sentence, which are no independent draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import cdist
+
+from mtlprune.errors import MtlpruneError
+
+DISCARDED = 0.1
+"""Share of the largest ratios that the line is not fitted to (the original's choice)."""
+SAME = 1e-6
+"""Points nearer than this times the cloud's radius are one: float32 does not place them better."""
+LEAST = 3
+_ROWS = 1024
+
+
+class DimensionError(MtlpruneError):
+    """No dimension can be had of these points; the message says why."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """Two estimates of one dimension.
+
+    Attributes:
+        fit: slope of −log(1 − F) on log mu, through the origin.
+        likelihood: of maximum likelihood, N / Σ log mu.
+        points: N, how many were used.
+        dropped: how many were copies of another one and were left out.
+    """
+
+    fit: float
+    likelihood: float
+    points: int
+    dropped: int = 0
+
+
+def twonn(points: ArrayLike) -> Dimension:
+    """Estimate the dimension of points.
+
+    Copies of a point (see :data:`SAME`) are dropped and counted: a distance of 0 has no ratio.
+
+    Args:
+        points: (N, features).
+
+    Raises:
+        DimensionError: fewer than three different points, numbers that are not finite, or a lattice, where every point
+            has two equally near neighbours.
+    """
+    given = np.asarray(points, np.float64)
+    if given.ndim != 2 or not given.shape[1]:
+        raise DimensionError(f"a dimension needs points as rows of numbers, found an array of shape {given.shape}")
+    if not np.isfinite(given).all():
+        raise DimensionError("a dimension needs finite numbers; some of these are infinite or not a number")
+    if len(given) < LEAST:
+        raise DimensionError(f"a dimension needs at least {LEAST} different points, found {len(given)}")
+    least = SAME * float(np.sqrt(((given - given.mean(0)) ** 2).sum(1).mean()))
+    nearest = _nearest(given)
+    dropped = 0
+    if (nearest[:, 0] <= least).any():
+        distinct = _distinct(given, least)
+        dropped = len(given) - len(distinct)
+        if len(distinct) < LEAST:
+            raise DimensionError(
+                f"a dimension needs at least {LEAST} different points, found {len(distinct)} ({dropped} of the "
+                f"{len(given)} given are copies)"
+            )
+        nearest = _nearest(distinct)
+    fit, likelihood = from_ratios(nearest[:, 1] / nearest[:, 0])
+    return Dimension(fit, likelihood, len(nearest), dropped)
+
+
+def from_ratios(ratios: ArrayLike) -> tuple[float, float]:
+    """Both estimates, fit and maximum likelihood, from mu ≥ 1.
+
+    Raises:
+        DimensionError: fewer than three ratios, or all 1.
+    """
+    logs = np.sort(np.log(np.asarray(ratios, np.float64)))
+    if len(logs) < LEAST:
+        raise DimensionError(f"a dimension needs at least {LEAST} ratios, found {len(logs)}")
+    if not logs[-1] > 1e-9:
+        raise DimensionError(
+            "every point has two neighbours at the same distance, as on a lattice, so that the ratios tell no "
+            "dimension; add what tells the points apart, or take other points"
+        )
+    kept = max(min(int(len(logs) * (1 - DISCARDED)), len(logs) - 1), 1)
+    heights = -np.log1p(-np.arange(1, kept + 1) / len(logs))
+    square = float(logs[:kept] @ logs[:kept])
+    fit = float(logs[:kept] @ heights) / square if square > 0 else float("inf")
+    return fit, len(logs) / float(logs.sum())
+
+
+def _distinct(points: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+    """One of each group of points no further apart than ``least``, the first; the order is kept."""
+    kept = np.ones(len(points), bool)
+    order = np.arange(len(points))
+    for start in range(0, len(points), _ROWS):
+        near = cdist(points[start : start + _ROWS], points) <= least
+        kept[start : start + _ROWS] = ~(near & (order < order[start : start + _ROWS, None])).any(1)
+    return points[kept]
+
+
+def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N, 2): distances of the two nearest others."""
+    found = []
+    for start in range(0, len(points), _ROWS):
+        distances = cdist(points[start : start + _ROWS], points)
+        rows = np.arange(len(distances))
+        distances[rows, start + rows] = np.inf
+        found.append(np.partition(distances, 1, axis=1)[:, :2])
+    return np.concatenate(found)

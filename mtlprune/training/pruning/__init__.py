@@ -1,0 +1,236 @@
+"""What a run with gates needs beside its loop: the penalty, fixed masks for comparison, and the record of the gates."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
+from mtlprune.config.config import Config, ConfigError
+from mtlprune.encoder.gates import Gates, overlap, top_mask
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+from mtlprune.training.batches import batches
+from mtlprune.training.pruning.head_gradients import derivatives
+from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
+from mtlprune.training.start import check_finished, check_kin, check_same_labels
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Run
+
+IMPORTANCE_BATCH = 32
+
+
+def gate_sets(model: MultiTaskModel) -> dict[str, Gates]:
+    """The model's gate sets by name, none where it has no gates."""
+    return {name: cast(Gates, gates) for name, gates in model.gates.items()}
+
+
+class Pressure:
+    """The penalty on the gates of a run, applied once an update between the backward passes and the optimizer's step;
+    with ``pruning.in_loss`` as a part of each task's loss instead.
+
+    Args:
+        config: with pruning.method: gates.
+        total: updates of the run.
+
+    Raises:
+        ConfigError: more heads to keep than there are.
+    """
+
+    def __init__(self, config: Config, model: MultiTaskModel, total: int) -> None:
+        self.sets = gate_sets(model)
+        self.overlap, self.in_loss = config.pruning.overlap, config.pruning.in_loss
+        self.penalty = make_penalty(config, model, total)
+
+    def press(self, tasks: set[str], step: int) -> None:
+        """Add the penalty's gradient to that of the tasks.
+
+        Args:
+            tasks: those that took part in this update.
+        """
+        if self.in_loss:
+            return
+        used = {name: gates for name, gates in self.sets.items() if name in tasks or name == "shared"}
+        total = self.penalty(used, step)
+        if self.overlap:  # sets without a batch in this update count, but stay where they are
+            values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
+            total = total + self.overlap * overlap(values)
+        if total.requires_grad:  # fixed gates feel no pressure
+            total.backward()
+
+    def price(self, task: str, step: int) -> Tensor:
+        """What the loss of a task has to pay for its gates in every mini-batch, where the penalty is in the loss."""
+        return self.penalty({task: self.sets[task if task in self.sets else "shared"]}, step)
+
+    def end_update(self, step: int) -> None:
+        """To be called after the optimizer's step."""
+        self.penalty.end_update(self.sets, step)
+
+
+def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
+    """The penalty that the configuration names; its own defaults where the configuration is silent."""
+    settings = config.pruning
+    if settings.penalty == "lambda":
+        return LambdaPenalty(settings.strength, total, settings.warmup or 0.0)
+    heads = model.encoder.places.layers * model.encoder.places.heads
+    given = {name: value for name in ("warmup", "settle") if (value := getattr(settings, name)) is not None}
+    kind = ExactPenalty if settings.penalty == "exact" else TargetPenalty
+    assert settings.keep is not None  # the configuration was checked
+    return kind(settings.keep, heads, total, **given)
+
+
+def record(model: MultiTaskModel, epoch: int, step: int) -> dict[str, Any]:
+    """One line of gates.jsonl: evaluated gates of every set, how many are open, how many are expected to be."""
+    sets = gate_sets(model)
+    return {
+        "epoch": epoch,
+        "step": step,
+        "open": {name: gates.open_count() for name, gates in sets.items()},
+        "expected": {name: round(float(gates.expected_open().detach()), 4) for name, gates in sets.items()},
+        "gates": {name: _rounded(gates.evaluated()) for name, gates in sets.items()},
+    }
+
+
+def _rounded(values: Tensor) -> list[list[float]]:
+    """Six digits, but nothing becomes 0 that is not."""
+    return [[float(f"{value:.6g}") for value in row] for row in values.detach().cpu().tolist()]
+
+
+def check_pruning(config: Config, model: MultiTaskModel) -> None:
+    """Refuse what the encoder's heads do not allow, before anything is written.
+
+    Raises:
+        ConfigError: more heads to keep than there are; heads were removed already; shares that contradict each other.
+    """
+    settings = config.pruning
+    if settings.method == "none":
+        return
+    places = model.encoder.places
+    if model.encoder.head_map is not None:
+        raise ConfigError(
+            f"pruning.method: {settings.method}: this encoder has lost heads already ({model.encoder.head_map.count} "
+            f"of {places.layers * places.heads} are left), and gates need all of them; take pruning=none, or the "
+            "encoder as it was before"
+        )
+    heads = places.layers * places.heads
+    if settings.keep is not None and settings.keep > heads:
+        raise ConfigError(
+            f"pruning.keep: expected at most the encoder's {heads} heads ({places.layers} layers × {places.heads}), "
+            f"found {settings.keep}"
+        )
+    if settings.method == "gates":
+        make_penalty(config, model, 1)
+
+
+def check_rankings(
+    config: Config, model: MultiTaskModel, vocabularies: Mapping[str, Any], own: RunFolder | None
+) -> None:
+    """Refuse runs by which heads shall be chosen and cannot be.
+
+    Raises:
+        ConfigError: they do not fit.
+        RunError: they are damaged, or have no gates.
+    """
+    settings = config.pruning
+    if settings.importance_of is not None:
+        other = check_kin(config, settings.importance_of, "pruning.importance_of", own)
+        check_same_labels(vocabularies, other, "pruning.importance_of")
+    if settings.layers_like is not None:
+        check_finished(settings.layers_like, "pruning.layers_like", own)
+        layer_counts(config, model)
+
+
+# -- fixed masks: what gates are compared with -------------------------------------------------------------------------
+
+
+def fix_heads(run: Run, precision: torch.dtype) -> None:
+    """For pruning.method importance and random: choose the heads, and fix the gates to them for the whole run.
+
+    Raises:
+        RunError: a run that cannot be read.
+    """
+    settings = run.config.pruning
+    if settings.method not in ("importance", "random"):
+        return
+    if settings.method == "importance":
+        mask = top_mask(importance(run, precision), cast(int, settings.keep))
+    else:
+        salt = zlib.crc32(",".join(run.config.tasks).encode())  # chance must not give two tasks the same heads
+        generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, salt, 4]))
+        mask = random_mask(layer_counts(run.config, run.model), run.model.encoder.places.heads, generator)
+    for gates in gate_sets(run.model).values():
+        gates.fix(mask)
+
+
+def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
+    """How many heads of each layer a random mask keeps. Raises ConfigError where the run to be like does not fit."""
+    settings, places = config.pruning, model.encoder.places
+    if settings.layers_like is None:
+        return even_counts(cast(int, settings.keep), places.layers)
+    claims = load_claims([Path(settings.layers_like)])
+    if len(claims) > 1:
+        raise ConfigError(f"pruning.layers_like: {settings.layers_like} has one gate set a task; expected a shared one")
+    gates = claims[0].gates
+    if gates.shape != (places.layers, places.heads):
+        raise ConfigError(
+            f"pruning.layers_like: expected gates of {places.layers} layers × {places.heads} heads, "
+            f"found {gates.shape[0]} × {gates.shape[1]} in {settings.layers_like}"
+        )
+    return (gates > OPEN_ABOVE).sum(1).tolist()
+
+
+def even_counts(keep: int, layers: int) -> list[int]:
+    """``keep`` heads spread over the layers as evenly as possible, the lower layers first with what is left over."""
+    return [keep // layers + (layer < keep % layers) for layer in range(layers)]
+
+
+def random_mask(counts: list[int], heads: int, generator: np.random.Generator) -> Tensor:
+    """A mask (L, A) that keeps so many heads of each layer, drawn without replacement."""
+    mask = torch.zeros(len(counts), heads)
+    for layer, count in enumerate(counts):
+        mask[layer, generator.choice(heads, count, replace=False).tolist()] = 1.0
+    return mask
+
+
+def importance(run: Run, precision: torch.dtype) -> Tensor:
+    """How much each head matters to a finished run: E_x |∂L(x) / ∂ξ_h| over training sentences x, with ξ_h a factor of
+    the head's output (Michel, Levy and Neubig 2019, equation 5), normalised within each layer by the l2 norm as there.
+
+    L(x) is the loss of the sentence alone, added over tasks, times its words, so that as in training long sentences
+    count more. Sentences with none of the layers are left out.
+
+    Returns:
+        (L, A) float32.
+    """
+    settings = run.config.pruning
+    model = MultiTaskModel.load(cast(str, settings.importance_of), device=str(run.model.device))
+    known = [row for row in range(len(run.pieces)) if any(has[row] for has in run.known.values())]
+    count = min(settings.importance_sentences, len(known))
+    generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 5]))
+    rows = [known[place] for place in generator.permutation(len(known))[:count].tolist()]
+    sums = torch.zeros(model.encoder.places.layers, model.encoder.places.heads)
+    for batch in batches([run.lengths[row] for row in rows], IMPORTANCE_BATCH, 4096, generator, shuffle=False):
+        sums += sentence_derivatives(run, model, [rows[place] for place in batch], precision).abs().sum(0)
+    return sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-30)
+
+
+def sentence_derivatives(run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype) -> Tensor:
+    """∂L(x) / ∂ξ for each of some training sentences, with L as in `importance`.
+
+    Args:
+        model: in evaluation mode, with the vocabularies of the run.
+
+    Returns:
+        (len(rows), L, A) float32, on the CPU.
+    """
+    targets = {
+        name: [run.targets[name][row] if run.known[name][row] else None for row in rows] for name in run.config.tasks
+    }
+    return derivatives(model, [run.pieces[row] for row in rows], targets, precision)

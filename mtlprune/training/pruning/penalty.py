@@ -1,0 +1,253 @@
+"""What makes gates shut: three penalties behind one interface.
+
+An update with gates, in this order:
+
+    forward and backward of every mini-batch     the gates' gradient is now the tasks' alone
+    penalty(sets, step).backward()               sets: those that took part in this update; without a gradient,
+                                                 and then nothing to do, where all of them are fixed
+    the optimizers step, gradients are set to None
+    penalty.end_update(sets, step)               all sets
+
+The state is a few numbers a set, `state()`; everything else follows from the number of the update.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from mtlprune.config.config import ConfigError
+from mtlprune.encoder.gates import Gates, top_mask
+
+log = logging.getLogger(__name__)
+
+MEMORY = 0.9
+"""Of the running means of gradients: what is left of the past after an update."""
+NEAR = 0.05
+"""Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
+LEAST_SCALE = 1e-6
+"""Pressure a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
+
+
+class LambdaPenalty:
+    """λ · mean over layers of the expected number of open heads (He and Choi 2021), summed over sets.
+
+    Args:
+        weight: λ, constant but for the warm-up.
+        total: updates of the run.
+        warmup: over the first so large share of the updates λ rises linearly; 0 is the paper's.
+    """
+
+    def __init__(self, weight: float, total: int, warmup: float = 0.0) -> None:
+        if weight < 0:
+            raise ConfigError(f"the penalty's λ: expected a number of at least 0, found {weight}")
+        self.weight, self.total, self.warmup = weight, total, _share("warm-up", warmup)
+
+    def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
+        """The penalty at update ``step`` (from 0), a differentiable float32 scalar.
+
+        Args:
+            sets: the gates that took part in this update, at least one.
+        """
+        rise = self.warmup * self.total
+        weight = self.weight * (min(1.0, (step + 1) / rise) if rise else 1.0)
+        return weight * torch.stack([gates.expected_open() / len(gates.logits) for gates in sets.values()]).sum()
+
+    def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
+        """Called after the optimizers stepped."""
+
+    def settled(self, step: int) -> bool:
+        """Whether weights after ``step`` updates may count as the run's best: here always, as in the original."""
+        return True
+
+    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
+        """Open heads of the sets that are not where they are steered to: none here."""
+        return {}
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """What a checkpoint must remember, as JSON can hold it without loss."""
+        return {}
+
+    def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Stand where ``state()`` was taken."""
+
+
+@dataclass
+class _Multiplier:
+    """What is remembered of one set."""
+
+    value: float = 0.0
+    """Lagrange multiplier, in units of the scale."""
+    pull: float = 0.0
+    """Running mean of Σ |∂ task loss / ∂ logit|."""
+    give: float = 0.0
+    """Running mean of Σ ∂ expected open / ∂ logit."""
+
+    def scale(self) -> float:
+        """By how much the tasks' loss changes per expected open head, roughly: the unit of pressure."""
+        return max(self.pull / self.give if self.give else 0.0, LEAST_SCALE)
+
+
+class TargetPenalty:
+    """Brings every set to ``keep`` open heads, and holds it there.
+
+    An augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022), with what a run of
+    a few hundred updates needs beside (docs/gates.md shows what each is worth):
+
+    * In the end it steers the number users read, heads whose *evaluated* gate exceeds 1e-3, not the expected number,
+      which counts half-shut heads by halves. The former has no derivative, so the pressure acts through the latter: a
+      proxy constraint in the sense of Cotter, Jiang and Sridharan (2019). In the beginning it steers the expected
+      number, because the other one does not move before the first head has come all the way.
+    * Pressure is measured in units of the gates' task gradient (running mean), so that one setting serves a loss whose
+      gradients are 1e-5 and one whose gradients are 0.1, and stays right while they shrink.
+    * The direct part of the pressure is limited: a large one shuts all heads in step, whatever they are worth, and
+      stays in Adam's second moment for a thousand updates.
+
+    With f = min(1, update / updates of the warm-up)³ and
+
+        excess = f · open + (1 − f) · expected open − wanted
+
+    the penalty is scale · (multiplier + clip(damping · excess, ±limit)) · expected open, and then
+    multiplier += rate · excess. The wanted number falls linearly from all heads to ``keep`` over the warm-up.
+
+    Args:
+        keep: K, heads of every set.
+        heads: L · A.
+        total: updates of the run.
+        warmup: share of the updates over which the wanted number falls.
+        settle: share of the updates after which weights count (see `settled`), not before the warm-up ends.
+        rate: of the multiplier's ascent, per head and update.
+        damping: direct pressure per head.
+        limit: of the direct pressure.
+
+    Raises:
+        ConfigError: K or a share is out of range.
+    """
+
+    def __init__(
+        self,
+        keep: int,
+        heads: int,
+        total: int,
+        warmup: float = 0.4,
+        settle: float = 0.6,
+        rate: float = 0.003,
+        damping: float = 2.0,
+        limit: float = 4.0,
+    ) -> None:
+        if not 0 <= keep <= heads:
+            raise ConfigError(
+                f"heads to keep: expected a number between 0 and the encoder's {heads} heads (layers × heads a layer), "
+                f"found {keep}"
+            )
+        if not _share("warm-up", warmup) <= _share("settling", settle):
+            raise ConfigError(
+                f"the settling share of the updates: expected at least the warm-up's {warmup}, found {settle}"
+            )
+        self.keep, self.heads, self.total = keep, heads, total
+        self.warmup, self.settle = warmup, settle
+        self.rate, self.damping, self.limit = rate, damping, limit
+        self.multipliers: dict[str, _Multiplier] = {}
+
+    def fallen(self, step: int) -> float:
+        """How much of the warm-up is done after update ``step`` (from 0), 0 to 1."""
+        fall = self.warmup * self.total
+        return min(1.0, (step + 1) / fall) if fall else 1.0
+
+    def wanted(self, step: int) -> float:
+        """How many heads should be open after update ``step`` (from 0)."""
+        return self.heads + (self.keep - self.heads) * self.fallen(step)
+
+    def excess(self, gates: Gates, step: int) -> float:
+        """How many heads too many there are, negative where too few."""
+        share = self.fallen(step) ** 3
+        expected = float(gates.expected_open().detach())
+        return share * gates.open_count() + (1 - share) * expected - self.wanted(step)
+
+    def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
+        """The penalty at update ``step`` (from 0), a differentiable float32 scalar; moves the multipliers.
+
+        Args:
+            sets: the gates that took part in this update, at least one. Their gradient must be the tasks' alone: call
+                this after the backward passes of the mini-batches.
+
+        Raises:
+            RuntimeError: a set has no gradient yet.
+        """
+        terms = [self._term(name, gates, step) for name, gates in sets.items()]
+        return torch.stack(terms).sum()
+
+    def _term(self, name: str, gates: Gates, step: int) -> Tensor:
+        if gates.is_fixed():
+            return gates.logits.new_zeros(())
+        if gates.logits.grad is None:
+            raise RuntimeError(f"gates {name!r} have no gradient; call the penalty after the mini-batches' backward")
+        expected = gates.expected_open()
+        (slope,) = torch.autograd.grad(expected, gates.logits, retain_graph=True)
+        multiplier = self.multipliers.setdefault(name, _Multiplier())
+        pull, give = float(gates.logits.grad.abs().sum()), float(slope.sum())
+        multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
+        multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
+        excess = self.excess(gates, step)
+        direct = max(-self.limit, min(self.limit, self.damping * excess))
+        pressure = multiplier.scale() * (multiplier.value + direct)
+        multiplier.value += self.rate * excess
+        return pressure * expected
+
+    def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
+        """Called after the optimizers stepped, with all sets; nothing is due here."""
+
+    def settled(self, step: int) -> bool:
+        """Whether weights after ``step`` updates may count as the run's best: not before the gates had time to come to
+        K, else the best epoch would be an early one with nearly all heads open."""
+        return step >= math.ceil(self.settle * self.total)
+
+    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
+        """Open heads of the sets that were steered and are not near K; weights of which there are any are not the best.
+
+        Near is |open − K| ≤ max(1, 0.05 K).
+        """
+        counts = {name: sets[name].open_count() for name in self.multipliers}
+        return {name: count for name, count in counts.items() if abs(count - self.keep) > max(1, NEAR * self.keep)}
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """What a checkpoint must remember, as JSON can hold it without loss."""
+        return {name: asdict(multiplier) for name, multiplier in self.multipliers.items()}
+
+    def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Stand where ``state()`` was taken."""
+        self.multipliers = {name: _Multiplier(**values) for name, values in state.items()}
+
+
+class ExactPenalty(TargetPenalty):
+    """As `TargetPenalty`; after the settling share every set is fixed to its ``keep`` heads of the largest logits.
+
+    The rest of the run trains with gates of exactly 0 and 1. Whether a set is fixed is saved with the gates themselves.
+    """
+
+    def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.7, **gains: float):
+        super().__init__(keep, heads, total, warmup, settle, **gains)
+
+    def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
+        """Called after the optimizers stepped, with all sets: fixes them when it is time."""
+        if not self.settled(step + 1):
+            return
+        for name, gates in sets.items():
+            if not gates.is_fixed():
+                log.info("gates %s: %d heads open, fixed to the %d largest", name, gates.open_count(), self.keep)
+                gates.fix(top_mask(gates.logits, self.keep))
+
+
+Penalty = LambdaPenalty | TargetPenalty
+"""Any of the three."""
+
+
+def _share(what: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ConfigError(f"the {what} share of the updates: expected a number from 0 to 1, found {value}")
+    return value
