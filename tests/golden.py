@@ -45,6 +45,8 @@ VOLATILE |= {"peak_memory", "sha256", "files", "log_size", "gates_size", "uas_si
 VARYING = {
     r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)?)?": "DATE",
     r"\b\d+(\.\d+)? ?(ms|s|min|h|seconds?|minutes?|hours?)\b": "TIME",
+    r"\b\d+ sentences/s\b": "SPEED",
+    r"\b\d+:\d\d(:\d\d)? left\b": "TIME left",
     r"\btables-[0-9a-f]{8}\b": "tables",  # a corpus is written beside the one it replaces
 }
 TOKEN = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|[^\W\d_]+")
@@ -122,6 +124,18 @@ def make_inputs(out: Path) -> None:
         ]
         lines = [json.dumps(pair | {"linguistics_term": name}) + "\n" for pair in pairs]
         (out / f"pairs/{name}.jsonl").write_text("".join(lines))
+    parts = {
+        name: {
+            "ideal_gain": ideal,
+            "gain": ideal / 2,
+            "reached": 0.5,
+            "seconds": {"full": 2e-3, "masked": 2.1e-3, "removed": 1e-3},
+        }
+        for name, ideal in (("encoder", 0.25), ("attention", 0.5))
+    }  # times, which nothing makes twice
+    latency = {"device": "a processor", "precision": "fp32", "threads": 1, "torch": "2", "load": 0.5}
+    latency |= {"cells": [{"batch": batch, "length": 16, "rounds": 5, **parts} for batch in (1, 8)]}
+    (out / "latency.json").write_text(json.dumps(latency))
     (out / "text.txt").write_text("The old dog saw nobody in the park .\nMaria wrote a letter to Ben .\n")
     train = {"epochs": 2, "batch_sentences": 8, "encoder_rate": 1e-3, "decoder_rate": 1e-2}
     same = {"precision": "fp32", "device": "cpu", "threads": 1}
