@@ -17,8 +17,8 @@ from mtlprune.cli.plot_pretraining import pretraining
 if TYPE_CHECKING:
     from mtlprune.analyses.probes.show.columns import Column, Panel
     from mtlprune.analyses.probes.show.results import ProbeResults
-    from mtlprune.analyses.probes.show.tables import Table
     from mtlprune.reports.drawing import Drawing
+    from mtlprune.reports.grid import Grid
 
 FORMATS = ("png", "svg")
 MOST_PIXELS_A_UNIT = 8
@@ -168,7 +168,7 @@ def _slug(words: str) -> str:
 
 def _tables(
     found: ProbeResults, shown: Sequence[Panel], paper: str | None, other: Sequence[Panel]
-) -> tuple[list[Table], list[str]]:
+) -> tuple[list[Grid], list[str]]:
     from mtlprune.analyses.probes.show.intervals import read_intervals
     from mtlprune.analyses.probes.show.paper import beside_paper
     from mtlprune.analyses.probes.show.tables import column_note, tables
@@ -192,9 +192,7 @@ def _tables(
     return made, notes
 
 
-def _texts(
-    found: ProbeResults, shown: Sequence[Panel], tables: Sequence[Table], notes: Sequence[str]
-) -> dict[str, str]:
+def _texts(found: ProbeResults, shown: Sequence[Panel], tables: Sequence[Grid], notes: Sequence[str]) -> dict[str, str]:
     from mtlprune.analyses.probes.show.tables import latex, markdown
 
     layers, heads = found.shape

@@ -52,6 +52,19 @@ class Grid:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     texts: int = 1
+    title: str = ""
+    caption: str = ""
+    """What its numbers are, in sentences."""
+    key: str = ""
+    """Names it among the tables of a report."""
+
+    def words(self) -> str:
+        """Title and caption as one text."""
+        return f"{self.title}{'' if self.title.endswith('?') else '.'} {self.caption}"
+
+    def part(self) -> str:
+        """Title, table and caption in Markdown."""
+        return f"## {self.title}\n\n{self.markdown()}\n{self.caption}\n"
 
     def markdown(self) -> str:
         """With columns of even width; bars in cells are escaped."""
@@ -70,8 +83,13 @@ class Grid:
         ]
         return "\n".join([lines[0], "|" + "|".join(rule) + "|", *lines[1:]]) + "\n"
 
-    def latex(self, caption: str, label: str) -> str:
-        """A floating table; one over several pages where it is long. Needs the packages booktabs and longtable."""
+    def latex(self, label: str, caption: str | None = None) -> str:
+        """A floating table; one over several pages where it is long. Needs the packages booktabs and longtable.
+
+        Args:
+            caption: else the table's own words.
+        """
+        caption = self.words() if caption is None else caption
         columns = "l" * self.texts + "r" * (len(self.header) - self.texts)
         head = [r"\toprule", " & ".join(map(escape, self.header)) + r" \\", r"\midrule"]
         body = [" & ".join(map(_latex, row)) + r" \\" for row in self.rows]
@@ -83,6 +101,12 @@ class Grid:
             begin = [r"\begin{table}", r"\centering", *named, f"\\begin{{tabular}}{{{columns}}}"]
             lines = [*begin, *head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
         return "\n".join(lines) + "\n"
+
+
+def latex_document(remarks: Sequence[str], parts: Sequence[str]) -> str:
+    """Tables for \\input into a document that loads booktabs and longtable, after remarks as comments."""
+    head = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
+    return printable_lines("\n".join([*head, *parts]))
 
 
 def markdown_document(make: Callable[Params, str]) -> Callable[Params, str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtlprune.reports.drawing import Drawing
+from mtlprune.reports.grid import Grid
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Rows:
     caption: str = ""
     numbers: Sequence[str] = ()
     sortable: bool = False
+
+
+def rows_of(table: Grid) -> Rows:
+    """A table with its title, sortable."""
+    return Rows(table.header, table.rows, table.words(), table.header[table.texts :], sortable=True)
 
 
 @dataclass(frozen=True)

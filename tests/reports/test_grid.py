@@ -9,7 +9,7 @@ from mtlprune.reports.grid import LONG, Grid, Strong
 
 @pytest.mark.parametrize("rows", [1, LONG, LONG + 1, 200])
 def test_every_row_and_what_is_opened_is_closed(rows: int) -> None:
-    made = Grid(["label", "F1"], [[f"row_{k}", Strong(f"{k}.5")] for k in range(rows)]).latex("Of 50 %.", "tab:x")
+    made = Grid(["label", "F1"], [[f"row_{k}", Strong(f"{k}.5")] for k in range(rows)]).latex("tab:x", "Of 50 %.")
     kind = "longtable" if rows > LONG else "tabular"
     assert f"\\begin{{{kind}}}{{lr}}" in made and f"\\end{{{kind}}}" in made
     assert made.count("\\begin{") == made.count("\\end{") and ("\\endhead" in made) == (rows > LONG)

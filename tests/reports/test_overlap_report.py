@@ -111,7 +111,7 @@ def test_the_answer() -> None:
 def test_grid() -> None:
     grid = Grid(["a|b", "n"], [["x_1", "10"], ["50%", "2"]])
     assert grid.markdown() == "| a\\|b |  n |\n|:-----|---:|\n| x_1  | 10 |\n| 50%  |  2 |\n"
-    assert "x\\_1 & 10 \\\\\n50\\% & 2 \\\\" in grid.latex("c", "l")
+    assert "x\\_1 & 10 \\\\\n50\\% & 2 \\\\" in grid.latex("l", "c")
     assert (
         escape("a\\b ≥ {2} & x^y ~ #")
         == r"a\textbackslash{}b $\geq$ \{2\} \& x\textasciicircum{}y \textasciitilde{} \#"

@@ -184,7 +184,7 @@ def test_tables_hold_means_deviations_and_signed_differences(found: ProbeResults
     made = {table.key: table for table in tables([panel], found.few, None)}
     alone, joint = panel.column("STL"), panel.column("MTL-5")
     assert alone is not None and joint is not None
-    row = next(row for row in made["dep-changes"].grid.rows if row[0] == "nsubj")
+    row = next(row for row in made["dep-changes"].rows if row[0] == "nsubj")
     mine, theirs = joint.values("nsubj", accuracy), alone.values("nsubj", accuracy)
     assert row[2] == f"{statistics.mean(theirs):.2f} ± {statistics.stdev(theirs):.2f}"
     change = statistics.mean(mine) - statistics.mean(theirs)
@@ -192,11 +192,11 @@ def test_tables_hold_means_deviations_and_signed_differences(found: ProbeResults
     bold = [cell for cell in row if type(cell) is not str]
     numbers = {cell: float(cell.split(" ")[0]) for cell in row[2:] if not cell.startswith(("+", "−"))}
     assert len(bold) == 1 and numbers[bold[0]] == max(numbers.values())
-    few = next(row for row in made["dep-changes"].grid.rows if row[0].startswith("csubj"))
+    few = next(row for row in made["dep-changes"].rows if row[0].startswith("csubj"))
     assert few[0] == "csubj°"
-    assert made["dep-changes"].grid.rows[-1][0] == "root (apart)" and "root" not in panel.labels
-    controls = next(row for row in made["dep-pretrained-controls"].grid.rows if row[0] == "obj")
-    header = list(made["dep-pretrained-controls"].grid.header)
+    assert made["dep-changes"].rows[-1][0] == "root (apart)" and "root" not in panel.labels
+    controls = next(row for row in made["dep-pretrained-controls"].rows if row[0] == "obj")
+    header = list(made["dep-pretrained-controls"].header)
     assert header[4:8] == ["random encoder", "shuffled labels", "best offset", "chance"]
     reached = float(controls[3]) - max(map(float, controls[4:8]))
     assert float(controls[-1].replace("−", "-")) == pytest.approx(reached, abs=0.011)
@@ -204,7 +204,7 @@ def test_tables_hold_means_deviations_and_signed_differences(found: ProbeResults
 
 def test_the_summary_counts_labels_with_enough_items_and_shows_the_other_mode(found: ProbeResults) -> None:
     panel, other = panel_of(found, "dep"), panel_of(found, "dep", "as-released")
-    row = tables([panel], found.few, None, [other])[0].grid.rows[0]
+    row = tables([panel], found.few, None, [other])[0].rows[0]
     column = panel.column("pretrained")
     assert column is not None and "root" not in panel.sure()
     values = [column.mean(label, accuracy) for label in panel.sure()]
@@ -238,9 +238,9 @@ def test_intervals_mark_differences_of_these_seeds_only(found: ProbeResults, tmp
     (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "differences": entries}))
     intervals = read_intervals([tmp_path])
     made = {table.key: table for table in tables([panel], FEW, intervals)}
-    rows = {row[0]: row for row in made["dep-changes"].grid.rows}
+    rows = {row[0]: row for row in made["dep-changes"].rows}
     assert [rows[label][-1].endswith("*") for label in ("obj", "obl", "amod", "nsubj")] == [True, False, False, False]
-    rows = {row[0]: row for row in made["dep-intervals"].grid.rows}
+    rows = {row[0]: row for row in made["dep-intervals"].rows}
     assert rows["obj"][-1].endswith(" [−9.00, −1.00]") and rows["obl"][-1].endswith(" [−3.00, 2.00]")
     assert rows["amod"][-1] == rows["nsubj"][-1] == "–"
     assert isinstance(rows["obj"][-1], Strong) and not isinstance(rows["obl"][-1], Strong)
@@ -276,12 +276,12 @@ def test_the_published_constants_are_whole() -> None:
 def test_beside_the_paper_defects_are_marked_and_labels_matched(found: ProbeResults) -> None:
     table = beside_paper(panel_of(found, "dep"), "BERT")
     assert table is not None
-    assert table.grid.header[2] == "pretrained, paper†" and "STL, paper" in table.grid.header
-    cells = next(row for row in table.grid.rows if row[0] == "nsubj")
+    assert table.header[2] == "pretrained, paper†" and "STL, paper" in table.header
+    cells = next(row for row in table.rows if row[0] == "nsubj")
     assert cells[2] == "76.36" and cells[4] == "76.92 ± 3.26"
-    assert "fine-tuned STL-DEP model of run 0" in table.legend and "Only ours: " in table.legend
+    assert "fine-tuned STL-DEP model of run 0" in table.caption and "Only ours: " in table.legend
     damaged = beside_paper(panel_of(found, "pos"), "RoBERTa")
-    assert damaged is not None and all(f"{t}, paper†" in damaged.grid.header for t in ("pretrained", "STL", "MTL-5"))
+    assert damaged is not None and all(f"{t}, paper†" in damaged.header for t in ("pretrained", "STL", "MTL-5"))
     assert named_encoder("paper") == "BERT" and named_encoder("paper:electra") == "ELECTRA"
     for wrong in ("paper:minilm", "book", ""):
         with pytest.raises(ProbeError, match="--against: expected paper"):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from mtlprune.analyses.claims.overlap import Overlap, measure
-from mtlprune.analyses.claims.show.overlap import Section, answer, listed, sections
+from mtlprune.analyses.claims.show.overlap import answer, listed, sections
 from mtlprune.reports.grid import number, probability
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.html import Html, element, folded, grid_table, joined, paragraph, scrolling
@@ -40,7 +40,7 @@ def _one(overlap: Overlap) -> Html:
     for section in made:
         if section.key == "correlation":
             continue
-        whole = joined(grid_table(section.grid, section.title, sortable=True), paragraph(section.legend, class_="note"))
+        whole = joined(grid_table(section, section.title, sortable=True), paragraph(section.caption, class_="note"))
         if section.key == "stem":
             inner += [element("h4", section.title), paragraph(_stem(overlap)), folded("Every stem head", whole)]
         elif section.key == "pairs":
@@ -71,7 +71,7 @@ def _matrix(overlap: Overlap) -> Html:
     for name, values in zip(names, overlap.correlation, strict=True):
         cells = [element("td", number(value), class_="number shade", style=_shade(value)) for value in values]
         rows.append(element("tr", element("th", name, scope="row"), *cells))
-    section: Section = next(one for one in sections(overlap) if one.key == "correlation")
+    section = next(one for one in sections(overlap) if one.key == "correlation")
     grid = element(
         "table",
         element("caption", section.title, class_="hidden"),
@@ -80,7 +80,7 @@ def _matrix(overlap: Overlap) -> Html:
         class_="matrix",
     )
     return element(
-        "figure", scrolling(section.title, grid), element("figcaption", f"{section.title}. {section.legend}")
+        "figure", scrolling(section.title, grid), element("figcaption", f"{section.title}. {section.caption}")
     )
 
 

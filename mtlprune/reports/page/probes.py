@@ -51,8 +51,8 @@ def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
     body = joined(
         paragraph(about),
         element("h3", summary.title),
-        grid_table(summary.grid, summary.title, sortable=True),
-        paragraph(summary.legend, class_="note"),
+        grid_table(summary, summary.title, sortable=True),
+        paragraph(summary.caption, class_="note"),
         _browser(found, subjects, mode),
         *(_task(panel, setting, made, opened=place == 0) for place, panel in enumerate(shown)),
     )
@@ -100,7 +100,7 @@ def _task(panel: Panel, setting: str, made: Sequence[Any], opened: bool) -> Html
         )
     for one in made[1:]:
         if one.key.startswith(f"{panel.task}-"):
-            whole = joined(grid_table(one.grid, one.title, sortable=True), paragraph(one.legend, class_="note"))
+            whole = joined(grid_table(one, one.title, sortable=True), paragraph(one.caption, class_="note"))
             inner.append(folded(one.title, whole))
     return folded(f"{panel.task.upper()}: labels and layers", *inner, opened=opened)
 

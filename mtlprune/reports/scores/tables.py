@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mtlprune.errors import printable_lines
-from mtlprune.reports.grid import Grid, markdown_document
+from mtlprune.reports.grid import Grid, latex_document, markdown_document
 from mtlprune.reports.scores.comparisons import Column, Comparison, compare
 from mtlprune.reports.scores.layouts import best, cell, details, difference, grids, slots
 from mtlprune.reports.scores.notes import legend, notes, tests_legend
@@ -51,14 +51,13 @@ def markdown(comparison: Comparison) -> str:
 def latex(comparison: Comparison) -> str:
     """The same tables, for \\input beside booktabs and longtable; what limits the tests stands in comments."""
     first, *rest = grids(comparison)
-    parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in notes(comparison)), ""]
-    parts.append(_with_signs(first).latex(legend(comparison), "tab:scores"))
+    parts = [_with_signs(first).latex("tab:scores", legend(comparison))]
     parts += [
-        _with_signs(grid).latex(f"Differences to {comparison.reference or 'STL'}.", "tab:differences") for grid in rest
+        _with_signs(grid).latex("tab:differences", f"Differences to {comparison.reference or 'STL'}.") for grid in rest
     ]
     if comparison.tests:
-        parts.append(_with_signs(details(comparison)).latex(tests_legend(comparison), "tab:tests"))
-    return printable_lines("\n".join(parts))
+        parts.append(_with_signs(details(comparison)).latex("tab:tests", tests_legend(comparison)))
+    return latex_document(notes(comparison), parts)
 
 
 def _with_signs(grid: Grid) -> Grid:

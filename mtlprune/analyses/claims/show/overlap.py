@@ -11,13 +11,11 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mtlprune.analyses.claims.overlap import Overlap
 from mtlprune.analyses.claims.stem import Head
-from mtlprune.errors import printable_lines
-from mtlprune.reports.grid import Grid, escape, markdown_document, number, probability
+from mtlprune.reports.grid import Grid, escape, latex_document, markdown_document, number, probability
 from mtlprune.statistics.agreement import Spread
 
 PARTS = {
@@ -31,24 +29,13 @@ PARTS = {
 LEVEL = 0.05
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the report."""
-
-    key: str
-    title: str
-    grid: Grid
-    legend: str
-
-
 @markdown_document
 def markdown(overlap: Overlap) -> str:
     """The whole report."""
     parts = ["# Overlap of claimed heads\n", f"{_setting(overlap)}\n", f"**{answer(overlap)}**\n"]
     if overlap.notes:  # before the tables: they say how far these can be believed
         parts += ["".join(f"- {line}\n" for line in overlap.notes)]
-    for section in sections(overlap):
-        parts += [f"## {section.title}\n", section.grid.markdown(), f"{section.legend}\n"]
+    parts += [table.part() for table in sections(overlap)]
     parts += ["## Exclusive and free heads\n", *(f"{line}\n" for line in listed(overlap))]
     if overlap.undefined:
         parts += ["## Not defined (–)\n", "".join(f"- {line}\n" for line in overlap.undefined)]
@@ -59,10 +46,9 @@ def markdown(overlap: Overlap) -> str:
 def latex(overlap: Overlap) -> str:
     """The tables, for \\input into a document that loads booktabs."""
     remarks = [_setting(overlap), answer(overlap), *overlap.notes, *overlap.undefined]
-    parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
-    parts += [s.grid.latex(f"{s.title}. {s.legend}", f"tab:overlap-{s.key}") for s in sections(overlap)]
+    parts = [table.latex(f"tab:overlap-{table.key}") for table in sections(overlap)]
     parts += [f"\\paragraph{{Exclusive and free heads.}} {escape(' '.join(listed(overlap)))}", ""]
-    return printable_lines("\n".join(parts))
+    return latex_document(remarks, parts)
 
 
 def to_json(overlap: Overlap) -> str:
@@ -128,14 +114,14 @@ def _setting(overlap: Overlap) -> str:
     )
 
 
-def sections(overlap: Overlap) -> list[Section]:
+def sections(overlap: Overlap) -> list[Grid]:
     """The tables of the report, in its order; those without a row are left out."""
     made = [_runs(overlap), _within(overlap), _labels(overlap), _correlation(overlap), _pairs(overlap)]
     made += [_claimed_by_both(overlap), _claimed_by(overlap), _variance(overlap), _stem(overlap)]
-    return [section for section in made if section.grid.rows]
+    return [table for table in made if table.rows]
 
 
-def _runs(overlap: Overlap) -> Section:
+def _runs(overlap: Overlap) -> Grid:
     rows = [
         [
             label.label,
@@ -148,10 +134,10 @@ def _runs(overlap: Overlap) -> Section:
     ]
     header = ["label", "seeds", "open heads", "claimed, by layer", "claimed"]
     legend = "Claimed: open in more than half of a label's seeds."
-    return Section("labels", "Open heads", Grid(header, rows, 4), legend)
+    return Grid(header, rows, 4, "Open heads", legend, "labels")
 
 
-def _within(overlap: Overlap) -> Section:
+def _within(overlap: Overlap) -> Grid:
     rows = []
     for label in overlap.labels:
         found = label.within
@@ -165,10 +151,10 @@ def _within(overlap: Overlap) -> Section:
         "diagonal). Mean over last: each seed in turn as the last. Others: mean ± sample standard deviation over pairs "
         "of seeds. p: every seed permuted by itself within layers."
     )
-    return Section("within", "Agreement of the seeds of a label", Grid(header, rows), legend)
+    return Grid(header, rows, 1, "Agreement of the seeds of a label", legend, "within")
 
 
-def _labels(overlap: Overlap) -> Section:
+def _labels(overlap: Overlap) -> Grid:
     rows = [
         [
             test.pairs,
@@ -187,14 +173,14 @@ def _labels(overlap: Overlap) -> Section:
         "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
         "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out."
     )
-    return Section("labels-permuted", "Runs of one task and of two", Grid(header, rows, 2), legend)
+    return Grid(header, rows, 2, "Runs of one task and of two", legend, "labels-permuted")
 
 
-def _correlation(overlap: Overlap) -> Section:
+def _correlation(overlap: Overlap) -> Grid:
     names = [label.label for label in overlap.labels]
     rows = [[name, *map(number, row)] for name, row in zip(names, overlap.correlation, strict=True)]
     legend = "Pearson over heads between labels' mean gates; on the diagonal the multiple R within the label."
-    return Section("correlation", "Correlation of gates", Grid(["", *names], rows), legend)
+    return Grid(["", *names], rows, 1, "Correlation of gates", legend, "correlation")
 
 
 _SHARING = ("shared", "expected", "z", "p")
@@ -208,7 +194,7 @@ def _spread(found: Spread) -> str:
     return number(found.mean) + ("" if math.isnan(found.sd) else f" ± {number(found.sd)}")
 
 
-def _pairs(overlap: Overlap) -> Section:
+def _pairs(overlap: Overlap) -> Grid:
     rows = [
         [
             f"{pair.first} – {pair.second}",
@@ -225,10 +211,10 @@ def _pairs(overlap: Overlap) -> Section:
         "Expected, z and p: heads permuted within layers, all seeds of a label together. q: p after Benjamini-Hochberg "
         "over the pairs."
     )
-    return Section("pairs", "Heads shared by two labels", Grid(header, rows), legend)
+    return Grid(header, rows, 1, "Heads shared by two labels", legend, "pairs")
 
 
-def _claimed_by_both(overlap: Overlap) -> Section:
+def _claimed_by_both(overlap: Overlap) -> Grid:
     rows = [
         [
             f"{pair.first} – {pair.second}",
@@ -247,10 +233,10 @@ def _claimed_by_both(overlap: Overlap) -> Section:
         "their layers, with exact p. Anywhere: expected if they fell anywhere, with the plain hypergeometric p and q "
         "(Benjamini-Hochberg over the pairs); it takes a common preference for layers for overlap."
     )
-    return Section("claimed-by-both", "Heads claimed by two labels", Grid(header, rows), legend)
+    return Grid(header, rows, 1, "Heads claimed by two labels", legend, "claimed-by-both")
 
 
-def _claimed_by(overlap: Overlap) -> Section:
+def _claimed_by(overlap: Overlap) -> Grid:
     rows = []
     for row in overlap.claimed_by:
         chances = [
@@ -262,10 +248,10 @@ def _claimed_by(overlap: Overlap) -> Section:
         "Heads claimed by so many single-task labels or more, beside what is expected if every label's heads fell "
         "anywhere within their layers, or anywhere; p: of so many or more, and of so many or fewer."
     )
-    return Section("claimed-by", "Heads by the number of tasks that claim them", Grid(header, rows), legend)
+    return Grid(header, rows, 1, "Heads by the number of tasks that claim them", legend, "claimed-by")
 
 
-def _variance(overlap: Overlap) -> Section:
+def _variance(overlap: Overlap) -> Grid:
     found = overlap.variance
     rows = [
         [title, f"{number(found.components[part], 5)}", f"{number(100 * found.shares[part], 1)}"]
@@ -275,10 +261,10 @@ def _variance(overlap: Overlap) -> Section:
         "Single-task labels only. Components by the method of moments (analysis of variance of unweighted task means); "
         "estimates below 0 count as 0 in the shares."
     )
-    return Section("variance", "Variance of gates", Grid(["part", "component", "%"], rows), legend)
+    return Grid(["part", "component", "%"], rows, 1, "Variance of gates", legend, "variance")
 
 
-def _stem(overlap: Overlap) -> Section:
+def _stem(overlap: Overlap) -> Grid:
     rows = [
         [head.name, ", ".join(head.labels), str(len(head.labels)), number(head.confidence)] for head in overlap.stem
     ]
@@ -288,7 +274,7 @@ def _stem(overlap: Overlap) -> Section:
         f"Claimed by {overlap.stem_tasks} single-task labels or more: {len(overlap.stem)} heads{beside}. Confidence: "
         "share of bootstrap samples (seeds drawn anew within every task) in which the head is a stem head."
     )
-    return Section("stem", "Stem heads", Grid(["head", "claimed by", "tasks", "confidence"], rows, 2), legend)
+    return Grid(["head", "claimed by", "tasks", "confidence"], rows, 2, "Stem heads", legend, "stem")
 
 
 def listed(overlap: Overlap) -> Iterator[str]:

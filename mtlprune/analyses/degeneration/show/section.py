@@ -8,7 +8,7 @@ from mtlprune.analyses.degeneration.show.figures import drawings
 from mtlprune.analyses.degeneration.show.reading import read_degeneration
 from mtlprune.analyses.degeneration.show.tables import tables
 from mtlprune.analyses.degeneration.show.words import answers, setting
-from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
+from mtlprune.reports.sections import Figure, Paragraph, Section, rows_of
 
 CAPTIONS = {
     "spectrum": "Singular values by rank.",
@@ -28,9 +28,5 @@ def section(folder: Path) -> Section:
     """
     content = read_degeneration(folder)
     figures = [Figure(drawing, alt, CAPTIONS[name]) for name, (drawing, alt) in drawings(content).items()]
-    parts = [
-        Rows(table.header, table.rows, f"{table.title}. {table.caption}", table.header[table.texts :], True)
-        for table in tables(content)
-    ]
     words = [Paragraph(line) for line in (setting(content), *answers(content), *content["notes"])]
-    return Section("degeneration", "Degeneration", [*words, *figures, *parts])
+    return Section("degeneration", "Degeneration", [*words, *figures, *map(rows_of, tables(content))])

@@ -8,8 +8,7 @@ from typing import Any
 
 from mtlprune.analyses.degeneration.show.reading import decoder_name
 from mtlprune.analyses.smoothing.show.reading import names
-from mtlprune.analyses.smoothing.show.tables import Table
-from mtlprune.reports.grid import number, probability
+from mtlprune.reports.grid import Grid, number, probability
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 MEASURES = {
@@ -33,7 +32,7 @@ SHOWN = 24
 DEEPEST, FURTHEST = 4, 2
 
 
-def tables(content: Mapping[str, Any]) -> list[Table]:
+def tables(content: Mapping[str, Any]) -> list[Grid]:
     """All that there is something to say in."""
     makers = (_clouds, _terms, _planes, _decoders, _labels, _pairs, _groups, _tests)
     return [table for table in (make(content) for make in makers) if table.rows]
@@ -44,7 +43,7 @@ def percent(value: float, digits: int = 1) -> str:
     return number(100 * value, digits)
 
 
-def _clouds(content: Mapping[str, Any]) -> Table:
+def _clouds(content: Mapping[str, Any]) -> Grid:
     rows = []
     for name, encoder in zip(names(content), content["encoders"], strict=True):
         clouds = [("token embeddings", encoder["embeddings"])]
@@ -59,11 +58,11 @@ def _clouds(content: Mapping[str, Any]) -> Table:
     header = ["encoder", "rows", "R", "pairs at acute angles (%)", "angle to the mean (°)", "95 %", "largest"]
     header += ["top direction (%)", "top 10 (%)", "effective rank / possible", "partition isotropy", "IsoScore"]
     header += ["mean's share of the square (%)", "TwoNN", "negative margin"]
-    return Table(
-        "Cones and isotropy",
+    return Grid(
         header,
         rows,
         2,
+        "Cones and isotropy",
         "R: mean cosine of all pairs, a row with itself counted 0 (the penalty CosReg). Top: share of squared singular "
         "values, not centred. Effective rank: exp of the entropy of singular values, after the mean was taken away, by "
         "min(N − 1, D). Partition isotropy and IsoScore: 1 is isotropic. TwoNN: one word a sentence, biased low from "
@@ -72,14 +71,13 @@ def _clouds(content: Mapping[str, Any]) -> Table:
     )
 
 
-def _terms(content: Mapping[str, Any]) -> Table:
+def _terms(content: Mapping[str, Any]) -> Grid:
     rows = []
     for name, encoder in zip(names(content), content["encoders"], strict=True):
         for term, row in zip((encoder["cone"] or {"terms": []})["terms"], encoder["hidden"], strict=False):
             cells = [number(term[key], 3) for key in "ihfc"]
             rows.append([name, str(term["layer"]), *cells, percent(row["common"]), number(row["cosine"], 3)])
-    return Table(
-        "Where the mean vector comes from",
+    return Grid(
         [
             "encoder",
             "layer",
@@ -92,13 +90,14 @@ def _terms(content: Mapping[str, Any]) -> Table:
         ],
         rows,
         1,
+        "Where the mean vector comes from",
         "Of the mean m of a layer's word vectors: m · part / ‖m‖² for the means of the four terms whose sum every "
         "vector is (Mickus et al. 2022); shares sum to 1 and may be negative. Correction: biases, and means that "
         "LayerNorms take away.",
     )
 
 
-def _planes(content: Mapping[str, Any]) -> Table:
+def _planes(content: Mapping[str, Any]) -> Grid:
     rows = []
     for name, encoder in zip(names(content), content["encoders"], strict=True):
         cone = encoder["cone"] or {"planes": []}
@@ -109,11 +108,11 @@ def _planes(content: Mapping[str, Any]) -> Table:
             cells += [number(told.get(key, math.nan), 1) for key in ("direction", "mean")]
             rows.append([name, str(plane["layer"]), *cells])
     header = ["encoder", "layer", "distance from 0", "angle of v (°)", "largest feature of v", "off the plane"]
-    return Table(
-        "The hyperplane of the last LayerNorm",
+    return Grid(
         [*header, "v from untuned v (°)", "mean from untuned mean (°)"],
         rows,
         1,
+        "The hyperplane of the last LayerNorm",
         "LayerNorm puts every vector on ⟨1/g, h⟩ = Σ b/g =: c, so v = −sign(c)/g is negative for all of them, whatever "
         "the data. Distance |c| / ‖1/g‖; angle: median between v and the vectors, 90° means that v hardly matters; "
         "largest feature: its share of v's squared length (near 1: one feature with a tiny gain). Off the plane: "
@@ -121,7 +120,7 @@ def _planes(content: Mapping[str, Any]) -> Table:
     )
 
 
-def _decoders(content: Mapping[str, Any]) -> Table:
+def _decoders(content: Mapping[str, Any]) -> Grid:
     rows = []
     for task in TASKS:
         for decoder in content["decoders"]:
@@ -133,18 +132,18 @@ def _decoders(content: Mapping[str, Any]) -> Table:
             cells += [number(matrix["rank_share"], 2), number(slope["slope"], 3), number(slope["spearman"])]
             rows.append([task.upper(), decoder_name(content, decoder), *cells, probability(slope["p"])])
     header = ["task", "run", "labels", "features", "R", "pairs at acute angles (%)", "angle to the mean (°)"]
-    return Table(
-        "Label weights of the decoders",
+    return Grid(
         [*header, "top direction (%)", "effective rank / possible", "slope on ln frequency", "Spearman", "p"],
         rows,
         2,
+        "Label weights of the decoders",
         "Rows of the last linear layer (without its bias), or whole biaffine forms. Slope and Spearman: cosine of a "
         "row to the mean row against its label's frequency in training; below 0, rare labels lie in the cone. p: "
         "labels permuted, two-sided.",
     )
 
 
-def _labels(content: Mapping[str, Any]) -> Table:
+def _labels(content: Mapping[str, Any]) -> Grid:
     rows = []
     for task in TASKS:
         for decoder in content["decoders"]:
@@ -158,17 +157,17 @@ def _labels(content: Mapping[str, Any]) -> Table:
                 cells += [number(row["rival_cosine"], 3), str(int(row["gold"])), number(row["f1"], 1)]
                 rows.append([task.upper(), decoder_name(content, decoder), row["name"], row["rival"], *cells])
     header = ["task", "run", "label", "nearest rival", "cosine to the mean", "in training", "norm"]
-    return Table(
-        "Labels deepest in the cone, and furthest from it",
+    return Grid(
         [*header, "cosine to the rival", "gold items", "F1"],
         rows,
         4,
+        "Labels deepest in the cone, and furthest from it",
         f"The {DEEPEST} labels nearest to the mean row of their decoder and the {FURTHEST} furthest from it; all are "
         "in labels.parquet. F1: on the sentences read.",
     )
 
 
-def _pairs(content: Mapping[str, Any]) -> Table:
+def _pairs(content: Mapping[str, Any]) -> Grid:
     rows = []
     for pair in content["pairs"]:
         for test in pair["tests"]:
@@ -176,17 +175,17 @@ def _pairs(content: Mapping[str, Any]) -> Table:
                 what = [pair["task"].upper(), f"{pair['joint']} − {pair['single']}", AGAINST[test["against"]]]
                 cells = [str(pair["labels"]), number(pair["mean_difference"], 2), number(test["value"])]
                 rows.append([*what, *cells, probability(test["p"]), probability(test["q"])])
-    return Table(
-        "F1 lost against how far labels fell",
+    return Grid(
         ["task", "F1 of", "against", "labels", "mean difference of F1", "Spearman", "p", "q"],
         rows,
         3,
+        "F1 lost against how far labels fell",
         "Over labels with 20 gold items or more in the sentences read. Below 0 for a change of the cosine: labels that "
         "fell further into the cone lost more. p: labels permuted, two-sided; q: Benjamini-Hochberg over all of them.",
     )
 
 
-def _groups(content: Mapping[str, Any]) -> Table:
+def _groups(content: Mapping[str, Any]) -> Grid:
     rows = []
     for entry in (content["claims"] or {"encoders": []})["encoders"]:
         name = _named(content, entry)
@@ -196,17 +195,17 @@ def _groups(content: Mapping[str, Any]) -> Table:
         if entry["cone"] is not None:
             shares = [number(entry["cone"][group], 3) for group in ("stem", "exclusive", "free")]
             rows.append([name, "share of the last layer's mean (sum)", *shares])
-    return Table(
-        "Head outputs by claims",
+    return Grid(
         ["encoder", "measure", "stem", "exclusive", "free"],
         rows,
         2,
+        "Head outputs by claims",
         "Means over heads that are open in the encoder measured, whatever their layer; the tests below compare within "
         "layers. Shares of the mean vector are sums over the heads of a group: large groups have large ones.",
     )
 
 
-def _tests(content: Mapping[str, Any]) -> Table:
+def _tests(content: Mapping[str, Any]) -> Grid:
     shown = [test for test in (content["claims"] or {"tests": []})["tests"] if not math.isnan(test["p"])]
     kinds = {"tasks": "Spearman with number of tasks", "gates": "Spearman with mean gate"}
     rows = [
@@ -221,11 +220,11 @@ def _tests(content: Mapping[str, Any]) -> Table:
         ]
         for test in sorted(shown, key=lambda test: test["p"])[:SHOWN]
     ]
-    return Table(
-        "Isotropy of heads by claims",
+    return Grid(
         ["encoder", "measure", "comparison", "heads", "value", "p", "q"],
         rows,
         3,
+        "Isotropy of heads by claims",
         f"The {len(rows)} smallest p of {len(shown)} comparisons, all within layers (heads are permuted within "
         "layers); two-sided; q over all of them. All are in degeneration.json.",
     )

@@ -17,7 +17,7 @@ LEVEL = 0.05
 def markdown(content: Mapping[str, Any]) -> str:
     """The whole of ``degeneration.md``."""
     lines = ["# Degeneration\n", setting(content) + "\n", *(f"- {line}" for line in answers(content)), ""]
-    parts = ["\n".join(lines), *(table.markdown() for table in tables(content))]
+    parts = ["\n".join(lines), *(table.part() for table in tables(content))]
     if content["notes"]:
         parts.append("## Notes\n\n" + "".join(f"- {note}\n" for note in content["notes"]))
     runs = zip(names(content), content["encoders"], strict=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from mtlprune.analyses.dissection.show.figures import drawings
 from mtlprune.analyses.dissection.show.reading import read_dissection
 from mtlprune.analyses.dissection.show.tables import answers, setting, tables
-from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
+from mtlprune.reports.sections import Figure, Paragraph, Section, rows_of
 
 CAPTIONS = {
     "importance": "Importance of the four terms by layer.",
@@ -26,15 +26,5 @@ def section(folder: Path) -> Section:
     """
     found = read_dissection(folder)
     figures = [Figure(drawing, alt, CAPTIONS[name]) for name, (drawing, alt) in drawings(found).items()]
-    rows = [
-        Rows(
-            table.grid.header,
-            table.grid.rows,
-            f"{table.title}{'' if table.title.endswith('?') else '.'} {table.caption}",
-            table.grid.header[table.grid.texts :],
-            True,
-        )
-        for table in tables(found)
-    ]
     words = [Paragraph(line) for line in (setting(found), *answers(found), *found["refused"])]
-    return Section("exact-decomposition", "Exact decomposition", [*words, *figures, *rows])
+    return Section("exact-decomposition", "Exact decomposition", [*words, *figures, *map(rows_of, tables(found))])

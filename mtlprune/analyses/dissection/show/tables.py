@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mtlprune.analyses.dissection.show.reading import WHAT, about, scores_by_task, short
@@ -11,15 +10,6 @@ from mtlprune.analyses.dissection.terms import LONG, TERMS, named
 from mtlprune.reports.grid import Grid, markdown_document, number, probability
 
 SINGLES = ("i", "h", "f", "c", "ihfc")
-
-
-@dataclass(frozen=True)
-class Titled:
-    """A table with its title and what its numbers are."""
-
-    title: str
-    caption: str
-    grid: Grid
 
 
 def setting(found: Mapping[str, Any]) -> str:
@@ -68,7 +58,7 @@ def _n(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def tables(found: Mapping[str, Any]) -> list[Titled]:
+def tables(found: Mapping[str, Any]) -> list[Grid]:
     """All tables that there is something for."""
     made = [_importance(found), _linearity(found), *_scores(found)]
     if found["losses"]:
@@ -84,17 +74,17 @@ def tables(found: Mapping[str, Any]) -> list[Titled]:
     return made
 
 
-def _importance(found: Mapping[str, Any]) -> Titled:
+def _importance(found: Mapping[str, Any]) -> Grid:
     rows = []
     for encoder in found["encoders"]:
         for layer, (means, sds) in enumerate(zip(encoder["mu"], encoder["mu_sd"], strict=True)):
             cells = [f"{number(m, 3)} ± {number(s, 3)}" for m, s in zip(means, sds, strict=True)]
             rows.append([short(encoder["key"], found), str(layer), *cells])
     caption = "Mean ± standard deviation over sub-words of μ = e·v/‖e‖². The four sum to 1; layer 0 are the embeddings."
-    return Titled("Importance by layer", caption, Grid(["encoder", "layer", *(LONG[t] for t in TERMS)], rows, 2))
+    return Grid(["encoder", "layer", *(LONG[t] for t in TERMS)], rows, 2, "Importance by layer", caption)
 
 
-def _linearity(found: Mapping[str, Any]) -> Titled:
+def _linearity(found: Mapping[str, Any]) -> Grid:
     rows = []
     for encoder in found["encoders"]:
         for layer, line in enumerate(encoder["linearity"], 1):
@@ -106,12 +96,10 @@ def _linearity(found: Mapping[str, Any]) -> Titled:
         "sub-words that were fitted (as published), and on the half of the sentences that was not. The first is too "
         "high and the second too low where sub-words are few against features."
     )
-    return Titled(
-        "How linear feed-forward parts are", caption, Grid(["encoder", "layer", "in-sample", "held out"], rows, 2)
-    )
+    return Grid(["encoder", "layer", "in-sample", "held out"], rows, 2, "How linear feed-forward parts are", caption)
 
 
-def _scores(found: Mapping[str, Any]) -> list[Titled]:
+def _scores(found: Mapping[str, Any]) -> list[Grid]:
     made = []
     for task, listed in scores_by_task(found).items():
         rows = [
@@ -125,21 +113,21 @@ def _scores(found: Mapping[str, Any]) -> list[Titled]:
         if first["unseen"]:
             caption += f", of which {first['unseen']} have a label that was never seen"
         header = ["terms", *(short(key, found) for key, _ in listed)]
-        made.append(Titled(f"Subsets of terms: {WHAT[task]}", caption + ".", Grid(header, rows)))
+        made.append(Grid(header, rows, 1, f"Subsets of terms: {WHAT[task]}", caption + "."))
     return made
 
 
-def _losses(found: Mapping[str, Any]) -> Titled:
+def _losses(found: Mapping[str, Any]) -> Grid:
     header = ["terms", *(f"{row['task'].upper()} ({short(row['joint'], found)})" for row in found["losses"])]
     rows = [[named(s), *(_points(_at(found, row, s)) for row in found["losses"])] for s in found["subsets"]]
     caption = (
         "Score of the task's own encoder minus that of the joint one in points, and 95% of resamplings of sentences. "
         "Decoders begin alike and see the same batches; seeds of encoders and decoders are not resampled."
     )
-    return Titled("Which term carries the loss", caption, Grid(header, rows))
+    return Grid(header, rows, 1, "Which term carries the loss", caption)
 
 
-def _across(found: Mapping[str, Any]) -> Titled:
+def _across(found: Mapping[str, Any]) -> Grid:
     rows = []
     for pair in found["across"]:
         names = short(pair["first"], found), short(pair["second"], found)
@@ -148,7 +136,7 @@ def _across(found: Mapping[str, Any]) -> Titled:
             rows.append([*names, kind.capitalize(), *last, number(_mean_of_heads(pair[kind]))])
     header = ["encoder", "encoder", "", *(f"{LONG[t]}, last layer" for t in TERMS), "heads, mean of layers"]
     caption = "Over the same words: μ in one encoder against μ in another. All layers are in dissection.json."
-    return Titled("Correlation of importance between encoders", caption, Grid(header, rows, 3))
+    return Grid(header, rows, 3, "Correlation of importance between encoders", caption)
 
 
 def _mean_of_heads(layers: list[list[float | None]]) -> float:
@@ -156,7 +144,7 @@ def _mean_of_heads(layers: list[list[float | None]]) -> float:
     return sum(kept) / len(kept) if kept else float("nan")
 
 
-def _gates(found: Mapping[str, Any]) -> Titled:
+def _gates(found: Mapping[str, Any]) -> Grid:
     header = ["gates of", "shares in", "ρ within layers", "p", "open", "shared", "by chance", "p (shared)"]
     rows = [
         [
@@ -175,10 +163,10 @@ def _gates(found: Mapping[str, Any]) -> Titled:
         "Rank correlation of gates with heads' μ in the last layer of an encoder whose heads are all open, layers "
         "taken out; open heads that are among as many of largest μ in their layer. p: heads permuted within layers."
     )
-    return Titled("Do gates keep the heads with the largest shares?", caption, Grid(header, rows, 2))
+    return Grid(header, rows, 2, "Do gates keep the heads with the largest shares?", caption)
 
 
-def _lost_shares(found: Mapping[str, Any]) -> Titled:
+def _lost_shares(found: Mapping[str, Any]) -> Grid:
     header = ["task", "joint", "exclusive heads", "their change of μ", "change of all others"]
     rows = [
         [
@@ -192,10 +180,10 @@ def _lost_shares(found: Mapping[str, Any]) -> Titled:
     caption = (
         "Mean μ of a head in the joint encoder minus its own task's, in thousandths; exclusive: no other task keeps it."
     )
-    return Titled("Do heads that one task alone keeps lose their share?", caption, Grid(header, rows, 2))
+    return Grid(header, rows, 2, "Do heads that one task alone keeps lose their share?", caption)
 
 
-def _compositions(found: Mapping[str, Any]) -> Titled:
+def _compositions(found: Mapping[str, Any]) -> Grid:
     names = list(found["compositions"][0]["weights"])
     rows = [
         [
@@ -213,7 +201,7 @@ def _compositions(found: Mapping[str, Any]) -> Titled:
         "the same term of the others, and the part of its squares that stays unexplained; so with means over words "
         "taken out, and with the others first turned by the best orthogonal map."
     )
-    return Titled("Is the joint encoder a compromise?", caption, Grid(header, rows, 3))
+    return Grid(header, rows, 3, "Is the joint encoder a compromise?", caption)
 
 
 @markdown_document
@@ -223,5 +211,5 @@ def markdown(found: Mapping[str, Any]) -> str:
     parts += ["\n".join(f"- {line}" for line in answers(found)) or "One encoder: nothing to compare."]
     parts += [f"Not taken apart: {line}." for line in found["refused"]]
     for table in tables(found):
-        parts.append(f"## {table.title}\n\n{table.caption}\n\n{table.grid.markdown().rstrip()}")
+        parts.append(f"## {table.title}\n\n{table.caption}\n\n{table.markdown().rstrip()}")
     return "\n\n".join(parts) + "\n"

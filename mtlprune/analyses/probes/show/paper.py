@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, Column, Panel, accuracy
 from mtlprune.analyses.probes.show.results import ProbeError
-from mtlprune.analyses.probes.show.tables import FEW, Table, mean_sd, signed
+from mtlprune.analyses.probes.show.tables import FEW, mean_sd, signed
 from mtlprune.reports.grid import Grid, number
 
 FILE = "paper_probes.json"
@@ -92,7 +92,7 @@ def named_encoder(against: str) -> str:
     return found
 
 
-def beside_paper(panel: Panel, encoder: str) -> Table | None:
+def beside_paper(panel: Panel, encoder: str) -> Grid | None:
     """Published and own numbers in pairs of columns; None where labels or columns have nothing in common."""
     constants = read_published().tables.get((panel.task, encoder))
     if constants is None:
@@ -109,7 +109,7 @@ def beside_paper(panel: Panel, encoder: str) -> Table | None:
     header += ["best layer, paper", "ours"] if constants.layers and panel.column(PRETRAINED) else []
     rows = [_row(panel, constants, pairs, label, both_change) for label in every]
     title = f"{panel.task.upper()}: beside He and Choi (2021), {encoder}"
-    return Table(f"{panel.task}-paper", title, Grid(header, rows), _legend(panel, constants, every))
+    return Grid(header, rows, 1, title, _legend(panel, constants, every), f"{panel.task}-paper")
 
 
 def _row(

@@ -8,29 +8,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, Column, Panel, accuracy, gain
 from mtlprune.analyses.probes.show.intervals import Intervals
 from mtlprune.analyses.probes.show.results import CONTROLS, TITLES, LabelResult
-from mtlprune.reports.grid import Grid, Strong, markdown_document, number
+from mtlprune.reports.grid import Grid, Strong, latex_document, markdown_document, number
 
 FEW = "°"
 SURE = "*"
 MEAN = "mean over labels"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of the report."""
-
-    key: str
-    title: str
-    grid: Grid
-    legend: str
-
-
-def tables(panels: Sequence[Panel], few: int, intervals: Intervals | None, other: Sequence[Panel] = ()) -> list[Table]:
+def tables(panels: Sequence[Panel], few: int, intervals: Intervals | None, other: Sequence[Panel] = ()) -> list[Grid]:
     """All tables: a summary, then for each task its encoders beside STL and each encoder beside its controls.
 
     Args:
@@ -45,7 +34,7 @@ def tables(panels: Sequence[Panel], few: int, intervals: Intervals | None, other
     return made
 
 
-def summary(panels: Sequence[Panel], few: int, other: Sequence[Panel] = ()) -> Table:
+def summary(panels: Sequence[Panel], few: int, other: Sequence[Panel] = ()) -> Grid:
     """A row a task and encoder: means over its labels with enough items, and how many exceed every control."""
     beside = {(panel.task, column.title): (panel, column) for panel in other for column in panel.columns}
     rows = []
@@ -61,7 +50,7 @@ def summary(panels: Sequence[Panel], few: int, other: Sequence[Panel] = ()) -> T
         "labels of each label's best one. Beyond: labels whose mean over seeds exceeds every control."
         + (f" Last columns: the same in the mode {other[0].mode}." if other else "")
     )
-    return Table("summary", f"Summary, {panels[0].mode}", Grid(header, rows, 2), legend)
+    return Grid(header, rows, 2, f"Summary, {panels[0].mode}", legend, "summary")
 
 
 _MEANS = ("accuracy", "best control", "gain", "beyond every control")
@@ -78,7 +67,7 @@ def _means(panel: Panel, column: Column) -> list[str]:
     return [str(len(labels)), number(reached), number(reached - gained), signed(gained), beyond]
 
 
-def changes(panel: Panel, few: int, intervals: Intervals | None) -> Table:
+def changes(panel: Panel, few: int, intervals: Intervals | None) -> Grid:
     """STL, then every other encoder with its difference to STL; the best of a row is bold."""
     alone = panel.column(STL)
     assert alone is not None
@@ -92,7 +81,7 @@ def changes(panel: Panel, few: int, intervals: Intervals | None) -> Table:
     starred = f" {SURE}: its 95 % interval (paired bootstrap over sentences) is beside 0." if intervals else ""
     spread, marks = _spread(panel.columns), _marks(panel, few)
     legend = f"Accuracy in percent, {spread}. Δ: minus STL. Bold: best of the row.{starred}{marks}"
-    return Table(f"{panel.task}-changes", f"{panel.task.upper()}: encoders beside STL", Grid(header, rows), legend)
+    return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", legend, f"{panel.task}-changes")
 
 
 def _change(panel: Panel, alone: Column, label: str, intervals: Intervals | None, mark: str = "") -> list[str]:
@@ -113,7 +102,7 @@ def _star(intervals: Intervals | None, column: Column, alone: Column, panel: Pan
     return SURE if found is not None and found.without_zero else ""
 
 
-def bounds(panel: Panel, few: int, intervals: Intervals) -> Table:
+def bounds(panel: Panel, few: int, intervals: Intervals) -> Grid:
     """Each difference to STL with its paired interval."""
     alone = panel.column(STL)
     assert alone is not None
@@ -132,9 +121,7 @@ def bounds(panel: Panel, few: int, intervals: Intervals) -> Table:
         f"paired. Bold: the interval lies on one side of 0.{_marks(panel, few)} –: not in the results for these seeds."
     )
     header = ["label", "items", *(column.title for column in panel.compared)]
-    return Table(
-        f"{panel.task}-intervals", f"{panel.task.upper()}: minus STL, with intervals", Grid(header, rows), legend
-    )
+    return Grid(header, rows, 1, f"{panel.task.upper()}: minus STL, with intervals", legend, f"{panel.task}-intervals")
 
 
 def _mean_row(panel: Panel, alone: Column) -> list[str]:
@@ -155,7 +142,7 @@ def _mean(panel: Panel, column: Column, minus: Column | None = None) -> float:
     return statistics.mean(defined) if defined else math.nan
 
 
-def controls(panel: Panel, column: Column, few: int) -> Table:
+def controls(panel: Panel, column: Column, few: int) -> Grid:
     """Each label's chosen head, its accuracy, every control, and the gain over the best of them."""
     present = [name for name in CONTROLS if any(_has(column, label, name) for label in panel.items)]
     header = ["label", "items", "head", "accuracy", *(TITLES[name] for name in present), "gain"]
@@ -179,7 +166,7 @@ def controls(panel: Panel, column: Column, few: int) -> Table:
         f"{_marks(panel, few)}"
     )
     title = f"{panel.task.upper()}, {column.title}: beside the controls"
-    return Table(f"{panel.task}-{_slug(column.title)}-controls", title, Grid(header, rows), legend)
+    return Grid(header, rows, 1, title, legend, f"{panel.task}-{_slug(column.title)}-controls")
 
 
 def _results(column: Column, label: str) -> Iterator[LabelResult]:
@@ -262,19 +249,14 @@ def column_note(panels: Sequence[Panel]) -> list[str]:
 
 
 @markdown_document
-def markdown(made: Sequence[Table], title: str, setting: Sequence[str], notes: Sequence[str]) -> str:
+def markdown(made: Sequence[Grid], title: str, setting: Sequence[str], notes: Sequence[str]) -> str:
     """The whole report."""
     parts = [f"# {title}\n", *(f"{line}\n" for line in setting)]
     if notes:
         parts.append("".join(f"- {note}\n" for note in notes))
-    for table in made:
-        parts += [f"## {table.title}\n", table.grid.markdown(), f"{table.legend}\n"]
-    return "\n".join(parts)
+    return "\n".join([*parts, *(table.part() for table in made)])
 
 
-def latex(made: Sequence[Table], title: str, setting: Sequence[str], notes: Sequence[str]) -> str:
+def latex(made: Sequence[Grid], title: str, setting: Sequence[str], notes: Sequence[str]) -> str:
     """The tables, for \\input into a document that loads booktabs."""
-    remarks = [title, *setting, *notes]
-    parts = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
-    parts += [table.grid.latex(f"{table.title}. {table.legend}", f"tab:probes-{table.key}") for table in made]
-    return "\n".join(parts)
+    return latex_document([title, *setting, *notes], [table.latex(f"tab:probes-{table.key}") for table in made])
