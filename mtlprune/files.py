@@ -220,6 +220,55 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """The same of bytes."""
+    with replacing(path) as beside:
+        beside.write_bytes(content)
+
+
+def write_json(path: Path, value: Any, digits: int | None = None) -> None:
+    """Write a JSON file whole, as ``json_text`` has it."""
+    write_text(path, json_text(value, digits))
+
+
+def json_text(value: Any, digits: int | None = None) -> str:
+    """A JSON file of a tree of mappings, sequences and numpy's numbers and arrays.
+
+    A number that is not defined or infinite becomes null; ``undefined`` makes it NaN again.
+
+    Args:
+        digits: significant ones of each number, for tables of measured numbers: their lists and objects that hold no
+            others stand on one line each then, which is a third of the size. None: numbers as they are.
+    """
+    text = json.dumps(plain(value, digits), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    if digits is None:
+        return text
+    innermost = r"([\[{])\n\s*([^\[\]{}]*?)\n\s*([\]}])"
+    return re.sub(innermost, lambda m: m[1] + re.sub(r"\n\s*", " ", m[2]) + m[3], text)
+
+
+def plain(value: Any, digits: int | None = None) -> Any:
+    """JSON's own types; None for what is no finite number."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part, digits) for key, part in value.items()}
+    if hasattr(value, "tolist"):  # numpy's numbers and arrays, without importing it
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(part, digits) for part in value]
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else value if digits is None else float(f"{value:.{digits}g}")
+    return value
+
+
+def undefined(value: Any) -> Any:
+    """What was read from JSON, with NaN for null."""
+    if isinstance(value, dict):
+        return {key: undefined(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [undefined(part) for part in value]
+    return math.nan if value is None else value
+
+
 def make_room(folder: Path) -> None:
     """Make sure that results can be written into a folder, before they are computed; leaves nothing behind.
 
@@ -447,7 +496,7 @@ def in_words(value: Any) -> str:
 
 def append_line(path: Path, record: Mapping[str, Any]) -> str:
     """Add one JSON object to a log, on disk before this returns; the line. Raises RunError when the disk refuses."""
-    line = json.dumps(record) + "\n"
+    line = json.dumps(plain(record), allow_nan=False) + "\n"
     try:
         new = not path.exists()
         with path.open("a", encoding="utf-8") as handle:

@@ -34,6 +34,8 @@ from mtlprune.files import (
     remove_halves,
     replacing,
     verify_file,
+    write_json,
+    write_text,
 )
 from mtlprune.scores import main_score
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
@@ -249,11 +251,10 @@ class RunFolder:
         return path
 
     def write_json(self, name: str, value: Any) -> None:
-        self.write_text(name, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+        write_json(self.path / name, value)
 
     def write_text(self, name: str, text: str) -> None:
-        with replacing(self.path / name) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(self.path / name, text)
 
     # -- logs: one JSON object a line, in the order of training ------------------------------------------------------
 

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from mtlprune.files import RunError, parse_yaml, read_json, read_json_lines, read_yaml, replacing
+from mtlprune.files import (
+    RunError,
+    append_line,
+    parse_json,
+    parse_yaml,
+    read_json,
+    read_json_lines,
+    read_yaml,
+    replacing,
+    undefined,
+    write_json,
+)
 
 BAD_JSON = {
     "bytes": (b"\xff", "expected UTF-8 text, found byte 0xff in line 1"),
@@ -69,3 +83,26 @@ def test_two_writers_of_one_file_both_end_well(tmp_path):
         one.write_text("one")
         two.write_text("two")
     assert path.read_text() == "one" and [p.name for p in path.parent.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("digits", [None, 6])
+def test_what_is_written_is_read_again_and_undefined_numbers_are_null(tmp_path, digits):
+    path = tmp_path / "numbers.json"
+    grid = np.array([[0.125, math.nan], [math.inf, 3]])
+    tree = {"grid": grid, "row": (np.float32(0.5), np.int64(2), True, None), "[": {"words": "a [\n1 ]", "none": []}}
+    write_json(path, tree, digits)
+    wanted = {"grid": [[0.125, None], [None, 3]], "row": [0.5, 2, True, None], "[": {"words": "a [\n1 ]", "none": []}}
+    assert read_json(path) == wanted
+    again = undefined(read_json(path))["grid"]
+    assert np.array_equal(again, np.where(np.isinf(grid), np.nan, grid), equal_nan=True)
+    assert parse_json(append_line(tmp_path / "log.jsonl", {"loss": math.nan, "grid": grid})) == {
+        "loss": None,
+        "grid": wanted["grid"],
+    }
+
+
+def test_measured_numbers_have_so_many_digits_and_others_all(tmp_path):
+    write_json(tmp_path / "all.json", {"third": 1 / 3})
+    write_json(tmp_path / "six.json", {"third": 1 / 3, "grid": [[1.0, 2.0]]}, 6)
+    assert read_json(tmp_path / "all.json") == {"third": 1 / 3}
+    assert read_json(tmp_path / "six.json") == {"third": 0.333333, "grid": [[1.0, 2.0]]}

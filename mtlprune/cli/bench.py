@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +34,7 @@ def bench(
     from mtlprune.cli.console import console
     from mtlprune.cli.early import check_settings
     from mtlprune.config.files import ConfigError
-    from mtlprune.runs import replacing
+    from mtlprune.files import write_json
 
     if probes and lenses:
         raise ConfigError("--probes and --lenses are two measurements; ask for one at a time")
@@ -81,5 +80,4 @@ def bench(
         terminal.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
     if out is not None:
         figures = {"settings": result.settings, "ratios": ratios, "steps": result.steps, "memory": result.memory}
-        with replacing(out) as beside:
-            beside.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        write_json(out, figures)

@@ -64,7 +64,7 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
     from rich.progress import Progress
 
     from mtlprune.cli.console import console
-    from mtlprune.runs import replacing
+    from mtlprune.files import write_json
 
     corpus = Path(settings.data.path)
     _check(corpus, sentences)
@@ -95,8 +95,7 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
             "total": asdict(measured),
             "goal": {"wall": GOAL_SECONDS, "memory": GOAL_BYTES, "of": GOAL},
         }
-        with replacing(out) as beside:
-            beside.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        write_json(out, figures)
 
 
 def measure(

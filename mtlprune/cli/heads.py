@@ -288,7 +288,7 @@ def _own_places(weights: torch.Tensor, sizes: Sequence[int]) -> Iterator:
 
 def _write(card: HeadCard, out: Path) -> None:
     from mtlprune.analyses.probes.show.card import html
-    from mtlprune.files import replacing
+    from mtlprune.files import write_bytes
     from mtlprune.reports.canvas_png import png
     from mtlprune.reports.canvas_svg import svg
 
@@ -297,5 +297,4 @@ def _write(card: HeadCard, out: Path) -> None:
         content = html(card).encode()
     else:
         content = svg(card.drawing()).encode() if ending == ".svg" else png(card.drawing(), 2)
-    with replacing(out) as beside:
-        beside.write_bytes(content)
+    write_bytes(out, content)

@@ -138,18 +138,11 @@ def _write(out: Path, pending: Sequence[Pending], contents: Entry) -> None:
 
     Where two commands write the same maps, the last one's stay, all of them.
     """
-    from mtlprune.files import one_writer, remove, replacing, write_text
+    from mtlprune.files import one_writer, remove, write_bytes, write_json
 
     with one_writer(out):
         remove(out / "maps.json")
         for name, content in pending:
             made = content()
-            with replacing(out / name) as beside:
-                beside.write_bytes(made)
-        write_text(out / "maps.json", _json(contents))
-
-
-def _json(contents: Entry) -> str:
-    import json
-
-    return json.dumps(contents, ensure_ascii=False) + "\n"
+            write_bytes(out / name, made)
+        write_json(out / "maps.json", contents)

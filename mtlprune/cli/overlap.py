@@ -25,13 +25,12 @@ def overlap(
     from mtlprune.analyses.claims.overlap import measure
     from mtlprune.analyses.claims.show.overlap import latex, markdown, to_json
     from mtlprune.claimed_heads import load_claims
-    from mtlprune.runs import replacing
+    from mtlprune.files import write_text
     from mtlprune.sweeps.folder import expanded
 
     found = measure(load_claims(expanded(runs, having="gates.jsonl")), permutations, seed)
     texts = {"overlap.json": to_json(found), "overlap.md": markdown(found), "overlap.tex": latex(found)}
     if out is not None:
         for name, text in texts.items():
-            with replacing(out / name) as beside:
-                beside.write_text(text, encoding="utf-8")
+            write_text(out / name, text)
     say(texts["overlap.md"], nl=False)

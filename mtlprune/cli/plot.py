@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -209,7 +208,7 @@ def _write(
     out: Path, pictures: Sequence[_Picture], texts: dict[str, str], formats: Sequence[str], scale: int, head: Entry
 ) -> None:
     """Each file whole or not at all; the list comes last, so that it never names what is not there."""
-    from mtlprune.files import replacing
+    from mtlprune.files import json_text, write_bytes, write_text
     from mtlprune.reports.canvas_png import png
     from mtlprune.reports.canvas_svg import svg
 
@@ -220,10 +219,8 @@ def _write(
         names = [f"{picture.name}.{ending}" for ending in formats]
         for name, ending in zip(names, formats, strict=True):
             content = made[ending]()
-            with replacing(out / name) as beside:
-                beside.write_bytes(content)
+            write_bytes(out / name, content)
         entries.append({"files": names, "title": drawing.title, **picture.entry})
-    listed = json.dumps({**head, "pictures": entries}, ensure_ascii=False, indent=1) + "\n"
+    listed = json_text({**head, "pictures": entries})
     for name, text in {**texts, "plots.json": listed}.items():
-        with replacing(out / name) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(out / name, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +20,7 @@ def pretraining(
     """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
     from mtlprune.analyses.onset.show.figure import figure
     from mtlprune.analyses.onset.show.reading import markdown, read_pretrainings, summary
-    from mtlprune.files import RunError, replacing
+    from mtlprune.files import RunError, json_text, write_bytes
     from mtlprune.reports.canvas_png import png
     from mtlprune.reports.canvas_svg import svg
 
@@ -34,10 +33,9 @@ def pretraining(
         "pretraining.png": png(drawing, scale),
         "pretraining.svg": svg(drawing).encode(),
         "pretraining.md": text.encode(),
-        "breaks.json": (json.dumps(summary(logs), ensure_ascii=False, indent=1) + "\n").encode(),
+        "breaks.json": json_text(summary(logs)).encode(),
     }
     for name, content in made.items():
-        with replacing(out / name) as beside:
-            beside.write_bytes(content)
+        write_bytes(out / name, content)
     say(text)
     say(f"{', '.join(made)} in {out}")

@@ -117,14 +117,13 @@ def _notes(results: Results) -> Iterator[str]:
 
 def bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path | None) -> None:
     """What ``mtlprune bench --probes`` does: the encoder of a configuration (or of a run) on its corpus's dev."""
-    import json
 
     from rich.progress import Progress
     from rich.table import Table
 
     from mtlprune.analyses.probes.benchmark import measure
     from mtlprune.cli.console import console
-    from mtlprune.runs import replacing
+    from mtlprune.files import write_json
 
     encoder = settings.encoder.name if trained is None else str(trained)
     threads = settings.train.threads or 1
@@ -143,5 +142,4 @@ def bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path 
     console().print(f"peak memory of both passes in a fresh process: {cost.memory / 1e9:.2f} GB")
     if out is not None:
         figures = {"seconds": cost.seconds, "ratios": ratios, "growth": growth, "memory": cost.memory}
-        with replacing(out) as beside:
-            beside.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        write_json(out, figures)

@@ -36,10 +36,11 @@ def quickstart(
     from mtlprune.cli.report import gold_of
     from mtlprune.cli.table import majority_scores
     from mtlprune.cli.train import train_run
+    from mtlprune.files import write_text
     from mtlprune.reports.page import Choices, Sources, report
     from mtlprune.reports.scores.tables import compare, markdown
     from mtlprune.reports.scores.tests import with_tests
-    from mtlprune.runs import RunFolder, replacing
+    from mtlprune.runs import RunFolder
     from mtlprune.training.scoring import evaluate_run
 
     began = time.monotonic()
@@ -57,8 +58,7 @@ def quickstart(
     sources = Sources(folders, baselines=baselines)
     files = {"table.md": text, "report.html": report(sources, Choices("mtlprune quickstart"), gold_of(None))}
     for name, content in files.items():
-        with replacing(out / name) as beside:
-            beside.write_text(content, encoding="utf-8")
+        write_text(out / name, content)
     terminal.print(f"\n{text}\n{out / 'table.md'}, after {time.monotonic() - began:.0f} s", soft_wrap=True)
     terminal.print(f"everything on one page: {(out / 'report.html').resolve().as_uri()}", soft_wrap=True)
 

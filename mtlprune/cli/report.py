@@ -54,16 +54,16 @@ def report(
 
     check_corpora(data)
 
+    from mtlprune.files import write_text
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
-    from mtlprune.runs import RunFolder, replacing
+    from mtlprune.runs import RunFolder
     from mtlprune.sweeps.folder import expanded
 
     folders = [RunFolder.existing(run) for run in expanded(runs)]
     sources = Sources(folders, probes or (), analyses or (), latency or (), notes=unfinished_cells(runs))
     text = page(sources, Choices(title, split, resamples, permutations, seed), gold_of(data))
-    with replacing(out) as beside:
-        beside.write_text(text, encoding="utf-8")
+    write_text(out, text)
     say(f"{out}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
 
 

@@ -49,7 +49,8 @@ def table(
 
     check_corpora(majority)
 
-    from mtlprune.runs import RunError, RunFolder, replacing
+    from mtlprune.files import write_text
+    from mtlprune.runs import RunError, RunFolder
     from mtlprune.sweeps.folder import expanded
 
     if format_ not in FORMATS:
@@ -71,8 +72,7 @@ def table(
     if out is None:
         say(text, nl=False)
         return
-    with replacing(out) as beside:
-        beside.write_text(text, encoding="utf-8")
+    write_text(out, text)
 
 
 def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:

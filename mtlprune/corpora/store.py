@@ -23,7 +23,16 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.fingerprint import fingerprint
 from mtlprune.corpora.fingerprint import source_digest as source_digest  # part of this module too
-from mtlprune.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_text
+from mtlprune.files import (
+    RunError,
+    file_sha256,
+    make_folder,
+    read_json,
+    reading,
+    sync,
+    sync_tree,
+    write_json,
+)
 from mtlprune.sentence import Sentence, SentenceError, check_unique
 
 if TYPE_CHECKING:
@@ -102,8 +111,7 @@ def _write(sentences: Mapping[str, list[Sentence]], out: Path, info: dict[str, A
             _write_tables(sentences, tables, info["fingerprint"])
             files = {file.relative_to(home).as_posix(): source_digest(file) for file in _files(tables)}
             sync_tree(half)
-            text = json.dumps({**info, "tables": tables.name, "files": files}, indent=2, ensure_ascii=False) + "\n"
-            write_text(home / INFO, text)
+            write_json(home / INFO, {**info, "tables": tables.name, "files": files})
             if fresh:
                 home.rename(out)
                 sync(out.parent)
@@ -247,7 +255,7 @@ def load_corpus(path: Path) -> Corpus:
         if "files" not in info:
             corpus.verify_fingerprint()
         with contextlib.suppress(RunError):  # in a folder that may not be written it is verified each time
-            write_text(path / VERIFIED, json.dumps(_stamps(path, info)) + "\n")
+            write_json(path / VERIFIED, _stamps(path, info))
     return corpus
 
 

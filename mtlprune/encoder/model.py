@@ -6,7 +6,6 @@ longest sentence, H the hidden size.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cached_property
@@ -34,7 +33,7 @@ from mtlprune.encoder.sources import (
     quiet,
 )
 from mtlprune.encoder.weights import read_weights
-from mtlprune.files import read_json, reading, replacing_folder
+from mtlprune.files import read_json, reading, replacing_folder, write_json
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -232,7 +231,7 @@ class Encoder(nn.Module):
             if self.fusion is not None:
                 settings["fusion"] = self.fusion.kind
                 self.fusion.save(fresh)
-            (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+            write_json(fresh / SETTINGS, settings)
 
     @classmethod
     def restore(cls, folder: str | Path, *, attention: str = "sdpa") -> Encoder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from mtlprune.encoder.arc_counts import ArcCounts
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import input_embeddings
+from mtlprune.files import plain
 from mtlprune.pretraining.masking import mask, prediction_loss
 from mtlprune.pretraining.setup import Pretraining
 from mtlprune.sentence import Sentence
@@ -80,16 +80,17 @@ def _syntax(counts: ArcCounts) -> dict[str, Any]:
     """Both numbers of the model level, on all and held out; the companion that knows no threshold; each head."""
     single, best = counts.single(), counts.mean_best(counts.listed())
     weight = counts.best(weight=True)
-    return {
-        "uas_single": _number(single.value),
-        "uas_single_held_out": _number(single.held_out),
-        "uas_best": _number(best.value),
-        "uas_best_held_out": _number(best.held_out),
-        "weight": _number(weight.value),
-        "offset_single": _number(counts.best_offset().value),
-        "offset_best": _number(counts.mean_best_offset(counts.listed())[0]),
-        "heads": [[_number(value) for value in row] for row in counts.by_head().tolist()],
+    found = {
+        "uas_single": single.value,
+        "uas_single_held_out": single.held_out,
+        "uas_best": best.value,
+        "uas_best_held_out": best.held_out,
+        "weight": weight.value,
+        "offset_single": counts.best_offset().value,
+        "offset_best": counts.mean_best_offset(counts.listed())[0],
+        "heads": counts.by_head(),
     }
+    return dict(plain(found))
 
 
 def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, An
 
 def _dimension(points: NDArray[np.float64]) -> float | None:
     try:
-        return _number(twonn(points).likelihood)
+        return plain(twonn(points).likelihood)
     except DimensionError:  # a model yet untrained may say the same of all sentences
         return None
 
@@ -119,10 +120,6 @@ def _batches(run: Pretraining, sentences: Sequence[Sentence]) -> Iterator[tuple[
     for start in range(0, len(order), ROWS):
         rows = order[start : start + ROWS]
         yield run.encoder.collate([pieces[row] for row in rows]), [sentences[row] for row in rows]
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.config.config import Config, build_config
-from mtlprune.runs import RunFolder, replacing
+from mtlprune.files import write_text
+from mtlprune.runs import RunFolder
 from mtlprune.sweeps.cells import Cell, Sweep
 from mtlprune.sweeps.folder import find_label, labels
 from mtlprune.sweeps.identity import REFERENCES, digest
@@ -71,8 +72,7 @@ def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
         target.unlink()
     target.symlink_to(os.path.relpath(run.path.resolve(), target.parent.resolve()), target_is_directory=True)
     note = "; ".join(f"{old} was read as {new}" for old, new in moved.items())
-    with replacing(cell.place.beside("adopted")) as beside:
-        beside.write_text(f"{run.path.resolve()}\n" + (f"{note}\n" if note else ""), encoding="utf-8")
+    write_text(cell.place.beside("adopted"), f"{run.path.resolve()}\n" + (f"{note}\n" if note else ""))
     return Adopted(run.path, cell.name, note)
 
 

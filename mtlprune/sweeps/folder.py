@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime
 import fcntl
 import fnmatch
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import read_json, reading
-from mtlprune.runs import RunFolder, replacing
+from mtlprune.files import read_json, reading, write_json
+from mtlprune.runs import RunFolder
 from mtlprune.sweeps.lengths import check_length
 from mtlprune.sweeps.owners import Owner, is_alive, read_owner
 from mtlprune.sweeps.sheet import SweepError, is_sheet, nearest, read_sheet
@@ -131,8 +130,7 @@ class Place:
         """Keep why the cell failed. ``attempt`` says more: who tried."""
         at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
         record = {"reason": reason, "at": at, "log": str(self.beside("log")), **attempt}
-        with replacing(self.beside("failed")) as beside:
-            beside.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_json(self.beside("failed"), record)
 
     def read_failure(self) -> dict[str, Any] | None:
         """Why the last attempt failed; None where none did."""
@@ -250,8 +248,7 @@ def write_index(root: Path, name: str, sheet: Path, cells: Mapping[str, Mapping[
     ):
         raise SweepError(f"{root} holds records of runs, among which no run can be trained; name another --out")
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(sheet), "cells": dict(cells)}
-    with replacing(root / INDEX) as beside:
-        beside.write_text(json.dumps(index, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_json(root / INDEX, index)
 
 
 def read_index(root: Path) -> dict[str, Any]:

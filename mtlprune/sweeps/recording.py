@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import Any
 import yaml
 
 from mtlprune import records
-from mtlprune.files import make_folder, replacing, sync, sync_tree
+from mtlprune.files import json_text, make_folder, sync, sync_tree, write_json
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import COUNT
 from mtlprune.sentence import Sentence
@@ -183,7 +182,7 @@ def _write(
         "gold": named,
         "files": files,
     }
-    (folder / records.FILE).write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / records.FILE, tree)
 
 
 def _write_counts(source: RunFolder, split: str, path: Path, gold: records.GoldTables | None) -> None:
@@ -238,7 +237,7 @@ def _portable(source: RunFolder, name: str) -> bytes:
     if name == "config.yaml":
         tree, dump = source.read_config(), lambda tree: yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
     elif name == "manifest.json":
-        tree, dump = source.read_manifest(), lambda tree: json.dumps(tree, ensure_ascii=False, indent=1) + "\n"
+        tree, dump = source.read_manifest(), json_text
     else:
         return (source.path / name).read_bytes()
     changed = without_places(tree)
@@ -292,5 +291,4 @@ def _write_index(sweep: Path, out: Path) -> None:
         if RunFolder(out / cell["folder"]).is_record or not Place(sweep, cell["folder"]).finished()
     }
     tree = without_places(index) | {"cells": cells}
-    with replacing(out / INDEX) as beside:
-        beside.write_text(json.dumps(tree, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_json(out / INDEX, tree)

@@ -5,7 +5,6 @@ A kind is a configuration but for its seed and for which runs it makes use of.
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 import statistics
@@ -14,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import RunError, read_json
-from mtlprune.runs import replacing
+from mtlprune.files import RunError, read_json, write_json
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import ASIDE, touched
 from mtlprune.sweeps.identity import REFERENCES, digest
@@ -105,8 +103,7 @@ class Times:
         if self.whole(cell) is not None:
             return
         self.measured[self.kind(cell)] = measured_seconds(cell, self.threads)
-        with replacing(self.path) as beside:
-            beside.write_text(json.dumps({"where": self._where(), "seconds": self.measured}) + "\n", encoding="utf-8")
+        write_json(self.path, {"where": self._where(), "seconds": self.measured})
 
 
 def measured_seconds(cell: Cell, threads: int) -> float:

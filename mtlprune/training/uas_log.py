@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.arcs import DIRECTIONS, uas_of
 from mtlprune.encoder.model import Encoder
+from mtlprune.files import plain
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence
 from mtlprune.training.pruning import gate_sets
@@ -49,7 +49,7 @@ def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: i
     for name, gates in (values or {UNGATED: None}).items():
         shares = uas_of(model.encoder, dev, gates).uas()  # (D, L, A)
         found[name] = {
-            direction: [[None if np.isnan(share) else round(float(share), 4) for share in layer] for layer in table]
+            direction: plain([[round(float(share), 4) for share in layer] for layer in table])
             for direction, table in zip(DIRECTIONS, shares, strict=True)
         }
     return {"epoch": epoch, "step": step, "uas": found}

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.analyses import json_numbers
 from mtlprune.analyses.degeneration.cone import Cone
 from mtlprune.analyses.degeneration.labels import Decoder
 from mtlprune.analyses.degeneration.survey import Degeneration
-from mtlprune.files import replacing
+from mtlprune.files import replacing, write_json
 
+DIGITS = 6
 SUMMARY, HEADS, LABELS = "degeneration.json", "heads.parquet", "labels.parquet"
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
 RANKS = 40
@@ -139,8 +139,7 @@ def write(folder: Path, content: Mapping[str, Any], found: Sequence[Degeneration
     ]
     _parquet(folder / HEADS, heads)
     _parquet(folder / LABELS, labels)
-    with replacing(folder / SUMMARY) as beside:
-        beside.write_text(json_numbers.text(content), encoding="utf-8")
+    write_json(folder / SUMMARY, content, DIGITS)
 
 
 def _parquet(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -5,7 +5,6 @@ Comparisons between encoders are made here, once, so that whoever reads the file
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -25,15 +24,16 @@ from mtlprune.analyses.dissection.comparison import (
 from mtlprune.analyses.dissection.run import Dissected, Dissection, open_heads, single_and_joint
 from mtlprune.analyses.dissection.subset_scores import SubsetScores, f1
 from mtlprune.analyses.dissection.terms import SUBSETS, TERMS
-from mtlprune.files import replacing
+from mtlprune.files import plain, replacing, write_json
 
 JSON, PARQUET = "dissection.json", "dissection.parquet"
+DIGITS = 6
 
 
-def plain(found: Dissection) -> dict[str, Any]:
+def tree(found: Dissection) -> dict[str, Any]:
     """Everything, as what JSON can hold; numbers that are not defined are null."""
     encoders, seed = found.encoders, int(found.head["seed"])
-    return _rounded(
+    return plain(
         {
             "head": found.head,
             "terms": list(TERMS),
@@ -45,7 +45,8 @@ def plain(found: Dissection) -> dict[str, Any]:
             "lost_shares": _lost_shares(encoders),
             "losses": [row for pair in single_and_joint(encoders) for row in _losses(*pair, seed)],
             "compositions": [row for encoder in encoders for row in _compositions(encoder, encoders)],
-        }
+        },
+        DIGITS,
     )
 
 
@@ -54,8 +55,7 @@ def write(found: dict[str, Any], folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with replacing(folder / JSON) as beside:
-        beside.write_text(json.dumps(found, indent=None, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / JSON, found, DIGITS)
     with replacing(folder / PARQUET) as beside:
         pq.write_table(pa.Table.from_pylist(tidy(found), schema=_schema(pa)), beside)
 
@@ -195,16 +195,3 @@ def _compositions(encoder: Dissected, encoders: list[Dissected]) -> list[dict[st
             found = composition(added[layer, place].numpy(), given)
             rows.append({"joint": encoder.key, "layer": layer + 1, "term": term, **asdict(found)})
     return rows
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers with six digits, tuples and arrays as lists, NaN as None."""
-    if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray):
-        return _rounded(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_rounded(inner) for inner in value]
-    if isinstance(value, float):
-        return None if math.isnan(value) else float(f"{value:.6g}")
-    return value

@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mtlprune.claimed_heads import Claim, is_joint
-from mtlprune.files import RunError
+from mtlprune.files import RunError, plain
 from mtlprune.statistics.permutation import corrected, tail
 
 Floats = NDArray[np.float64]
 
 CLAIMED_FROM = 0.5
 """A task claims a head where its mean gate reaches this."""
+DIGITS = 6
+"""Of numbers in heads.json."""
 FEWEST = 3
 """Heads that two columns must share to be compared."""
 
@@ -171,21 +173,14 @@ def _with_q(found: Sequence[Correlation]) -> list[Correlation]:
 
 def tree(table: HeadTable, found: Sequence[Correlation], settings: Mapping[str, Any]) -> dict[str, Any]:
     """What heads.json holds; NaN becomes null."""
-    return {
-        "shape": list(table.shape),
-        "settings": dict(settings),
+    content = {
+        "shape": table.shape,
+        "settings": settings,
         "columns": [
-            {"name": c.name, "source": c.source, "tested": c.tested, "values": [list(map(_known, r)) for r in c.values]}
-            for c in table.columns
+            {"name": c.name, "source": c.source, "tested": c.tested, "values": c.values} for c in table.columns
         ],
         "words": table.words,
-        "correlations": [
-            {key: _known(value) if isinstance(value, float) else value for key, value in vars(pair).items()}
-            for pair in found
-        ],
+        "correlations": [vars(pair) for pair in found],
         "notes": table.notes,
     }
-
-
-def _known(value: float) -> float | None:
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+    return dict(plain(content, DIGITS))

@@ -5,7 +5,6 @@ Letters for shapes: K labels, L layers, A heads a layer, U items.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +18,7 @@ from mtlprune.analyses.probes.controls import chance, offset_hits
 from mtlprune.analyses.probes.differences import differences
 from mtlprune.analyses.probes.items import ATTENTION, Items
 from mtlprune.analyses.probes.survey import SHUFFLED, SOUND, TRUE, Grid, Probed, chosen
-from mtlprune.files import replacing
+from mtlprune.files import plain, replacing, write_json
 
 TABLE, SUMMARY = "probes.parquet", "probes.json"
 RANDOM, OFFSET, CHANCE = "random_encoder", "offset", "chance"
@@ -108,8 +107,7 @@ class Results:
             "summary": self.summary,
             "differences": list(differences(self.probed, self.modes, self.items["test"])),
         }
-        with replacing(folder / SUMMARY) as beside:
-            beside.write_text(json.dumps(tree, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / SUMMARY, tree)
 
     def _each(self) -> Iterator[tuple[Probed, str, Items]]:
         return ((p, mode, items) for p in self.probed for mode in self.modes for items in self.items["test"])
@@ -178,7 +176,7 @@ def _flat(grid: Grid) -> NDArray[np.float64]:
 
 
 def _number(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 4)
+    return plain(round(float(value), 4))
 
 
 def _table(probed: Probed, mode: str, items: Items, column: Column) -> Any:

@@ -5,7 +5,6 @@ Letters: L layers, A heads a layer before any was removed.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from scipy import stats
 
 from mtlprune.analyses.syntax.survey import SyntaxFindings
 from mtlprune.encoder.arc_counts import DIRECTIONS, LEAST, UNLISTED, ArcCounts, Best
-from mtlprune.files import replacing
+from mtlprune.files import plain, replacing, write_json
 from mtlprune.statistics.permutation import permuted, tail
 from mtlprune.statistics.twonn import Dimension
 
@@ -163,7 +162,7 @@ def _dimension(found: Dimension | str) -> dict[str, Any]:
 
 
 def _n(value: float) -> float | None:
-    return None if math.isnan(value) else round(float(value), 4)
+    return plain(round(float(value), 4))
 
 
 def _grid(values: Grid) -> list[list[float | None]]:
@@ -178,8 +177,7 @@ def write(folder: Path, tree: Mapping[str, Any], found: Sequence[SyntaxFindings]
     tables = [_rows(one, relation) for one in found for relation in one.counts.relations]
     with replacing(folder / TABLE) as beside:
         pq.write_table(pa.concat_tables(tables).combine_chunks(), beside, compression="zstd")
-    with replacing(folder / SUMMARY) as beside:
-        beside.write_text(json.dumps(tree, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / SUMMARY, tree)
 
 
 def _rows(found: SyntaxFindings, relation: str) -> Any:

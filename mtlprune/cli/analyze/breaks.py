@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -41,14 +40,13 @@ def breaks(
     """
     from mtlprune.analyses.onset.curves import onsets, read_curves
     from mtlprune.analyses.onset.show.breaks import markdown, tree
-    from mtlprune.runs import RunError, replacing
+    from mtlprune.files import RunError, json_text, write_text
 
     if out is not None and out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a folder")
     found = onsets([curve for log in logs for curve in read_curves(log)], delta, axis.value, permutations, seed)
     text = markdown(found)
     if out is not None:
-        for name, content in (("breaks.json", json.dumps(tree(found), indent=1) + "\n"), ("breaks.md", text)):
-            with replacing(out / name) as beside:
-                beside.write_text(content, encoding="utf-8")
+        for name, content in (("breaks.json", json_text(tree(found))), ("breaks.md", text)):
+            write_text(out / name, content)
     say(text, nl=False)

@@ -39,7 +39,7 @@ def dissect(
 
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from mtlprune.analyses.dissection.results import plain, write
+    from mtlprune.analyses.dissection.results import tree, write
     from mtlprune.analyses.dissection.run import Request
     from mtlprune.analyses.dissection.run import dissect as run
     from mtlprune.analyses.dissection.show.files import write_report
@@ -57,7 +57,7 @@ def dissect(
         shown = progress.add_task("reading", total=None)
         found = run(request, lambda words: progress.update(shown, description=words), lambda: progress.advance(shown))
         progress.update(shown, description="comparing")
-        content = plain(found)
+        content = tree(found)
     write(content, out)
     terminal.print(write_report(out), soft_wrap=True, highlight=False, markup=False)
     for line in content["refused"]:

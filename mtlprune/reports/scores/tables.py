@@ -10,14 +10,13 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
-import math
 import re
 import statistics
 from collections.abc import Iterator
 from typing import Any
 
 from mtlprune.errors import printable_lines
+from mtlprune.files import json_text, plain
 from mtlprune.reports.grid import Grid, latex_document, markdown_document
 from mtlprune.reports.scores.comparisons import Column, Comparison, compare
 from mtlprune.reports.scores.layouts import best, cell, details, difference, grids, slots
@@ -76,7 +75,7 @@ def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
         top = best(comparison, task, places)
         for place in sorted(places):
             if values := comparison.columns[place].values(task):
-                yield {
+                record = {
                     "encoder": encoder,
                     "task": task,
                     "score": comparison.name(task),
@@ -85,6 +84,7 @@ def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     "more_training": comparison.more_training(place, task) or None,
                     **_test_record(comparison, place, task),
                 }
+                yield plain(record)
 
 
 def _cell_record(column: Column, task: str, values: list[float]) -> dict[str, Any]:
@@ -116,10 +116,10 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
     return {
         "against": comparison.columns[other].title if other is not None else None,
         "delta": statistics.mean(column.values(task)) - statistics.mean(theirs) if theirs else None,
-        **{name: _defined(getattr(found, name)) if found else None for name in figures},
+        **{name: getattr(found, name) if found else None for name in figures},
         "p_holm": test.p_holm if test else None,
-        "wide_p_holm": _defined(test.wide_p_holm) if test else None,
-        "equivalence_p": _defined(test.equivalence_p) if test else None,
+        "wide_p_holm": test.wide_p_holm if test else None,
+        "equivalence_p": test.equivalence_p if test else None,
         "significant": test.significant if test else None,
         "significant_of_these_runs": test.of_these_runs if test else None,
         "seeds_p": flip.p if flip else None,
@@ -127,10 +127,6 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
         "seeds_agreeing": flip.agreeing if flip else None,
         "untested": comparison.untested.get((place, task)),
     }
-
-
-def _defined(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def to_csv(comparison: Comparison) -> str:
@@ -163,4 +159,4 @@ def to_json(comparison: Comparison) -> str:
             for run in column.runs
         ],
     }
-    return json.dumps(tree, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return json_text(tree)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mtlprune.analyses.claims.overlap import Overlap
 from mtlprune.analyses.claims.stem import Head
+from mtlprune.files import json_text
 from mtlprune.reports.grid import Grid, escape, latex_document, markdown_document, number, probability
 from mtlprune.statistics.agreement import Spread
 
@@ -53,16 +53,7 @@ def latex(overlap: Overlap) -> str:
 
 def to_json(overlap: Overlap) -> str:
     """Every field of Overlap under its name; null stands for what is not defined."""
-    tree = {"numbering": "layers and heads are counted from 1", **dataclasses.asdict(overlap)}
-    return json.dumps(_plain(tree), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return json_text({"numbering": "layers and heads are counted from 1", **dataclasses.asdict(overlap)})
 
 
 def answer(overlap: Overlap) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlprune.analyses.json_numbers import numbers
 from mtlprune.analyses.smoothing.show.reading import names
-from mtlprune.files import RunError, read_json, reading
+from mtlprune.files import RunError, read_json, reading, undefined
 
 SUMMARY = "degeneration.json"
 AGAIN = "run `mtlprune analyze degeneration` again"
@@ -36,16 +35,16 @@ def read_degeneration(folder: str | Path) -> dict[str, Any]:
 def _fill(content: dict[str, Any]) -> None:
     """NaN for null."""
     for key in ("decoders", "pairs"):
-        content[key] = numbers(content[key])
+        content[key] = undefined(content[key])
     for encoder in content["encoders"]:
         for key in ("embeddings", "hidden", "heads"):
-            encoder[key] = numbers(encoder[key])
+            encoder[key] = undefined(encoder[key])
         if encoder["cone"] is not None:
-            encoder["cone"] = numbers(encoder["cone"])
+            encoder["cone"] = undefined(encoder["cone"])
     if content["claims"] is not None:
-        content["claims"]["tests"] = numbers(content["claims"]["tests"])
+        content["claims"]["tests"] = undefined(content["claims"]["tests"])
         for entry in content["claims"]["encoders"]:
-            entry["means"] = numbers(entry["means"])
+            entry["means"] = undefined(entry["means"])
 
 
 def decoder_name(content: Mapping[str, Any], decoder: Mapping[str, Any]) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mtlprune.errors import printable_lines
-from mtlprune.files import RunError, read_json, reading, replacing
+from mtlprune.files import RunError, json_text, read_json, reading, write_text
 from mtlprune.reports.grid import Grid, markdown_document
 from mtlprune.reports.sections import Paragraph, Rows, Section
 
@@ -143,8 +142,7 @@ def write(folder: Path, content: Mapping[str, Any]) -> None:
     files = {
         "heads.csv": comma_separated(content),
         "heads.md": markdown(content),
-        SUMMARY: json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n",
+        SUMMARY: json_text(content),
     }
     for name, text in files.items():
-        with replacing(folder / name) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.onset.curves import HeadBreaks, Onsets
+from mtlprune.files import plain
 from mtlprune.reports.grid import Grid, markdown_document, number, probability
 
 
@@ -21,10 +22,10 @@ def tree(found: Onsets) -> dict[str, Any]:
             for curve, at in found.single
         ],
         "heads": [
-            {"curve": one.name, "breaks": [[_plain(step) for step in row] for row in one.steps]} for one in found.heads
+            {"curve": one.name, "breaks": plain(one.steps)} for one in found.heads
         ],
         "lags": [
-            {"first": one.first, "second": one.second, "lags": one.lags.tolist(), "p": _plain(one.p)}
+            {"first": one.first, "second": one.second, "lags": one.lags.tolist(), "p": plain(one.p)}
             for one in found.lags
         ],
         "too_short": found.short,
@@ -77,7 +78,3 @@ def _of_heads(heads: Sequence[HeadBreaks]) -> str:
             ]
         )
     return Grid(columns, rows).markdown()
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
