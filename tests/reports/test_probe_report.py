@@ -279,7 +279,7 @@ def test_beside_the_paper_defects_are_marked_and_labels_matched(found: ProbeResu
     assert table.header[2] == "pretrained, paper†" and "STL, paper" in table.header
     cells = next(row for row in table.rows if row[0] == "nsubj")
     assert cells[2] == "76.36" and cells[4] == "76.92 ± 3.26"
-    assert "fine-tuned STL-DEP model of run 0" in table.caption and "Only ours: " in table.legend
+    assert "fine-tuned STL-DEP model of run 0" in table.caption and "Only ours: " in table.caption
     damaged = beside_paper(panel_of(found, "pos"), "RoBERTa")
     assert damaged is not None and all(f"{t}, paper†" in damaged.header for t in ("pretrained", "STL", "MTL-5"))
     assert named_encoder("paper") == "BERT" and named_encoder("paper:electra") == "ELECTRA"
