@@ -307,7 +307,7 @@ class _Trainer:
         else:
             self.checkpoint()
         self.archive.tidy()
-        self.watch(Event(progress, updates, self.total, {}, 0, evaluation, gates))
+        self.watch(Event(progress, updates, self.total, train_losses, 0, evaluation, gates))
 
     def may_be_best(self, last: bool) -> bool:
         """Whether the present weights may count as the best: gates that are steered have to come to their number.
