@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -26,7 +27,7 @@ OVERRIDES = [
     *('name="\\ud800"', 'encoder.name="\\ud800"', 'data.path="\\ud800"', 'data.path="\\0"', 'encoder.name="\\0"'),
     *("decoders.con.span_size=0", "decoders.con.span_size=true", f"decoders.dep.arc_size={10**30}"),
     *(f"train.weights={ALIASES}]", "name=&a [*a]", "name=[" + "[" * 3000, "name={a: 1, a: 2}", "=3", "train.epochs"),
-    *("pruning=gates pruning.keep=true".split()[1], "pruning.rate=1:30", "encoder.name=''", "data.train=''"),
+    *("pruning.keep=true", "pruning.rate=1:30", "encoder.name=''", "data.train=''"),
 ]
 
 
@@ -50,5 +51,64 @@ def refused(answer, place: Path) -> str:
 def test_a_wrong_override_is_named_and_nothing_is_written(mtlprune, lab, place, override):
     error = refused(mtlprune("train", lab.config, override, "--out", place / "run"), place)
     key, sign, _ = override.partition("=")
-    assert sign == "" or key == "" or key in error
+    assert not sign or key in error or key in ("data.path", "data.train", "encoder.name")  # what they name is named
     assert not error.startswith(f"mtlprune: {lab.config}"), error  # the file has no part in it
+
+
+LINES = {
+    "int": ("epochs: !!int x", "line 3: epochs: expected what int means"),
+    "time": ("epochs: !!timestamp 2001-99-99", "line 3: epochs: expected what timestamp means"),
+    "no time": ("epochs: 2001-99-99", "train.epochs"),
+    "digits": ("epochs: " + "9" * 5000, "line 3: epochs: .*thousands of digits"),
+    "twice": ("epochs: 1, epochs: 2", "line 3: epochs is given a second time"),
+    "aliases": (f"weights: {ALIASES}]", "once its aliases are written out"),
+    "half": ('start: "\\ud800"', "half a character|no run|train.start"),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("command", ["train", "pretrain", "sweep"])
+def test_a_wrong_line_of_a_file_is_named(mtlprune, lab, place, tmp_path, name, command):
+    line, expected = LINES[name]
+    path = tmp_path / "wrong.yaml"
+    if command == "sweep":
+        path.write_text(f"base: {lab.config}\nsettings:\n  train: {{{line}}}\ngrid:\n  tasks: [pos]\n")
+    elif command == "pretrain":
+        path.write_text(f"data:\n  corpora: [{lab.corpus}]\ntrain: {{{line.replace('epochs', 'steps')}}}\n")
+        expected = expected.replace("epochs", "steps") if name not in ("aliases", "half") else "wrong.yaml"
+    else:
+        path.write_text(f"base: {lab.config}\ndata: {{}}\ntrain: {{{line}}}\n")
+    error = refused(mtlprune(command, path, "--out", place / "run"), place)
+    assert re.search(expected, error) and (str(path) in error or "half" in name), error
+
+
+COMMANDS = [
+    ("data", "build", "grammar", "--train", "1000000000000"),
+    ("data", "build", "grammar", "--train", "-1"),
+    ("data", "build", "grammar", "--train", "9" * 5000),
+    ("data", "build", "grammar", "--train", "0", "--dev", "0", "--test", "0"),
+    ("data", "build", "grammar", "--seed", "-1"),
+    ("data", "build", "ewt5", "--sources", "nowhere"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command)[:50])
+def test_sizes_of_a_corpus(mtlprune, place, command):
+    answer = mtlprune(*command, "--out", place / "corpus")
+    assert answer.code == 2 and "Traceback" not in answer.err and not list(place.iterdir()), answer
+
+
+def test_an_encoder_that_we_wrote_is_the_one_we_wrote(mtlprune, lab, place, tmp_path, tiny_encoder):
+    folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
+    write_sums(folder)
+    asked = "check", lab.config, f"encoder.name={folder}"
+    assert mtlprune(*asked).code == 0
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1  # a bit of a weight
+    path.write_bytes(content)
+    assert str(path) in refused(mtlprune(*asked), place)
+    (folder / SUMS).write_text("no sum\n")
+    assert f"{folder / SUMS}, line 1" in refused(mtlprune(*asked), place)
+    (folder / SUMS).unlink()
+    assert mtlprune(*asked).code == 0
