@@ -208,9 +208,7 @@ def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
     return validated(Config, tree, source)
 
 
-def validated(
-    model: type[Settings], tree: Mapping[str, Any], source: str, overrides: Sequence[str] = ()
-) -> Settings:
+def validated(model: type[Settings], tree: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Settings:
     """The tree as any model of settings. Raises ConfigError, which names ``source`` or the override to blame."""
     try:
         return model.model_validate(tree)

@@ -19,7 +19,7 @@ SMOOTHING = 0.95  # the share of the past in a shown loss
 
 
 class Pace:
-    """Smoothed losses, sentences a second and time left, from the events of a training."""
+    """Smoothed losses of updates, sentences a second and time left, from the events of a training."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
@@ -101,9 +101,10 @@ class Lines:
         if not event.progress.best:
             best = "  (cannot be the best: gates are still closing)"
         heads = f"; {open_heads(event.gates)}" if event.gates else ""
+        joint = event.evaluation.joint()
         self.terminal.print(
-            f"epoch {epoch}/{self.epochs}: loss {in_line(event.losses)}; dev {dev}; joint {event.evaluation.joint():.2f}"
-            f"{best}{heads}; {self.pace.text(event)}",
+            f"epoch {epoch}/{self.epochs}: loss {in_line(event.losses)}; dev {dev}; joint {joint:.2f}{best}{heads}; "
+            f"{self.pace.text(event)}",
             soft_wrap=True,
         )
 

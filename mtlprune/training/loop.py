@@ -63,6 +63,7 @@ class Event:
     total: int
     """Updates of all epochs."""
     losses: dict[str, float]
+    """Of the update; at an evaluation, means over the epoch as metrics.jsonl has them."""
     sentences: int
     evaluation: Evaluation | None = None
     gates: dict[str, Any] | None = None
