@@ -160,7 +160,9 @@ def _check_dep(sentence: Sentence) -> None:
     heads, relations = sentence.dep
     n = len(sentence)
     if len(heads) != n or len(relations) != n:
-        raise _wrong(sentence, "dep", f"expected {n} heads and {n} relations, found {len(heads)} and {len(relations)}")
+        raise _wrong(
+            sentence, "dep", f"expected {n} heads and {n} relations, found {len(heads)} and {len(relations)}"
+        )
     for place, (head, relation) in enumerate(zip(heads, relations, strict=True), 1):
         if not isinstance(head, int) or not 0 <= head <= n:
             raise _wrong(sentence, "dep", f"the head of word {place} is {head!r}; expected a number from 0 to {n}")

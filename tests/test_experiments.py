@@ -117,7 +117,9 @@ def cells_of(path: Path, corpus: Path, tmp_path: Path) -> dict[str, Config]:
 def test_a_sweep_has_the_cells_that_its_readme_says(path: Path, ontonotes: Path, tmp_path: Path) -> None:
     cells = cells_of(path, ontonotes, tmp_path)
     name = f"{path.parent.name}/sweep.yaml" if path.stem == "sweep" else path.name
-    row = next(line for line in README.splitlines() if name in line and re.search(r"\d+ cells|\| [\d, ]+ \|", line))
+    row = next(
+        line for line in README.splitlines() if name in line and re.search(r"\d+ cells|\| [\d, ]+ \|", line)
+    )
     assert str(len(cells)) in re.findall(r"\d+", row)
     assert {config.train.seed for config in cells.values()} == {1, 2, 3}
     if "scores" in path.stem or path.parent.name == "ewt5-minilm":

@@ -107,7 +107,8 @@ def _gold(paths: list[Path]) -> list[Path]:
     return [
         path
         for path in paths
-        if path.name.endswith("gold_conll") or (path.parent not in with_gold and not path.name.endswith("parse_conll"))
+        if path.name.endswith("gold_conll")
+        or (path.parent not in with_gold and not path.name.endswith("parse_conll"))
     ]
 
 
