@@ -34,7 +34,7 @@ from mtlprune.encoder.sources import (
     quiet,
 )
 from mtlprune.encoder.weights import read_weights
-from mtlprune.files import read_json, reading, replacing_folder
+from mtlprune.files import read_json, reading, replacing_folder, write_sums
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -233,6 +233,7 @@ class Encoder(nn.Module):
                 settings["fusion"] = self.fusion.kind
                 self.fusion.save(fresh)
             (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+            write_sums(fresh)
 
     @classmethod
     def restore(cls, folder: str | Path, *, attention: str = "sdpa") -> Encoder:
