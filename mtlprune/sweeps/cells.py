@@ -211,7 +211,7 @@ class _Shared:
         return build_config(parts, source)
 
     def _but_seed(self, part: Any) -> Any:
-        """What is the same for parts that are, but for the seed of training; ``found`` keeps blocks, and so their id."""
+        """What is the same for equal parts, but for the seed of training; ``found`` keeps blocks, and so their id."""
         if not isinstance(part, TrainConfig):
             return part if isinstance(part, str) else id(part)
         if id(part) not in self.alike:

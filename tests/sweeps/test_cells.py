@@ -220,7 +220,10 @@ def plainly(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
 def test_digests_of_shared_blocks_are_those_of_each_alone(sheet: Write) -> None:
     more = """
   loss: {added: {}, mean: {train: {balance: running_mean, balance_window: 3}}, one: {train: {mixing: sampled, tau: 1}}}
-  other: {none: {}, syntax: {syntax: {strength: 1, scale: mean}}, bi: {encoder: {word_dropout: 0.1}, decoders: {dep: {arc_size: 8}}}}
+  other:
+    none: {}
+    syntax: {syntax: {strength: 1, scale: mean}}
+    two: {encoder: {pooling: first}, decoders: {dep: {arc_size: 8}}}
 """
     sweep = cells_of(sheet(GRID.replace("{tasks}-{seed}", "{tasks}-{seed}-{loss}-{other}") + more))
     assert len(sweep.cells) == 12 * 9
