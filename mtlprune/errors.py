@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class MtlpruneError(ValueError):
     """What went wrong in one sentence; the command line prints it without a traceback."""
@@ -15,7 +17,8 @@ class MtlpruneError(ValueError):
 def out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
-    return isinstance(error, MemoryError) or kind or "can't allocate memory" in str(error)
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or kind or refused or "can't allocate memory" in str(error)
 
 
 def printable(text: str) -> str:

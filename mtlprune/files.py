@@ -371,6 +371,30 @@ def verify_file(path: Path, sha256: str, remedy: str) -> None:
         )
 
 
+SUMS = "SHA256SUMS"
+"""Of the files of a folder, as `sha256sum -c` reads it."""
+
+
+def write_sums(folder: Path) -> None:
+    """Note the SHA-256 of each file of a folder in it. Raises OSError."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
+    text = "".join(f"{file_sha256(path)}  {path.name}\n" for path in paths)
+    (folder / SUMS).write_text(text, encoding="utf-8")
+
+
+def verify_sums(folder: Path, remedy: str) -> None:
+    """Refuse a folder whose files are not those that were written; one without sums is taken as it is.
+
+    Raises:
+        RunError: a file is missing, or was changed or damaged.
+    """
+    if (sums := folder / SUMS).is_file():
+        for number, line in enumerate(read_text(sums).splitlines(), 1):
+            if not (found := re.fullmatch(r"([0-9a-f]{64})  ([^/]+)", line)):
+                raise RunError(f"{sums}, line {number}: expected a SHA-256 and the name of a file; {remedy}")
+            verify_file(folder / found[2], found[1], remedy)
+
+
 def read_text(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> str:
     """The whole of a text file in UTF-8."""
     with reading(path, error, remedy):
@@ -411,8 +435,25 @@ class _Strict(yaml.SafeLoader):
     Times (2001-01-01) and numbers of base 60 (1:30), which nobody means here, are text.
     """
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._keys: dict[int, str] = {}
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, AttributeError, KeyError, IndexError) as error:
+            if not isinstance(node, yaml.ScalarNode):
+                raise  # about a value within
+            kind, key = node.tag.rpartition(":")[2], self._keys.get(id(node), "value")
+            what = _described(error) if len(node.value) > 4000 else f"{node.value!r}, which is none"
+            raise ValueError(
+                f"line {node.start_mark.line + 1}: {key}: expected what {kind} means in YAML, found {what}"
+            ) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         first: dict[str, int] = {}
+        self._keys |= {id(value): str(key.value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
         for key, _ in node.value:
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":

@@ -96,15 +96,20 @@ class MultiTaskModel(nn.Module):
         run = RunFolder.with_weights(path)
         config = build_config(run.read_config(), str(run.config_path))
         best = run.read_best()
-        key = task or "joint"
+        key, again = task or "joint", "it, config.yaml or vocabulary.json was changed or damaged"
         if key not in best:
             raise RunError(f"{run.path}: no best epoch is kept for {key!r}; there are {', '.join(best)}")
         run.verify()
-        weights = run.verify_weights(key, best[key])
-        model = cls.build(config, run.read_vocabularies(), source=str(run.encoder_path))
-        again = "it, config.yaml or vocabulary.json was changed or damaged"
         try:
-            model.load_state_dict(read_weights(weights, RunError, again))
+            weights = run.verify_weights(key, best[key])
+            tensors = read_weights(weights, RunError, again)
+        except RunError:
+            if run.read_best() == best:
+                raise
+            return cls.load(path, task=task, device=device)  # training replaced them just now
+        model = cls.build(config, run.read_vocabularies(), source=str(run.encoder_path))
+        try:
+            model.load_state_dict(tensors)
         except RuntimeError as error:
             if out_of_memory(error):
                 raise

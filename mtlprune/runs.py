@@ -295,11 +295,18 @@ class RunFolder:
         ids: list[str],
         counts: Mapping[str, list[dict[str, int] | None]],
         predictions: Iterable[Sentence],
-    ) -> None:
+        best: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Scores, per-sentence counts (a column a count; null: the layer is unknown) and predictions of a split.
 
         They belong together: of several processes the last one's stay, and while they are written, or where that was
         cut short, there are no scores.
+
+        Args:
+            best: what best.json held when the weights were loaded; None where they are what it holds.
+
+        Returns:
+            False, and nothing is written, where other weights have become the best since.
         """
         columns = {}
         for task, rows in counts.items():
@@ -308,19 +315,23 @@ class RunFolder:
         lines = (json.dumps(to_json(sentence), ensure_ascii=False) for sentence in predictions)
         text = "".join(line + "\n" for line in lines)
         with one_writer(self.path):
+            if best is not None and best != self.read_best():
+                return False
             for kind in ("predictions", "counts", "scores"):
                 remove_halves(self.path / kind)
             remove(self.path / f"scores/{split}.json")
             self.write_text(f"predictions/{split}.jsonl", text)
             self.write_text(f"counts/{split}.json", json.dumps({"ids": ids, "counts": columns}))
             self.write_json(f"scores/{split}.json", scores)
+        return True
 
     def forget_results(self, keys: Iterable[str]) -> None:
         """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
         gone = set(keys)
-        for kind in ("scores", "counts", "predictions"):
-            there = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
-            remove(*(path for path, task in there if (task.partition(".on-")[0] or "joint") in gone))
+        with one_writer(self.path):
+            for kind in ("scores", "counts", "predictions"):
+                there = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
+                remove(*(path for path, task in there if (task.partition(".on-")[0] or "joint") in gone))
 
     def splits(self) -> list[str]:
         """The splits that have been scored."""

@@ -32,8 +32,10 @@ BAD_JSON = {
 BAD_YAML = {
     "bytes": (b"a: \xff", "expected UTF-8 text"),
     "twice": (b"a: 1\na: 2", "line 2: a is given a second time"),
-    "tagged": (b"a: !!int x", "invalid literal"),
-    "huge": (b"a: " + b"9" * 5000, "thousands of digits"),
+    "tagged": (b"a: 1\nb:\n  c: !!int x", "line 3: c: expected what int means in YAML, found 'x'"),
+    "time": (b"a: [1, !!timestamp 2001-99-99]", "line 1: value: expected what timestamp means .* found '2001-99-99'"),
+    "truth": (b"a: !!bool perhaps", "line 1: a: expected what bool means in YAML, found 'perhaps'"),
+    "huge": (b"a: " + b"9" * 5000, "line 1: a: .*thousands of digits"),
     "deep": (b"[" * 100_000, "nested too deep"),
     "aliases": (
         b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
@@ -44,25 +46,23 @@ BAD_YAML = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_JSON)
-def test_bad_json(name, tmp_path):
-    content, message = BAD_JSON[name]
-    (tmp_path / "f.json").write_bytes(content)
+@pytest.mark.parametrize(
+    ("read", "content", "message"),
+    [
+        *(pytest.param(read_json, *case, id=f"json-{name}") for name, case in BAD_JSON.items()),
+        *(pytest.param(read_yaml, *case, id=f"yaml-{name}") for name, case in BAD_YAML.items()),
+        *(
+            pytest.param(lambda path: list(read_json_lines(path)), b"{}\n" + case[0] + b"\n", "", id=f"lines-{name}")
+            for name, case in BAD_JSON.items()
+        ),
+    ],
+)
+def test_a_bad_file_is_named(read, content, message, tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(content)
     with pytest.raises(RunError, match=message) as found:
-        read_json(tmp_path / "f.json")
-    assert str(tmp_path / "f.json") in str(found.value)
-    (tmp_path / "f.jsonl").write_bytes(b"{}\n" + content + b"\n")
-    with pytest.raises(RunError, match=r"f.jsonl"):
-        list(read_json_lines(tmp_path / "f.jsonl"))
-
-
-@pytest.mark.parametrize("name", BAD_YAML)
-def test_bad_yaml(name, tmp_path):
-    content, message = BAD_YAML[name]
-    (tmp_path / "f.yaml").write_bytes(content)
-    with pytest.raises(RunError, match=message) as found:
-        read_yaml(tmp_path / "f.yaml")
-    assert str(tmp_path / "f.yaml") in str(found.value)
+        read(path)
+    assert str(path) in str(found.value)
 
 
 def test_yaml_means_what_people_mean():

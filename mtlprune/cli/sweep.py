@@ -253,7 +253,9 @@ def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None
     again = f"the same command goes on: {shlex.join(['mtlprune', *sys.argv[1:]])}"
     with Interruption(terminal) as stop:
         crew = Crew(cells, jobs or max(1, len(visible_gpus())), tell, stop)
-        shared = f"{crew.threads} threads" + (f", {len(crew.gpus)} GPUs" if crew.gpus else "")
+        threads = sorted({crew.threads_of(cell) for name, cell in cells.items() if name not in crew.final})
+        counted = " or ".join(map(str, threads or [crew.threads]))
+        shared = f"{counted} threads" + (f", {len(crew.gpus)} GPUs" if crew.gpus else "")
         terminal.print(
             f"{len(cells)} cells, {len(crew.final)} done already; {crew.jobs} at once, each with {shared}",
             soft_wrap=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,12 +58,13 @@ def table(
         raise RunError(f"--format: expected {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, found {format_!r}")
     if not 0 < margin < 100:
         raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
-    folders = [RunFolder.existing(run) for run in expanded(runs)]
+    left_out: list[str] = []
+    folders = [RunFolder.existing(run) for run in expanded(runs, left_out=left_out)]
 
     from mtlprune.reports.scores import tables
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
-    comparison = tables.compare(folders, split, extra, against or "")
+    comparison = dataclasses.replace(tables.compare(folders, split, extra, against or ""), left_out=tuple(left_out))
     if test and comparison.against:
         from mtlprune.reports.scores.tests import with_tests
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ SMOOTHING = 0.95  # the share of the past in a shown loss
 
 
 class Pace:
-    """Smoothed losses, sentences a second and time left, from the events of a training."""
+    """Smoothed losses of updates, sentences a second and time left, from the events of a training."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
@@ -45,7 +46,7 @@ class Pace:
 
     @property
     def losses(self) -> str:
-        return "  ".join(f"{task} {total / weight:.3f}" for task, (total, weight) in self._sums.items())
+        return in_line({task: total / weight for task, (total, weight) in self._sums.items()})
 
     @property
     def speed(self) -> float:
@@ -62,6 +63,11 @@ class Pace:
         update = self._seconds / max(1, self._updates - 1)
         evaluation = self._evaluation_seconds / max(1, self._evaluations)
         return update * (event.total - event.progress.step) + evaluation * (self.epochs - event.progress.epoch)
+
+
+def in_line(losses: Mapping[str, float]) -> str:
+    """Task and loss, side by side."""
+    return "  ".join(f"{task} {loss:.3f}" for task, loss in losses.items())
 
 
 def clock(seconds: float) -> str:
@@ -95,9 +101,10 @@ class Lines:
         if not event.progress.best:
             best = "  (cannot be the best: gates are still closing)"
         heads = f"; {open_heads(event.gates)}" if event.gates else ""
+        joint = event.evaluation.joint()
         self.terminal.print(
-            f"epoch {epoch}/{self.epochs}: loss {self.pace.losses}; dev {dev}; joint {event.evaluation.joint():.2f}"
-            f"{best}{heads}; {self.pace.text(event)}",
+            f"epoch {epoch}/{self.epochs}: loss {in_line(event.losses)}; dev {dev}; joint {joint:.2f}{best}{heads}; "
+            f"{self.pace.text(event)}",
             soft_wrap=True,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -199,7 +200,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: the file is missing or no YAML, a key is unknown, a value is wrong.
     """
-    return build_config(tree_of(source, overrides), str(source))
+    return validated(Config, tree_of(source, overrides), str(source), overrides)
 
 
 def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
@@ -207,12 +208,25 @@ def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
     return validated(Config, tree, source)
 
 
-def validated(model: type[Settings], tree: Mapping[str, Any], source: str) -> Settings:
-    """The tree as any model of settings. Raises ConfigError."""
+def validated(model: type[Settings], tree: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Settings:
+    """The tree as any model of settings. Raises ConfigError, which names ``source`` or the override to blame."""
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{source}: " + "; ".join(_explain(model, dict(e)) for e in error.errors())) from None
+        told: dict[str, list[str]] = {}
+        for explained in (_explain(model, dict(e)) for e in error.errors()):
+            told.setdefault(_blamed(explained, source, overrides), []).append(explained)
+        raise ConfigError("; ".join(f"{where}: " + "; ".join(these) for where, these in told.items())) from None
+
+
+def _blamed(explained: str, source: str, overrides: Sequence[str]) -> str:
+    """The last override of the key that a message begins with, of one above or below it; else the source."""
+    key = re.split(r"[:;\s]", explained.removeprefix("unknown key "), maxsplit=1)[0] + "."
+    for override in reversed(overrides):
+        own = override.partition("=")[0] + "."
+        if key.startswith(own) or own.startswith(key):
+            return f"{override[:60]} on the command line"
+    return source
 
 
 def _explain(model: type[Block], error: dict[str, Any]) -> str:

@@ -72,7 +72,7 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise ConfigError(f"expected key.path=value, found {override!r}")
-    with reading(path, ConfigError):
+    with reading(f"{override[:60]} on the command line", ConfigError):
         try:
             value = parse_yaml(text)
         except yaml.YAMLError:

@@ -23,16 +23,8 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.fingerprint import fingerprint
 from mtlprune.corpora.fingerprint import source_digest as source_digest  # part of this module too
-from mtlprune.files import (
-    RunError,
-    file_sha256,
-    make_folder,
-    read_json,
-    reading,
-    sync,
-    sync_tree,
-    write_json,
-)
+from mtlprune.errors import out_of_memory
+from mtlprune.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_json
 from mtlprune.sentence import Sentence, SentenceError, check_unique
 
 if TYPE_CHECKING:
@@ -241,7 +233,10 @@ def load_corpus(path: Path) -> Corpus:
         tables = {split: stored[split].data.table for split in info["splits"]}
         for table in tables.values():
             table.validate(full=True)  # quick (0.03 s for EWT5), and reading damaged offsets would crash the process
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+    except (OSError, MemoryError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        if out_of_memory(error):
+            what = "there is not enough free memory to open it; free some, or open it elsewhere"
+            raise CorpusError(f"{path}: {what}") from error
         raise CorpusError(f"{path}: expected a whole corpus, found: {error}; build it anew") from error
     for split, table in tables.items():
         if [(field.name, field.type) for field in table.schema] != [(field.name, field.type) for field in SCHEMA]:

@@ -33,7 +33,7 @@ from mtlprune.encoder.sources import (
     quiet,
 )
 from mtlprune.encoder.weights import read_weights
-from mtlprune.files import read_json, reading, replacing_folder, write_json
+from mtlprune.files import read_json, reading, replacing_folder, write_json, write_sums
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -232,6 +232,7 @@ class Encoder(nn.Module):
                 settings["fusion"] = self.fusion.kind
                 self.fusion.save(fresh)
             write_json(fresh / SETTINGS, settings)
+            write_sums(fresh)
 
     @classmethod
     def restore(cls, folder: str | Path, *, attention: str = "sdpa") -> Encoder:

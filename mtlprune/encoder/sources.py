@@ -33,7 +33,7 @@ from transformers.utils import logging as hf_logging
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.weights import check_finite
 from mtlprune.errors import out_of_memory
-from mtlprune.files import file_sha256, read_json
+from mtlprune.files import SUMS, file_sha256, read_json, verify_sums
 
 log = logging.getLogger(__name__)
 
@@ -155,8 +155,12 @@ def _in_words(name: str, what: str) -> Iterator[None]:
 
 
 def load_config(name: str) -> PreTrainedConfig:
-    """The config of an encoder; decoders and encoder-decoders are refused before any weights are read."""
+    """The config of an encoder; decoders and encoder-decoders are refused before any weights are read.
+
+    Files of a folder that we wrote are those that were written. Raises EncoderError, and RunError where they are not.
+    """
     source = locate(name)
+    verify_sums(Path(source), f"{SAVED}; if you meant to change it, remove {SUMS}")
     with _in_words(name, "config"):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     kind = config.model_type

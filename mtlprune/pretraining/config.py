@@ -202,4 +202,4 @@ def load_pretraining(source: str | Path, overrides: Sequence[str] = ()) -> Pretr
     tree = read_tree(path)
     for override in overrides:
         apply_override(tree, override)
-    return validated(PretrainConfig, tree, str(source))
+    return validated(PretrainConfig, tree, str(source), overrides)

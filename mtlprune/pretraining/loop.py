@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.encoder.sources import quiet
-from mtlprune.files import reading, remove, remove_halves, replacing_folder
+from mtlprune.files import reading, remove, remove_halves, replacing_folder, write_sums
 from mtlprune.memory import peak_memory
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
@@ -254,6 +254,7 @@ class _Trainer:
                 for file in self.folder.encoder_path.iterdir():  # as they were first written: a tokenizer that was
                     if not (beside / file.name).exists():  # read from a folder writes itself a little differently
                         shutil.copyfile(file, beside / file.name)
+                write_sums(beside)
         except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
             raise RunError(f"{final} could not be written ({' '.join(str(error).split())})") from error
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtlprune.blocks import Block
+from mtlprune.blocks import Block, TrainConfig
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.sweeps.folder import Place, find_label, labels, write_index
 from mtlprune.sweeps.identity import LETTERS, REFERENCES, Known, data_noted, whole_digest
@@ -144,6 +144,9 @@ class _Shared:
             apply_override(tree, override)
             self.overrides.setdefault(next(iter(tree)), []).append(override)
         self.found: dict[tuple[Any, ...], _Block] = {}
+        self.alike: dict[int, str] = {}
+        """Of blocks ``train``, by their identity: all but the seed."""
+        self.checked: dict[tuple[Any, ...], Config] = {}
 
     def blocks(self, recipe: Recipe) -> dict[str, _Block]:
         """The blocks of a cell by key, its name among them."""
@@ -188,18 +191,32 @@ class _Shared:
             ConfigError: a setting is wrong.
         """
         parts = {key: block.model for key, block in blocks.items()}
+        same = tuple((key, self._but_seed(part)) for key, part in parts.items())
         for where, path in others.items():
             block, _, leaf = where.partition(".")
             part = parts[block]
             parts[block] = {**part, leaf: path} if isinstance(part, dict) else part.model_copy(update={leaf: path})
+        if same in self.checked:  # no check of blocks against each other asks for the seed, or which run is named
+            return self.checked[same].model_copy(update={block: parts[block] for block in ("train", "pruning")})
         try:
-            return Config.model_validate(parts)
+            config = Config.model_validate(parts)
+            if all(isinstance(parts.get(block), Block) for block in ("train", "pruning")):
+                self.checked[same] = config
+            return config
         except ValidationError:  # places in its messages are those of plain keys and values
             parts = {key: block.tree for key, block in blocks.items()}
         for where, path in others.items():
             block, _, leaf = where.partition(".")
             parts[block] = {**parts[block], leaf: path}
         return build_config(parts, source)
+
+    def _but_seed(self, part: Any) -> Any:
+        """What is the same for equal parts, but for the seed of training; ``found`` keeps blocks, and so their id."""
+        if not isinstance(part, TrainConfig):
+            return part if isinstance(part, str) else id(part)
+        if id(part) not in self.alike:
+            self.alike[id(part)] = repr({**part.__dict__, "seed": None})
+        return self.alike[id(part)]
 
 
 def _references(sheet: Sheet, name: str, blocks: Mapping[str, _Block], recipes: Mapping[str, Recipe]) -> dict[str, str]:

@@ -164,9 +164,13 @@ class Crew:
             ):
                 self._start_one(cell, free.pop(0))
 
+    def threads_of(self, cell: Cell) -> int:
+        """Its own setting, or its share of the cores."""
+        return cell.config.train.threads or self.threads
+
     def _start_one(self, cell: Cell, slot: int) -> None:
         write_config(cell)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads_of(cell))}
         if len(self.gpus) > 1:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
         with cell.place.beside("log").open("ab") as log:

@@ -272,12 +272,13 @@ def default_folder(name: str) -> Path:
 # -- sweeps in the place of runs -------------------------------------------------------------------------------------
 
 
-def found_runs(path: str | Path, pattern: str = "*") -> list[Path]:
+def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None = None) -> list[Path]:
     """Run folders of the finished cells of a sweep, in the order of its file.
 
     Args:
         path: the sweep's folder, or its file where the folder is the usual one.
         pattern: of the cells' names, such as ``gates-*``; several with commas.
+        left_out: gets a sentence for those that are not finished, and for each damaged one.
 
     Raises:
         SweepError: no sweep there, no such cell, or none of them finished.
@@ -293,14 +294,17 @@ def found_runs(path: str | Path, pattern: str = "*") -> list[Path]:
         )
     missing, damaged = unusable(root, {name: cells[name]["folder"] for name in chosen})
     found = {name: root / cells[name]["folder"] for name in chosen if name not in missing and name not in damaged}
+    several = [] if left_out is None else left_out
     for name, reason in damaged.items():
         log.warning("%s: cell %s is left out: %s", path, name, reason)
+        several.append(f"{path}: cell {name} is left out: {reason}")
     if not found:
         why = "of the cells asked for none is finished" + (", or can be read" if damaged else "")
         raise SweepError(f"{path}: {why} ({_some(chosen)}); run `mtlprune sweep`")
     if missing:
         many = f"{len(missing)} of {len(chosen)}"
         log.warning("%s: %s cells are not finished and left out: %s", path, many, _some(missing))
+        several.append(f"{path}: {many} cells are not finished and left out: {', '.join(missing)}")
     return list(found.values())
 
 
@@ -314,7 +318,7 @@ def unusable(root: Path, folders: Mapping[str, str]) -> tuple[list[str], dict[st
     return [name for name in why if why[name] == ""], {name: reason for name, reason in why.items() if reason}
 
 
-def expanded(runs: Iterable[str | Path], having: str = "") -> list[Path]:
+def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
     """Run folders, with those of its finished cells in the place of each sweep.
 
     A sweep is named by its folder or file; with ``:PATTERN`` behind it, such as ``runs/mine:gates-*``, some of its
@@ -322,13 +326,14 @@ def expanded(runs: Iterable[str | Path], having: str = "") -> list[Path]:
 
     Args:
         having: of a sweep's runs, only those with this file in them.
+        left_out: as of ``found_runs``.
     """
     found: list[Path] = []
     for given in runs:
         whole, sign, pattern = str(given).rpartition(":")
         for place, cells in ((str(given), "*"), (whole, pattern)) if sign else ((str(given), "*"),):
             if (Path(place) / INDEX).is_file() or is_sheet(Path(place)):
-                found += [run for run in found_runs(place, cells) if not having or (run / having).is_file()]
+                found += [run for run in found_runs(place, cells, left_out) if not having or (run / having).is_file()]
                 break
         else:
             found.append(Path(given))

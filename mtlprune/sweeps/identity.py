@@ -22,8 +22,8 @@ WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log
 
 LETTERS = 8
 
-Known = dict[int, tuple[Block, dict[str, Any]]]
-"""Blocks that several configurations share, by their identity, and their settings that differ from the defaults."""
+Known = dict[tuple[Any, ...], tuple[Block, str]]
+"""Blocks that several configurations share, by their identity and what else matters, and what counts of them."""
 
 
 def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
@@ -43,36 +43,58 @@ def whole_digest(config: Config, fingerprint: str, others: Mapping[str, str], kn
         others: ``train.start`` and the like → digest of the run they name.
         known: filled; makes digests of many configurations cheap.
     """
-    tree = {key: found for key in Config.model_fields if (found := _changed(config, key, known))}
-    decoders = {task: tree.get("decoders", {}).get(task) for task in config.tasks}
-    train = {key: value for key, value in tree.get("train", {}).items() if key not in WITHOUT_EFFECT}
-    if config.train.mixing != "sampled":
-        train.pop("tau", None)
-    if config.train.balance != "running_mean":
-        train.pop("balance_window", None)
-    identity: dict[str, Any] = {
-        **{key: value for key, value in tree.items() if key != "name"},  # a new block counts without a line here
-        "data": {**{key: value for key, value in tree["data"].items() if key != "path"}, "fingerprint": fingerprint},
-        "tasks": list(config.tasks),
-        "encoder": tree.get("encoder", {}),
-        "decoders": {task: options for task, options in decoders.items() if options},
-        "train": train,
-        "pruning": tree.get("pruning", {}),
-    }
+    told = others.get
+    beside: dict[str, tuple[Any, ...]] = {"data": (fingerprint,), "decoders": config.tasks}
     for block, key in REFERENCES:
-        if key in identity[block]:
-            identity[block][key] = others.get(f"{block}.{key}", identity[block][key])
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        beside[block] = (*beside.get(block, ()), (key, told(f"{block}.{key}")))
+    shown = []
+    for part, name, default in PARTS:
+        text = _text(part, getattr(config, part), beside.get(part, ()), known)
+        if part in ALWAYS or (text != "{}" and text != default):
+            shown.append(f"{name}: {text}")
+    return hashlib.sha256(f"{{{', '.join(shown)}}}".encode()).hexdigest()
 
 
-def _changed(config: Config, key: str, known: Known) -> Any:
-    """What differs from the defaults, as JSON has it; nothing where nothing does."""
-    value = getattr(config, key)
+ALWAYS = ("tasks", "data", "encoder", "decoders", "train", "pruning")
+"""Parts of a configuration that stand in its identity though nothing in them differs from the defaults."""
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+PARTS = [
+    (part, _as_json(part), _as_json(None if field.is_required() or isinstance(field.default, Block) else field.default))
+    for part, field in sorted(Config.model_fields.items())
+    if part != "name"
+]
+"""Every part of a configuration that counts, its name as JSON, and what it is where nothing is said."""
+
+
+def _text(part: str, value: Any, beside: tuple[Any, ...], known: Known) -> str:
+    """The JSON of what counts of a part of a configuration; ``beside`` is what that depends on, too."""
     if not isinstance(value, Block):
-        return None if value == Config.model_fields[key].default else value
-    if id(value) not in known:
-        known[id(value)] = value, value.model_dump(mode="json", exclude_defaults=True)
-    return known[id(value)][1]
+        return _as_json(value)
+    name = (id(value), *beside)
+    if name not in known:
+        known[name] = value, _as_json(_counted(part, value, beside))
+    return known[name][1]
+
+
+def _counted(part: str, block: Any, beside: tuple[Any, ...]) -> dict[str, Any]:
+    tree = block.model_dump(mode="json", exclude_defaults=True)
+    if part == "data":
+        return {**{key: value for key, value in tree.items() if key != "path"}, "fingerprint": beside[0]}
+    if part == "decoders":
+        return {task: tree[task] for task in beside if tree.get(task)}
+    if part == "train":
+        without = {*WITHOUT_EFFECT}
+        without |= {"tau"} if block.mixing != "sampled" else set()
+        without |= {"balance_window"} if block.balance != "running_mean" else set()
+        tree = {key: value for key, value in tree.items() if key not in without}
+    if part in ("train", "pruning"):
+        tree |= {key: other for key, other in beside if key in tree and other is not None}
+    return tree
 
 
 def data_noted(path: Path) -> tuple[str, list[str]]:

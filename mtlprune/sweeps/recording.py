@@ -217,8 +217,8 @@ def _labels(source: RunFolder, split: str, gold: Sequence[Sentence]) -> records.
     predicted = {sentence.id: sentence for sentence in source.read_predictions(split)}
     if predicted.keys() != {sentence.id for sentence in gold}:
         raise RunError(
-            f"{source.path}: its predictions are not of the sentences that {split} has; `mtlprune evaluate "
-            f"{source.path} --split {split}` writes them anew"
+            f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, found "
+            f"others; `mtlprune evaluate {source.path} --split {split}` writes them anew"
         )
     tasks = [task for task in source.read_scores(split) if task in COUNT]
     try:

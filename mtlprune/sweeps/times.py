@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import platform
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,8 @@ from mtlprune.sweeps.folder import ASIDE, touched
 from mtlprune.sweeps.identity import REFERENCES, digest
 
 FILE = "times.json"
-BATCHES = 4
-"""Measured of each kind of batch, spread from the longest to the shortest."""
-SENTENCES = 128
-"""Of dev, predicted and scored."""
+BATCHES = 6
+"""Measured of each kind of batch, and of dev's, spread from the longest to the shortest."""
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +64,7 @@ class Times:
         return dict(kept["seconds"]) if isinstance(kept, dict) and kept.get("where") == self._where() else {}
 
     def _where(self) -> dict[str, Any]:
-        return {"host": platform.node(), "threads": self.threads}
+        return {"host": platform.node(), "threads": self.threads, "batches": BATCHES}
 
     def whole(self, cell: Cell) -> float | None:
         """Seconds of a cell from its beginning to its end; None where nothing is known of its kind."""
@@ -107,10 +105,7 @@ class Times:
 
 
 def measured_seconds(cell: Cell, threads: int) -> float:
-    """Seconds of a run's epochs and evaluations, from a few of its updates and a part of its dev sentences.
-
-    Decoding new weights takes somewhat longer than decoding trained ones.
-    """
+    """Seconds of a run's epochs and evaluations, from a few of its updates and of the batches of dev."""
     from mtlprune.training.benchmark import Stepper, clock, evenly, make_run
     from mtlprune.training.checkpoint import epoch_generator
     from mtlprune.training.evaluation import evaluate
@@ -133,11 +128,34 @@ def measured_seconds(cell: Cell, threads: int) -> float:
         chosen = evenly(alike, BATCHES, run.lengths)
         stepper.step(chosen[0].rows)  # the first one allocates
         epoch += statistics.mean(stepper.step(batch.rows) for batch in chosen) * len(alike)
-    some = run.dev[: min(SENTENCES, len(run.dev))]
-    evaluate(run.model.eval(), some[:2], precision)  # the first one loads and allocates
+    pieces = run.model.encoder.tokenize_all([sentence.words for sentence in run.dev])
+    rows, share = part_of([len(p.ids) for p in pieces])
+    some = [run.dev[row] for row in rows]
+    evaluate(run.model.eval(), some[-2:], precision)  # the first one loads and allocates
     with clock(run.model.device) as seconds:
         evaluate(run.model, some, precision)
-    return config.train.epochs * (epoch + seconds[0] / len(some) * len(run.dev))
+    return config.train.epochs * (epoch + seconds[0] / share)
+
+
+def part_of(lengths: Sequence[int]) -> tuple[list[int], float]:
+    """Some of the batches in which sentences are predicted, and which share of the work they are.
+
+    They are whole ones, from the longest sentences to the shortest: batches of any other part of the sentences hold
+    long ones beside short ones, and most of their cost is padding.
+
+    Args:
+        lengths: sub-words of each sentence, one at least.
+
+    Returns:
+        their rows, and the share, by sub-words with padding.
+    """
+    from mtlprune.model import evaluation_batches
+
+    whole = list(evaluation_batches(lengths))
+    count = min(BATCHES, len(whole))
+    part = [whole[(2 * place + 1) * len(whole) // (2 * count)] for place in range(count)]
+    padded = [sum(lengths[rows[0]] * len(rows) for rows in batches) for batches in (part, whole)]
+    return [row for rows in part for row in rows], padded[0] / padded[1]
 
 
 @dataclass(frozen=True)

@@ -72,12 +72,12 @@ class Archive:
         if self.run.config.train.log_uas:
             progress.log(folder.uas_path, uas_line(model, self.run.dev, progress.epoch, progress.step))
         self.board.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
+        folder.write_json("best.json", progress.best)  # first, so that results of others come before what follows
         folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
         if "joint" in better:
             ids = [sentence.id for sentence in self.run.dev]
             split = self.run.config.data.dev
             folder.write_results(split, evaluation.scores, ids, evaluation.counts, evaluation.predictions)
-        folder.write_json("best.json", progress.best)
         return gates
 
     def checkpoint(self) -> None:

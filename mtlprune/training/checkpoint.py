@@ -6,6 +6,7 @@ so a run that goes on from here equals one that was never stopped, bit for bit (
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -125,7 +126,16 @@ def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     for place, parameter in enumerate(_parameters(optimizer)):
         for name, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{place}.{name}"] = torch.as_tensor(value).contiguous()
-    _write(path, tensors, {"progress": json.dumps(asdict(progress))})
+    _write(path, tensors, {"progress": json.dumps(asdict(progress)), "sha256": _sha256(tensors)})
+
+
+def _sha256(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Of names and bytes of tensors; safetensors has no check of its own."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
@@ -135,8 +145,11 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     try:
         with reading(path, RunError, AGAIN):
             with safe_open(path, framework="pt") as file:
-                progress = _progress(file.metadata()["progress"])
+                metadata = file.metadata()
+                progress = _progress(metadata["progress"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no dict)
+            if metadata.get("sha256") not in (None, _sha256(tensors)):  # none: of an earlier release
+                raise ValueError("weights or moments that were changed or damaged since they were written")
             for name, tensor in tensors.items():
                 if name.startswith("optimizer."):
                     _, place, key = name.split(".", 2)

@@ -63,6 +63,7 @@ class Event:
     total: int
     """Updates of all epochs."""
     losses: dict[str, float]
+    """Of the update; at an evaluation, means over the epoch as metrics.jsonl has them."""
     sentences: int
     evaluation: Evaluation | None = None
     gates: dict[str, Any] | None = None
@@ -307,7 +308,7 @@ class _Trainer:
         else:
             self.checkpoint()
         self.archive.tidy()
-        self.watch(Event(progress, updates, self.total, {}, 0, evaluation, gates))
+        self.watch(Event(progress, updates, self.total, train_losses, 0, evaluation, gates))
 
     def may_be_best(self, last: bool) -> bool:
         """Whether the present weights may count as the best: gates that are steered have to come to their number.

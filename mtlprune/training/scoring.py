@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from mtlprune.config.config import build_config
@@ -11,6 +12,8 @@ from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training import hardware, setup
 from mtlprune.training.evaluation import Evaluation, evaluate
+
+log = logging.getLogger(__name__)
 
 
 def evaluate_run(
@@ -35,6 +38,7 @@ def evaluate_run(
     gold = list(corpus[split])
     wanted = hardware.choose_device(device or config.train.device)
     setup.settle(config.train)
+    kept = folder.read_best()
     model = MultiTaskModel.load(folder.path, task=best, device=wanted)
     result = evaluate(model, gold, hardware.dtype(config.train.precision))
     if not result.scores:
@@ -42,7 +46,9 @@ def evaluate_run(
             f"{corpus.path}, split {split}: no sentence has a layer of {', '.join(config.tasks)}, so there is nothing "
             "to score"
         )
-    folder.write_results(name, result.scores, [s.id for s in gold], result.counts, result.predictions)
+    if not folder.write_results(name, result.scores, [s.id for s in gold], result.counts, result.predictions, kept):
+        log.warning("%s: training replaced its best weights meanwhile; the new ones are evaluated", folder.path)
+        return evaluate_run(folder, split, best=best, data=data, device=device)
     return result, gold, name
 
 

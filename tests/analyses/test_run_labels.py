@@ -54,6 +54,7 @@ def test_enumeration_by_hand() -> None:
     assert test.exact and test.labellings == 20
     assert test.within - test.between == pytest.approx(gaps[0, 1, 2])
     assert test.p == pytest.approx(np.mean([gap >= gaps[0, 1, 2] - 1e-9 for gap in gaps.values()]))
+    assert test.least == np.mean([gap >= max(gaps.values()) - 1e-9 for gap in gaps.values()]) >= 0.1
     deep = found["all", "beyond depth"]  # every run opens as many heads of a layer: 9/6 + 4/6 are depth's
     assert deep.within == pytest.approx(test.within - 13 / 6) and deep.p == pytest.approx(test.p)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import resource
 import shutil
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, product
+from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ def place(lab: Any, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempP
     return Place(root / "finished", root / "stopped", begin)
 
 
-def commands(run: Path, begin: tuple[str, ...], corpus: Path, out: Path) -> dict[str, tuple[Any, ...]]:
+def commands(run: Path, begin: tuple[str, ...], corpus: Path, words: Path, out: Path) -> dict[str, tuple[Any, ...]]:
     """Every command that reads a run folder."""
     return {
         "table": ("table", run, "--split", "dev"),
@@ -50,10 +51,49 @@ def commands(run: Path, begin: tuple[str, ...], corpus: Path, out: Path) -> dict
         "maps": ("maps", run, "--out", out / "maps", "--format", "svg"),
         "report": ("report", run, "--out", out / "page.html", "--resamples", 10, "--permutations", 10),
         "evaluate": ("evaluate", run, "--split", "dev"),
-        "predict": ("predict", run, corpus / "words.txt"),
+        "predict": ("predict", run, words),
         "prune": ("prune", run, "--out", out / "pruned", "--no-latency"),
         "train": ("train", *begin, "--out", run),
         "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
+        "heads": ("heads", run, 1, 1, "--sentences", 1),
+        "record": ("runs", "record", run, "--out", out / "records"),
+    }
+
+
+PRETRAINING = Path(__file__).parents[2] / "experiments" / "syntax" / "base.yaml"
+
+TINY = (
+    *("data.train_sentences=8", "data.dev_sentences=4", "model.vocabulary=150", "model.layers=1", "model.heads=2"),
+    *(
+        "model.hidden=8",
+        "train.steps=1",
+        "train.batch_sentences=2",
+        "watch.models=false",
+        "watch.points=2",
+        "watch.first=1",
+    ),
+    *(
+        "watch.blimp=null",
+        "watch.blimp_pairs=null",
+        "model.inner=8",
+        "train.device=cpu",
+        "train.threads=1",
+        "train.precision=fp32",
+    ),
+)
+
+
+def commands_of_corpora(corpus: Path, begin: tuple[str, ...], out: Path) -> dict[str, tuple[Any, ...]]:
+    """Every command that reads a corpus."""
+    given = (*begin, f"data.path={corpus}")
+    return {
+        "data check": ("data", "check", corpus),
+        "data show": ("data", "show", corpus, "dev:1"),
+        "data export": ("data", "export", corpus, "--split", "dev", "--layer", "pos", "--out", f"{out}-pos"),
+        "check": ("check", *given),
+        "train": ("train", *given, "train.epochs=1", "--out", out / "run"),
+        "bench": ("bench", *given, "--batches", 1, "--rounds", 1, "--no-memory"),
+        "pretrain": ("pretrain", PRETRAINING, f"data.corpora={corpus}", *TINY, "--out", out / "pretrained"),
     }
 
 
@@ -114,13 +154,18 @@ def paths_of(content: bytes, name: str) -> list[tuple[Any, ...]]:
 
 
 class Broken:
-    """A copy of a run with one file changed, on which commands are run."""
+    """A copy of a run, or of a corpus, with one file changed, on which commands are run."""
 
     def __init__(self, source: Path, begin: tuple[str, ...], corpus: Path, root: Path, call: Callable[..., Any]):
         self.run, self.out, self.call = root / "run", root / "out", call
         shutil.copytree(source, self.run)
-        (corpus / "words.txt").write_text("The cat saw the dog .\n")
-        self.whole, self.commands = source, commands(self.run, begin, corpus, self.out)
+        words = root / "words.txt"
+        words.write_text("The cat saw the dog .\n")
+        self.whole = source
+        if (source / "config.yaml").exists():
+            self.commands = commands(self.run, begin, corpus, words, self.out)
+        else:
+            self.commands = commands_of_corpora(self.run, begin, self.out)
 
     def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:
         """Run a command on the run with ``file`` so; then the run is brought back."""
@@ -149,44 +194,84 @@ def broken(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path)
     return Broken(place.finished, place.begin, lab.corpus, tmp_path, mtlprune)
 
 
-def some(number: int) -> Callable[..., bool]:
-    """One in so many cases, always the same ones."""
-    return lambda *case: zlib.crc32(repr(case).encode()) % number == 0
+def covering(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Cases in which every two values of different factors meet at least once; about as few as can be."""
+    left = {((i, x), (j, y)) for (i, a), (j, b) in combinations(enumerate(factors), 2) for x in a for y in b}
+    taken = []
+    for wanted in range(len(factors), 0, -1):
+        for case in product(*factors):
+            met = left & set(combinations(enumerate(case), 2))
+            if len(met) >= wanted:
+                taken.append(case)
+                left -= met
+    return taken
 
 
-def broken_wholly(broken: Broken, taken: Callable[..., bool]) -> int:
-    done = 0
-    for file in TEXTS:
-        content = (broken.whole / file).read_bytes()
-        for what, change in {**WHOLE, "missing": lambda content: None}.items():
-            for command in broken.commands:
-                if taken(command, file, what) and (file, what) != ("config.yaml", "missing"):
-                    names = str(broken.run) if what == "missing" else Path(file).name
-                    broken.check(file, change(content), command, what, names)
-                    done += 1
-    return done
+def break_wholly(broken: Broken, files: Sequence[str], every: int = 1) -> int:
+    """Break each file in each way, each way and each file before each command; or one in ``every`` of these cases."""
+    cases = covering(files, [*WHOLE, "missing"], list(broken.commands))[::every]
+    for file, what, command in cases:
+        path = next(broken.whole.glob(file))
+        name = str(path.relative_to(broken.whole))
+        if (name, what) != ("config.yaml", "missing"):  # then it is no run
+            names = str(broken.run) if what == "missing" or len(files) != len(TEXTS) else path.name
+            content = None if what == "missing" else WHOLE[what](path.read_bytes())
+            broken.check(name, content, command, what, names)
+    return len(cases)
+
+
+def break_values(broken: Broken, every: int = 1) -> int:
+    """Change each value of each file, in each way somewhere, each way before each command; or one in ``every``."""
+    kinds, verbs = list(VALUES), list(broken.commands)
+    cases = []
+    for file in TEXTS[:-2]:
+        paths = paths_of((broken.whole / file).read_bytes(), file)
+        cases += [(file, paths[n % len(paths)]) for n in range(max(len(paths), len(kinds)))]
+    for number, (file, path) in enumerate(cases):  # numbers of ways and of commands have no common factor
+        if number % every == 0:
+            kind, what = kinds[number % len(kinds)], ".".join(map(str, path))
+            content = changed((broken.whole / file).read_bytes(), file, path, kind)
+            broken.check(file, content, verbs[number % len(verbs)], f"{what} {kind}", str(broken.run))
+    return len(cases)
 
 
 def test_files_that_are_broken_as_a_whole(broken: Broken) -> None:
-    assert broken_wholly(broken, some(80)) > 5
-
-
-def broken_values(broken: Broken, taken: Callable[..., bool]) -> int:
-    done = 0
-    for file in TEXTS[:-2]:
-        content = (broken.whole / file).read_bytes()
-        for path in paths_of(content, file):
-            for kind in VALUES:
-                if taken(file, path, kind):
-                    command = list(broken.commands)[zlib.crc32(repr((file, path, kind)).encode()) // 7 % 9]
-                    what = f"{'.'.join(map(str, path))} {kind}"
-                    broken.check(file, changed(content, file, path, kind), command, what, str(broken.run))
-                    done += 1
-    return done
+    assert break_wholly(broken, TEXTS, 12) > 8
 
 
 def test_values_of_another_kind(broken: Broken) -> None:
-    assert broken_values(broken, some(120)) > 10
+    assert gcd(len(VALUES), len(broken.commands)) == 1
+    assert break_values(broken, 25) > 250
+
+
+@pytest.mark.slow
+def test_every_file_every_damage_and_every_command_meet(broken: Broken) -> None:
+    assert break_wholly(broken, TEXTS) > 100
+
+
+@pytest.mark.slow
+def test_every_value_is_of_another_kind_once(broken: Broken) -> None:
+    assert break_values(broken) > 250
+
+
+@pytest.fixture
+def broken_corpus(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path) -> Broken:
+    return Broken(lab.corpus, place.begin, lab.corpus, tmp_path, mtlprune)
+
+
+CORPUS = (
+    *("corpus.json", ".verified.json", "tables-*/dataset_dict.json", "tables-*/dev/state.json"),
+    *("tables-*/train/dataset_info.json", "tables-*/dev/data-*.arrow", "tables-*/train/data-*.arrow"),
+)
+
+
+def test_files_of_a_corpus_that_are_broken(broken_corpus: Broken) -> None:
+    assert break_wholly(broken_corpus, CORPUS, 12) > 3
+
+
+@pytest.mark.slow
+def test_every_file_of_a_corpus_every_damage_and_every_command_meet(broken_corpus: Broken) -> None:
+    assert break_wholly(broken_corpus, CORPUS) > 50
 
 
 CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import official_scorers
 import pytest
+from safetensors.torch import load_file, save_file
 
 from mtlprune.cli.scorer_files import write_scorer_files
+from mtlprune.config.config import load_config
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
+from mtlprune.files import file_sha256
 from mtlprune.runs import RunFolder
 from mtlprune.scores import MAIN, ner_seqeval, score
 from mtlprune.sentence import Predicate, Sentence, Span
+from mtlprune.training import scoring
+from mtlprune.training.loop import train
 
 Call = Callable[..., Any]
 
@@ -167,3 +172,61 @@ def test_a_run_that_kept_nothing_yet(mtlprune: Call, trained: Path, tmp_path: Pa
     answer = mtlprune("evaluate", tmp_path / "run", "--split", "test")
     assert answer.code == 2
     assert "best.json is missing; is this run complete?" in answer.err
+
+
+def replace_best(folder: RunFolder) -> None:
+    """What training does when it finds better weights: here the same with a louder bias, called epoch 99."""
+    best = folder.read_best()
+    old = folder.weights_path(best["joint"]["epoch"])
+    tensors = load_file(old)
+    name = next(name for name in tensors if name.startswith("tasks.pos") and name.endswith("bias"))
+    tensors[name][0] += 100.0
+    save_file(tensors, folder.weights_path(99))
+    new = {"epoch": 99, "score": 99.0, "sha256": file_sha256(folder.weights_path(99))}
+    folder.write_json("best.json", dict.fromkeys(best, new))
+    folder.forget_results(best)
+    old.unlink()
+
+
+@pytest.mark.parametrize("moment", ["while it is loaded", "while it is evaluated"])
+def test_results_are_of_the_weights_that_best_names(
+    moment: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(shutil.copytree(trained, tmp_path / "run"))
+    waiting = [replace_best]
+
+    def first(original: Callable[..., Any]) -> Callable[..., Any]:
+        def then(*args: Any, **named: Any) -> Any:
+            if waiting:
+                waiting.pop()(folder)
+            return original(*args, **named)
+
+        return then
+
+    if moment == "while it is loaded":
+        monkeypatch.setattr(RunFolder, "verify_weights", first(RunFolder.verify_weights))
+    else:
+        monkeypatch.setattr(scoring, "evaluate", first(scoring.evaluate))
+    result, _, _ = scoring.evaluate_run(folder, "test")
+    assert not waiting
+    monkeypatch.undo()
+    again, _, _ = scoring.evaluate_run(RunFolder(shutil.copytree(folder.path, tmp_path / "copy")), "test")
+    assert folder.read_scores("test") == RunFolder(tmp_path / "copy").read_scores("test")
+    assert result.scores == again.scores != RunFolder(trained).read_scores("test")
+
+
+def test_results_are_not_written_once_training_named_better_weights(
+    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between every two steps of training, who evaluated the best weights of before is turned away."""
+    folder, seen, original = RunFolder(tmp_path / "run"), [], RunFolder.forget_results
+
+    def forget(self: RunFolder, keys: Iterable[str]) -> None:
+        if seen and keys:
+            assert not folder.write_results("test", {}, [], {}, [], seen[-1])
+        original(self, keys)
+        seen.append(folder.read_best())
+
+    monkeypatch.setattr(RunFolder, "forget_results", forget)
+    train(load_config(lab.config, ["tasks=pos", "train.epochs=4"]), folder)
+    assert len({entry["joint"]["epoch"] for entry in seen}) > 1 and "test" not in folder.splits()

@@ -96,6 +96,7 @@ def test_other_verbs_take_a_sweep_for_its_finished_runs(
     assert expanded([swept.out], having="gates.jsonl") == runs[1:]
     table = mtlprune("table", swept.out, "--split", "test", "--no-test")
     assert table.code == 0 and "gates" in table.out, table.err
+    assert "2 of 4 cells are not finished and left out: wrong, after" in table.out
     assert "2 of 4 cells are not finished and left out: wrong, after" in caplog.text
     wrong = mtlprune("table", f"{swept.out}:gates-*")
     assert wrong.code == 2 and "the sweep has no cell gates-*" in wrong.err
@@ -202,8 +203,9 @@ def test_a_damaged_cell_fails_alone(mtlprune: Call, swept: Swept, tmp_path: Path
     again = mtlprune("sweep", swept.file, *only)
     assert again.code == 1 and "failed: static-pos-1: " in again.out and str(bad) in again.out
     assert found_runs(tmp_path / "out") == [good]
-    table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test")
-    assert table.code == 0, table.err
+    for form in ("markdown", "latex", "json"):
+        table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test", "--format", form)
+        assert table.code == 0 and "cell static-pos-1 is left out: " in table.out, table.err
     page = mtlprune("report", tmp_path / "out", "--out", tmp_path / "page.html", "--resamples", "10")
     assert page.code == 0 and "Cell static-pos-1 of" in (tmp_path / "page.html").read_text(), page.err
     last = mtlprune("table", f"{tmp_path / 'out'}:static-*")

@@ -73,7 +73,9 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune: Call, lab
     [folder] = (workplace / "runs").iterdir()
     assert folder.name.startswith("tiny-")
     assert "precision fp32 on cpu, threads: 1" in first.out
-    assert "epoch 1/1: loss pos " in first.out
+    [line] = (folder / "metrics.jsonl").read_text().splitlines()
+    losses = json.loads(line)["loss"]
+    assert f"epoch 1/1: loss pos {losses['pos']:.3f}  ner {losses['ner']:.3f}; dev" in first.out
     assert "strict span F1" in first.out
     assert "\x1b" not in first.out  # quiet where nobody looks: neither bars nor colours
     again = mtlprune("train", lab.config, "tasks=[pos, ner]", "train.epochs=1")

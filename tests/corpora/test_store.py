@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -444,3 +447,16 @@ def test_no_flipped_bit_passes_for_the_corpus(
 def test_the_fingerprint_depends_on_content_only(data: st.DataObject) -> None:
     first, second = data.draw(corpora()), data.draw(corpora())
     assert (fingerprint({"train": first}) == fingerprint({"train": second})) == (first == second)
+
+
+@pytest.mark.parametrize("error", [pa.ArrowMemoryError("malloc of size 64 failed"), OSError(errno.ENOMEM, "mmap")])
+def test_too_little_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    save(tmp_path / "c")  # loads it, too
+
+    def short(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(datasets, "load_from_disk", short)
+    with pytest.raises(CorpusError, match="not enough free memory") as told:
+        load_corpus(tmp_path / "c")
+    assert "build" not in str(told.value)

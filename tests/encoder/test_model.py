@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
 from mtlprune.encoder.model import Encoded, Encoder, EncoderError, Pieces
+from mtlprune.files import SUMS
 
 SENTENCES = [
     ["The", "old", "dog", "walked", "to", "Smith", "'s", "house", ",", "unbelievably", "quickly", "."],
@@ -248,6 +249,7 @@ def test_saved_and_restored(family, tiny_encoder, tmp_path, context, pooling):
     folder = tmp_path / "run" / "encoder"
     Encoder.load(str(tiny_encoder("bert"))).save(folder)  # replaced as a whole by the next
     encoder.save(folder)
+    assert f"  {'model' if context else 'embeddings'}.safetensors" in (folder / SUMS).read_text()
     again = Encoder.restore(folder)
     assert (again.pooling, again.word_dropout, again.context) == (pooling, 0.1, context)
     assert again.limit == encoder.limit and again.frame == encoder.frame

@@ -16,6 +16,7 @@ from mtlprune.config.config import ConfigError, validated
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
+from mtlprune.files import SUMS
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.loop import Event, _Trainer, pretrain
 from mtlprune.pretraining.setup import prepare
@@ -77,6 +78,9 @@ def _again(folder: Path) -> dict[str, Any]:
 
 def test_a_checkpoint_is_a_model_that_others_load(done):
     path = done[0] / "checkpoints" / "step-12"
+    assert {line.split("  ")[1] for line in (path / SUMS).read_text().splitlines()} == {
+        file.name for file in path.iterdir() if file.name != SUMS
+    }
     tokenizer = AutoTokenizer.from_pretrained(path)
     model = AutoModelForMaskedLM.from_pretrained(path)
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight

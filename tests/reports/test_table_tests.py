@@ -191,7 +191,8 @@ def test_six_seeds_alone_can(tmp_path: Path) -> None:
 
 
 def test_one_run_each(tmp_path: Path) -> None:
-    comparison = with_tests(compare(study(tmp_path, 1), "test"), 500)
+    comparison = with_tests(compare(study(tmp_path, 1), "test"), 500, margin=1.5)
+    assert "the margin of 1.5 points: that needs two seeds" in markdown(comparison)
     assert "- Settings with one run: the tests say whether these runs differ on other sentences" in markdown(comparison)
     assert all(math.isnan(test.difference.wide_low) and test.seeds is None for test in comparison.tests.values())
     assert "seeds and sentences" not in markdown(comparison)

@@ -204,3 +204,9 @@ def test_a_killed_process_is_tried_once_more(sheet: Write, monkeypatch: pytest.M
     outcome = Crew(sweep.cells, 1, lambda event, cell, note: told.append(event), lambda: False).run()
     assert told == ["started", "killed", "started", "done" if times == 1 else "failed"]
     assert outcome["one"].kind == told[-1] and (times == 1 or "a second time" in outcome["one"].note)
+
+
+def test_a_cell_has_its_own_number_of_threads_or_its_share(sheet: Write) -> None:
+    cells = sweep_of(sheet("cells: {own: {train: {threads: 3}}, shared: {train: {seed: 2}}}\n")).cells
+    crew = Crew(cells, 2, lambda *_: None, lambda: True)
+    assert [crew.threads_of(cell) for cell in cells.values()] == [3, crew.threads]

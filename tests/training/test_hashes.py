@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from mtlprune.config.config import build_config
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import file_sha256
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs import RunError, RunFolder
 from mtlprune.training.loop import train
 
 
@@ -107,3 +108,17 @@ def test_a_run_that_begins_again_begins_from_the_same(small_settings, runs, tmp_
     other.path.rename(first.path)
     with pytest.raises(MtlpruneError, match=r"begin again from what train.start names, which was changed"):
         train(build_config(settings), run)
+
+
+@pytest.mark.parametrize("part", ["model.", "optimizer."])
+def test_a_changed_bit_of_a_checkpoint_is_seen(runs, part, tmp_path):
+    run = RunFolder(shutil.copytree(runs[1] / "half", tmp_path / "run"))
+    content = bytearray(run.checkpoint_path.read_bytes())
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    name = next(name for name in header if name.startswith(part) and not name.endswith(".step"))
+    content[8 + size + header[name]["data_offsets"][0]] ^= 1  # the lowest bit of a float32: finite, and other
+    run.checkpoint_path.write_bytes(content)
+    with pytest.raises(RunError, match="changed or damaged") as error:
+        train(build_config(runs[0]), run)
+    assert str(run.checkpoint_path) in str(error.value)

@@ -6,9 +6,9 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from interrupted import outcome, start
@@ -16,8 +16,12 @@ from power_cuts import Image, Recorder, distinct, images, lay_out
 
 from mtlprune.config.config import Config, build_config
 from mtlprune.errors import MtlpruneError
-from mtlprune.runs import RunFolder
+from mtlprune.pretraining.config import PretrainConfig
+from mtlprune.pretraining.loop import pretrain
+from mtlprune.runs import RunError, RunFolder
 from mtlprune.training.loop import train
+from mtlprune.training.pruning import surgery
+from mtlprune.training.scoring import evaluate_run
 
 GIVEN = Path(__file__).parents[1] / "first_release"
 
@@ -94,6 +98,104 @@ def test_without_syncs_runs_are_lost(recorded, tmp_path):
     recorder, expected = recorded
     found = distinct(images(recorder, 0, deaf=True))[::20]
     assert len(losses(found, expected, build_config(settings()), tmp_path)) >= len(found) // 2
+
+
+class Work(NamedTuple):
+    """What a command writes below a folder, told to go on where it was cut short, and what it leaves when it ends."""
+
+    prepare: Callable[[Path], None]
+    do: Callable[[Path], None]
+    left: Callable[[Path], dict[str, Any]]
+
+
+def pretrains(root: Path) -> None:
+    config = PretrainConfig.model_validate(
+        {
+            "data": {"corpora": ["corpus"], "train_sentences": 8, "dev_sentences": 4},
+            "model": {"vocabulary": 100, "layers": 1, "heads": 2, "hidden": 8, "positions": 64},
+            "train": {"steps": 4, "batch_sentences": 4, "device": "cpu", "threads": 1, "precision": "fp32"}
+            | {"checkpoint_minutes": 0.0},
+            "watch": {"points": 3, "first": 1},
+        }
+    )
+    pretrain(config, RunFolder(root / "run"))
+
+
+def prunes(root: Path) -> None:
+    asked = surgery.request("finished-pos", None, 3)
+    with surgery.appearing(root / "run") as folder:
+        made = surgery.prune(asked, folder, root / "run")
+        surgery.score(folder, made.model, asked.corpus)
+
+
+def evaluates(root: Path) -> None:
+    folder = RunFolder(root / "run")
+    if "test" in folder.splits():  # scores stand for all three
+        assert list(folder.read_counts("test")["ids"]) == [sentence.id for sentence in folder.read_predictions("test")]
+    evaluate_run(folder, "test")
+
+
+def given(root: Path) -> None:
+    shutil.copytree("finished-pos", root / "run")
+    for path in root.glob("run/*/test.*"):
+        path.unlink()
+
+
+WORKS = {
+    "pretrain": Work(lambda root: None, pretrains, lambda root: outcome(root / "run")),
+    "prune": Work(lambda root: None, prunes, lambda root: outcome(root / "run")),
+    "evaluate": Work(given, evaluates, lambda root: outcome(root / "run")),
+}
+
+
+def recorded_work(work: Work, root: Path) -> tuple[Recorder, dict[str, Any]]:
+    root.mkdir()
+    work.prepare(root)
+    with Recorder(root) as recorder:
+        work.do(root)
+    return recorder, work.left(root)
+
+
+def lost_work(work: Work, found: list[Image], expected: dict[str, Any], root: Path) -> list[str]:
+    """What went wrong when each image was laid out under the same name and gone on with; refusals of what is whole
+    already are well."""
+    wrong = []
+    for number, image in enumerate(found):
+        shutil.rmtree(root)
+        lay_out(image, root)
+        try:
+            if work.do is prunes and (root / "run").exists():
+                with pytest.raises(RunError, match="is not empty"):
+                    work.do(root)
+            else:
+                work.do(root)
+            left = work.left(root)
+        except Exception as error:
+            wrong.append(f"{number}: {error!r}")
+            continue
+        if left != expected:
+            wrong.append(f"{number}: {[n for n in {*left, *expected} if left.get(n) != expected.get(n)]}")
+    return wrong
+
+
+@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize("samples", [0, pytest.param(6, marks=pytest.mark.slow)])
+def test_other_commands_survive_power_cuts(name, samples, tmp_path, monkeypatch):
+    monkeypatch.chdir(GIVEN)
+    root = tmp_path / "root"
+    recorder, expected = recorded_work(WORKS[name], root)
+    found = distinct(images(recorder, samples))
+    assert len(found) >= 10
+    assert lost_work(WORKS[name], found if samples else found[:: len(found) // 4], expected, root) == []
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_without_syncs_other_commands_lose(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(GIVEN)
+    root = tmp_path / "root"
+    recorder, expected = recorded_work(WORKS[name], root)
+    found = distinct(images(recorder, 0, deaf=True))
+    assert lost_work(WORKS[name], found[-2:], expected, root)
 
 
 @pytest.fixture

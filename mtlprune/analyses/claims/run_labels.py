@@ -38,6 +38,8 @@ class LabelTest:
     p: float
     """One-sided: share of labellings whose within − between is as large or larger. NaN where no labelling changes it,
     or there were no permutations."""
+    least: float
+    """The p of the labelling with the largest within − between: a smaller one is not possible with these runs."""
     labellings: int
     """How many were looked at."""
     exact: bool
@@ -77,8 +79,9 @@ def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.
             observed = _gap(labels[None], first[used], second[used], values[used])
             null = _gap(drawn, first[used], second[used], values[used])
             within, between = (float(side[0]) for side in observed)
-            p = _p(within - between, null[0] - null[1], exact)
-            found.append(LabelTest(name, measure, within, between, p, len(drawn), exact))
+            gaps = null[0] - null[1]
+            p, least = (_p(gap, gaps, exact) for gap in (within - between, float(gaps.max(initial=-np.inf))))
+            found.append(LabelTest(name, measure, within, between, p, least, len(drawn), exact))
     return found
 
 

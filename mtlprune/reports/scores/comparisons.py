@@ -67,6 +67,8 @@ class Comparison:
     seed: int = 0
     margin: float = MARGIN
     """Of the tests of equivalence, in points."""
+    left_out: tuple[str, ...] = ()
+    """Which cells of a sweep are not in it, and why, in sentences."""
 
     def more_training(self, place: int, task: str) -> str:
         """Why the runs of a cell have seen more training than their neighbours in its row, in words; "" elsewhere.

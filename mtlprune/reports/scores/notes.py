@@ -116,8 +116,8 @@ def tests_legend(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What the tests cannot say, and which differences have none and why."""
-    return [*_reach(comparison), *_seeds(comparison), *_untested(comparison)]
+    """Which runs are left out, what the tests cannot say, and which differences have none and why."""
+    return [*comparison.left_out, *_reach(comparison), *_seeds(comparison), *_untested(comparison)]
 
 
 def _reach(comparison: Comparison) -> Iterator[str]:
@@ -150,7 +150,8 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
     if 1 in numbers:
         yield (
             "Settings with one run: the tests say whether these runs differ on other sentences of this kind, not "
-            "whether runs with other seeds do, so nothing is called significant there."
+            "whether runs with other seeds do, so nothing is called significant there. Nor is it tested whether their "
+            f"difference is smaller than the margin of {comparison.margin:g} points: that needs two seeds or more."
         )
     for number in sorted(numbers - {1}):
         floor = 2 / 2**number

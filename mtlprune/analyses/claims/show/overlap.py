@@ -88,10 +88,10 @@ def _by_label(overlap: Overlap) -> str:
         return ""
     more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p = {probability(deep.p)}"
     if apart := tests.get(("unequal seeds", "shared heads")):
-        more += f"; of unequal seeds only, p = {probability(apart.p)}"
+        more += f"; of unequal seeds only, p = {probability(apart.p)}, {probability(apart.least)} at least"
     return (
         f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
-        f"(p = {probability(plain.p)}, labels of runs permuted; {more})."
+        f"(p = {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
     )
 
 
@@ -154,15 +154,17 @@ def _labels(overlap: Overlap) -> Grid:
             number(test.between),
             f"{test.within - test.between:+.2f}",
             probability(test.p),
+            probability(test.least),
             f"{test.labellings:,}{' (all)' if test.exact else ''}",
         ]
         for test in overlap.by_label
     ]
-    header = ["pairs of runs", "measure", "one task", "two tasks", "difference", "p", "labellings"]
+    header = ["pairs of runs", "measure", "one task", "two tasks", "difference", "p", "least p", "labellings"]
     legend = (
         "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
         "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
-        "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out."
+        "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out. "
+        "Least p: the smallest that is possible with these runs."
     )
     return Grid(header, rows, 2, "Runs of one task and of two", legend, "labels-permuted")
 
