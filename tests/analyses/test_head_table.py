@@ -17,7 +17,6 @@ from mtlprune.analyses.heads.columns import (
     HeadTableError,
     claim_columns,
     correlations,
-    within_layers,
 )
 
 
@@ -50,8 +49,6 @@ def test_without_a_relation_p_is_uniform():
 def test_unknown_heads_take_no_part_and_constant_columns_say_nothing():
     x, y = np.random.default_rng(3).normal(size=(2, 2, 6))
     x[0, 2] = np.nan
-    ranks, _, layers = within_layers(x, y)
-    assert layers.tolist() == [0] * 5 + [1] * 6 and ranks[:5].sum() == ranks[5:].sum() == 0
     found = correlations(columns(x, y, np.ones((2, 6))), 9)
     assert [np.isnan(pair.rho) for pair in found] == [False, True, True]
     assert all(np.isnan(pair.q) == np.isnan(pair.rho) for pair in found)

@@ -13,7 +13,6 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from mtlprune.analyses.syntax.results import within_layers
 from mtlprune.analyses.syntax.show.section import section
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.arcs import uas_of
@@ -96,19 +95,6 @@ def test_the_section_of_the_page(result: tuple[Path, str], tmp_path: Path) -> No
     (tmp_path / "syntax.json").write_text("{}")
     with pytest.raises(RunError, match="make it anew"):
         section(tmp_path)
-
-
-def test_gates_follow_values_within_layers_or_do_not() -> None:
-    generator = np.random.default_rng(0)
-    values = generator.normal(size=(4, 12)) + 10 * np.arange(4)[:, None]
-    assert within_layers(values, np.exp(values), 999, 0)["value"] == 1
-    assert within_layers(values, np.exp(values), 999, 0)["p"] == pytest.approx(1 / 1000)
-    # what depth alone explains is not found
-    depth = within_layers(values, generator.normal(size=(4, 12)) + 10 * np.arange(4)[:, None], 999, 0)
-    assert depth["p"] > 0.05 and abs(depth["value"]) < 0.5
-    values[0, :5] = np.nan
-    assert within_layers(values, values, 99, 0)["heads"] == 43
-    assert within_layers(values, np.ones((4, 12)), 99, 0)["value"] is None
 
 
 @pytest.mark.parametrize("what", ["blimp", "split", "trees", "file"])

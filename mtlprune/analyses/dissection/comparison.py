@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from mtlprune.statistics.permutation import layered_hypergeometric_p, permuted, tail
+from mtlprune.statistics.permutation import layered_hypergeometric_p
+from mtlprune.statistics.rank_tests import layered_rank_test
 
 Floats = NDArray[np.float64]
 RESAMPLES = 1000
@@ -63,22 +64,14 @@ class GatesAgainstShares:
 
 def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> GatesAgainstShares:
     """Gates (L, A) in [0, 1] against mean μ of heads (L, A) in some encoder; a head is open at 0.5."""
-    ranks = [stats.rankdata(side, axis=1) - (side.shape[1] + 1) / 2 for side in (gates, shares)]
-    norm = math.sqrt(float((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
-    rho, p = math.nan, math.nan
-    if norm > 0:
-        rho = float((ranks[0] * ranks[1]).sum()) / norm
-        generator = np.random.default_rng([seed, 12])
-        flat = ranks[1].ravel()
-        drawn = [chunk[:, 0, 0] @ flat for chunk in permuted(ranks[0][None, None], PERMUTATIONS, generator)]
-        p = tail(abs(rho), np.abs(np.concatenate(drawn)) / norm).p
+    found = layered_rank_test(gates, shares, PERMUTATIONS, (seed, 12))
     opened = gates >= 0.5
     numbers = opened.sum(1)
     order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)
     shared = int((opened & (order < numbers[:, None])).sum())
     expected = float((numbers**2).sum() / gates.shape[1])
     upper = layered_hypergeometric_p(numbers, numbers, gates.shape[1], shared)
-    return GatesAgainstShares(rho, p, int(numbers.sum()), shared, expected, upper)
+    return GatesAgainstShares(found.value, found.p, int(numbers.sum()), shared, expected, upper)
 
 
 def lost_share(single: NDArray, joint: NDArray, claimed: NDArray) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Everything known of each head side by side, and which of it goes together within layers.
 
-Letters: L layers, A heads a layer, K heads of which two columns both say something, P permutations.
+Letters: L layers, A heads a layer, K heads of which two columns both say something.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from mtlprune.claimed_heads import Claim, is_joint
 from mtlprune.files import RunError, plain
-from mtlprune.statistics.permutation import corrected, tail
+from mtlprune.statistics.permutation import corrected
+from mtlprune.statistics.rank_tests import layered_rank_test
 
 Floats = NDArray[np.float64]
 
@@ -115,49 +115,16 @@ def claim_columns(claims: Sequence[Claim]) -> list[Column]:
     return found
 
 
-def within_layers(first: Floats, second: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Ranks within layers, centred there, of the heads that both columns (L, A) know: (K,), (K,) and their layers (K,).
-
-    Layers with one such head carry nothing and are left out.
-    """
-    x, y, layers = [np.empty(0)], [np.empty(0)], [np.empty(0, np.int64)]
-    for layer, (one, other) in enumerate(zip(first, second, strict=True)):
-        both = np.isfinite(one) & np.isfinite(other)
-        if both.sum() < 2:
-            continue
-        for ranked, values in ((x, one), (y, other)):
-            ranks = np.asarray(stats.rankdata(values[both]), np.float64)
-            ranked.append(ranks - ranks.mean())
-        layers.append(np.full(int(both.sum()), layer, np.int64))
-    return np.concatenate(x), np.concatenate(y), np.concatenate(layers)
-
-
-def layer_orders(layers: NDArray[np.int64], permutations: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """(P, K) permutations that leave every head in its layer; ``layers`` (K,) rise."""
-    keys = generator.random((permutations, len(layers))) + layers  # a layer's keys lie between it and the next
-    return np.asarray(keys.argsort(axis=1), np.int64)
-
-
 def correlations(columns: Sequence[Column], permutations: int = 9999, seed: int = 0) -> list[Correlation]:
     """Spearman's correlation within layers of every two tested columns, the surest first.
 
-    Values are ranked within each layer and the centred ranks of all layers pooled, so that what merely rises with depth
-    in both columns does not count. p is two-sided, by permuting heads within layers; all pairs with the same heads
-    share the permutations. Where a column does not vary within any layer, ρ and p are NaN.
+    Where a column does not vary within any layer, ρ and p are NaN.
     """
-    orders: dict[bytes, NDArray[np.int64]] = {}
     found = []
     for one, other in combinations([column for column in columns if column.tested], 2):
-        x, y, layers = within_layers(one.values, other.values)
-        size = math.sqrt(float((x @ x) * (y @ y)))
-        rho = p = math.nan
-        if len(x) >= FEWEST and size > 0:
-            key = layers.tobytes()
-            if key not in orders:
-                orders[key] = layer_orders(layers, permutations, np.random.default_rng([seed, 7]))
-            rho = float(x @ y) / size
-            p = tail(abs(rho), np.abs(x[orders[key]] @ y / size)).p
-        found.append(Correlation(one.name, other.name, one.source == other.source, len(x), rho, p, math.nan))
+        ranks = layered_rank_test(one.values, other.values, permutations, (seed, 7), FEWEST)
+        same = one.source == other.source
+        found.append(Correlation(one.name, other.name, same, ranks.heads, ranks.value, ranks.p, math.nan))
     return _with_q(found)
 
 

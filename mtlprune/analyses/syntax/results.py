@@ -5,7 +5,6 @@ Letters: L layers, A heads a layer before any was removed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from scipy import stats
 from mtlprune.analyses.syntax.survey import SyntaxFindings
 from mtlprune.encoder.arc_counts import DIRECTIONS, LEAST, UNLISTED, ArcCounts, Best
 from mtlprune.files import plain, replacing, write_json
-from mtlprune.statistics.permutation import permuted, tail
+from mtlprune.statistics.rank_tests import layered_rank_test
 from mtlprune.statistics.twonn import Dimension
 
 SUMMARY, TABLE = "syntax.json", "syntax.parquet"
@@ -100,38 +99,14 @@ def _encoder(found: SyntaxFindings, listed: Sequence[str], first: SyntaxFindings
         "uas_like_first": _like(first.counts.by_head(), counts.by_head()),
         "gates_by_uas_of_first": None
         if found.gates is None or found.gates.shape != first.counts.there.shape
-        else within_layers(first.counts.by_head(), found.gates, PERMUTATIONS, found.seed),
+        else _gates(first.counts.by_head(), found.gates, found.seed),
     }
 
 
-def within_layers(values: Grid, gates: Grid, permutations: int, seed: int) -> dict[str, Any]:
-    """Do gates follow values, layer by layer? Spearman of ranks within layers, heads permuted within layers.
-
-    Depth alone moves both, so ranks over the whole encoder would say nothing.
-
-    Args:
-        values, gates: (L, A); heads without a value are left out of their layer.
-
-    Returns:
-        ``value`` in [−1, 1], two-sided ``p``, ``heads`` used; ``null`` for both where all are equal.
-    """
-    known = ~np.isnan(values)
-    x, y = np.zeros(values.shape), np.zeros(values.shape)
-    for layer, here in enumerate(known):
-        for ranks, given in ((x, values), (y, gates)):
-            ranks[layer, here] = stats.rankdata(given[layer, here]) - (here.sum() + 1) / 2
-    size = math.sqrt(float((x**2).sum() * (y**2).sum()))
-    if not size:
-        return {"value": None, "p": None, "heads": int(known.sum())}
-    # a head without a value has rank 0 and no weight; permuting only those that have one keeps the null fair
-    null = np.zeros(permutations)
-    generator = np.random.default_rng([seed, 26])
-    for layer, here in enumerate(known):
-        if here.any():
-            parts = permuted(x[layer, here][None, None, None], permutations, generator)
-            null += np.concatenate([part[:, 0, 0] @ y[layer, here] for part in parts]) / size
-    observed = float((x * y).sum()) / size
-    return {"value": _n(observed), "p": tail(abs(observed), np.abs(null)).p, "heads": int(known.sum())}
+def _gates(values: Grid, gates: Grid, seed: int) -> dict[str, Any]:
+    """Do gates follow values, layer by layer? NaN where all are equal."""
+    found = layered_rank_test(values, gates, PERMUTATIONS, (seed, 26))
+    return {"value": _n(found.value), "p": plain(found.p), "heads": found.heads}
 
 
 def _like(first: Grid, other: Grid) -> float | None:
