@@ -28,11 +28,11 @@ def bench(
     Decoding new weights costs more than decoding trained ones, whose predictions hang together: for the speed of
     evaluation give a finished run.
     """
-    from rich.progress import Progress
     from rich.table import Table
 
     from mtlprune.cli.console import console
     from mtlprune.cli.early import check_settings
+    from mtlprune.cli.progress import counted
     from mtlprune.config.files import ConfigError
     from mtlprune.files import write_json
 
@@ -55,10 +55,9 @@ def bench(
         return bench_lenses(settings, trained, sentences, out)
     from mtlprune.training.benchmark import measure
 
-    terminal, bar = console(), console(stderr=True)
-    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        task = progress.add_task("measuring", total=rounds * (batches + 1))
-        result = measure(settings, batches, rounds, memory, tick=lambda: progress.advance(task), trained=trained)
+    terminal = console()
+    with counted(rounds * (batches + 1)) as (_, tick):
+        result = measure(settings, batches, rounds, memory, tick=tick, trained=trained)
     how = ", ".join(f"{key} {value}" for key, value in result.settings.items())
     table = Table(title=f"{settings.encoder.name} on {settings.data.path}: {how}")
     for column in ("", "seconds", "sentences/s", "ratio"):

@@ -61,19 +61,16 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
         CorpusError: no corpus there.
         RunError: no dev, fewer sentences than asked for, no lens takes the encoder, or a process was ended.
     """
-    from rich.progress import Progress
-
     from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.files import write_json
 
     corpus = Path(settings.data.path)
     _check(corpus, sentences)
     subject = settings.encoder.name if trained is None else str(trained)
     load = os.getloadavg()[0]
-    bar = console(stderr=True)
-    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("measuring", total=len(LENSES))
-        costs = measure(subject, corpus, sentences, settings.train.threads, lambda: progress.advance(shown))
+    with counted(len(LENSES)) as (_, tick):
+        costs = measure(subject, corpus, sentences, settings.train.threads, tick)
     measured = total(costs)
     terminal = console()
     terminal.print(_table(f"{subject}, {measured.sentences} sentences of {SPLIT} of {corpus}", costs, measured))

@@ -54,6 +54,7 @@ def predict(
 ) -> None:
     """Annotate sentences with every task of a run; results are written as they come."""
     from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.config.config import build_config
     from mtlprune.corpora import CorpusError
     from mtlprune.errors import printable
@@ -81,7 +82,6 @@ def predict(
         if first is None:
             raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
 
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         from mtlprune.model import MultiTaskModel
         from mtlprune.tasks.con import LONGEST
@@ -91,9 +91,7 @@ def predict(
         wanted = hardware.choose_device(device or config.train.device)
         model = MultiTaskModel.load(folder.path, device=wanted)
         write = _writer(out, kind, files)
-        columns = SpinnerColumn(), TextColumn("{task.completed} sentences"), TimeElapsedColumn()
-        progress = files.enter_context(Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True))
-        done = progress.add_task("", total=None)
+        _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
         many = 0
         group: list[tuple[int, Sentence]] | None = first
         while group is not None:
@@ -107,7 +105,7 @@ def predict(
             given = [sentence for _, sentence in group]
             write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
             many += len(given)
-            progress.update(done, completed=many)
+            advance(len(given))
             group = next(groups, None)
     if skipped:
         bar.print(f"{file}: {skipped} bad lines or sentences were skipped", soft_wrap=True)

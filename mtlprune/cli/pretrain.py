@@ -37,7 +37,7 @@ def pretrain(
 
     from mtlprune.cli.console import console, shown_log
     from mtlprune.cli.interrupt import Interruption
-    from mtlprune.cli.pretraining_display import display
+    from mtlprune.cli.progress import PretrainingWatch
     from mtlprune.cli.train import INTERRUPTED, command
     from mtlprune.config.config import default_folder
     from mtlprune.pretraining.config import load_pretraining
@@ -52,7 +52,7 @@ def pretrain(
     _begins(terminal, settings, folder)
     again = f"the same command goes on: {command()}"
     try:
-        with shown_log(terminal), Interruption(terminal) as stop, display(terminal) as watch:
+        with shown_log(terminal), Interruption(terminal) as stop, PretrainingWatch(terminal) as watch:
             progress = run(settings, folder, watch=watch, stop=stop)
     except KeyboardInterrupt:
         terminal.print(f"stopped at once; what came after the last saved state is lost; {again}", soft_wrap=True)

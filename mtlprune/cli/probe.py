@@ -58,12 +58,11 @@ def probe(
 
     check_corpora(corpus)
 
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from mtlprune.analyses.probes.probing import Request
     from mtlprune.analyses.probes.probing import probe as run
     from mtlprune.analyses.probes.survey import MODES
     from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.files import make_room
     from mtlprune.sweeps.folder import expanded
 
@@ -79,11 +78,9 @@ def probe(
         seed,
         device,
     )
-    terminal, bar = console(), console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}, batch {task.completed}"), TimeElapsedColumn()
-    with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("reading", total=None)
-        results = run(request, lambda words: progress.update(shown, description=words), lambda: progress.advance(shown))
+    terminal = console()
+    with counted() as (say, tick):
+        results = run(request, say, tick)
     results.write(out)
     terminal.print(_table(results))
     for note in _notes(results):
@@ -118,19 +115,17 @@ def _notes(results: Results) -> Iterator[str]:
 def bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path | None) -> None:
     """What ``mtlprune bench --probes`` does: the encoder of a configuration (or of a run) on its corpus's dev."""
 
-    from rich.progress import Progress
     from rich.table import Table
 
     from mtlprune.analyses.probes.benchmark import measure
     from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.files import write_json
 
     encoder = settings.encoder.name if trained is None else str(trained)
     threads = settings.train.threads or 1
-    bar = console(stderr=True)
-    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("measuring", total=2)
-        cost = measure(encoder, Path(settings.data.path), rounds, threads, lambda: progress.advance(shown))
+    with counted(2) as (_, tick):
+        cost = measure(encoder, Path(settings.data.path), rounds, threads, tick)
     title = f"{encoder}, {cost.heads} heads, dev of {settings.data.path}: {cost.sentences} sentences, {threads} threads"
     table = Table(title=title)
     for column in ("", "processor seconds", "ratio", "all / twice half"):

@@ -112,18 +112,15 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
     import os
 
     import torch
-    from rich.progress import Progress
 
-    from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.training import hardware
     from mtlprune.training.latency import BATCHES, LENGTHS, measure
     from mtlprune.training.setup import processor
 
     encoder, settings = pruned.model.encoder, folder.read_config()["train"]
     lengths = [length for length in LENGTHS if encoder.limit is None or length <= encoder.limit]
-    bar = console(stderr=True)
-    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("measuring", total=len(BATCHES) * len(lengths))
+    with counted(len(BATCHES) * len(lengths)) as (_, tick):
         cells = measure(
             pruned.full,
             copy.deepcopy(pruned.full),
@@ -133,7 +130,7 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
             lengths=lengths,
             precision=hardware.dtype(settings["precision"]),
             rounds=rounds,
-            tick=lambda: progress.advance(shown),
+            tick=tick,
         )
     device = str(pruned.model.device)
     how: dict[str, Any] = {

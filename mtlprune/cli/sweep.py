@@ -212,28 +212,28 @@ def _time(cell: Cell, times: Times) -> str:
 
 
 def _clock(seconds: float) -> str:
-    from mtlprune.cli.training_display import clock
+    from mtlprune.cli.progress import clock
 
     return clock(seconds)
 
 
 def _measure(cells: Mapping[str, Cell], times: Times) -> None:
     """Measure one cell of each kind whose time is not known."""
-    from rich.progress import Progress
-
     from mtlprune.cli.console import console
     from mtlprune.cli.mistakes import exit_code, sentence
+    from mtlprune.cli.progress import counted
 
     bar = console(stderr=True)
     kinds = {times.kind(cell): cell for cell in cells.values() if times.left(cell) is None}
-    with Progress(console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        for cell in progress.track(kinds.values(), description="measuring"):
+    with counted(len(kinds), bar=bar) as (_, tick):
+        for cell in kinds.values():
             try:
                 times.measure(cell)
             except Exception as error:
                 if exit_code(error) is None:
                     raise
                 bar.print(f"not measured: {cell.name}: {sentence(error)}", soft_wrap=True)
+            tick()
 
 
 def _counted(counts: Mapping[str, int]) -> str:

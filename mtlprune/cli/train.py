@@ -58,8 +58,8 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.console import shown_log
     from mtlprune.cli.interrupt import Interruption
+    from mtlprune.cli.progress import TrainingWatch
     from mtlprune.cli.pruning_display import start_and_freeze
-    from mtlprune.cli.training_display import display
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
 
@@ -71,7 +71,7 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     )
     again = f"the same command goes on: {command()}"
     try:
-        with shown_log(terminal), Interruption(terminal) as stop, display(terminal, config.train.epochs) as watch:
+        with shown_log(terminal), Interruption(terminal) as stop, TrainingWatch(terminal, config.train.epochs) as watch:
             progress = train_model(config, folder, watch=watch, stop=stop)
     except KeyboardInterrupt:
         terminal.print(f"stopped at once; what came after the last checkpoint is lost; {again}", soft_wrap=True)

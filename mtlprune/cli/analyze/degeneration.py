@@ -34,29 +34,26 @@ def degeneration(
 
     check_corpora(corpus)
 
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from mtlprune.analyses.degeneration.run import run
     from mtlprune.analyses.degeneration.show.files import write
     from mtlprune.analyses.degeneration.survey import Settings
     from mtlprune.analyses.reading import read
     from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.files import make_room
 
     make_room(out)
-    terminal, bar = console(), console(stderr=True)
-    shape = SpinnerColumn(), TextColumn("{task.description}, batch {task.completed}"), TimeElapsedColumn()
+    terminal = console()
     reading = read(names, corpus, split, sentences, seed)
-    with Progress(*shape, console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("reading", total=None)
+    with counted() as (say, tick):
         run(
             reading,
             corpus,
             Settings(rows, permutations, seed, device),
             claims or [],
             out,
-            lambda words: progress.update(shown, description=words),
-            lambda: progress.advance(shown),
+            say,
+            tick,
         )
     terminal.print(write(out), soft_wrap=True, highlight=False, markup=False)
     terminal.print(f"written: {out}", soft_wrap=True)

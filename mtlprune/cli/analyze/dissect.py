@@ -37,26 +37,23 @@ def dissect(
 
     check_corpora(corpus)
 
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from mtlprune.analyses.dissection.results import tree, write
     from mtlprune.analyses.dissection.run import Request
     from mtlprune.analyses.dissection.run import dissect as run
     from mtlprune.analyses.dissection.show.files import write_report
     from mtlprune.analyses.dissection.subset_nets import NetSettings
     from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.files import make_room
 
     make_room(out)
     asked = () if tasks == "none" else tuple(dict.fromkeys(task.strip() for task in tasks.split(",")))
     nets = NetSettings(hidden=hidden, epochs=epochs, seed=seed)
     request = Request(tuple(names), corpus, split, sentences, train_sentences, asked, nets, seed=seed, device=device)
-    terminal, bar = console(), console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}, batch {task.completed}"), TimeElapsedColumn()
-    with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("reading", total=None)
-        found = run(request, lambda words: progress.update(shown, description=words), lambda: progress.advance(shown))
-        progress.update(shown, description="comparing")
+    terminal = console()
+    with counted() as (say, tick):
+        found = run(request, say, tick)
+        say("comparing")
         content = tree(found)
     write(content, out)
     terminal.print(write_report(out), soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,179 @@
+"""What one sees while something runs: a bar on a terminal, elsewhere a line an epoch or evaluation, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from typing_extensions import Self
+
+from mtlprune.cli.console import console
+from mtlprune.cli.pruning_display import open_heads, open_heads_short
+
+if TYPE_CHECKING:
+    from mtlprune.pretraining.loop import Event as PretrainingEvent
+    from mtlprune.training.loop import Event
+
+SMOOTHING = 0.95  # the share of the past in a shown loss
+
+
+@contextlib.contextmanager
+def counted(
+    total: int | None = None, counter: str = "{task.description}, batch {task.completed}", bar: Console | None = None
+) -> Iterator[tuple[Callable[[str], None], Callable[..., None]]]:
+    """A bar on a terminal, where it leaves nothing; elsewhere nothing.
+
+    Args:
+        total: steps; None where nobody knows, then ``counter`` stands beside the time.
+        bar: where it is drawn; standard error if not given.
+
+    Yields:
+        what says which part is under way, and what counts a step (or so many) of it.
+    """
+    bar = bar or console(stderr=True)
+    columns = () if total is not None else (SpinnerColumn(), TextColumn(counter), TimeElapsedColumn())
+    with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
+        shown = progress.add_task("reading" if total is None else "measuring", total=total)
+        yield lambda words: progress.update(shown, description=words), lambda by=1: progress.advance(shown, by)
+
+
+class Pace:
+    """Smoothed losses of updates, speed and time left."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, float]] = {}  # weighed losses, weights
+        self._last = time.monotonic()
+        self._seconds = self._evaluation_seconds = 0.0
+        self._sentences = self._updates = self._evaluations = 0
+
+    def see(self, event: Event | PretrainingEvent, evaluated: bool) -> None:
+        """Take one update, or an evaluation, in."""
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        if evaluated:
+            self._evaluation_seconds += passed
+            self._evaluations += 1
+            return
+        if self._updates or self._evaluations:  # the first one took the loading too
+            self._seconds += passed
+            self._sentences += event.sentences
+        self._updates += 1
+        for task, loss in event.losses.items():
+            total, weight = self._sums.get(task, (0.0, 0.0))
+            self._sums[task] = (SMOOTHING * total + loss, SMOOTHING * weight + 1)
+
+    @property
+    def losses(self) -> str:
+        return in_line({task: total / weight for task, (total, weight) in self._sums.items()})
+
+    @property
+    def speed(self) -> float:
+        """Sentences a second while training (evaluation does not count); 0 where nothing was timed yet."""
+        return self._sentences / self._seconds if self._seconds else 0.0
+
+    def left(self, updates: int, evaluations: int) -> float:
+        """Seconds that so many more take."""
+        update = self._seconds / max(1, self._updates - 1)
+        return update * updates + self._evaluation_seconds / max(1, self._evaluations) * evaluations
+
+    def text(self, updates: int, evaluations: int = 0) -> str:
+        """Speed and time left for so many more; the speed is not known before the second update."""
+        speed = f"{self.speed:.0f} sentences/s, " if self._seconds else ""
+        return f"{speed}{clock(self.left(updates, evaluations))} left"
+
+
+def in_line(losses: Mapping[str, float]) -> str:
+    """Task and loss, side by side."""
+    return "  ".join(f"{task} {loss:.3f}" for task, loss in losses.items())
+
+
+def clock(seconds: float) -> str:
+    """1:02:03 or 2:03"""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Watch:
+    """One short line an evaluation; on a terminal also a bar over all updates, above which these lines scroll by."""
+
+    def __init__(self, terminal: Console) -> None:
+        self.terminal, self.pace = terminal, Pace()
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=terminal,
+            transient=True,
+            disable=not terminal.is_terminal,
+        )
+        self.bar = self.progress.add_task("loading …", total=None, status="")
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def _print(self, line: str) -> None:
+        self.terminal.print(line, soft_wrap=True)
+
+    def _move(self, event: Event | PretrainingEvent, description: str, status: str) -> None:
+        step = event.progress.step
+        self.progress.update(self.bar, description=description, completed=step, total=event.total, status=status)
+
+
+class TrainingWatch(Watch):
+    """Of a training: a line an epoch; losses, speed, time left, the best score and open heads beside the bar."""
+
+    def __init__(self, terminal: Console, epochs: int) -> None:
+        super().__init__(terminal)
+        self.epochs, self.heads = epochs, ""
+
+    def __call__(self, event: Event) -> None:
+        epoch, best = event.progress.epoch, event.progress.best.get("joint", {})
+        self.pace.see(event, event.evaluation is not None)
+        pace = self.pace.text(event.total - event.progress.step, self.epochs - epoch)
+        if event.evaluation is not None:
+            dev = "  ".join(f"{task} {score:.2f}" for task, score in event.evaluation.main().items())
+            mark = "  (best so far)" if best.get("epoch") == epoch else ""
+            if not event.progress.best:
+                mark = "  (cannot be the best: gates are still closing)"
+            heads = f"; {open_heads(event.gates)}" if event.gates else ""
+            self._print(
+                f"epoch {epoch}/{self.epochs}: loss {in_line(event.losses)}; dev {dev}; joint "
+                f"{event.evaluation.joint():.2f}{mark}{heads}; {pace}"
+            )
+        if event.gates:
+            self.heads = f"  {open_heads_short(event.gates)}"
+        dev = f"  best dev {best['score']:.2f}" if best else ""
+        status = f"{pace}{dev}  loss {self.pace.losses}{self.heads}"
+        self._move(event, f"epoch {min(epoch + 1, self.epochs)}/{self.epochs}", status)
+
+
+class PretrainingWatch(Watch):
+    """Of a pretraining: a line an evaluation; speed, time left without evaluations and losses beside the bar."""
+
+    def __call__(self, event: PretrainingEvent) -> None:
+        step = event.progress.step
+        self.pace.see(event, event.line is not None)
+        if event.line is not None:
+            self._print(f"update {step}/{event.total}: {_measured(event.line)}")
+        self._move(event, f"update {step}", f"{self.pace.text(event.total - step)}  {self.pace.losses}")
+
+
+def _measured(line: Mapping[str, Any]) -> str:
+    """The numbers of an evaluation, in a line."""
+    parts = [("loss", line.get("loss"), ".3f"), ("UAS", line.get("uas_single"), ".1f")]
+    parts += [("UAS by relation", line.get("uas_best"), ".1f"), ("BLiMP", line.get("blimp"), ".1f")]
+    parts += [("TwoNN", line.get("twonn_mean"), ".1f")]
+    return "  ".join(f"{name} {value:{form}}" for name, value, form in parts if value is not None)
