@@ -6,7 +6,7 @@ for claim in load_claims(["runs/pos-1", "runs/pos-2"]):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.blocks import filled
-from mtlprune.runs import ASIDE, RunError, RunFolder, read_json_lines
+from mtlprune.runs import ASIDE, RunError, RunFolder, flat, read_json_lines, task_labels
 
 Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
 
@@ -66,24 +66,19 @@ def is_joint(label: str) -> bool:
 def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
     """Read the claims of run folders, in the order given; a run with one gate set a task gives one claim a task.
 
-    Joint runs of three tasks or more are called MTL-k; where runs of different k tasks meet, by their tasks instead.
-
     Raises:
         ClaimError: a run without gates or with damaged ones, the same run twice, different encoders.
         RunError: no run folder, or a damaged one.
     """
     folders = [RunFolder.existing(path) for path in paths]
     _refuse_repeated(folders)
-    joint: dict[int, set[tuple[str, ...]]] = {}
-    read = []
-    for folder in folders:
-        tasks, claims = _read(folder)
-        joint.setdefault(len(tasks), set()).add(tasks)
-        read.append((tasks, claims))
-    found = []
-    for tasks, claims in read:
-        name = _name(tasks, ambiguous=len(joint[len(tasks)]) > 1)
-        found += [replace(claim, label=name + claim.label) for claim in claims]
+    read = [_read(folder) for folder in folders]
+    names = task_labels([tasks for tasks, _ in read])
+    found = [
+        replace(claim, label=name + claim.label)
+        for name, (_, claims) in zip(names, read, strict=True)
+        for claim in claims
+    ]
     for claim in found[1:]:
         _refuse_other_encoder(found[0], claim)
     return found
@@ -110,10 +105,6 @@ def _refuse_other_encoder(first: Claim, other: Claim) -> None:
             f"{first.run} has gates for {layers} layers of {heads} heads and {other.run} for {l_other} of {h_other}; "
             "these are different encoders, so give runs of one encoder at a time"
         )
-
-
-def _name(tasks: tuple[str, ...], ambiguous: bool) -> str:
-    return f"MTL-{len(tasks)}" if len(tasks) > 2 and not ambiguous else "+".join(task.upper() for task in tasks)
 
 
 def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
@@ -151,7 +142,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             encoder=f"{name}, random weights" if encoder.get("random") else name,
             gates=sets_of_best[key],
             history=[(step, sets[key]) for _, step, sets in records],
-            settings={path: value for path, value in _flat(filled(tree)) if path not in ASIDE},
+            settings={path: value for path, value in flat(filled(tree)) if path not in ASIDE},
             data=manifest["data"]["fingerprint"],
             finished="finished" in manifest,
             step=step,
@@ -210,12 +201,3 @@ def _refuse_change(first: Mapping[str, Gates], now: Mapping[str, Gates], where: 
 
 def _sizes(sets: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{key} {' × '.join(map(str, shape))}" for key, shape in sets.items())
-
-
-def _flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        here = f"{path}.{key}" if path else str(key)
-        if isinstance(value, dict) and value:
-            yield from _flat(value, here)
-        else:
-            yield here, value

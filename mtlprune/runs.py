@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -392,6 +392,28 @@ class RunFolder:
                 run_forms.check_sentence(tree)
                 found.append(from_json(tree))
         return found
+
+
+def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path → value of every setting of a configuration."""
+    for key, value in tree.items():
+        here = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, here)
+        else:
+            yield here, value
+
+
+def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
+    """What runs are called by their tasks: POS, POS+DEP, MTL-5; "" of none.
+
+    Those of k tasks, three or more, are MTL-k; where runs of different k tasks meet, they are named by their tasks.
+    """
+    of_size = {size: {tuple(tasks) for tasks in runs if len(tasks) == size} for size in map(len, runs)}
+    return [
+        f"MTL-{len(tasks)}" if len(tasks) > 2 and len(of_size[len(tasks)]) == 1 else "+".join(tasks).upper()
+        for tasks in runs
+    ]
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from random_sentences import sentences
 
 from mtlprune.files import append_line, log_size, make_room, restore_log
-from mtlprune.runs import RunError, RunFolder, from_json, replacing, to_json
+from mtlprune.runs import RunError, RunFolder, from_json, replacing, task_labels, to_json
 from mtlprune.sentence import LAYERS, Sentence, Span
 
 
@@ -37,6 +37,14 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
     message = r"file could not be written \(No space left on device\); what was there before is untouched"
     with pytest.raises(RunError, match=message), replacing(path):
         raise OSError(28, "No space left on device")
+
+
+def test_runs_are_named_by_their_tasks():
+    five, three = ("pos", "ner", "dep", "con", "srl"), ("pos", "ner", "dep")
+    assert task_labels([("pos",), ("pos", "dep"), five, three, five, ()]) == [
+        "POS", "POS+DEP", "MTL-5", "MTL-3", "MTL-5", ""
+    ]  # fmt: skip
+    assert task_labels([three, ("pos", "con", "srl")]) == ["POS+NER+DEP", "POS+CON+SRL"]
 
 
 def test_several_writers_of_one_shared_file_do_not_meet(tmp_path):

@@ -15,7 +15,7 @@ from mtlprune.encoder import head_map
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import use_eager
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs import RunError, RunFolder, task_labels
 
 PRETRAINED = "pretrained"
 SAMPLED = "sampled"
@@ -96,12 +96,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     found = [_Found.read(name) for name in names]
     if not found:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
-    joint = {size: {one.tasks for one in found if len(one.tasks) == size} for size in range(3, 6)}
-    labels = []
-    for one in found:
-        plain = len(one.tasks) < 3 or len(joint[len(one.tasks)]) > 1
-        upper = "+".join(task.upper() for task in one.tasks)
-        labels.append((upper if plain else f"MTL-{len(one.tasks)}") or PRETRAINED)
+    labels = [label or PRETRAINED for label in task_labels([one.tasks for one in found])]
     if len({one.variant for one in found if one.tasks}) > 1:  # else it goes without saying
         labels = [
             f"{label} ({one.variant})" if one.variant else label for label, one in zip(labels, found, strict=True)

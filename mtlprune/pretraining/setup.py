@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import logging
-import platform
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +12,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mtlprune import __version__
 from mtlprune.blocks import TrainConfig
 from mtlprune.config.config import ConfigError, validated
 from mtlprune.corpora.blimp import Paradigm, read_blimp
@@ -27,11 +22,11 @@ from mtlprune.encoder.sources import load_tokenizer, positions
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.embeddings import tied_embeddings
 from mtlprune.pretraining.model import build_model, make_tokenizer
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs import RunError, RunFolder, flat
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.training import hardware
 from mtlprune.training.arcs import SyntaxPressure
-from mtlprune.training.setup import PACKAGES, git_commit, processor, save_encoder_files, settle
+from mtlprune.training.setup import provenance, save_encoder_files, settle
 
 log = logging.getLogger(__name__)
 
@@ -107,10 +102,10 @@ def decide(config: PretrainConfig, folder: RunFolder) -> PretrainConfig:
 def check_same(config: PretrainConfig, folder: RunFolder, mark: str) -> None:
     """Refuse to go on under other settings or on other data. Raises RunError."""
     begun = validated(PretrainConfig, folder.read_config(), str(folder.config_path)).model_dump(mode="json")
-    now = _flat(config.model_dump(mode="json"))
+    now = dict(flat(config.model_dump(mode="json")))
     changed = [
         f"{path} (was {old!r}, is {now[path]!r})"
-        for path, old in _flat(begun).items()
+        for path, old in flat(begun)
         if old != now[path] and path not in FREE
     ]
     if changed:
@@ -120,13 +115,6 @@ def check_same(config: PretrainConfig, folder: RunFolder, mark: str) -> None:
             f"{folder.path} was begun on other data than {', '.join(config.data.corpora)} now holds. Choose another "
             "--out, or bring the data back"
         )
-
-
-def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
-    return found
 
 
 def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Corpus]) -> Pretraining:
@@ -218,15 +206,7 @@ def _write_beginning(run: Pretraining, folder: RunFolder, corpora: Mapping[str, 
     folder.write_json(
         "manifest.json",
         {
-            "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "mtlprune": __version__,
-            "python": platform.python_version(),
-            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-            "platform": platform.platform(),
-            "processor": processor(),
-            "git": git_commit(),
-            "command": sys.argv,
-            "seed": config.train.seed,
+            **provenance(config.train.seed),
             "data": {
                 "path": ",".join(config.data.corpora),
                 "fingerprint": fingerprint(corpora),

@@ -263,15 +263,7 @@ def write_beginning(
     folder.write_json(
         "manifest.json",
         {
-            "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "mtlprune": __version__,
-            "python": platform.python_version(),
-            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-            "platform": platform.platform(),
-            "processor": processor(),
-            "git": git_commit(),
-            "command": sys.argv,
-            "seed": config.train.seed,
+            **provenance(config.train.seed),
             "data": {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")},
             "files": folder.hashes(),
             "begun_from": origins(config),
@@ -283,6 +275,21 @@ def write_beginning(
         },
     )
     folder.write_config(config.model_dump(mode="json"))
+
+
+def provenance(seed: int) -> dict[str, Any]:
+    """Of a run: when, by what and on what it was begun."""
+    return {
+        "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "mtlprune": __version__,
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "processor": processor(),
+        "git": git_commit(),
+        "command": sys.argv,
+        "seed": seed,
+    }
 
 
 def save_encoder_files(encoder: Encoder, path: Path) -> None:

@@ -231,7 +231,7 @@ def _columns(members: Sequence[list[ScoredRun]]) -> list[Column]:
     others = [group for group in members if group not in pairs]
     titles = {id(group): title for group, title in zip(others, _titles(others), strict=True)}
     for group in pairs:
-        tasks = "+".join(task.upper() for task in LAYERS if task in group[0].tasks)
+        tasks = "+".join(task for task in LAYERS if task in group[0].tasks).upper()
         titles[id(group)] = tasks + family_suffix(group[0], [other[0] for other in pairs])
     return [Column(titles[id(group)], group, in_triangle=group in pairs) for group in members]
 

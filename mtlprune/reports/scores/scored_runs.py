@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mtlprune.blocks import filled
 from mtlprune.reports.scores.pruning_title import pruning_title
-from mtlprune.runs import ASIDE, RunError, RunFolder
+from mtlprune.runs import ASIDE, RunError, RunFolder, flat
 from mtlprune.scores import main_score
 
 
@@ -61,15 +61,15 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
     encoder = tree.get("encoder", {})
     kind = "no encoder" if not encoder.get("context", True) else "random encoder" if encoder.get("random") else ""
     tree = filled(tree)
-    flat = dict(_flat(tree))
+    settings = dict(flat(tree))
     return ScoredRun(
         path=str(folder.path),
         name=tree.get("name", "run"),
         tasks=tuple(tree["tasks"]),
         kind=kind,
         pruning=pruning_title(tree),
-        setting={path: value for path, value in flat.items() if path not in (*ASIDE, "encoder.name")},
-        seed=flat.get("train.seed", 0),
+        setting={path: value for path, value in settings.items() if path not in (*ASIDE, "encoder.name")},
+        seed=settings.get("train.seed", 0),
         data=manifest["data"]["fingerprint"],
         scores={task: values[names[task]] for task, values in scores.items()},
         names=names,
@@ -130,12 +130,3 @@ def _heads(folder: RunFolder, manifest: Mapping[str, Any], tasks: tuple[str, ...
         own = claim.label.partition(":")[2].lower()
         found.update(dict.fromkeys((own,) if own else tasks, (int(claim.open.sum()), claim.gates.size)))
     return found
-
-
-def _flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        here = f"{path}.{key}" if path else key
-        if isinstance(value, dict) and value:
-            yield from _flat(value, here)
-        else:
-            yield here, value
