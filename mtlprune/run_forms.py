@@ -91,7 +91,7 @@ class _Gates(TypedDict):
 
 
 @_form
-class _Counts(TypedDict):
+class _CountsForm(TypedDict):
     ids: Texts
     counts: dict[Text, dict[Text, list[Whole | None]]]
 
@@ -132,7 +132,7 @@ VOCABULARIES: TypeAdapter[Any] = TypeAdapter(dict[Text, Annotated[dict[Text, Tex
 METRICS: TypeAdapter[Any] = TypeAdapter(_Metrics)
 GATES: TypeAdapter[Any] = TypeAdapter(_Gates)
 SCORES: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Text, Annotated[dict[Text, Percent], Filled]], Filled])
-COUNTS: TypeAdapter[Any] = TypeAdapter(_Counts)
+COUNTS: TypeAdapter[Any] = TypeAdapter(_CountsForm)
 SENTENCE: TypeAdapter[Any] = TypeAdapter(_Sentence)
 
 

@@ -161,3 +161,19 @@ def test_help_answers_without_heavy_imports():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     loaded = done.stdout.partition("loaded:")[2].split()
     assert "train" in done.stdout and "typer" in loaded and not set(loaded) & set(HEAVY)
+
+
+def test_no_two_classes_share_a_name():
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert len(places) > 100 and not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_files_that_share_a_prefix_are_a_folder():
+    families: dict[tuple[Path, str], list[str]] = {}
+    for path in FILES:
+        families.setdefault((path.parent, path.stem.partition("_")[0]), []).append(path.name)
+    assert not [names for (_, prefix), names in families.items() if prefix and len(names) > 2]

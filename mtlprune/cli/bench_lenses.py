@@ -34,7 +34,7 @@ GOAL = "goal: 1,000 sentences, MiniLM, 2 cores"
 
 
 @dataclass(frozen=True)
-class Cost:
+class AnalysisCost:
     """What one lens took.
 
     Attributes:
@@ -97,7 +97,7 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
 
 def measure(
     subject: str, corpus: Path, sentences: int, threads: int | None = None, tick: Callable[[], None] = lambda: None
-) -> dict[str, Cost]:
+) -> dict[str, AnalysisCost]:
     """The cost of each lens, one after the other.
 
     Args:
@@ -108,7 +108,7 @@ def measure(
     Raises:
         RunError: no lens takes the encoder, or a process was ended from outside.
     """
-    costs: dict[str, Cost] = {}
+    costs: dict[str, AnalysisCost] = {}
     for lens in LENSES:
         begun = time.perf_counter()
         try:
@@ -125,10 +125,10 @@ def measure(
     return costs
 
 
-def total(costs: Mapping[str, Cost]) -> Cost:
+def total(costs: Mapping[str, AnalysisCost]) -> AnalysisCost:
     """Times added up, and the largest memory, over the lenses that were measured."""
     done = [cost for cost in costs.values() if not cost.refused]
-    return Cost(
+    return AnalysisCost(
         sum(cost.wall for cost in done),
         sum(cost.processor for cost in done),
         max(cost.memory for cost in done),
@@ -148,7 +148,7 @@ def _check(corpus: Path, sentences: int) -> None:
         )
 
 
-def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | None, begun: float) -> Cost:
+def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | None, begun: float) -> AnalysisCost:
     """The cost of one lens, where it is the only thing that this process does.
 
     Args:
@@ -172,7 +172,7 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
                 raise
             refused = sentence(error)
     wall, threads = time.perf_counter() - begun, torch.get_num_threads()
-    return Cost(wall, time.process_time(), peak_memory(), threads, read, refused)
+    return AnalysisCost(wall, time.process_time(), peak_memory(), threads, read, refused)
 
 
 def _verb(lens: str) -> Callable[..., Any]:
@@ -190,7 +190,7 @@ def _verb(lens: str) -> Callable[..., Any]:
     return verbs[lens]
 
 
-def _table(title: str, costs: Mapping[str, Cost], measured: Cost) -> Table:
+def _table(title: str, costs: Mapping[str, AnalysisCost], measured: AnalysisCost) -> Table:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -204,5 +204,5 @@ def _table(title: str, costs: Mapping[str, Cost], measured: Cost) -> Table:
     return table
 
 
-def _cells(name: str, cost: Cost) -> list[str]:
+def _cells(name: str, cost: AnalysisCost) -> list[str]:
     return [name, f"{cost.wall:.1f}", f"{cost.processor:.1f}", f"{cost.memory / 1e9:.2f}"]

@@ -96,39 +96,39 @@ def _drawable(row: Known) -> bool:
 
 
 def _subject(name: str, gates_of: str | None) -> Subject:
-    """What is named; of a run with a gate set a task, with the gates of one. Raises ProbeError where unclear."""
-    from mtlprune.analyses.probes.show.results import ProbeError
+    """What is named; of a run with a gate set a task, with the gates of one. Raises RunError where unclear."""
     from mtlprune.analyses.subjects import find_sources
+    from mtlprune.files import RunError
 
     found = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
     alone = len(found) == 1
     if gates_of is None and alone:
         return next(iter(found.values()))
     if alone:
-        raise ProbeError(f"--gates-of {gates_of}: {name} has no gate set of its own for each task; leave it out")
+        raise RunError(f"--gates-of {gates_of}: {name} has no gate set of its own for each task; leave it out")
     if gates_of not in found:
         wrong = f"found {gates_of!r}" if gates_of is not None else "found none"
-        raise ProbeError(f"{name} has a gate set for each task; expected --gates-of {' or '.join(found)}, {wrong}")
+        raise RunError(f"{name} has a gate set for each task; expected --gates-of {' or '.join(found)}, {wrong}")
     return found[gates_of]
 
 
 def _check_places(layer: int, head: int) -> None:
-    from mtlprune.analyses.probes.show.results import ProbeError
+    from mtlprune.files import RunError
 
     if layer < 1 or head < 1:
-        raise ProbeError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
+        raise RunError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
 
 
 def _check_out(out: Path | None) -> None:
-    from mtlprune.analyses.probes.show.results import ProbeError
+    from mtlprune.files import RunError
 
     if out is None:
         return
     if out.suffix.lower() not in ENDINGS:
-        raise ProbeError(f"--out: expected a file {', '.join(ENDINGS)}, found {out.name!r}")
+        raise RunError(f"--out: expected a file {', '.join(ENDINGS)}, found {out.name!r}")
     file = next((place for place in out.parents if place.exists() and not place.is_dir()), None)
     if out.is_dir() or file is not None:
-        raise ProbeError(f"--out: {out} is a folder; name a file" if out.is_dir() else f"--out: {file} is a file")
+        raise RunError(f"--out: {out} is a folder; name a file" if out.is_dir() else f"--out: {file} is a file")
 
 
 def _results(probes: Path | None) -> ProbeResults | None:
@@ -146,14 +146,14 @@ def _claimed(runs: Sequence[Path], layer: int, head: int) -> list:
 
 def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str) -> tuple[list[Sentence], str]:
     """Sentences to choose from, and where they come from in words."""
-    from mtlprune.analyses.probes.show.results import ProbeError
+    from mtlprune.files import RunError
     from mtlprune.runs import RunFolder
     from mtlprune.sentence import Sentence
 
     if text is not None:
         words = tuple(text.split())
         if not words:
-            raise ProbeError("--text: expected words apart by blanks, found none")
+            raise RunError("--text: expected words apart by blanks, found none")
         return [Sentence("text", words).validate()], ""
     place = corpus
     if place is None and (Path(encoder) / "config.yaml").is_file():
@@ -172,38 +172,38 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
 
 
 def _number(subject: Subject, layer: int, head: int) -> int:
-    """Where the head lies among those its layer still has. Raises ProbeError for one that is not there."""
-    from mtlprune.analyses.probes.show.results import ProbeError
+    """Where the head lies among those its layer still has. Raises RunError for one that is not there."""
+    from mtlprune.files import RunError
 
     places = subject.encoder.places
     if layer > places.layers or head > places.heads:
-        raise ProbeError(
+        raise RunError(
             f"{subject.name} has {places.layers} layers of {places.heads} heads, so there is no head {head} in layer "
             f"{layer}"
         )
     kept = places.kept[layer - 1]
     if head - 1 not in kept:
         left = ", ".join(str(number + 1) for number in kept) or "none"
-        raise ProbeError(f"head {head} of layer {layer} was removed from {subject.name}; left in this layer: {left}")
+        raise RunError(f"head {head} of layer {layer} was removed from {subject.name}; left in this layer: {left}")
     return kept.index(head - 1)
 
 
 def _known(results: ProbeResults | None, subject: Subject, layer: int, head: int) -> tuple[list[Known], list[str]]:
     """What the head knows, and what a reader should know of that."""
     from mtlprune.analyses.probes.show.card import known
-    from mtlprune.analyses.probes.show.results import ProbeError
+    from mtlprune.files import RunError
 
     if results is None:
         return [], []
     if results.shape != (subject.encoder.places.layers, subject.encoder.places.heads):
-        raise ProbeError(
+        raise RunError(
             f"{results.folders[0]} holds results of {results.shape[0]} × {results.shape[1]} heads, but {subject.name} "
             f"has {subject.encoder.places.layers} × {subject.encoder.places.heads}; probe this encoder"
         )
     keys = [key for key in results.labels if (key.encoder, key.seed) == (subject.label, subject.seed)]
     if not keys:
         there = ", ".join(dict.fromkeys(f"{key.encoder} (seed {key.seed})" for key in results.labels))
-        raise ProbeError(
+        raise RunError(
             f"{results.folders[0]} holds no results of {subject.label}, seed {subject.seed} (there: {there}); probe it"
         )
     mode = "sound" if any(key.mode == "sound" for key in keys) else "as-released"

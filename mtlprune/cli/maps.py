@@ -11,7 +11,7 @@ import typer
 from mtlprune.cli.console import say
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.claims.show.maps import Figure, Film
+    from mtlprune.analyses.claims.show.maps import Film, MapFigure
     from mtlprune.claimed_heads import Claim
 
 FORMATS = ("png", "svg")
@@ -80,7 +80,7 @@ def _checked(out: Path, palette: str, format_: str, scale: int) -> list[str]:
     return formats
 
 
-def _figure_files(figure: Figure, values: bool, formats: Sequence[str], scale: int) -> Iterator[Pending]:
+def _figure_files(figure: MapFigure, values: bool, formats: Sequence[str], scale: int) -> Iterator[Pending]:
     from mtlprune.reports.canvas_png import png
     from mtlprune.reports.canvas_svg import svg
     from mtlprune.reports.maps import layout
@@ -109,7 +109,7 @@ def _head(claims: Sequence[Claim], palette: str, notes: list[str]) -> Entry:
     }
 
 
-def _figure_entry(figure: Figure, files: list[str]) -> Entry:
+def _figure_entry(figure: MapFigure, files: list[str]) -> Entry:
     numbers = {f"seed {name}" if name else figure.kind: array for name, array in figure.shown.numbers.items()}
     return {
         "files": files,

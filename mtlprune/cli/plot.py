@@ -14,7 +14,7 @@ from mtlprune.cli.console import say
 from mtlprune.cli.plot_pretraining import pretraining
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.probes.show.columns import Column, Panel
+    from mtlprune.analyses.probes.show.columns import ProbeColumn, ProbePanel
     from mtlprune.analyses.probes.show.results import ProbeResults
     from mtlprune.reports.drawing import Drawing
     from mtlprune.reports.grid import Grid
@@ -69,17 +69,18 @@ def probes(
     from mtlprune.analyses.probes.show.columns import panels
     from mtlprune.analyses.probes.show.paper import named_encoder
     from mtlprune.analyses.probes.show.reading import read_probes
-    from mtlprune.analyses.probes.show.results import MODES, ProbeError
+    from mtlprune.analyses.probes.show.results import MODES
+    from mtlprune.files import RunError
 
     formats = _checked(out, format_, scale)
     if mode not in MODES:
-        raise ProbeError(f"--mode: expected {' or '.join(MODES)}, found {mode!r}")
+        raise RunError(f"--mode: expected {' or '.join(MODES)}, found {mode!r}")
     paper = named_encoder(against) if against is not None else None
     found = read_probes(results)
     shown = list(panels(found, mode, others))
     if not shown:
         there = ", ".join(sorted({key.mode for key in found.labels})) or "none"
-        raise ProbeError(
+        raise RunError(
             f"{', '.join(map(str, results))}: no results of the mode {mode} (there: {there}); name it with --mode"
         )
     other = [panel for name in MODES if name != mode for panel in panels(found, name, others)]
@@ -93,23 +94,23 @@ def probes(
 
 
 def _checked(out: Path, format_: str, scale: int) -> list[str]:
-    """The formats. Raises ProbeError where an option cannot be meant."""
-    from mtlprune.analyses.probes.show.results import ProbeError
+    """The formats. Raises RunError where an option cannot be meant."""
+    from mtlprune.files import RunError
 
     formats = list(dict.fromkeys(part.strip() for part in format_.split(",")))
     if any(part not in FORMATS for part in formats):
-        raise ProbeError(f"--format: expected png, svg or png,svg, found {format_!r}")
+        raise RunError(f"--format: expected png, svg or png,svg, found {format_!r}")
     if not 1 <= scale <= MOST_PIXELS_A_UNIT:
-        raise ProbeError(f"--scale: expected a number from 1 to {MOST_PIXELS_A_UNIT}, found {scale}")
+        raise RunError(f"--scale: expected a number from 1 to {MOST_PIXELS_A_UNIT}, found {scale}")
     file = next((place for place in (out, *out.parents) if place.exists() and not place.is_dir()), None)
     if file is not None:
-        raise ProbeError(f"--out: {file} is a file; name a folder for the pictures")
+        raise RunError(f"--out: {file} is a file; name a folder for the pictures")
     return formats
 
 
-def _wanted(maps: str, shown: Sequence[Panel]) -> set[str]:
-    """Titles of the columns whose heat maps are drawn. Raises ProbeError at one that no task has."""
-    from mtlprune.analyses.probes.show.results import ProbeError
+def _wanted(maps: str, shown: Sequence[ProbePanel]) -> set[str]:
+    """Titles of the columns whose heat maps are drawn. Raises RunError at one that no task has."""
+    from mtlprune.files import RunError
 
     there = {column.title: None for panel in shown for column in panel.columns}
     if maps in ("all", "none"):
@@ -117,11 +118,11 @@ def _wanted(maps: str, shown: Sequence[Panel]) -> set[str]:
     named = [part.strip() for part in maps.split(",")]
     wrong = [name for name in named if name not in there and name != PRETRAINED]
     if wrong:
-        raise ProbeError(f"--maps: found {wrong[0]!r}; expected all, none, or some of {', '.join(there)}")
+        raise RunError(f"--maps: found {wrong[0]!r}; expected all, none, or some of {', '.join(there)}")
     return set(named)
 
 
-def _pictures(found: ProbeResults, shown: Sequence[Panel], raw: bool, wanted: set[str]) -> Iterator[_Picture]:
+def _pictures(found: ProbeResults, shown: Sequence[ProbePanel], raw: bool, wanted: set[str]) -> Iterator[_Picture]:
     from mtlprune.analyses.probes.show.columns import STL
     from mtlprune.analyses.probes.show.differences import differences
     from mtlprune.analyses.probes.show.scatter import scatter
@@ -142,7 +143,7 @@ def _pictures(found: ProbeResults, shown: Sequence[Panel], raw: bool, wanted: se
                 yield from _maps(panel, column, raw, setting)
 
 
-def _maps(panel: Panel, column: Column, raw: bool, setting: str) -> Iterator[_Picture]:
+def _maps(panel: ProbePanel, column: ProbeColumn, raw: bool, setting: str) -> Iterator[_Picture]:
     from mtlprune.analyses.probes.show.maps import atlas, heat_map
 
     name = _slug(column.title)
@@ -166,7 +167,7 @@ def _slug(words: str) -> str:
 
 
 def _tables(
-    found: ProbeResults, shown: Sequence[Panel], paper: str | None, other: Sequence[Panel]
+    found: ProbeResults, shown: Sequence[ProbePanel], paper: str | None, other: Sequence[ProbePanel]
 ) -> tuple[list[Grid], list[str]]:
     from mtlprune.analyses.probes.show.intervals import read_intervals
     from mtlprune.analyses.probes.show.paper import beside_paper
@@ -191,7 +192,9 @@ def _tables(
     return made, notes
 
 
-def _texts(found: ProbeResults, shown: Sequence[Panel], tables: Sequence[Grid], notes: Sequence[str]) -> dict[str, str]:
+def _texts(
+    found: ProbeResults, shown: Sequence[ProbePanel], tables: Sequence[Grid], notes: Sequence[str]
+) -> dict[str, str]:
     from mtlprune.analyses.probes.show.tables import latex, markdown
 
     layers, heads = found.shape

@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats.lines import Line
+    from mtlprune.corpora.formats.lines import NumberedLine
     from mtlprune.sentence import Sentence
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
@@ -191,9 +191,9 @@ def read_sentences(
             skip(wrong)
 
 
-def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[Line]:
+def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[NumberedLine]:
     from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats.lines import Line, decode_line
+    from mtlprune.corpora.formats.lines import NumberedLine, decode_line
 
     for number, raw in enumerate(stream, 1):
         try:
@@ -201,7 +201,7 @@ def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[Line
         except CorpusError:
             if not skipping:
                 raise
-            yield Line(number, "a line that is not UTF-8")  # no row, so that its whole sentence is skipped
+            yield NumberedLine(number, "a line that is not UTF-8")  # no row, so that its whole sentence is skipped
 
 
 def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[list[tuple[int, Sentence]]]:

@@ -58,7 +58,7 @@ def probe(
 
     check_corpora(corpus)
 
-    from mtlprune.analyses.probes.probing import Request
+    from mtlprune.analyses.probes.probing import ProbeRequest
     from mtlprune.analyses.probes.probing import probe as run
     from mtlprune.analyses.probes.survey import MODES
     from mtlprune.cli.console import console
@@ -67,7 +67,7 @@ def probe(
     from mtlprune.sweeps.folder import expanded
 
     make_room(out)
-    request = Request(
+    request = ProbeRequest(
         tuple(str(name) for name in expanded(names)),
         corpus,
         MODES if mode is Mode.both else (mode.value,),

@@ -16,7 +16,7 @@ from mtlprune.cli.console import console
 from mtlprune.cli.pruning_display import open_heads, open_heads_short
 
 if TYPE_CHECKING:
-    from mtlprune.pretraining.loop import Event as PretrainingEvent
+    from mtlprune.pretraining.loop import PretrainingEvent as PretrainingEvent
     from mtlprune.training.loop import Event
 
 SMOOTHING = 0.95  # the share of the past in a shown loss

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from mtlprune.runs import RunFolder
     from mtlprune.training.evaluation import Evaluation
-    from mtlprune.training.latency import Cell
-    from mtlprune.training.pruning.surgery import Pruned, Request
+    from mtlprune.training.latency import LatencyCell
+    from mtlprune.training.pruning.surgery import Pruned, RemovalRequest
 
 
 def prune(
@@ -60,7 +60,7 @@ def prune(
     terminal.print(f"written: {out}", soft_wrap=True)
 
 
-def _account(asked: Request, pruned: Pruned) -> Iterator[str]:
+def _account(asked: RemovalRequest, pruned: Pruned) -> Iterator[str]:
     layers, heads = pruned.gates.shape
     folded = int(((pruned.gates > 0) & (pruned.gates < 1)).sum())
     yield f"heads: {pruned.heads.count} of {layers * heads} are kept; {folded} gates below 1 are in the weights now"
@@ -87,7 +87,7 @@ def _layers_table(pruned: Pruned) -> Table:
     return table
 
 
-def _scores_table(asked: Request, found: Evaluation) -> Table:
+def _scores_table(asked: RemovalRequest, found: Evaluation) -> Table:
     from rich.table import Table
 
     from mtlprune.scores import name_of
@@ -163,7 +163,7 @@ def _reached(share: float | None) -> str:
     return f"{share:.0%}" if -0.5 <= share <= 1.5 else "noise"
 
 
-def _latency_table(cells: list[Cell], how: dict[str, Any]) -> Table:
+def _latency_table(cells: list[LatencyCell], how: dict[str, Any]) -> Table:
     from rich.table import Table
 
     table = Table(title=", ".join(f"{key} {value}" for key, value in how.items()), title_justify="left")

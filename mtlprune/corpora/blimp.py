@@ -18,7 +18,7 @@ _MERGED = {"s-selection": "argument_structure"}
 """The paper counts twelve phenomena; the files name a thirteenth that its tables hold within another."""
 
 
-class Pair(NamedTuple):
+class MinimalPair(NamedTuple):
     """Two sentences as text, of which a speaker accepts the first."""
 
     good: str
@@ -39,7 +39,7 @@ class Paradigm:
     name: str
     phenomenon: str
     field: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MinimalPair, ...]
 
 
 def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
@@ -72,7 +72,7 @@ def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
 
 
 def _read(path: Path, most: int | None) -> Paradigm:
-    pairs: list[Pair] = []
+    pairs: list[MinimalPair] = []
     about: tuple[str, str, str] | None = None
     # only line feeds end a line: sentences could hold other separators
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
@@ -83,7 +83,7 @@ def _read(path: Path, most: int | None) -> Paradigm:
         if about is not None and now != about:
             raise CorpusError(f"{path}, line {number}: expected the paradigm {about[0]} as before, found {now[0]}")
         about = now
-        pairs.append(Pair(entry["sentence_good"], entry["sentence_bad"]))
+        pairs.append(MinimalPair(entry["sentence_good"], entry["sentence_bad"]))
     if about is None:
         raise CorpusError(f"{path}: holds no pair; download the corpus again")
     return Paradigm(*about, tuple(pairs))

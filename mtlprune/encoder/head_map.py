@@ -18,7 +18,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class HeadMap:
+class KeptHeads:
     """The heads of a model from which some were removed.
 
     Attributes:
@@ -50,7 +50,7 @@ class HeadMap:
         write_text(Path(folder) / FILE, self.text())
 
     @classmethod
-    def read(cls, folder: str | Path) -> HeadMap:
+    def read(cls, folder: str | Path) -> KeptHeads:
         """The file of a folder.
 
         Raises:
@@ -65,7 +65,7 @@ class HeadMap:
         return cls._parse(read_json(path, EncoderError, "take it from where the model was saved"), path)
 
     @classmethod
-    def _parse(cls, record: Any, path: Path) -> HeadMap:
+    def _parse(cls, record: Any, path: Path) -> KeptHeads:
         known = {"format": int, "family": str, "heads": int, "kept": list, "layer_gates": bool}
         if not isinstance(record, dict) or any(type(record.get(key)) is not kind for key, kind in known.items()):
             raise EncoderError(f"{path}: expected a head map with {', '.join(known)}, found {_short(record)}")
@@ -85,7 +85,7 @@ class HeadMap:
         return cls(record["family"], heads, tuple(map(tuple, kept)), record["layer_gates"])
 
     @classmethod
-    def find(cls, folder: str | Path) -> HeadMap | None:
+    def find(cls, folder: str | Path) -> KeptHeads | None:
         """The file of a folder, or None where no such folder has one. Raises EncoderError where it is damaged."""
         return cls.read(folder) if (Path(folder) / FILE).is_file() else None
 

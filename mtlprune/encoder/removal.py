@@ -23,13 +23,13 @@ from transformers import PreTrainedModel
 
 from mtlprune.encoder.families import Family, by_layer, family_of
 from mtlprune.encoder.gates import OPEN
-from mtlprune.encoder.head_map import FILE, HeadMap
+from mtlprune.encoder.head_map import FILE, KeptHeads
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_transformer
 from mtlprune.encoder.weights import read_weights
 from mtlprune.errors import out_of_memory
 
-__all__ = ["HeadMap", "load_pruned", "remove_heads"]
+__all__ = ["KeptHeads", "load_pruned", "remove_heads"]
 
 WEIGHTS = "model.safetensors"
 BARE = frozenset({"deberta", "deberta-v2"})
@@ -40,7 +40,7 @@ Kept = tuple[tuple[int, ...], ...]
 
 
 @torch.no_grad()
-def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Sequence[int]] | None = None) -> HeadMap:
+def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Sequence[int]] | None = None) -> KeptHeads:
     """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
 
     A head is closed when its gate is at most ``OPEN``. The model then computes what it computed under
@@ -89,7 +89,7 @@ def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seq
             _gate_by_layer(transformer, output, by_module[output])
         else:
             output.weight.mul_(_spread(by_module[output][0], output))
-    return HeadMap(transformer.config.model_type, heads, left, apart)
+    return KeptHeads(transformer.config.model_type, heads, left, apart)
 
 
 def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -259,7 +259,7 @@ def load_pruned(
     Raises:
         EncoderError: a file is missing or damaged, or the head map does not fit the model.
     """
-    heads = HeadMap.read(folder)
+    heads = KeptHeads.read(folder)
     config = load_config(str(folder))
     heads.check(config, folder)
     model = load_transformer(
@@ -271,7 +271,7 @@ def load_pruned(
     return model.eval()
 
 
-def shape(model: PreTrainedModel, heads: HeadMap, where: str | Path) -> None:
+def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
     """Give a whole model the shapes of a pruned one. Raises EncoderError where it cannot have them."""
     ones = torch.zeros(len(heads.kept), heads.heads)
     for layer, row in enumerate(heads.kept):

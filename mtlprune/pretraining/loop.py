@@ -56,7 +56,7 @@ _STREAM = ("pretraining",)
 
 
 @dataclass(frozen=True)
-class Event:
+class PretrainingEvent:
     """What a watcher is told after each update, and of each evaluation.
 
     Attributes:
@@ -75,7 +75,7 @@ def pretrain(
     config: PretrainConfig,
     folder: RunFolder,
     *,
-    watch: Callable[[Event], None] = lambda event: None,
+    watch: Callable[[PretrainingEvent], None] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
     """Pretrain, or go on with, the run in ``folder``; returns where it stands in the end.
@@ -100,7 +100,7 @@ def pretrain(
             done.check_logs(folder.path / CURVES)
             remove(folder.checkpoint_path)  # in case the end was cut short just here
             return done
-        trainer = _Trainer(prepare(config, folder, corpora), folder)
+        trainer = _Pretrainer(prepare(config, folder, corpora), folder)
         trainer.watch, trainer.stop = watch, stop
         return trainer.run()
 
@@ -125,11 +125,11 @@ def make_optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.Adam
     return torch.optim.AdamW(groups, fused=config.train.device.split(":")[0] in ("cpu", "cuda"))
 
 
-class _Trainer:
+class _Pretrainer:
     def __init__(self, data: Pretraining, folder: RunFolder) -> None:
         self.data, self.folder, self.config = data, folder, data.config
         self.model, self.encoder = data.model, data.encoder
-        self.watch: Callable[[Event], None] = lambda event: None
+        self.watch: Callable[[PretrainingEvent], None] = lambda event: None
         self.stop: Callable[[], bool] = lambda: False
         self.optimizer = make_optimizer(self.model, self.config)
         self.weights = Weights(self.model)
@@ -166,7 +166,7 @@ class _Trainer:
                 progress.step += 1
                 if progress.update == len(plan):
                     progress.epoch, progress.update = progress.epoch + 1, 0
-                self.watch(Event(progress, self.total, losses, len(rows)))
+                self.watch(PretrainingEvent(progress, self.total, losses, len(rows)))
                 if progress.step in self.watched:
                     self.evaluate(losses)
                 if progress.step == self.total:
@@ -243,7 +243,7 @@ class _Trainer:
         progress.losses = {}
         line = {"step": step, "epoch": progress.epoch, "train": trained, **measure(self.data)}
         progress.log(self.folder.path / CURVES, line)
-        self.watch(Event(progress, self.total, losses, 0, line))
+        self.watch(PretrainingEvent(progress, self.total, losses, 0, line))
 
     def write_model(self, step: int) -> None:
         """A folder that transformers loads: written beside, then renamed. Raises RunError where the disk refuses."""

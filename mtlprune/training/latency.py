@@ -37,7 +37,7 @@ MOST_ROUNDS = 100
 
 
 @dataclass
-class Part:
+class LatencyPart:
     """The whole encoder or its attention blocks, in one cell of the grid."""
 
     share: float
@@ -61,14 +61,14 @@ class Part:
 
 
 @dataclass
-class Cell:
+class LatencyCell:
     """One batch size and length."""
 
     batch: int
     length: int
     rounds: int
-    encoder: Part
-    attention: Part
+    encoder: LatencyPart
+    attention: LatencyPart
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
@@ -80,7 +80,7 @@ class Cell:
         return {"batch": self.batch, "length": self.length, "rounds": self.rounds, **figures}
 
 
-class Subject:
+class TimedModel:
     """A model that is measured.
 
     Args:
@@ -169,7 +169,7 @@ def measure(
     rounds: int = 5,
     seconds: float = 1.0,
     tick: Callable[[], None] = lambda: None,
-) -> list[Cell]:
+) -> list[LatencyCell]:
     """Measure every batch size with every length.
 
     Args:
@@ -188,9 +188,9 @@ def measure(
     """
     places = HeadPlaces(masked, kept)
     subjects = {
-        "full": Subject(full),
-        "masked": Subject(masked, partial(places.gated, gates.to(full.device))),
-        "removed": Subject(removed),
+        "full": TimedModel(full),
+        "masked": TimedModel(masked, partial(places.gated, gates.to(full.device))),
+        "removed": TimedModel(removed),
     }
     generator = torch.Generator().manual_seed(0)
     cells = []
@@ -203,10 +203,10 @@ def measure(
 
 
 def _measure_cell(
-    subjects: dict[str, Subject], ids: Tensor, precision: torch.dtype, rounds: int, seconds: float
-) -> Cell:
+    subjects: dict[str, TimedModel], ids: Tensor, precision: torch.dtype, rounds: int, seconds: float
+) -> LatencyCell:
     before, after = subjects["full"].flops(ids), subjects["removed"].flops(ids)
-    encoder, attention = (Part(1 - left / all_) for left, all_ in zip(after, before, strict=True))
+    encoder, attention = (LatencyPart(1 - left / all_) for left, all_ in zip(after, before, strict=True))
     for subject in subjects.values():  # the first pass allocates
         subject.run(ids, precision)
     begun, done = time.perf_counter(), 0
@@ -216,4 +216,4 @@ def _measure_cell(
         for kind, subject in subjects.items():
             attention.take(kind, subject.run_attention(ids, precision))
         done += 1
-    return Cell(len(ids), ids.shape[1], done, encoder, attention)
+    return LatencyCell(len(ids), ids.shape[1], done, encoder, attention)

@@ -18,7 +18,7 @@ from mtlprune.analyses.degeneration import claims as degeneration_claims
 from mtlprune.analyses.degeneration import maths as dg
 from mtlprune.analyses.degeneration.cloud import draw
 from mtlprune.analyses.degeneration.results import encoder as entry
-from mtlprune.analyses.degeneration.survey import HEAD_MEASURES, Degeneration, Settings, Survey
+from mtlprune.analyses.degeneration.survey import HEAD_MEASURES, Degeneration, DegenerationSettings, DegenerationSurvey
 from mtlprune.analyses.reading import Reading
 from mtlprune.analyses.smoothing.claims import read_groups
 from mtlprune.analyses.subjects import Subject
@@ -32,12 +32,12 @@ SENTENCES = [
     Sentence(str(k), tuple(np.random.default_rng(k).choice(WORDS, size).tolist()))
     for k, size in enumerate((5, 11, 3, 8, 1, 6, 9, 9, 4, 7, 10, 2, 12, 6, 5, 8))
 ]
-SETTINGS = Settings(rows=80, permutations=50)
+SETTINGS = DegenerationSettings(rows=80, permutations=50)
 
 
-def measured(encoder: Encoder, gates: Tensor | None = None) -> tuple[Degeneration, Survey]:
+def measured(encoder: Encoder, gates: Tensor | None = None) -> tuple[Degeneration, DegenerationSurvey]:
     reading = Reading("tiny", "f" * 64, "dev", SENTENCES, 0, [], 0)
-    survey = Survey(reading, Subject("pretrained", "tiny", 0, encoder, gates, "tiny"), "tiny", SETTINGS)
+    survey = DegenerationSurvey(reading, Subject("pretrained", "tiny", 0, encoder, gates, "tiny"), "tiny", SETTINGS)
     return survey.run(), survey
 
 

@@ -16,11 +16,11 @@ from mtlprune.analyses.dissection.comparison import (
     mu_correlations,
     procrustes,
 )
-from mtlprune.analyses.dissection.linearity import Moments, linearity
+from mtlprune.analyses.dissection.linearity import CrossMoments, linearity
 
 
-def moments(x: np.ndarray, y: np.ndarray) -> Moments:
-    found = Moments(x.shape[1], y.shape[1])
+def moments(x: np.ndarray, y: np.ndarray) -> CrossMoments:
+    found = CrossMoments(x.shape[1], y.shape[1])
     for part in (slice(0, len(x) // 3), slice(len(x) // 3, None)):  # in two batches
         found.add(x[part], y[part])
     return found

@@ -12,7 +12,7 @@ from gated_runs import claim
 from scipy import stats
 
 from mtlprune.analyses.heads.columns import (
-    Column,
+    HeadColumn,
     HeadTable,
     HeadTableError,
     claim_columns,
@@ -20,8 +20,8 @@ from mtlprune.analyses.heads.columns import (
 )
 
 
-def columns(*values: np.ndarray) -> list[Column]:
-    return [Column(str(place), str(place), value) for place, value in enumerate(values)]
+def columns(*values: np.ndarray) -> list[HeadColumn]:
+    return [HeadColumn(str(place), str(place), value) for place, value in enumerate(values)]
 
 
 def test_a_planted_correlation_is_found_and_depth_alone_is_not():
@@ -68,7 +68,7 @@ def test_heads_of_different_encoders_are_not_joined():
     table = HeadTable()
     table.add(columns(np.ones((2, 3))), "one")
     with pytest.raises(HeadTableError, match="two is about an encoder of 2 × 4 heads"):
-        table.add([Column("x", "x", np.ones((2, 4)))], "two")
+        table.add([HeadColumn("x", "x", np.ones((2, 4)))], "two")
 
 
 def test_gradient_cosines_are_those_of_whole_gradients(tiny_encoder: Callable[[str], Path]):

@@ -13,7 +13,7 @@ from tiny import WORDS
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, BertForMaskedLM
 
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
-from mtlprune.corpora.blimp import Pair, Paradigm
+from mtlprune.corpora.blimp import MinimalPair, Paradigm
 from mtlprune.encoder.pieces import EncoderError
 
 FAMILIES = ["bert", "roberta", "distilbert", "electra", "modernbert", "mpnet", "albert", "deberta-v2"]
@@ -96,10 +96,10 @@ def test_a_model_in_training_is_evaluated_without_dropout_and_stays_in_training(
     assert np.array_equal(pseudo_log_likelihoods(lm, TEXTS), expected) and lm.model.training
 
 
-def pairs_of(number: int, seed: int) -> tuple[Pair, ...]:
+def pairs_of(number: int, seed: int) -> tuple[MinimalPair, ...]:
     generator = np.random.default_rng(seed)
     letters = [word for word in WORDS if word.isalpha()]
-    return tuple(Pair(*(" ".join(generator.choice(letters, 5)) for _ in range(2))) for _ in range(number))
+    return tuple(MinimalPair(*(" ".join(generator.choice(letters, 5)) for _ in range(2))) for _ in range(number))
 
 
 def test_a_random_model_is_at_chance(bert: MaskedLanguageModel) -> None:
@@ -110,12 +110,12 @@ def test_a_random_model_is_at_chance(bert: MaskedLanguageModel) -> None:
 def test_ties_are_wrong_and_means_are_over_paradigms(bert: MaskedLanguageModel) -> None:
     pairs = pairs_of(30, 3)
     scores = pseudo_log_likelihoods(bert, [text for pair in pairs for text in pair]).reshape(-1, 2)
-    sorted_pairs = tuple(Pair(*(p if a > b else p[::-1])) for p, (a, b) in zip(pairs, scores, strict=True))
-    same = tuple(Pair(p.good, p.good) for p in pairs[:4])
+    sorted_pairs = tuple(MinimalPair(*(p if a > b else p[::-1])) for p, (a, b) in zip(pairs, scores, strict=True))
+    same = tuple(MinimalPair(p.good, p.good) for p in pairs[:4])
     paradigms = [
         Paradigm("right", "a", "syntax", sorted_pairs),
         Paradigm("tied", "a", "syntax", same),
-        Paradigm("wrong", "b", "syntax", tuple(Pair(p.bad, p.good) for p in sorted_pairs[:7])),
+        Paradigm("wrong", "b", "syntax", tuple(MinimalPair(p.bad, p.good) for p in sorted_pairs[:7])),
     ]
     found = judge(bert, paradigms)
     assert found.paradigms == {"right": 100, "tied": 0, "wrong": 0}

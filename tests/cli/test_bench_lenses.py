@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mtlprune.cli.bench_lenses import LENSES, Cost, alone, total
+from mtlprune.cli.bench_lenses import LENSES, AnalysisCost, alone, total
 
 
 @pytest.mark.parametrize("lens", LENSES)
@@ -44,8 +44,11 @@ def test_a_row_for_each_lens_and_a_total(mtlprune: Callable[..., Any], lab: Any,
 
 
 def test_what_was_refused_is_not_added_up() -> None:
-    costs = {"smoothing": Cost(2.0, 3.0, 5, 1, 10), "dissection": Cost(7.0, 7.0, 7, 1, 0, "not post-LN")}
-    assert total(costs) == Cost(2.0, 3.0, 5, 1, 10)
+    costs = {
+        "smoothing": AnalysisCost(2.0, 3.0, 5, 1, 10),
+        "dissection": AnalysisCost(7.0, 7.0, 7, 1, 0, "not post-LN"),
+    }
+    assert total(costs) == AnalysisCost(2.0, 3.0, 5, 1, 10)
 
 
 @pytest.mark.parametrize("what", ["corpus", "sentences", "both"])

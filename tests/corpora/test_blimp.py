@@ -17,7 +17,7 @@ import pytest
 from shared_corpora import CORPORA
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.blimp import Pair, read_blimp
+from mtlprune.corpora.blimp import MinimalPair, read_blimp
 from mtlprune.corpora.download import git_tree_id
 
 ARCHIVE = CORPORA / "blimp" / "blimp_data.tar.gz"
@@ -59,7 +59,7 @@ def test_paradigms_come_by_file_name_and_pairs_in_order(tmp_path: Path, inner: s
         ("p", "binding", 3),
         ("q", "argument_structure", 1),
     ]
-    assert found[0].pairs[1] == Pair("good 2", "bad 2")
+    assert found[0].pairs[1] == MinimalPair("good 2", "bad 2")
     assert [p.pairs for p in read_blimp(tmp_path, 2)] == [found[0].pairs[:2], found[1].pairs]
 
 

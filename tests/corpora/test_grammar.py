@@ -14,7 +14,7 @@ import pytest
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
-from mtlprune.corpora.grammar.derivation import HEAD, Frame, derive, leaf, phrase
+from mtlprune.corpora.grammar.derivation import HEAD, VerbFrame, derive, leaf, phrase
 from mtlprune.corpora.grammar.lexicon import NOUNS, plural
 from mtlprune.corpora.grammar.verbs import VERBS
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
@@ -298,7 +298,7 @@ def test_layers_of_a_derivation_by_hand():
     inner = phrase("VP", (HEAD, word), ("obl:agent", agent))
     vp = phrase("VP", ("aux:pass", leaf("was", "VBD")), (HEAD, inner))
     root = phrase("S", ("nsubj:pass", subject), (HEAD, vp), ("punct", leaf(".", ".")))
-    assert derive("x", root, [Frame(word, verb, [(agent, "ARG0"), (subject, "ARG1")])]) == Sentence(
+    assert derive("x", root, [VerbFrame(word, verb, [(agent, "ARG0"), (subject, "ARG1")])]) == Sentence(
         "x",
         ("The", "letter", "was", "written", "by", "Anna", "Washington", "."),
         pos=("DT", "NN", "VBD", "VBN", "IN", "NNP", "NNP", "."),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
 from mtlprune.encoder.gates import OPEN
-from mtlprune.encoder.head_map import HeadMap
+from mtlprune.encoder.head_map import KeptHeads
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
@@ -101,7 +101,7 @@ def test_reloading_changes_no_bit(family, tmp_path):
         state = torch.get_rng_state()
         again = load_pruned(folder, attention="eager")
         assert torch.equal(torch.get_rng_state(), state)
-        assert HeadMap.read(folder) == heads and not again.training
+        assert KeptHeads.read(folder) == heads and not again.training
         assert torch.equal(run(again), run(model)), pattern
 
 
@@ -274,7 +274,7 @@ def test_the_encoder_saves_and_restores_what_is_left(family, tiny_encoder, tmp_p
         assert again.head_map == encoder.head_map
         assert torch.equal(vectors(again), vectors(encoder))
     again.save(tmp_path / "again")
-    assert HeadMap.read(tmp_path / "again") == encoder.head_map
+    assert KeptHeads.read(tmp_path / "again") == encoder.head_map
 
 
 def test_random_weights_have_the_shapes_that_are_left(pruned):

@@ -18,7 +18,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.files import SUMS
 from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.pretraining.loop import Event, _Trainer, pretrain
+from mtlprune.pretraining.loop import PretrainingEvent, _Pretrainer, pretrain
 from mtlprune.pretraining.setup import prepare
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training.loop import TrainingError
@@ -39,8 +39,8 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def done(small_pretraining: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Event]]:
-    folder, events = tmp_path_factory.mktemp("done") / "run", list[Event]()
+def done(small_pretraining: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PretrainingEvent]]:
+    folder, events = tmp_path_factory.mktemp("done") / "run", list[PretrainingEvent]()
     assert pretrain(make(small_pretraining()), RunFolder(folder), watch=events.append).finished
     return folder, events
 
@@ -103,7 +103,7 @@ def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining,
 
 def test_runs_of_one_seed_share_their_beginning_and_their_masks(done, small_pretraining, tmp_path):
     tree = small_pretraining(syntax={}, cosreg=0.0)
-    events: list[Event] = []
+    events: list[PretrainingEvent] = []
     pretrain(make(tree), RunFolder(tmp_path / "run"), watch=events.append, stop=lambda: True)
     assert equal(weights_of(done[0], 0), weights_of(tmp_path / "run", 0))
     first = next(event for event in done[1] if event.line is None)
@@ -114,7 +114,7 @@ def _gradients(tree: dict[str, Any], step: int, folder: Path) -> tuple[float, li
     """Loss and gradients of the first batch as if so many updates were done, from the same weights."""
     config = make(tree)
     corpora = {"corpus": load_corpus(Path(config.data.corpora[0]))}
-    trainer = _Trainer(prepare(config, RunFolder(folder), corpora), RunFolder(folder))
+    trainer = _Pretrainer(prepare(config, RunFolder(folder), corpora), RunFolder(folder))
     trainer.progress.step = step
     torch.manual_seed(5)
     trainer.model.train()

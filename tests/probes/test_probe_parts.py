@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtlprune.analyses.probes.attention import Choices, arcs_found, arguments_found, by_label
+from mtlprune.analyses.probes.attention import AttendedPlaces, arcs_found, arguments_found, by_label
 from mtlprune.analyses.probes.centroids import Centroids, nearest_found, unit_vectors
 from mtlprune.analyses.probes.differences import paired_interval
 from mtlprune.analyses.probes.survey import chosen
@@ -18,7 +18,7 @@ def column(*numbers: int) -> Tensor:
 
 def test_an_arc_counts_in_either_direction() -> None:
     # one sentence of three words, two heads; what place 0 ([CLS]) to 3 attends to most
-    choices = Choices(column(0, 2, 2, 0, 3, 1, 2, 2).view(2, 4).T.contiguous(), torch.zeros(4, 2), 4)
+    choices = AttendedPlaces(column(0, 2, 2, 0, 3, 1, 2, 2).view(2, 4).T.contiguous(), torch.zeros(4, 2), 4)
     row, head, dependent = column(0, 0, 0, 0), column(2, 0, 3, 0), column(1, 3, 2, 2)
     found = arcs_found(choices, row, head, dependent)
     assert found[:, 0].tolist() == [True, True, False, False]  # 1 → 2, 3 → root
@@ -29,7 +29,7 @@ def test_any_word_of_an_argument_will_do() -> None:
     # two sentences of four words; the first head of the second sentence: word 1 looks at word 3, all others at word 0
     words = torch.ones(10, 1, dtype=torch.int64)
     words[5 + 2] = 4
-    choices = Choices(words, words, 5)
+    choices = AttendedPlaces(words, words, 5)
     start, end, predicate = column(0, 1, 2, 0), column(2, 2, 4, 1), column(3, 3, 1, 2)
     found = arguments_found(choices, column(1, 1, 1, 1), start, end, predicate)[:, 0]
     assert found.tolist() == [True, True, True, True]

@@ -12,7 +12,17 @@ from tiny import CONTRACT_FAMILIES, make_tiny
 
 from mtlprune.analyses.probes import survey
 from mtlprune.analyses.probes.items import Items
-from mtlprune.analyses.probes.survey import AS_RELEASED, MODES, SHUFFLED, SOUND, TRUE, Data, Findings, Survey, chosen
+from mtlprune.analyses.probes.survey import (
+    AS_RELEASED,
+    MODES,
+    SHUFFLED,
+    SOUND,
+    TRUE,
+    Data,
+    Findings,
+    ProbeSurvey,
+    chosen,
+)
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import SENTENCES, SLOTS, SQUARES, Observation, observation_batches, observe
@@ -51,7 +61,7 @@ def bert(load: Callable[[str], Encoder]) -> Encoder:
 
 @pytest.fixture(scope="module")
 def found(bert: Encoder, data: Data) -> Findings:
-    return Survey(bert).run(data)
+    return ProbeSurvey(bert).run(data)
 
 
 # -- the probes by their definitions, one head, label and word at a time -----------------------------------------------
@@ -155,13 +165,13 @@ def assert_same(one: Findings, other: Findings) -> None:
 def test_one_batch_or_many(bert: Encoder, data: Data, found: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtlprune.encoder.observe.SENTENCES", 1)
     batches: list[None] = []
-    assert_same(Survey(bert, tick=lambda: batches.append(None)).run(data), found)
+    assert_same(ProbeSurvey(bert, tick=lambda: batches.append(None)).run(data), found)
     assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
 
 
 def test_the_order_of_sentences_does_not_matter(bert: Encoder, corpus: dict[str, list[Sentence]]) -> None:
-    first = Survey(bert).run(Data.read(corpus))
-    turned = Survey(bert).run(Data.read({split: content[::-1] for split, content in corpus.items()}))
+    first = ProbeSurvey(bert).run(Data.read(corpus))
+    turned = ProbeSurvey(bert).run(Data.read({split: content[::-1] for split, content in corpus.items()}))
     for key in first.test:
         if key[1] == TRUE:  # which labels are shuffled to where follows the order
             np.testing.assert_allclose(first.test[key], turned.test[key])
@@ -194,11 +204,11 @@ def test_batches_keep_to_their_budget() -> None:
 @pytest.mark.parametrize("family", CONTRACT_FAMILIES)
 def test_a_closed_head_is_a_removed_head(load: Callable[[str], Encoder], data: Data, family: str) -> None:
     encoder = load(family)
-    gated = Survey(encoder, GATES).run(data, (AS_RELEASED,))
+    gated = ProbeSurvey(encoder, GATES).run(data, (AS_RELEASED,))
     smaller = copy.deepcopy(encoder)
     smaller.__dict__.pop("places", None)
     smaller.head_map = remove_heads(smaller.transformer, GATES)
-    removed = Survey(smaller).run(data, (AS_RELEASED,))
+    removed = ProbeSurvey(smaller).run(data, (AS_RELEASED,))
     closed = (GATES == 0).numpy()
     for key, grid in gated.test.items():
         with_items = next(i for i in data.items["test"] if i.task == key[2]).counts() > 0
@@ -211,7 +221,7 @@ def test_a_closed_head_is_a_removed_head(load: Callable[[str], Encoder], data: D
 # -- planted heads -----------------------------------------------------------------------------------------------------
 
 
-class Planted(Survey):
+class Planted(ProbeSurvey):
     """Head 3 of layer 2 looks from each dependent to its head; head 2 of layer 1 says the tag of each word."""
 
     def observations(self, split: survey.Split, want: Sequence[str]) -> Iterator[tuple[list[int], Observation]]:

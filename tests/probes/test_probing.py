@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tiny import make_tiny
 
-from mtlprune.analyses.probes.probing import Request, probe
+from mtlprune.analyses.probes.probing import ProbeRequest, probe
 from mtlprune.analyses.probes.results import Results
 from mtlprune.analyses.probes.survey import AS_RELEASED, MODES, SOUND
 from mtlprune.analyses.subjects import ProbeError, find_sources
@@ -24,15 +24,15 @@ LAYERS, HEADS = 2, 4
 
 
 @pytest.fixture(scope="module")
-def request_(tmp_path_factory: pytest.TempPathFactory) -> Request:
+def request_(tmp_path_factory: pytest.TempPathFactory) -> ProbeRequest:
     folder = tmp_path_factory.mktemp("probing")
     save_corpus(build_grammar(30, 12, 12, 1), folder / "corpus", name="grammar", licence="Apache-2.0", sources={})
     encoder = make_tiny("bert", folder / "encoder", positions=160)
-    return Request((str(encoder),), folder / "corpus", MODES, few=8)
+    return ProbeRequest((str(encoder),), folder / "corpus", MODES, few=8)
 
 
 @pytest.fixture(scope="module")
-def results(request_: Request) -> Results:
+def results(request_: ProbeRequest) -> Results:
     return probe(request_)
 
 
@@ -98,7 +98,7 @@ def test_as_released_chooses_on_what_it_reports(written: tuple[list[dict[str, An
     assert all(row["dev"] == row["test"] or np.isnan(row["test"]) for row in released)
 
 
-def test_a_single_item_scores_100_as_released(request_: Request, results: Results) -> None:
+def test_a_single_item_scores_100_as_released(request_: ProbeRequest, results: Results) -> None:
     found = results.probed[0].found.test[AS_RELEASED, "none", "pos"]
     counts = next(items for items in results.items["test"] if items.task == "pos").counts()
     assert (found[counts == 1] == 100).all()
@@ -119,7 +119,7 @@ def test_means_leave_out_rare_labels_and_the_root(results: Results) -> None:
         assert mean["gain"] == pytest.approx(np.mean([entry["gain"] for entry in mine]))
 
 
-def test_the_same_request_gives_the_same_numbers(request_: Request, results: Results) -> None:
+def test_the_same_request_gives_the_same_numbers(request_: ProbeRequest, results: Results) -> None:
     again = probe(replace(request_, modes=(SOUND,)))
     for key, grid in again.probed[0].found.test.items():
         np.testing.assert_array_equal(grid, results.probed[0].found.test[key])
@@ -129,7 +129,7 @@ def test_the_same_request_gives_the_same_numbers(request_: Request, results: Res
         np.testing.assert_array_equal(grid, untrained.test[key])
 
 
-def test_part_of_train_and_no_random_encoder(request_: Request) -> None:
+def test_part_of_train_and_no_random_encoder(request_: ProbeRequest) -> None:
     found = probe(replace(request_, train_sentences=5, modes=(SOUND,), untrained=False))
     assert found.head["splits"]["train"]["sentences"] == 5 and found.probed[0].untrained is None
     assert {control for entry in found.summary for control in entry["controls"]} == {
@@ -139,14 +139,14 @@ def test_part_of_train_and_no_random_encoder(request_: Request) -> None:
     }
 
 
-def test_long_sentences_are_left_out_and_counted(request_: Request, tmp_path: Path) -> None:
+def test_long_sentences_are_left_out_and_counted(request_: ProbeRequest, tmp_path: Path) -> None:
     small = make_tiny("bert", tmp_path / "small", positions=64)
     found = probe(replace(request_, names=(str(small),), modes=(AS_RELEASED,), untrained=False))
     left = found.head["splits"]["test"]
     assert 0 < left["too_long"] < 12 and left["sentences"] + left["too_long"] == 12
 
 
-def test_what_cannot_be_probed_is_refused(request_: Request, tmp_path: Path) -> None:
+def test_what_cannot_be_probed_is_refused(request_: ProbeRequest, tmp_path: Path) -> None:
     name = request_.names[0]
     with pytest.raises(ProbeError, match="are both pretrained, seed 0"):
         find_sources([name, name])

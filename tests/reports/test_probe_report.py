@@ -15,15 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
 
-from mtlprune.analyses.probes.show.columns import Panel, accuracy, gain, kind, panels
+from mtlprune.analyses.probes.show.columns import ProbePanel, accuracy, gain, kind, panels
 from mtlprune.analyses.probes.show.differences import NAMED, differences
 from mtlprune.analyses.probes.show.intervals import read_intervals
 from mtlprune.analyses.probes.show.maps import ABSENT, atlas, heat_map
 from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder, read_published
 from mtlprune.analyses.probes.show.reading import read_probes
-from mtlprune.analyses.probes.show.results import Key, LabelResult, ProbeError, ProbeResults
+from mtlprune.analyses.probes.show.results import Key, LabelResult, ProbeResults
 from mtlprune.analyses.probes.show.scatter import scatter
 from mtlprune.analyses.probes.show.tables import latex, markdown, tables
+from mtlprune.files import RunError
 from mtlprune.reports.axes import LABEL, ROW, spread
 from mtlprune.reports.canvas_png import paint, png
 from mtlprune.reports.canvas_svg import svg
@@ -45,7 +46,7 @@ def found(folder: Path) -> ProbeResults:
     return read_probes([folder])
 
 
-def panel_of(found: ProbeResults, task: str, mode: str = "sound") -> Panel:
+def panel_of(found: ProbeResults, task: str, mode: str = "sound") -> ProbePanel:
     return next(panel for panel in panels(found, mode) if panel.task == task)
 
 
@@ -113,7 +114,7 @@ def test_two_folders_are_one_result_unless_they_contradict(folder: Path, tmp_pat
     rows = read_rows(one)
     rows[0]["test"] += 0.5
     write_rows(two, rows)
-    with pytest.raises(ProbeError, match="different results of pretrained"):
+    with pytest.raises(RunError, match="different results of pretrained"):
         read_probes([one, two])
 
 
@@ -123,7 +124,7 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
     def refused(rows: Sequence[dict], said: str, **summary: object) -> None:
         write_rows(tmp_path, rows)
         (tmp_path / "probes.json").write_text(json.dumps({"few": 5} | summary))
-        with pytest.raises(ProbeError, match=said):
+        with pytest.raises(RunError, match=said):
             read_probes([tmp_path])
 
     refused([*usual, usual[0]], "every head once")
@@ -136,19 +137,19 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
     refused([{**r, "label": None} for r in usual], "column label is empty")
     refused([{**r, "seed": "one"} for r in usual], "not readable as probe results")
     refused(usual, "expected corpus, fingerprint, specials and few", few="many")
-    with pytest.raises(ProbeError, match="differ in few"):
+    with pytest.raises(RunError, match="differ in few"):
         write_rows(tmp_path, usual)
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW + 1, "fingerprint": "f" * 64, "specials": "kept"}))
         read_probes([folder, tmp_path])
-    with pytest.raises(ProbeError, match="equally many layers and heads, found 2 × 2, 3 × 4"):
+    with pytest.raises(RunError, match="equally many layers and heads, found 2 × 2, 3 × 4"):
         write_rows(tmp_path, [{**r, "seed": 9} for r in usual])
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "fingerprint": "f" * 64, "specials": "kept"}))
         read_probes([folder, tmp_path])
     (tmp_path / "probes.parquet").write_bytes(b"PAR1 but no more")
-    with pytest.raises(ProbeError, match=r"probes.parquet: unexpected content"):
+    with pytest.raises(RunError, match=r"probes.parquet: unexpected content"):
         read_probes([tmp_path])
     for nothing in (tmp_path / "nowhere", folder / "probes.json"):
-        with pytest.raises(ProbeError, match=r"no probe results|is a file"):
+        with pytest.raises(RunError, match=r"no probe results|is a file"):
             read_probes([nothing])
 
 
@@ -246,7 +247,7 @@ def test_intervals_mark_differences_of_these_seeds_only(found: ProbeResults, tmp
     assert isinstance(rows["obj"][-1], Strong) and not isinstance(rows["obl"][-1], Strong)
     for broken in ([{"low": 1}], [difference("obj", "x", 1)], "all", [difference("obj", 1, 2, seeds=3)]):  # type: ignore[arg-type]
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "differences": broken}))
-        with pytest.raises(ProbeError, match="difference 1: expected mode, task"):
+        with pytest.raises(RunError, match="difference 1: expected mode, task"):
             read_intervals([tmp_path])
     (tmp_path / "probes.json").write_text(json.dumps({"few": FEW}))
     assert read_intervals([tmp_path]) is None
@@ -284,7 +285,7 @@ def test_beside_the_paper_defects_are_marked_and_labels_matched(found: ProbeResu
     assert damaged is not None and all(f"{t}, paper†" in damaged.header for t in ("pretrained", "STL", "MTL-5"))
     assert named_encoder("paper") == "BERT" and named_encoder("paper:electra") == "ELECTRA"
     for wrong in ("paper:minilm", "book", ""):
-        with pytest.raises(ProbeError, match="--against: expected paper"):
+        with pytest.raises(RunError, match="--against: expected paper"):
             named_encoder(wrong)
 
 

@@ -11,7 +11,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.training.latency import Part, Subject, measure
+from mtlprune.training.latency import LatencyPart, TimedModel, measure
 
 HALF = torch.tensor([[1.0, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 1.0]])
 
@@ -28,7 +28,7 @@ def test_flops_are_those_of_the_formula(family):
     inner = LAYERS * rows * length * 2 * 2 * HIDDEN * INNER
     pooler = rows * 2 * HIDDEN**2 if getattr(model, "pooler", None) is not None else 0
     embedding = rows * length * 2 * (HIDDEN // 2) * HIDDEN if family == "albert" else 0
-    assert Subject(model).flops(ids) == (block + inner + pooler + embedding, block)
+    assert TimedModel(model).flops(ids) == (block + inner + pooler + embedding, block)
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
@@ -51,12 +51,12 @@ def test_the_three_are_measured_in_every_cell(family):
 
 
 def test_half_of_the_ideal_gain():
-    part = Part(0.4)
+    part = LatencyPart(0.4)
     for kind, seconds in (("full", 12.0), ("removed", 8.5), ("full", 10.0), ("masked", 11.0), ("removed", 8.0)):
         part.take(kind, seconds)
     assert part.seconds == {"full": 10.0, "masked": 11.0, "removed": 8.0}
     assert part.gain == pytest.approx(0.2) and part.reached == pytest.approx(0.5)
-    assert Part(0.0, {"full": 1.0, "removed": 1.0}).reached is None
+    assert LatencyPart(0.0, {"full": 1.0, "removed": 1.0}).reached is None
 
 
 def test_gates_of_another_shape_are_refused():

@@ -32,7 +32,7 @@ from mtlprune.statistics.variance import Variance, decompose
 
 
 @dataclass(frozen=True)
-class Run:
+class NamedRun:
     """A run as reports name it."""
 
     run: str
@@ -47,7 +47,7 @@ class Label:
 
     label: str
     joint: bool
-    runs: tuple[Run, ...]
+    runs: tuple[NamedRun, ...]
     claimed: int
     """Heads open in more than half of the seeds."""
     claimed_by_layer: tuple[int, ...]
@@ -137,7 +137,7 @@ def _label(claimant: Claimant, permutations: int, generator: np.random.Generator
     return Label(
         claimant.label,
         claimant.joint,
-        tuple(Run(claim.run, claim.seed, int(claim.open.sum())) for claim in claimant.claims),
+        tuple(NamedRun(claim.run, claim.seed, int(claim.open.sum())) for claim in claimant.claims),
         int(claimant.claimed.sum()),
         tuple(claimant.claimed.sum(1).tolist()),
         within_label(claimant.gates.reshape(seeds, -1), claimant.open.reshape(seeds, -1)),

@@ -13,7 +13,7 @@ from mtlprune.analyses.degeneration import claims as degeneration_claims
 from mtlprune.analyses.degeneration import pairs as degeneration_pairs
 from mtlprune.analyses.degeneration.labels import Decoder, Frequencies, decoders
 from mtlprune.analyses.degeneration.results import ROWS, decoder, encoder, write
-from mtlprune.analyses.degeneration.survey import Degeneration, Settings, survey
+from mtlprune.analyses.degeneration.survey import Degeneration, DegenerationSettings, survey
 from mtlprune.analyses.reading import Reading
 from mtlprune.analyses.smoothing.claims import Groups, read_groups
 from mtlprune.claimed_heads import ClaimError, load_claims
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 def run(
     reading: Reading,
     corpus: Path,
-    settings: Settings,
+    settings: DegenerationSettings,
     claims: Sequence[str | Path],
     out: Path,
     say: Callable[[str], None] = log.info,
@@ -68,7 +68,7 @@ def run(
 
 
 def _decoders(
-    reading: Reading, corpus: Path, settings: Settings, say: Callable[[str], None]
+    reading: Reading, corpus: Path, settings: DegenerationSettings, say: Callable[[str], None]
 ) -> tuple[list[Decoder], list[str]]:
     frequencies = Frequencies(str(corpus), reading.fingerprint)
     found: list[Decoder] = []
@@ -91,7 +91,9 @@ def _untuned(found: Sequence[Degeneration], one: Degeneration) -> Degeneration |
     return next((other for other in found if other is not one and other.run == one.kind), None)
 
 
-def _compared(groups: Groups, found: Sequence[Degeneration], settings: Settings) -> tuple[dict[str, Any], list[str]]:
+def _compared(
+    groups: Groups, found: Sequence[Degeneration], settings: DegenerationSettings
+) -> tuple[dict[str, Any], list[str]]:
     """What stands under ``claims``, and notes."""
     tests: list[dict[str, Any]] = []
     entries, notes = [], []

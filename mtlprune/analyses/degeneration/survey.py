@@ -1,6 +1,6 @@
 """Degeneration of encoders and runs, read off the sentences of a corpus batch by batch.
 
-    found = survey(reading, Settings())
+    found = survey(reading, DegenerationSettings())
 
 A first pass gathers moments of hidden states and head outputs over all words, and keeps the vectors of a sample, the
 same words for every encoder. A second one takes the mean vector apart (:mod:`.degeneration_cone`).
@@ -40,7 +40,7 @@ POINTS = 250
 
 
 @dataclass(frozen=True)
-class Settings:
+class DegenerationSettings:
     """How much is measured.
 
     Attributes:
@@ -84,7 +84,7 @@ class Degeneration:
     notes: list[str] = field(default_factory=list)
 
 
-class Survey:
+class DegenerationSurvey:
     """The passes over one subject.
 
     Args:
@@ -96,7 +96,12 @@ class Survey:
     """
 
     def __init__(
-        self, reading: Reading, subject: Subject, kind: str, settings: Settings, tick: Callable[[], None] = lambda: None
+        self,
+        reading: Reading,
+        subject: Subject,
+        kind: str,
+        settings: DegenerationSettings,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
         self.reading, self.subject, self.kind, self.settings, self.tick = reading, subject, kind, settings, tick
         self.sample = draw([len(sentence) for sentence in reading.sentences], settings.rows, settings.seed)
@@ -201,7 +206,10 @@ class Survey:
 
 
 def survey(
-    reading: Reading, settings: Settings, say: Callable[[str], None] = log.info, tick: Callable[[], None] = lambda: None
+    reading: Reading,
+    settings: DegenerationSettings,
+    say: Callable[[str], None] = log.info,
+    tick: Callable[[], None] = lambda: None,
 ) -> list[Degeneration]:
     """All subjects, one after another.
 
@@ -212,5 +220,5 @@ def survey(
     kinds = {source.name: source.kind for source in reading.sources}
     for subject in reading.subjects(settings.device):
         say(f"{subject.label}, seed {subject.seed}")
-        found.append(Survey(reading, subject, kinds[subject.name], settings, tick).run())
+        found.append(DegenerationSurvey(reading, subject, kinds[subject.name], settings, tick).run())
     return found

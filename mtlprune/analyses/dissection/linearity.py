@@ -1,6 +1,6 @@
 """How well a linear map explains what a feed-forward part does: r² from sums that are gathered batch by batch.
 
-    sums = Moments(H, H); sums.add(read, given); sums.fit().score(sums)      # in-sample; score(others): held out
+    sums = CrossMoments(H, H); sums.add(read, given); sums.fit().score(sums)      # in-sample; score(others): held out
 
 Letters for shapes: N tokens, P features read, Q features given.
 
@@ -19,7 +19,7 @@ TINY = 1e-10
 """A feature whose variance is below this part of its mean square is constant."""
 
 
-class Moments:
+class CrossMoments:
     """Sums over tokens of [1, x, y] ⊗ [1, x, y], from which any least squares of y on x follows. float64."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -43,8 +43,8 @@ class Moments:
         self.sums += y.sum(0, dtype=np.float64)
         self.squares += np.square(y, dtype=np.float64).sum(0)
 
-    def __add__(self, other: Moments) -> Moments:
-        found = Moments(self.inputs, self.outputs)
+    def __add__(self, other: CrossMoments) -> CrossMoments:
+        found = CrossMoments(self.inputs, self.outputs)
         for name in ("within", "across", "sums", "squares"):
             setattr(found, name, getattr(self, name) + getattr(other, name))
         return found
@@ -71,7 +71,7 @@ class Moments:
         return float(np.where(constant, flat, moving).mean())
 
 
-def linearity(halves: tuple[Moments, Moments]) -> dict[str, float]:
+def linearity(halves: tuple[CrossMoments, CrossMoments]) -> dict[str, float]:
     """r² on the tokens that were fitted, and held out: each half scored by the map of the other, averaged."""
     one, other = halves
     whole = one + other

@@ -1,6 +1,6 @@
 """Takes encoders and runs apart and sets them side by side: all of ``mtlprune analyze dissect`` but its files.
 
-    found = dissect(Request(("minilm", "runs/pos", "runs/mtl-5"), Path("data/ewt5")))
+    found = dissect(DissectionRequest(("minilm", "runs/pos", "runs/mtl-5"), Path("data/ewt5")))
 
 Every encoder is loaded once; what is kept of it is small (two layers' worth of words, and sums).
 """
@@ -21,7 +21,7 @@ from mtlprune.analyses.dissection.linearity import linearity
 from mtlprune.analyses.dissection.masked import MaskedScores, score_masked
 from mtlprune.analyses.dissection.subset_nets import NetSettings
 from mtlprune.analyses.dissection.subset_scores import Material, SubsetScores, score_senses, score_task
-from mtlprune.analyses.dissection.survey import Survey, last_terms, survey
+from mtlprune.analyses.dissection.survey import DissectionSurvey, last_terms, survey
 from mtlprune.analyses.dissection.term_items import SPANS
 from mtlprune.analyses.dissection.trace import refusal
 from mtlprune.analyses.reading import Reading, read
@@ -36,7 +36,7 @@ SCORED = (*SPANS, SENSES, MASKED)
 
 
 @dataclass(frozen=True)
-class Request:
+class DissectionRequest:
     """What to take apart.
 
     Attributes:
@@ -70,7 +70,7 @@ class Dissected:
         tasks: it was trained on; none for a pretrained encoder.
         gates: (L, A) or None. ``kept``: heads that each layer still has.
         lines: for each layer in-sample and held-out r².
-        word_mu, added: as in :class:`Survey`.
+        word_mu, added: as in :class:`DissectionSurvey`.
     """
 
     label: str
@@ -79,7 +79,7 @@ class Dissected:
     tasks: tuple[str, ...]
     gates: NDArray | None
     kept: tuple[tuple[int, ...], ...]
-    found: Survey
+    found: DissectionSurvey
     lines: list[dict[str, float]]
     scores: list[SubsetScores]
     masked: MaskedScores | None
@@ -100,7 +100,9 @@ class Dissection:
 
 
 def dissect(
-    request: Request, say: Callable[[str], object] = lambda words: None, tick: Callable[[], object] = lambda: None
+    request: DissectionRequest,
+    say: Callable[[str], object] = lambda words: None,
+    tick: Callable[[], object] = lambda: None,
 ) -> Dissection:
     """Take all encoders apart.
 
@@ -138,7 +140,7 @@ def dissect(
 
 
 def _one(
-    subject: Subject, reading: Reading, training: Reading | None, request: Request, tick: Callable[[], object]
+    subject: Subject, reading: Reading, training: Reading | None, request: DissectionRequest, tick: Callable[[], object]
 ) -> Dissected:
     found = survey(subject, reading.sentences, request.sample, request.seed, request.device, tick)
     tasks = _trained_on(subject)
@@ -169,7 +171,7 @@ def _asked(tasks: tuple[str, ...], trained: tuple[str, ...]) -> list[str]:
     return [task for task in tasks if len(trained) != 1 or task in (*trained, SENSES)]
 
 
-def _scores(asked: list[str], train: Material, test: Material, request: Request) -> list[SubsetScores]:
+def _scores(asked: list[str], train: Material, test: Material, request: DissectionRequest) -> list[SubsetScores]:
     found = [score_task(task, train, test, request.nets) for task in asked if task in SPANS]
     kept = [scores for scores in found if scores is not None]
     return kept + (score_senses(train, test, request.nets) if SENSES in asked else [])

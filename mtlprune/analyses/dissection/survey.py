@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.linearity import Moments
+from mtlprune.analyses.dissection.linearity import CrossMoments
 from mtlprune.analyses.dissection.trace import trace
 from mtlprune.analyses.reading import batches
 from mtlprune.analyses.subjects import Subject
@@ -30,7 +30,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(eq=False)
-class Survey:
+class DissectionSurvey:
     """What one encoder says of the sentences, taken apart.
 
     Attributes:
@@ -51,7 +51,7 @@ class Survey:
     mu_sd: Floats = field(default_factory=lambda: np.zeros(0))
     word_mu: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     heads: Floats = field(default_factory=lambda: np.zeros(0))
-    moments: list[tuple[Moments, Moments]] = field(default_factory=list)
+    moments: list[tuple[CrossMoments, CrossMoments]] = field(default_factory=list)
     last: Tensor = field(default_factory=lambda: torch.zeros(0))
     added: Tensor = field(default_factory=lambda: torch.zeros(0))
 
@@ -63,7 +63,7 @@ def survey(
     seed: int,
     device: str = "cpu",
     tick: Callable[[], object] = lambda: None,
-) -> Survey:
+) -> DissectionSurvey:
     """Take apart all that an encoder says of some sentences.
 
     Args:
@@ -78,10 +78,10 @@ def survey(
     words = int(starts[-1])
     drawn = np.sort(np.random.default_rng([seed, 11]).permutation(words)[:sample])
     place_in_sample = torch.full((words,), -1).index_put((torch.from_numpy(drawn),), torch.arange(len(drawn)))
-    found = Survey(
+    found = DissectionSurvey(
         word_mu=np.zeros((words, layers + 1, 4), np.float32),
         heads=np.zeros((layers, places.heads)),
-        moments=[(Moments(width, width), Moments(width, width)) for _ in range(layers)],
+        moments=[(CrossMoments(width, width), CrossMoments(width, width)) for _ in range(layers)],
         last=torch.zeros(4, words, width),
         added=torch.zeros(layers, 2, len(drawn), width),
     )
@@ -162,7 +162,7 @@ def _words(starts: NDArray[np.int64], rows: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([np.arange(starts[row], starts[row + 1]) for row in rows])
 
 
-def _check(found: Survey, stack: Tensor, whole: Tensor, subject: Subject) -> None:
+def _check(found: DissectionSurvey, stack: Tensor, whole: Tensor, subject: Subject) -> None:
     error, largest = float((stack.sum(0) - whole).abs().amax()), float(whole.abs().amax())
     found.error, found.largest = max(found.error, error), max(found.largest, largest)
     if not error <= TOLERANCE * max(1.0, largest):
@@ -172,13 +172,13 @@ def _check(found: Survey, stack: Tensor, whole: Tensor, subject: Subject) -> Non
         )
 
 
-def _add_heads(found: Survey, passed: _Pass, whole: Tensor) -> None:
+def _add_heads(found: DissectionSurvey, passed: _Pass, whole: Tensor) -> None:
     shares = dissection.head_importance(passed.trace, whole)
     for row, (layer, share) in enumerate(zip(passed.trace.layers, shares, strict=True)):
         found.heads[row, list(layer.numbers)] += share[passed.pieces].double().sum(0).cpu().numpy()
 
 
-def _add_moments(found: Survey, passed: _Pass, rows: Sequence[int], batch: EncoderBatch) -> None:
+def _add_moments(found: DissectionSurvey, passed: _Pass, rows: Sequence[int], batch: EncoderBatch) -> None:
     sentence = np.repeat(np.array(rows), batch.sizes)  # (words,)
     odd = sentence[batch.piece_word.cpu().numpy()] % 2 == 1  # (N,)
     for layer, halves in zip(passed.trace.layers, found.moments, strict=True):

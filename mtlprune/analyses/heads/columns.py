@@ -34,7 +34,7 @@ class HeadTableError(RunError):
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class HeadColumn:
     """One number for each head.
 
     Attributes:
@@ -69,7 +69,7 @@ class Correlation:
 class HeadTable:
     """The join; row (l, a) is head a + 1 of layer l + 1 in the encoder's original numbering."""
 
-    columns: list[Column] = field(default_factory=list)
+    columns: list[HeadColumn] = field(default_factory=list)
     words: dict[str, list[list[str]]] = field(default_factory=dict)
     """Heading → (L, A) of text."""
     notes: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ class HeadTable:
         layers, heads = self.columns[0].values.shape
         return layers, heads
 
-    def add(self, columns: Iterable[Column], where: str) -> None:
+    def add(self, columns: Iterable[HeadColumn], where: str) -> None:
         """Add columns. Raises HeadTableError: other layers or heads than before, or a heading that is there already."""
         for column in columns:
             if self.columns and column.values.shape != self.shape:
@@ -93,29 +93,29 @@ class HeadTable:
             self.columns.append(column)
 
 
-def claim_columns(claims: Sequence[Claim]) -> list[Column]:
+def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     """By label the seeds with the head open and the mean gate; then how many single tasks claim it (mean gate of at
     least CLAIMED_FROM), and mean and spread of gates over all runs (sample standard deviation; not of one run)."""
     groups: dict[str, list[Claim]] = {}
     for claim in claims:
         groups.setdefault(claim.label, []).append(claim)
-    found: list[Column] = []
+    found: list[HeadColumn] = []
     for label, group in groups.items():
         opened = np.sum([claim.open for claim in group], axis=0).astype(np.float64)
-        found.append(Column(f"open {label} (of {len(group)})", "claims", opened, tested=False))
-        found.append(Column(f"gate {label}", "claims", np.mean([claim.gates for claim in group], axis=0)))
+        found.append(HeadColumn(f"open {label} (of {len(group)})", "claims", opened, tested=False))
+        found.append(HeadColumn(f"gate {label}", "claims", np.mean([claim.gates for claim in group], axis=0)))
     single = [np.mean([c.gates for c in group], axis=0) for label, group in groups.items() if not is_joint(label)]
     if len(single) > 1:
         claimed = np.sum([gates >= CLAIMED_FROM for gates in single], axis=0).astype(np.float64)
-        found.append(Column("tasks that claim", "claims", claimed))
+        found.append(HeadColumn("tasks that claim", "claims", claimed))
     gates = np.array([claim.gates for claim in claims])
-    found.append(Column("gate mean", "claims", gates.mean(0)))
+    found.append(HeadColumn("gate mean", "claims", gates.mean(0)))
     if len(gates) > 1:
-        found.append(Column("gate sd", "claims", gates.std(0, ddof=1)))
+        found.append(HeadColumn("gate sd", "claims", gates.std(0, ddof=1)))
     return found
 
 
-def correlations(columns: Sequence[Column], permutations: int = 9999, seed: int = 0) -> list[Correlation]:
+def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: int = 0) -> list[Correlation]:
     """Spearman's correlation within layers of every two tested columns, the surest first.
 
     Where a column does not vary within any layer, ρ and p are NaN.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mtlprune.analyses.heads.columns import Column, HeadTableError
+from mtlprune.analyses.heads.columns import HeadColumn, HeadTableError
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
@@ -17,7 +17,7 @@ from mtlprune.training.pruning.head_gradients import agreement, derivatives
 BATCH = 32
 
 
-def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed: int = 0) -> list[Column]:
+def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed: int = 0) -> list[HeadColumn]:
     """Mean cosine over pairs of tasks, the share of pairs that oppose each other, the mean cosine of a task with itself
     on the other half of the sentences (what noise leaves of 1), and by task the mean of |∂L/∂ξ|.
 
@@ -47,11 +47,11 @@ def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed
     targets = {name: [task.target(s) for s in chosen] for name, task in tasks.items()}  # type: ignore[operator]
     told = agreement(model, pieces, targets, BATCH)
     found = [
-        Column("gradient cosine", "gradients", told.mean()),
-        Column("tasks opposed", "gradients", told.opposed()),
+        HeadColumn("gradient cosine", "gradients", told.mean()),
+        HeadColumn("tasks opposed", "gradients", told.opposed()),
     ]
     if len(chosen) > BATCH:  # with one batch there is no other half
-        found.append(Column("gradient halves", "gradients", told.halves.mean(0), tested=False))
+        found.append(HeadColumn("gradient halves", "gradients", told.halves.mean(0), tested=False))
     gone = np.isnan(told.mean())
     for task, wanted in targets.items():
         sums = torch.zeros(gone.shape)
@@ -59,5 +59,5 @@ def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed
             part = slice(start, start + BATCH)
             sums += derivatives(model, pieces[part], {task: wanted[part]}).abs().sum(0)
         mean = sums.double().numpy() / len(chosen)
-        found.append(Column(f"importance {task.upper()}", "gradients", np.where(gone, np.nan, mean)))
+        found.append(HeadColumn(f"importance {task.upper()}", "gradients", np.where(gone, np.nan, mean)))
     return found

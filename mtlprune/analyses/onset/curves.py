@@ -25,7 +25,7 @@ Grid = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Curve:
+class LoggedCurve:
     """One logged number.
 
     Attributes:
@@ -74,7 +74,7 @@ class Lag:
     p: float
 
 
-def read_curves(path: Path) -> list[Curve]:
+def read_curves(path: Path) -> list[LoggedCurve]:
     """All curves of a log, or of all logs in a folder, in the order of their first points.
 
     Raises:
@@ -89,7 +89,7 @@ def read_curves(path: Path) -> list[Curve]:
     return [curve for file in files for curve in _read(file)]
 
 
-def _read(file: Path) -> Iterator[Curve]:
+def _read(file: Path) -> Iterator[LoggedCurve]:
     points: dict[tuple[str, int, int], list[tuple[float, float]]] = {}
     for number, record in read_json_lines(file):
         step = record.get("step") if isinstance(record, dict) else None
@@ -100,7 +100,7 @@ def _read(file: Path) -> Iterator[Curve]:
                 points.setdefault((path, layer, head), []).append((float(step), value))
     for (path, layer, head), found in points.items():
         steps, values = zip(*found, strict=True)
-        yield Curve(f"{file.absolute().parent.name}/{file.stem}:{path}", layer, head, steps, values)
+        yield LoggedCurve(f"{file.absolute().parent.name}/{file.stem}:{path}", layer, head, steps, values)
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, int, int, float]]:
@@ -128,14 +128,18 @@ class Onsets:
         short: names of numbers with fewer than three points, which are left out.
     """
 
-    single: list[tuple[Curve, Break]]
+    single: list[tuple[LoggedCurve, Break]]
     heads: list[HeadBreaks]
     lags: list[Lag]
     short: list[str]
 
 
 def onsets(
-    curves: Sequence[Curve], delta: float | None = None, axis: Axis = "step", permutations: int = 9999, seed: int = 0
+    curves: Sequence[LoggedCurve],
+    delta: float | None = None,
+    axis: Axis = "step",
+    permutations: int = 9999,
+    seed: int = 0,
 ) -> Onsets:
     """Find and order all breaks.
 
@@ -162,7 +166,7 @@ def onsets(
     return Onsets(single, heads, lags, sorted({curve.name for curve in curves} - {curve.name for curve in long}))
 
 
-def _break(curve: Curve, delta: float | None, axis: Axis) -> Break:
+def _break(curve: LoggedCurve, delta: float | None, axis: Axis) -> Break:
     try:
         return find_break(curve.steps, curve.values, delta, curve.falling, axis)
     except BreakError as error:
@@ -173,8 +177,8 @@ def _place(found: Break) -> float:
     return math.inf if found.step is None else found.step
 
 
-def _heads(found: Sequence[tuple[Curve, Break]]) -> list[HeadBreaks]:
-    names: dict[str, list[tuple[Curve, Break]]] = {}
+def _heads(found: Sequence[tuple[LoggedCurve, Break]]) -> list[HeadBreaks]:
+    names: dict[str, list[tuple[LoggedCurve, Break]]] = {}
     for curve, at in found:
         names.setdefault(curve.name, []).append((curve, at))
     made = []

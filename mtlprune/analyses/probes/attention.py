@@ -18,7 +18,7 @@ from mtlprune.encoder.observe import Observation
 
 
 @dataclass(eq=False)
-class Choices:
+class AttendedPlaces:
     """What each place attends to most, in every head.
 
     Attributes:
@@ -33,7 +33,7 @@ class Choices:
     side: int
 
 
-def choose(seen: Observation) -> Choices:
+def choose(seen: Observation) -> AttendedPlaces:
     """The choices of all places in all heads; [SEP] is never chosen.
 
     Of equal ones the first counts. Rows are averaged over the sub-words that attend, columns summed over those attended
@@ -55,10 +55,10 @@ def choose(seen: Observation) -> Choices:
         words.append(word.squeeze(-1))
         anywhere.append(torch.where(found[..., :1] >= highest, 0, word).squeeze(-1))
     lay = [torch.cat(part, 1).transpose(1, 2).flatten(0, 1).contiguous() for part in (anywhere, words)]
-    return Choices(lay[0], lay[1], side)
+    return AttendedPlaces(lay[0], lay[1], side)
 
 
-def arcs_found(choices: Choices, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
+def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
     """Which arcs each head finds: its dependent chooses its head or the other way round.
 
     Args:
@@ -74,7 +74,7 @@ def arcs_found(choices: Choices, row: Tensor, head: Tensor, dependent: Tensor) -
     return (down == head[:, None]) | (up == dependent[:, None])
 
 
-def arguments_found(choices: Choices, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
+def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
     """Which arguments each head finds: any of its words chooses the predicate, or the predicate any of its words.
 
     Args:

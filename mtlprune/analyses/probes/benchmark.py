@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from mtlprune.analyses.probes.survey import SOUND, Data, Learnt, Split, Survey
+from mtlprune.analyses.probes.survey import SOUND, Data, Learnt, ProbeSurvey, Split
 from mtlprune.analyses.subjects import ProbeError, Subject, find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
@@ -66,7 +66,7 @@ def measure(name: str, corpus: Path, rounds: int, threads: int = 1, tick: Callab
     """
     torch.set_num_threads(threads)
     subject = _load(name)
-    survey = Survey(subject.encoder, subject.gates)
+    survey = ProbeSurvey(subject.encoder, subject.gates)
     whole, half = _prepare(subject.encoder, corpus)
     cost = Cost(len(whole.sentences["dev"]), survey.count)
     for data, kept in ((whole, cost.seconds), (half, cost.half)):
@@ -100,7 +100,7 @@ def _prepare(encoder: Encoder, corpus: Path) -> tuple[Data, Data]:
     return Data.read({"dev": fit}), Data.read({"dev": fit[::2]})
 
 
-def _round(survey: Survey, split: Split, learnt: Learnt) -> dict[str, list[float]]:
+def _round(survey: ProbeSurvey, split: Split, learnt: Learnt) -> dict[str, list[float]]:
     """Seconds of each kind for each batch, once."""
     found: dict[str, list[float]] = {FORWARD: [], LEARN: [], SCORE: []}
     for rows in split.batches:
@@ -127,7 +127,7 @@ def _forward(encoder: Encoder, split: Split) -> None:
 def _alone(name: str, corpus: str, threads: int) -> int:
     torch.set_num_threads(threads)
     subject = _load(name)
-    survey = Survey(subject.encoder, subject.gates)
+    survey = ProbeSurvey(subject.encoder, subject.gates)
     whole, _ = _prepare(subject.encoder, Path(corpus))
     split = whole.cut(survey.encoder, "dev")
     survey.score(split, {SOUND: survey.learn(split)})

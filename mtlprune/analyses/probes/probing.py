@@ -11,7 +11,7 @@ import numpy as np
 
 from mtlprune.analyses.probes.items import Heights
 from mtlprune.analyses.probes.results import Probed, Results
-from mtlprune.analyses.probes.survey import AS_RELEASED, MODES, SOUND, Data, Findings, Survey
+from mtlprune.analyses.probes.survey import AS_RELEASED, MODES, SOUND, Data, Findings, ProbeSurvey
 from mtlprune.analyses.subjects import ProbeError, Source, Subject, find_sources
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.model import Encoder
@@ -23,7 +23,7 @@ Telling = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class ProbeRequest:
     """What to probe and how.
 
     Attributes:
@@ -49,7 +49,9 @@ class Request:
     device: str = "cpu"
 
 
-def probe(request: Request, tell: Telling = lambda words: None, tick: Callable[[], None] = lambda: None) -> Results:
+def probe(
+    request: ProbeRequest, tell: Telling = lambda words: None, tick: Callable[[], None] = lambda: None
+) -> Results:
     """Probe everything asked for.
 
     Args:
@@ -89,14 +91,14 @@ def probe(request: Request, tell: Telling = lambda words: None, tick: Callable[[
         for subject in source.open(request.device):
             first = first or (source, subject.size())
             _refuse_other_size(first, source, subject.size())
-            found = Survey(subject.encoder, subject.gates, tick).run(data, request.modes)
+            found = ProbeSurvey(subject.encoder, subject.gates, tick).run(data, request.modes)
             untrained = _untrained(subject, source, request, data, controls, tell, tick)
             results.probed.append(Probed(subject.label, subject.name, subject.seed, found, untrained))
             head["encoders"].append({"label": subject.label, "run": subject.name, "seed": subject.seed})
     return results
 
 
-def _read(corpus: Corpus, request: Request) -> dict[str, list[Sentence]]:
+def _read(corpus: Corpus, request: ProbeRequest) -> dict[str, list[Sentence]]:
     wanted = ("train", "dev", "test") if SOUND in request.modes else ("test",)
     missing = [split for split in wanted if split not in corpus.splits]
     if missing:
@@ -128,7 +130,7 @@ def _too_long(sources: Sequence[Source], sentences: dict[str, list[Sentence]]) -
     return out
 
 
-def _head(corpus: Corpus, request: Request, data: Data, left_out: dict[str, int]) -> dict[str, Any]:
+def _head(corpus: Corpus, request: ProbeRequest, data: Data, left_out: dict[str, int]) -> dict[str, Any]:
     return {
         "corpus": corpus.info["name"],
         "fingerprint": corpus.fingerprint,
@@ -150,7 +152,7 @@ def _head(corpus: Corpus, request: Request, data: Data, left_out: dict[str, int]
 def _untrained(
     subject: Subject,
     source: Source,
-    request: Request,
+    request: ProbeRequest,
     data: Data,
     controls: dict[Any, Findings],
     tell: Telling,
@@ -164,7 +166,7 @@ def _untrained(
     if key not in controls:
         tell(f"probing {source.name} with random weights")
         encoder: Encoder = use_eager(subject.untrained(request.seed)).to(request.device)
-        controls[key] = Survey(encoder, subject.gates, tick).run(data, request.modes)
+        controls[key] = ProbeSurvey(encoder, subject.gates, tick).run(data, request.modes)
     return controls[key]
 
 

@@ -32,7 +32,7 @@ SPECIALS = (
 
 
 @dataclass(eq=False)
-class Column:
+class ControlColumn:
     """What one control (or none) reached, by label: with a grid over heads, or one number where no head is meant."""
 
     control: str
@@ -61,32 +61,32 @@ class Results:
     head: Mapping[str, Any]
     probed: list[Probed] = field(default_factory=list)
 
-    def columns(self, probed: Probed, mode: str, items: Items) -> Iterator[Column]:
+    def columns(self, probed: Probed, mode: str, items: Items) -> Iterator[ControlColumn]:
         """The probe and its controls for one task; the probe comes first."""
         sources = [(probed.found, TRUE, TRUE), (probed.untrained, TRUE, RANDOM), (probed.found, SHUFFLED, SHUFFLED)]
         for found, labelling, name in sources:
             if found is not None:
                 key = mode, labelling, items.task
-                yield Column(name, found.dev[key], found.test[key])
+                yield ControlColumn(name, found.dev[key], found.test[key])
         choosing = self._choosing(mode, items)
         if items.task in ATTENTION:
             yield self._offset(choosing, items)
         # the label's own counts are enough: nothing is chosen by chance
         dev, test = (100 * chance(part)[:, None, None] for part in (choosing, items))
-        yield Column(CHANCE, dev, test)
+        yield ControlColumn(CHANCE, dev, test)
 
     def _choosing(self, mode: str, items: Items) -> Items:
         split = "dev" if mode == SOUND else "test"
         return next(part for part in self.items[split] if part.task == items.task)
 
-    def _offset(self, choosing: Items, items: Items) -> Column:
+    def _offset(self, choosing: Items, items: Items) -> ControlColumn:
         with np.errstate(invalid="ignore"):
             dev, test = (
                 100 * offset_hits(part, self.longest) / part.counts()[:, None] for part in (choosing, items)
             )  # (K, D)
         best = np.where(np.isnan(dev).all(1), 0, np.nan_to_num(dev, nan=-1).argmax(1))[:, None]
         dev, test = (np.take_along_axis(part, best, 1)[..., None] for part in (dev, test))
-        return Column(OFFSET, dev, test, best[:, 0] + 1)
+        return ControlColumn(OFFSET, dev, test, best[:, 0] + 1)
 
     def write(self, folder: Path) -> None:
         """Write both files, each whole or not at all."""
@@ -139,7 +139,9 @@ class Results:
             for key, group in groups.items()
         ]
 
-    def _summary(self, probed: Probed, mode: str, items: Items, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+    def _summary(
+        self, probed: Probed, mode: str, items: Items, columns: Sequence[ControlColumn]
+    ) -> Iterator[dict[str, Any]]:
         counts = items.counts()
         best = [chosen(column.dev) for column in columns]  # (K,) each
         reached = [
@@ -179,7 +181,7 @@ def _number(value: float) -> float | None:
     return plain(round(float(value), 4))
 
 
-def _table(probed: Probed, mode: str, items: Items, column: Column) -> Any:
+def _table(probed: Probed, mode: str, items: Items, column: ControlColumn) -> Any:
     """One row a label (that has test items) and head."""
     import pyarrow as pa
 

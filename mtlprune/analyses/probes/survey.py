@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mtlprune.analyses.probes.attention import Choices, arcs_found, arguments_found, by_label, choose
+from mtlprune.analyses.probes.attention import AttendedPlaces, arcs_found, arguments_found, by_label, choose
 from mtlprune.analyses.probes.centroids import Centroids, head_vectors, nearest_found, unit_vectors
 from mtlprune.analyses.probes.items import ATTENTION, CENTROID, Heights, Items, read_items
 from mtlprune.encoder.gates import OPEN
@@ -112,7 +112,7 @@ def chosen(dev: Grid) -> NDArray[np.int64]:
     return np.where(np.isnan(flat).all(1), -1, np.where(np.isnan(flat), -1, flat).argmax(1))
 
 
-class Survey:
+class ProbeSurvey:
     """The passes over one encoder.
 
     Args:
@@ -222,7 +222,7 @@ class Survey:
     def _labels(self, items: Items, labelling: str, which: NDArray[np.int64]) -> Tensor:
         return self._tensor((items.label if labelling == TRUE else items.shuffled)[which])
 
-    def _attended(self, choices: Choices, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
+    def _attended(self, choices: AttendedPlaces, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
         which, row = items.of(rows)
         columns = (self._tensor(column) for column in items.columns[which].T)
         found = arcs_found if items.task == "dep" else arguments_found

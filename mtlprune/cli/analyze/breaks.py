@@ -11,7 +11,7 @@ import typer
 from mtlprune.cli.console import say
 
 
-class Scale(str, Enum):
+class StepScale(str, Enum):
     """How far steps lie apart."""
 
     step = "step"
@@ -30,7 +30,7 @@ def breaks(
         float | None,
         typer.Option(help="Steps to both sides (neighbours in the log, if not given).", show_default=False),
     ] = None,
-    axis: Annotated[Scale, typer.Option(help="log for curves logged on a log schedule.")] = Scale.step,
+    axis: Annotated[StepScale, typer.Option(help="log for curves logged on a log schedule.")] = StepScale.step,
     permutations: Annotated[int, typer.Option(min=1, help="Of heads within layers, for lags.")] = 9999,
     seed: Annotated[int, typer.Option(min=0, help="Of the permutations.")] = 0,
 ) -> None:

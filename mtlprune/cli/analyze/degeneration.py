@@ -36,7 +36,7 @@ def degeneration(
 
     from mtlprune.analyses.degeneration.run import run
     from mtlprune.analyses.degeneration.show.files import write
-    from mtlprune.analyses.degeneration.survey import Settings
+    from mtlprune.analyses.degeneration.survey import DegenerationSettings
     from mtlprune.analyses.reading import read
     from mtlprune.cli.console import console
     from mtlprune.cli.progress import counted
@@ -49,7 +49,7 @@ def degeneration(
         run(
             reading,
             corpus,
-            Settings(rows, permutations, seed, device),
+            DegenerationSettings(rows, permutations, seed, device),
             claims or [],
             out,
             say,

@@ -38,7 +38,7 @@ def dissect(
     check_corpora(corpus)
 
     from mtlprune.analyses.dissection.results import tree, write
-    from mtlprune.analyses.dissection.run import Request
+    from mtlprune.analyses.dissection.run import DissectionRequest
     from mtlprune.analyses.dissection.run import dissect as run
     from mtlprune.analyses.dissection.show.files import write_report
     from mtlprune.analyses.dissection.subset_nets import NetSettings
@@ -49,7 +49,9 @@ def dissect(
     make_room(out)
     asked = () if tasks == "none" else tuple(dict.fromkeys(task.strip() for task in tasks.split(",")))
     nets = NetSettings(hidden=hidden, epochs=epochs, seed=seed)
-    request = Request(tuple(names), corpus, split, sentences, train_sentences, asked, nets, seed=seed, device=device)
+    request = DissectionRequest(
+        tuple(names), corpus, split, sentences, train_sentences, asked, nets, seed=seed, device=device
+    )
     terminal = console()
     with counted() as (say, tick):
         found = run(request, say, tick)

@@ -11,7 +11,7 @@ from conllu.exceptions import ParseException
 from conllu.parser import parse_id_value, parse_int_value, parse_token_and_metadata
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.lines import Line, blocks, malformed, read_lines
+from mtlprune.corpora.formats.lines import NumberedLine, blocks, malformed, read_lines
 from mtlprune.sentence import Dependencies, Sentence, SentenceError
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -46,7 +46,7 @@ def read_conllu(path: Path, pos: Literal["xpos", "upos"] = "xpos") -> Iterator[S
 
 
 def read_blocks(
-    path: Path, lines: Iterable[Line], pos: str, skip: Callable[[CorpusError], None] | None
+    path: Path, lines: Iterable[NumberedLine], pos: str, skip: Callable[[CorpusError], None] | None
 ) -> Iterator[tuple[int, Sentence]]:
     """As :func:`read_conllu`, from lines; each sentence with the number of its first line.
 
@@ -70,7 +70,7 @@ def read_blocks(
         yield first, sentence
 
 
-def _read_sentence(path: Path, block: list[Line], pos: str, fallback_id: str) -> Sentence:
+def _read_sentence(path: Path, block: list[NumberedLine], pos: str, fallback_id: str) -> Sentence:
     rows = [line for line in block if not line.text.startswith("#")]
     _check_columns(path, rows)
     tokens = _parse(path, block)
@@ -90,7 +90,7 @@ def _read_sentence(path: Path, block: list[Line], pos: str, fallback_id: str) ->
         raise malformed(path, block[0].number, str(error)) from error
 
 
-def _check_columns(path: Path, rows: list[Line]) -> None:
+def _check_columns(path: Path, rows: list[NumberedLine]) -> None:
     for line in rows:
         cells = line.text.split("\t")
         if len(cells) != len(COLUMNS):
@@ -103,7 +103,7 @@ def _check_columns(path: Path, rows: list[Line]) -> None:
             raise malformed(path, line.number, f"expected single blanks inside columns only, found {line.text!r}")
 
 
-def _parse(path: Path, block: list[Line]) -> TokenList:
+def _parse(path: Path, block: list[NumberedLine]) -> TokenList:
     try:
         text = "\n".join(line.text for line in block)
         return parse_token_and_metadata(text, fields=COLUMNS, field_parsers=_FIELD_PARSERS)
@@ -117,7 +117,7 @@ def _parse(path: Path, block: list[Line]) -> TokenList:
         raise malformed(path, block[0].number, f"expected a CoNLL-U sentence, found: {error}") from error
 
 
-def _check_ids(path: Path, rows: list[Line], tokens: TokenList) -> None:
+def _check_ids(path: Path, rows: list[NumberedLine], tokens: TokenList) -> None:
     """Words count 1, 2, 3 ...; a range n-m stands before word n and within the sentence; k.i follows word k."""
     words = sum(isinstance(token["id"], int) for token in tokens)
     last, range_end, empty = 0, 0, (0, 0)
@@ -140,7 +140,7 @@ def _check_ids(path: Path, rows: list[Line], tokens: TokenList) -> None:
             raise malformed(path, line.number, what)
 
 
-def _tags(path: Path, words: list[tuple[Line, Any]], column: str) -> tuple[str, ...] | None:
+def _tags(path: Path, words: list[tuple[NumberedLine, Any]], column: str) -> tuple[str, ...] | None:
     tags = [token[column] for _, token in words]
     missing = [line for line, token in words if token[column] == "_"]
     if len(missing) == len(words):
@@ -151,7 +151,7 @@ def _tags(path: Path, words: list[tuple[Line, Any]], column: str) -> tuple[str, 
     return tuple(tags)
 
 
-def _dependencies(path: Path, words: list[tuple[Line, Any]]) -> Dependencies | None:
+def _dependencies(path: Path, words: list[tuple[NumberedLine, Any]]) -> Dependencies | None:
     unknown = [line for line, token in words if token["head"] is None and token["deprel"] == "_"]
     if len(unknown) == len(words):
         return None

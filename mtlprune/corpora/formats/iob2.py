@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.lines import Line, blocks, malformed, read_lines
+from mtlprune.corpora.formats.lines import NumberedLine, blocks, malformed, read_lines
 from mtlprune.sentence import Sentence, SentenceError, Span
 
 _TAG = re.compile(r"O|[BI]-\S+")
@@ -100,7 +100,7 @@ def _is_comment(text: str) -> bool:
     return "\t" in text or not (len(cells) == 2 and _TAG.fullmatch(cells[1]))
 
 
-def _sentence_id(block: list[Line]) -> str | None:
+def _sentence_id(block: list[NumberedLine]) -> str | None:
     for line in block:
         match = re.fullmatch(r"#\s*sent_id\s*=\s*(\S.*?)\s*", line.text)
         if match:
@@ -108,7 +108,7 @@ def _sentence_id(block: list[Line]) -> str | None:
     return None
 
 
-def _columns(path: Path, line: Line, place: int) -> tuple[str, str]:
+def _columns(path: Path, line: NumberedLine, place: int) -> tuple[str, str]:
     """Word and tag of one row."""
     if "\t" not in line.text:
         cells = line.text.split()
@@ -127,7 +127,7 @@ def _columns(path: Path, line: Line, place: int) -> tuple[str, str]:
     return cells[1], cells[2]
 
 
-def _check_tags(path: Path, rows: list[Line], tags: Sequence[str], as_outside: Collection[str]) -> None:
+def _check_tags(path: Path, rows: list[NumberedLine], tags: Sequence[str], as_outside: Collection[str]) -> None:
     """Find mistakes here, where the line is known; the span reader knows only the place of the word."""
     open_label = None
     for line, tag in zip(rows, tags, strict=True):

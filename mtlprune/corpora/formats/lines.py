@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mtlprune.corpora import CorpusError
 
 
-class Line(NamedTuple):
+class NumberedLine(NamedTuple):
     """One line without its line break, and its number counted from 1."""
 
     number: int
@@ -21,7 +21,7 @@ def malformed(source: str | Path, line: int, what: str) -> CorpusError:
     return CorpusError(f"{source}, line {line}: {what}")
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[NumberedLine]:
     """The lines of a UTF-8 file, with or without BOM, CRLF and a last newline.
 
     Raises:
@@ -35,25 +35,25 @@ def read_lines(path: Path) -> Iterator[Line]:
     yield from decode_lines(data, path)
 
 
-def decode_lines(data: bytes, source: str | Path) -> Iterator[Line]:
+def decode_lines(data: bytes, source: str | Path) -> Iterator[NumberedLine]:
     """As :func:`read_lines`, for bytes that were read elsewhere; ``source`` names them in errors."""
     for number, raw in enumerate(data.split(b"\n"), 1):
         yield decode_line(raw, number, source)
 
 
-def decode_line(raw: bytes, number: int, source: str | Path) -> Line:
+def decode_line(raw: bytes, number: int, source: str | Path) -> NumberedLine:
     """One line, with or without its end; the first one may begin with a BOM. Raises CorpusError."""
     raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
     try:
-        return Line(number, raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8"))
+        return NumberedLine(number, raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8"))
     except UnicodeDecodeError as error:
         place = f"byte {error.start} is 0x{raw[error.start]:02x}"
         raise malformed(source, number, f"expected UTF-8 text, found that {place}; convert the file") from error
 
 
-def blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
+def blocks(lines: Iterable[NumberedLine]) -> Iterator[list[NumberedLine]]:
     """Runs of lines between blank lines."""
-    block: list[Line] = []
+    block: list[NumberedLine] = []
     for line in lines:
         if line.text.strip():
             block.append(line)

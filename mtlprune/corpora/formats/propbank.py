@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import BracketError, drop_root, spans_from_stars
-from mtlprune.corpora.formats.lines import Line, blocks, decode_lines, malformed, read_lines
+from mtlprune.corpora.formats.lines import NumberedLine, blocks, decode_lines, malformed, read_lines
 from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
 
 _FIXED = ("document", "sentence", "token", "word", "part of speech", "parse bit", "lemma", "roleset")
@@ -102,7 +102,7 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
         yield Skeleton(expected, tags, con, srl, source, block[0].number)
 
 
-def _check_rows(source: str, block: list[Line], rows: list[list[str]], document: str, index: int) -> None:
+def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], document: str, index: int) -> None:
     for place, (line, row) in enumerate(zip(block, rows, strict=True)):
         if len(row) < len(_FIXED):
             what = f"expected at least {len(_FIXED)} columns ({', '.join(_FIXED)}), found {len(row)}; repair the row"
@@ -116,7 +116,7 @@ def _check_rows(source: str, block: list[Line], rows: list[list[str]], document:
             raise malformed(source, line.number, what)
 
 
-def _stars(source: str, block: list[Line], column: Sequence[str], name: str) -> tuple[Span, ...]:
+def _stars(source: str, block: list[NumberedLine], column: Sequence[str], name: str) -> tuple[Span, ...]:
     try:
         return spans_from_stars(column)
     except BracketError as error:
@@ -124,7 +124,7 @@ def _stars(source: str, block: list[Line], column: Sequence[str], name: str) -> 
 
 
 def _predicates(
-    source: str, block: list[Line], marks: Sequence[tuple[str, str | None]], columns: Sequence[Sequence[str]]
+    source: str, block: list[NumberedLine], marks: Sequence[tuple[str, str | None]], columns: Sequence[Sequence[str]]
 ) -> tuple[Predicate, ...]:
     """``marks``: lemma and roleset of each token, ``-`` for none (roleset None: the format has none)."""
     for line, (lemma, roleset) in zip(block, marks, strict=True):
@@ -148,7 +148,11 @@ def _predicates(
 
 
 def _check_sense(
-    source: str, block: list[Line], tags: Sequence[str], con: tuple[Span, ...] | None, srl: tuple[Predicate, ...]
+    source: str,
+    block: list[NumberedLine],
+    tags: Sequence[str],
+    con: tuple[Span, ...] | None,
+    srl: tuple[Predicate, ...],
 ) -> None:
     """The rules of Sentence hold for what lies on withheld words too."""
     try:

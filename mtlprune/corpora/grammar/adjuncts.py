@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from mtlprune.corpora.grammar import lexicon
-from mtlprune.corpora.grammar.derivation import HEAD, Frame, Node, leaf, phrase
+from mtlprune.corpora.grammar.derivation import HEAD, Node, VerbFrame, leaf, phrase
 from mtlprune.corpora.grammar.frames import CLAUSAL, Clause
 from mtlprune.corpora.grammar.nouns import Draw, Nominal, NounPhrases
 from mtlprune.corpora.grammar.verbs import Verb
@@ -26,7 +26,7 @@ class Adjuncts(NounPhrases, ABC):
 
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw)
-        self.frames: list[Frame] = []  # the predicates of one sentence so far
+        self.frames: list[VerbFrame] = []  # the predicates of one sentence so far
 
     @abstractmethod
     def clause(self, depth: int) -> tuple[Node, Clause]:

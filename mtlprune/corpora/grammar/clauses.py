@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mtlprune.corpora.grammar import lexicon
 from mtlprune.corpora.grammar.adjuncts import Adjuncts
-from mtlprune.corpora.grammar.derivation import HEAD, Frame, Node, leaf, phrase
+from mtlprune.corpora.grammar.derivation import HEAD, Node, VerbFrame, leaf, phrase
 from mtlprune.corpora.grammar.frames import CLAUSAL, COMPLEMENTS, EVENTIVE, GAPS, PASSIVES, WEIGHTS, Clause, Filler
 from mtlprune.corpora.grammar.nouns import Nominal, seen_in_train
 from mtlprune.corpora.grammar.verb_group import Auxiliary, inflect, verb_group
@@ -79,7 +79,7 @@ class Clauses(Adjuncts):
         )
         word = leaf(inflect(choice.verb, group.tag, subject.agreement), group.tag)
         clause = Clause(choice.frame, choice.verb, word, choice.passive, subject, depth, gap)
-        self.frames.append(Frame(word, choice.verb, clause.arguments))
+        self.frames.append(VerbFrame(word, choice.verb, clause.arguments))
         edges = COMPLEMENTS[choice.frame](self, clause)
         headed = any(relation == HEAD for relation, _ in edges)
         verb = [("cop" if headed else HEAD, word)]

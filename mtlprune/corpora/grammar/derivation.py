@@ -49,7 +49,7 @@ def phrase(label: str, *edges: tuple[str, Node] | tuple[str, Node, Node | None])
     return Node(label, edges=tuple(Edge(*edge) for edge in edges))
 
 
-class Frame(NamedTuple):
+class VerbFrame(NamedTuple):
     """A predicate in the making: the verb's leaf and its (node, label) arguments."""
 
     leaf: Node
@@ -57,7 +57,7 @@ class Frame(NamedTuple):
     arguments: list[tuple[Node, str]]
 
 
-def derive(identity: str, root: Node, frames: list[Frame]) -> Sentence:
+def derive(identity: str, root: Node, frames: list[VerbFrame]) -> Sentence:
     """Read words, tags, entities, dependencies, brackets and predicates off a derivation."""
     phrases, leaves = _number(root)
     heads = [0] * len(leaves)

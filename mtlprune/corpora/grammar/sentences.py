@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtlprune.corpora.grammar import lexicon
 from mtlprune.corpora.grammar.clauses import Clauses, subject_relation
-from mtlprune.corpora.grammar.derivation import HEAD, Frame, Node, leaf, phrase
+from mtlprune.corpora.grammar.derivation import HEAD, Node, VerbFrame, leaf, phrase
 from mtlprune.corpora.grammar.frames import Clause, Filler
 from mtlprune.corpora.grammar.verb_group import inflect
 from mtlprune.corpora.grammar.verbs import VERBS, Verb
@@ -84,7 +84,7 @@ class Sentences(Clauses):
         tag = "VBD" if past else "VBP" if thing.agreement == "p" else "VBZ"
         verb = leaf(inflect(_EXIST, tag, thing.agreement), tag)
         arguments = [(thing.node, "ARG1")]
-        self.frames.append(Frame(verb, _EXIST, arguments))
+        self.frames.append(VerbFrame(verb, _EXIST, arguments))
         edges = [(HEAD, verb), ("nsubj", thing.node)]
         if self.draw.chance(0.4):
             clause = Clause("copula", VERBS["copula"][0], verb, False, Filler((), "3", kind), 0, arguments=arguments)

@@ -10,7 +10,7 @@ from mtlprune.reports.page.html import Html, element, folded, joined, paragraph,
 from mtlprune.reports.page.parts import Part
 from mtlprune.reports.page.plots import Interval, Look, intervals
 from mtlprune.reports.page.scores import Scored
-from mtlprune.reports.scores.comparisons import Column
+from mtlprune.reports.scores.comparisons import ScoreColumn
 from mtlprune.reports.scores.layouts import span
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
@@ -29,8 +29,8 @@ class _Contrast:
     """A joint setting beside the single-task one that the table compares it with."""
 
     scored: Scored
-    joint: Column
-    single: Column
+    joint: ScoreColumn
+    single: ScoreColumn
 
     @property
     def title(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.analyses.probes.show.card import Known, known
-from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, Column, Panel, panels
+from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, ProbeColumn, ProbePanel, panels
 from mtlprune.analyses.probes.show.differences import differences
 from mtlprune.analyses.probes.show.intervals import read_intervals
 from mtlprune.analyses.probes.show.reading import read_probes
@@ -32,7 +32,7 @@ def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
         data: fingerprints of the corpora of the page's runs; results of another one are called so.
 
     Raises:
-        ProbeError: no results, damaged ones, or ones that do not belong together.
+        RunError: no results, damaged ones, or ones that do not belong together.
     """
     if not folders:
         return None
@@ -63,14 +63,14 @@ def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
     return Part("heads-know", "What heads know", body, tuple(caveats), tuple(_found(shown)), content)
 
 
-def _few(shown: Sequence[Panel], few: int) -> list[str]:
+def _few(shown: Sequence[ProbePanel], few: int) -> list[str]:
     marked = [f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in shown if panel.few]
     return (
         [f"Labels with fewer than {few} test items say little and are marked: {', '.join(marked)}."] if marked else []
     )
 
 
-def _found(shown: Sequence[Panel]) -> list[str]:
+def _found(shown: Sequence[ProbePanel]) -> list[str]:
     """How many labels the untouched encoder's heads tell beyond every control."""
     parts = []
     for panel in shown:
@@ -88,7 +88,7 @@ def _found(shown: Sequence[Panel]) -> list[str]:
     return [f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."]
 
 
-def _task(panel: Panel, setting: str, made: Sequence[Any], opened: bool) -> Html:
+def _task(panel: ProbePanel, setting: str, made: Sequence[Any], opened: bool) -> Html:
     inner: list[Html] = []
     column = panel.column(PRETRAINED) or panel.columns[0]
     drawing = scatter(panel, column, raw=False, setting=setting)
@@ -105,7 +105,7 @@ def _task(panel: Panel, setting: str, made: Sequence[Any], opened: bool) -> Html
     return folded(f"{panel.task.upper()}: labels and layers", *inner, opened=opened)
 
 
-def _scatter_words(panel: Panel, column: Column) -> str:
+def _scatter_words(panel: ProbePanel, column: ProbeColumn) -> str:
     labels = next(iter(column.seeds.values()))
     best = sorted((r for r in labels.items() if not math.isnan(r[1].gain) and not r[1].few), key=lambda r: -r[1].gain)[
         :5

@@ -11,7 +11,7 @@ from mtlprune.reports.page.html import Html, element, folded, grid_table, joined
 from mtlprune.reports.page.parts import Part
 from mtlprune.reports.page.plots import Interval, Look, intervals, legend
 from mtlprune.reports.page.runs import ReadRun
-from mtlprune.reports.scores.comparisons import Column, Comparison, compare
+from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
 from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, span
 from mtlprune.reports.scores.notes import legend as table_legend
 from mtlprune.reports.scores.notes import notes, tests_legend
@@ -125,7 +125,7 @@ def _scores(comparison: Comparison, name: str) -> Html:
     return table(columns, rows, f"Scores, {name}", texts=1 + several + pruned)
 
 
-def _heads(column: Column, tasks: Sequence[str]) -> str:
+def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
     found = dict.fromkeys(heads(column, task) for task in tasks if column.runs_of(task))
     return ", ".join(found) if found and set(found) != {"–"} else "all"
 
@@ -231,7 +231,7 @@ def _counted(tests: Mapping[str, Tested]) -> str:
     return " and ".join(f"{word} on {len(t)} ({', '.join(t)})" if t else f"{word} on none" for word, t in sides)
 
 
-def _training(column: Column) -> str:
+def _training(column: ScoreColumn) -> str:
     """Seeds, updates and mixing of its runs."""
     seeds = sorted({run.seed for run in column.runs})
     updates = sorted({run.updates for run in column.runs if run.updates})

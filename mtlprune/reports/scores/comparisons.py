@@ -23,7 +23,7 @@ MORE_UPDATES = 1.05
 
 
 @dataclass
-class Column:
+class ScoreColumn:
     """Scores of one setting, all seeds."""
 
     title: str
@@ -53,7 +53,7 @@ class Comparison:
     """Columns side by side, and which column each is compared with."""
 
     split: str
-    columns: list[Column]
+    columns: list[ScoreColumn]
     against: dict[int, int]
     """Places in ``columns``: MTL → STL, and STL with pruned heads → STL with all heads; or all → the one asked for."""
     reference: str = ""
@@ -139,7 +139,7 @@ def compare(
     if not found:
         raise RunError("a table needs at least one run")
     _refuse_unlike(found)
-    columns = [Column(title, extra=dict(scores)) for title, scores in (extra or {}).items()]
+    columns = [ScoreColumn(title, extra=dict(scores)) for title, scores in (extra or {}).items()]
     against: dict[int, int] = {}
     for encoder in dict.fromkeys(run.encoder for run in found):
         groups: dict[str, list[ScoredRun]] = {}
@@ -160,7 +160,7 @@ def compare(
     return Comparison(split, columns, against, reference=reference)
 
 
-def _referred(columns: Sequence[Column], reference: str) -> dict[int, int]:
+def _referred(columns: Sequence[ScoreColumn], reference: str) -> dict[int, int]:
     """Each column that has runs of the same tasks as the one of that title → that one."""
     found: dict[int, int] = {}
     for place, column in enumerate(columns):
@@ -223,7 +223,7 @@ def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
     return kept
 
 
-def _columns(members: Sequence[list[ScoredRun]]) -> list[Column]:
+def _columns(members: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
     """Columns of one encoder, with titles. Where there are several pairs of tasks, they are named by their tasks."""
     pairs = [group for group in members if _is_pair(group[0])]
     if len({frozenset(group[0].tasks) for group in pairs}) < 2:
@@ -233,7 +233,7 @@ def _columns(members: Sequence[list[ScoredRun]]) -> list[Column]:
     for group in pairs:
         tasks = "+".join(task for task in LAYERS if task in group[0].tasks).upper()
         titles[id(group)] = tasks + family_suffix(group[0], [other[0] for other in pairs])
-    return [Column(titles[id(group)], group, in_triangle=group in pairs) for group in members]
+    return [ScoreColumn(titles[id(group)], group, in_triangle=group in pairs) for group in members]
 
 
 def _is_pair(run: ScoredRun) -> bool:
@@ -282,7 +282,7 @@ def _differing_settings(runs: Sequence[ScoredRun]) -> list[str]:
     return [path for path in paths if len({repr(run.setting.get(path)) for run in runs}) > 1]
 
 
-def _counterparts(columns: Sequence[Column]) -> dict[int, int]:
+def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
     """Each MTL column's STL column, and each pruned STL column's unpruned one.
 
     That is the one with the same settings (but for those of pruning, in the second case), else the only one, else the

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mtlprune.reports.grid import Grid, Strong, probability
-from mtlprune.reports.scores.comparisons import Column, Comparison, column_order, family_suffix
+from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, column_order, family_suffix
 from mtlprune.sentence import LAYERS
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _heads_cell(comparison: Comparison, slot: Slot, row: Row) -> str:
     return heads(comparison.columns[place], row[1]) if place is not None else "–"
 
 
-def heads(column: Column, task: str) -> str:
+def heads(column: ScoreColumn, task: str) -> str:
     """Heads open or kept, of all: "36/72"; with several seeds their mean, and its spread where they differ."""
     found = [run.heads[task] for run in column.runs_of(task) if task in run.heads]
     if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from mtlprune.reports.scores.comparisons import Column, Comparison, unlike
+from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, unlike
 from mtlprune.reports.scores.layouts import MORE, apart, has_triangle, seeds_of_all
 
 LEVEL = 0.05  # that of analyses.significance, which needs numpy
@@ -89,7 +89,7 @@ def _unlike(comparison: Comparison, place: int, other: int) -> list[str]:
     return sorted({path for ours, stl in pairs for path in unlike(ours[0], stl[0])})
 
 
-def _mixed(column: Column) -> list[str]:
+def _mixed(column: ScoreColumn) -> list[str]:
     paths = {path for run in column.runs for path in run.setting}
     return sorted(path for path in paths if len({repr(run.setting.get(path)) for run in column.runs}) > 1)
 

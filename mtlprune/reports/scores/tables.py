@@ -18,13 +18,13 @@ from typing import Any
 from mtlprune.errors import printable_lines
 from mtlprune.files import json_text, plain
 from mtlprune.reports.grid import Grid, latex_document, markdown_document
-from mtlprune.reports.scores.comparisons import Column, Comparison, compare
+from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
 from mtlprune.reports.scores.layouts import best, cell, details, difference, grids, slots
 from mtlprune.reports.scores.notes import legend, notes, tests_legend
 
 __all__ = [
-    "Column",
     "Comparison",
+    "ScoreColumn",
     "cell",
     "compare",
     "difference",
@@ -87,7 +87,7 @@ def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
                 yield plain(record)
 
 
-def _cell_record(column: Column, task: str, values: list[float]) -> dict[str, Any]:
+def _cell_record(column: ScoreColumn, task: str, values: list[float]) -> dict[str, Any]:
     runs = column.runs_of(task)
     kept = [run.heads[task] for run in runs if task in run.heads]
     return {

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.reports.scores.comparisons import MARGIN, Column, Comparison
+from mtlprune.reports.scores.comparisons import MARGIN, Comparison, ScoreColumn
 from mtlprune.reports.scores.scored_runs import ScoredRun
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import SCORES
@@ -202,7 +202,7 @@ def _refuse_unpaired(runs: list[Counted], names: tuple[str, ...]) -> None:
             raise CountsError(f"{first.path} and {other.path} were scored against different gold, by their counts")
 
 
-def _over_seeds(column: Column, other: Column, task: str) -> SignFlip | None:
+def _over_seeds(column: ScoreColumn, other: ScoreColumn, task: str) -> SignFlip | None:
     ours, theirs = ({run.seed: run.scores[task] for run in side.runs_of(task)} for side in (column, other))
     if ours.keys() != theirs.keys() or not 2 <= len(ours) <= 20:
         return None

@@ -38,7 +38,7 @@ RECORDED = 1e-4
 
 
 @dataclass
-class Request:
+class RemovalRequest:
     """What is asked for, checked as far as can be without a model.
 
     Attributes:
@@ -83,7 +83,7 @@ class Pruned:
     difference: float
 
 
-def request(run: str | Path, task: str | None, most_open: int | None) -> Request:
+def request(run: str | Path, task: str | None, most_open: int | None) -> RemovalRequest:
     """Check what is asked for. Nothing is written.
 
     Raises:
@@ -115,7 +115,7 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Request
             f"{path} has the fingerprint {corpus.fingerprint[:16]}…, but {source.path} was trained on {wanted[:16]}…; "
             "bring that data back: the run is checked and scored on it after removal"
         )
-    return Request(source, task or SHARED, most_open, corpus)
+    return RemovalRequest(source, task or SHARED, most_open, corpus)
 
 
 @contextlib.contextmanager
@@ -138,7 +138,7 @@ def appearing(out: Path) -> Iterator[RunFolder]:
         raise RunError(f"{out} could not be written ({error.strerror or error})") from error
 
 
-def prune(asked: Request, folder: RunFolder, out: Path, device: str | None = None) -> Pruned:
+def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | None = None) -> Pruned:
     """Remove the heads and write the run, but for its results.
 
     Args:
@@ -177,7 +177,7 @@ def prune(asked: Request, folder: RunFolder, out: Path, device: str | None = Non
     return Pruned(full, gates, kept_before, again, encoder.head_map, after, difference)
 
 
-def chosen_gates(model: MultiTaskModel, asked: Request) -> Tensor:
+def chosen_gates(model: MultiTaskModel, asked: RemovalRequest) -> Tensor:
     """The gates of the run's best weights, (L, A), with those at 0 whose heads are to go."""
     gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
     claims = load_claims([asked.source.path])
@@ -206,7 +206,7 @@ def parameters(model: MultiTaskModel) -> dict[str, int]:
 
 
 def write(
-    asked: Request, folder: RunFolder, out: Path, model: MultiTaskModel, counted: dict[str, dict[str, int]]
+    asked: RemovalRequest, folder: RunFolder, out: Path, model: MultiTaskModel, counted: dict[str, dict[str, int]]
 ) -> None:
     """All files of the run but its results; config.yaml last."""
     source, heads = asked.source, cast(HeadMap, model.encoder.head_map)

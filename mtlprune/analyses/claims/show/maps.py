@@ -25,7 +25,7 @@ SEEDS_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Figure:
+class MapFigure:
     """A map, what it is called, and whose gates it shows."""
 
     kind: str
@@ -51,7 +51,7 @@ class Film:
         return [layout(frame, values, room) for frame in self.frames]
 
 
-def claim_figures(claimants: Sequence[Claimant], palette: str) -> list[Figure]:
+def claim_figures(claimants: Sequence[Claimant], palette: str) -> list[MapFigure]:
     """All maps of these claimants, in the order: runs, seeds, means, all tasks, differences.
 
     Args:
@@ -106,14 +106,14 @@ def comparable(one: str, other: str) -> bool:
 # -- one map each ----------------------------------------------------------------------------------------------------
 
 
-def _run(claim: Claim) -> Figure:
+def _run(claim: Claim) -> MapFigure:
     open_heads = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
     subtitle = (encoder_line(claim), open_heads)
     shown = grey_map(f"{claim.label}, seed {claim.seed}", "Gate", claim.gates, subtitle)
-    return Figure("run", f"run-{_file(claim.label)}-seed{claim.seed}", (claim.run,), shown)
+    return MapFigure("run", f"run-{_file(claim.label)}-seed{claim.seed}", (claim.run,), shown)
 
 
-def _seeds(claimant: Claimant, palette: str) -> Figure:
+def _seeds(claimant: Claimant, palette: str) -> MapFigure:
     claims = claimant.claims[:SEEDS_SHOWN]
     opened = claimant.open[: len(claims)]  # (S, L, A)
     counts = _listed([str(int(heads.sum())) for heads in opened])
@@ -124,7 +124,7 @@ def _seeds(claimant: Claimant, palette: str) -> Figure:
     )
     gates = {str(claim.seed): claim.gates for claim in claims}
     shown = seeds_map(f"{claimant.label}: heads used by each seed", gates, palette, subtitle)
-    return Figure("seeds", f"{palette}-{_file(claimant.label)}", tuple(claim.run for claim in claims), shown)
+    return MapFigure("seeds", f"{palette}-{_file(claimant.label)}", tuple(claim.run for claim in claims), shown)
 
 
 def mean_gates(claimant: Claimant) -> NDArray[np.float64]:
@@ -132,7 +132,7 @@ def mean_gates(claimant: Claimant) -> NDArray[np.float64]:
     return claimant.gates.mean(0)
 
 
-def _mean(claimant: Claimant) -> Figure:
+def _mean(claimant: Claimant) -> MapFigure:
     seeds = [str(claim.seed) for claim in claimant.claims]
     number = f"mean gate over {len(seeds)} seeds" if len(seeds) > 1 else "gate of its one seed"
     opened = claimant.open
@@ -144,10 +144,10 @@ def _mean(claimant: Claimant) -> Figure:
     subtitle = (encoder_line(claimant.claims[0]), f"Seed{'s' if len(seeds) > 1 else ''} {_listed(seeds)}; {within}")
     ends = ("open in all", "closed in all") if len(seeds) > 1 else ("open", "closed")
     shown = grey_map(f"{claimant.label}: {number}", "Mean gate", mean_gates(claimant), subtitle, ends=ends)
-    return Figure("mean", f"grey-{_file(claimant.label)}", tuple(claim.run for claim in claimant.claims), shown)
+    return MapFigure("mean", f"grey-{_file(claimant.label)}", tuple(claim.run for claim in claimant.claims), shown)
 
 
-def _tasks(alone: Sequence[Claimant]) -> Figure:
+def _tasks(alone: Sequence[Claimant]) -> MapFigure:
     """H: the mean of z over tasks and seeds; with unequal numbers of seeds, tasks weigh equally."""
     runs = tuple(claim.run for claimant in alone for claim in claimant.claims)
     seeds = [len(claimant.claims) for claimant in alone]
@@ -159,17 +159,17 @@ def _tasks(alone: Sequence[Claimant]) -> Figure:
     title = f"Mean gate over {len(alone)} tasks, {len(runs)} runs"
     subtitle = (encoder_line(alone[0].claims[0]), who)
     shown = grey_map(title, "Mean gate H", mean, subtitle, ends=("open in all", "closed in all"))
-    return Figure("tasks", "grey-all-tasks", runs, shown)
+    return MapFigure("tasks", "grey-all-tasks", runs, shown)
 
 
-def _difference(one: Claimant, other: Claimant) -> Figure:
+def _difference(one: Claimant, other: Claimant) -> MapFigure:
     means = mean_gates(one), mean_gates(other)
     runs = tuple(claim.run for claimant in (one, other) for claim in claimant.claims)
     about = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
     sums = f"sums of mean gates {means[0].sum():.1f} and {means[1].sum():.1f} of {means[0].size}"
     subtitle = (encoder_line(one.claims[0]), f"{about}; {sums}")
     shown = difference_map(one.label, other.label, means[0] - means[1], subtitle)
-    return Figure("difference", f"difference-{_file(one.label)}-{_file(other.label)}", runs, shown)
+    return MapFigure("difference", f"difference-{_file(one.label)}-{_file(other.label)}", runs, shown)
 
 
 def _film(claim: Claim) -> Film:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.analyses.heads.columns import Column, HeadTable, HeadTableError
+from mtlprune.analyses.heads.columns import HeadColumn, HeadTable, HeadTableError
 from mtlprune.analyses.probes.show.reading import read_probes
 from mtlprune.analyses.probes.show.results import ROOT, LabelResult
 from mtlprune.files import read_json, reading
@@ -27,7 +27,7 @@ def add_probes(table: HeadTable, folder: Path, of: str) -> None:
     labels is above 0 more often than one label is.
 
     Raises:
-        ProbeError: no readable results.
+        RunError: no readable results.
         HeadTableError: none of this encoder.
     """
     found = read_probes([folder])
@@ -49,7 +49,7 @@ def add_probes(table: HeadTable, folder: Path, of: str) -> None:
         return
     table.add(
         [
-            Column(f"probe gain {task.upper()}", "probes", np.max(list(gains[task].values()), axis=0))
+            HeadColumn(f"probe gain {task.upper()}", "probes", np.max(list(gains[task].values()), axis=0))
             for task in found.tasks(mode)
             if task in gains
         ],
@@ -104,7 +104,7 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
         if not found:
             table.notes.append(f"{path} says nothing of single heads.")
         tested = {key: not key.startswith("UAS ") for key in found}  # the better of two directions is their column
-        table.add([Column(key, source, values, tested[key]) for key, values in found.items()], str(path))
+        table.add([HeadColumn(key, source, values, tested[key]) for key, values in found.items()], str(path))
 
 
 def _not_there(folder: Path, of: str, there: Sequence[str]) -> HeadTableError:

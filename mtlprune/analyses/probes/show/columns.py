@@ -14,7 +14,7 @@ Reading = Callable[[LabelResult], float]
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class ProbeColumn:
     """One encoder label with all its seeds, for one task and mode."""
 
     encoder: str
@@ -44,12 +44,12 @@ def gain(result: LabelResult) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class ProbePanel:
     """All that was found for one task in one mode."""
 
     task: str
     mode: str
-    columns: tuple[Column, ...]
+    columns: tuple[ProbeColumn, ...]
     """Pretrained, STL, pairs, joint runs, others."""
     labels: tuple[str, ...]
     """By falling number of test items; root, where it is reported apart, is not among them."""
@@ -58,12 +58,12 @@ class Panel:
     root: str | None
     """The label reported apart, where there is one."""
 
-    def column(self, title: str) -> Column | None:
+    def column(self, title: str) -> ProbeColumn | None:
         """The column of that title, if it is there."""
         return next((column for column in self.columns if column.title == title), None)
 
     @property
-    def compared(self) -> tuple[Column, ...]:
+    def compared(self) -> tuple[ProbeColumn, ...]:
         """The columns that are compared with STL."""
         return tuple(column for column in self.columns if column.title != STL)
 
@@ -72,7 +72,7 @@ class Panel:
         return tuple(label for label in self.labels if label not in self.few)
 
 
-def panels(found: ProbeResults, mode: str, others: bool = False) -> Iterator[Panel]:
+def panels(found: ProbeResults, mode: str, others: bool = False) -> Iterator[ProbePanel]:
     """A panel a task. ``others``: also encoders trained for other tasks only."""
     for task in found.tasks(mode):
         seeds: dict[str, dict[int, dict[str, LabelResult]]] = {}
@@ -82,12 +82,14 @@ def panels(found: ProbeResults, mode: str, others: bool = False) -> Iterator[Pan
         kinds = [(kind(encoder, task), encoder) for encoder in seeds]
         wanted = [(place, title, encoder) for (place, title), encoder in kinds if others or place < _OTHERS]
         chosen = sorted(wanted, key=lambda found: (found[0], _order(found[1]), found[1]))
-        columns = tuple(Column(encoder, title, seeds[encoder]) for _, title, encoder in chosen)
+        columns = tuple(ProbeColumn(encoder, title, seeds[encoder]) for _, title, encoder in chosen)
         items, few = _items(columns)
         apart = ROOT[1] if task == ROOT[0] and ROOT[1] in items else None
         ordered = sorted(items, key=lambda name: (-items[name], name))
         if columns:
-            yield Panel(task, mode, columns, tuple(label for label in ordered if label != apart), items, few, apart)
+            yield ProbePanel(
+                task, mode, columns, tuple(label for label in ordered if label != apart), items, few, apart
+            )
 
 
 _OTHERS = 5
@@ -120,7 +122,7 @@ def kind(encoder: str, task: str) -> tuple[int, str]:
     return (_OTHERS + 1 if len(parts) > 1 and set(parts) <= set(_TASKS) else 4), encoder
 
 
-def _items(columns: Sequence[Column]) -> tuple[dict[str, int], frozenset[str]]:
+def _items(columns: Sequence[ProbeColumn]) -> tuple[dict[str, int], frozenset[str]]:
     items: dict[str, int] = {}
     few = set()
     for column in columns:

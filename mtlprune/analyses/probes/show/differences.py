@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtlprune.analyses.probes.show.columns import STL, Column, Panel, accuracy
+from mtlprune.analyses.probes.show.columns import STL, ProbeColumn, ProbePanel, accuracy
 from mtlprune.reports.axes import (
     FAINT,
     LABEL,
@@ -47,7 +47,7 @@ class _Tick:
     named: bool
 
 
-def differences(panel: Panel, setting: str) -> Drawing:
+def differences(panel: ProbePanel, setting: str) -> Drawing:
     """Every encoder but STL: the mean accuracy over its seeds minus that of STL, for each label.
 
     Raises:
@@ -76,13 +76,13 @@ def differences(panel: Panel, setting: str) -> Drawing:
     return Drawing(round(inner + 2 * MARGIN), round(top + _HEIGHT + MARGIN), name, tuple(shapes))
 
 
-def _values(groups: Sequence[tuple[Column, Sequence[_Tick]]]) -> list[float]:
+def _values(groups: Sequence[tuple[ProbeColumn, Sequence[_Tick]]]) -> list[float]:
     """What the axis must hold: a label of one item may lie a hundred points off and would press all others together."""
     every = [tick for _, ticks in groups for tick in ticks]
     return [tick.value for tick in every if not tick.few] or [tick.value for tick in every] or [0.0]
 
 
-def _ticks(panel: Panel, column: Column, alone: Column) -> list[_Tick]:
+def _ticks(panel: ProbePanel, column: ProbeColumn, alone: ProbeColumn) -> list[_Tick]:
     """Highest first."""
     most = max((panel.items[label] for label in panel.labels), default=1)
     named = panel.labels[:NAMED]
@@ -95,13 +95,13 @@ def _ticks(panel: Panel, column: Column, alone: Column) -> list[_Tick]:
     return sorted(found, key=lambda tick: (-tick.value, tick.label))
 
 
-def _width(column: Column, ticks: Sequence[_Tick]) -> float:
+def _width(column: ProbeColumn, ticks: Sequence[_Tick]) -> float:
     words = max((text_width(shown(tick.label), LABEL) for tick in ticks if tick.named), default=0.0)
     heads = max(text_width(line, SMALL) for line in _summary(ticks)) + 2 * _SIDE
     return math.ceil(max(_SIDE + LONGEST + _LEAD + words + _PAD, heads, text_width(column.title, SUBTITLE) + 2 * _SIDE))
 
 
-def _header(column: Column, ticks: Sequence[_Tick], x: float, top: float) -> list[Shape]:
+def _header(column: ProbeColumn, ticks: Sequence[_Tick], x: float, top: float) -> list[Shape]:
     y = top - _HEADER + SUBTITLE
     shapes: list[Shape] = [Text(x + _SIDE, y, column.title, SUBTITLE, DARK)]
     for place, line in enumerate(_summary(ticks), 1):
@@ -139,7 +139,9 @@ def _bar(tick: _Tick, centre: float, y: float) -> Line:
     return Line(centre - tick.length / 2, y, centre + tick.length / 2, y, width, colour, None, told)
 
 
-def _subtitle(panel: Panel, groups: Sequence[tuple[Column, Sequence[_Tick]]], alone: Column, setting: str) -> list[str]:
+def _subtitle(
+    panel: ProbePanel, groups: Sequence[tuple[ProbeColumn, Sequence[_Tick]]], alone: ProbeColumn, setting: str
+) -> list[str]:
     chosen = (
         "heads chosen on dev, reported on test" if panel.mode == "sound" else "heads chosen on the items reported on"
     )

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtlprune.analyses.probes.show.columns import Column, Panel
+from mtlprune.analyses.probes.show.columns import ProbeColumn, ProbePanel
 from mtlprune.analyses.probes.show.reading import SUMMARY, read_summary
-from mtlprune.analyses.probes.show.results import ProbeError
+from mtlprune.files import RunError
 
 
-class Interval(NamedTuple):
+class DifferenceInterval(NamedTuple):
     """Between these bounds lie 95 % of the differences when test sentences are drawn anew, in points."""
 
     low: float
@@ -28,9 +28,9 @@ class Interval(NamedTuple):
 class Intervals:
     """Mode, task, encoder, label → interval, and how many seeds of the encoder and of STL it is of."""
 
-    found: Mapping[tuple[str, str, str, str], tuple[Interval, tuple[int, int]]]
+    found: Mapping[tuple[str, str, str, str], tuple[DifferenceInterval, tuple[int, int]]]
 
-    def of(self, panel: Panel, column: Column, alone: Column, label: str) -> Interval | None:
+    def of(self, panel: ProbePanel, column: ProbeColumn, alone: ProbeColumn, label: str) -> DifferenceInterval | None:
         """Of a column minus STL; None where the results have none, or one of fewer seeds than are compared."""
         interval, seeds = self.found.get((panel.mode, panel.task, column.encoder, label), (None, (0, 0)))
         return interval if seeds == (len(column.seeds), len(alone.seeds)) else None
@@ -40,9 +40,9 @@ def read_intervals(folders: Iterable[str | Path]) -> Intervals | None:
     """The intervals of all folders, of the most seeds where several have one; None where there are none.
 
     Raises:
-        ProbeError: an entry that is damaged.
+        RunError: an entry that is damaged.
     """
-    found: dict[tuple[str, str, str, str], tuple[Interval, tuple[int, int]]] = {}
+    found: dict[tuple[str, str, str, str], tuple[DifferenceInterval, tuple[int, int]]] = {}
     for folder in folders:
         entries = read_summary(Path(folder)).get("differences", [])
         for place, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
@@ -52,13 +52,13 @@ def read_intervals(folders: Iterable[str | Path]) -> Intervals | None:
     return Intervals(found) if found else None
 
 
-def _entry(entry: Any, where: str) -> tuple[tuple[str, str, str, str], Interval, tuple[int, int]]:
+def _entry(entry: Any, where: str) -> tuple[tuple[str, str, str, str], DifferenceInterval, tuple[int, int]]:
     try:
         key = tuple(str(entry[name]) for name in ("mode", "task", "encoder", "label"))
-        interval = Interval(float(entry["low"]), float(entry["high"]))
+        interval = DifferenceInterval(float(entry["low"]), float(entry["high"]))
         mine, theirs = (int(number) for number in entry["seeds"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ProbeError(
+        raise RunError(
             f"{where}: expected mode, task, encoder, label, low, high and seeds "
             f"({type(error).__name__}: {error}); probe anew"
         ) from None

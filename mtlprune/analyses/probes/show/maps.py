@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.analyses.probes.show.columns import Column, Panel
+from mtlprune.analyses.probes.show.columns import ProbeColumn, ProbePanel
 from mtlprune.analyses.probes.show.results import LabelResult
 from mtlprune.reports import palettes
 from mtlprune.reports.axes import LABEL, shown, titles
@@ -36,7 +36,9 @@ _ACROSS = 920
 """Width that a sheet fills before it begins a new row."""
 
 
-def heat_map(panel: Panel, column: Column, label: str, raw: bool, setting: str, values: bool = False) -> Drawing:
+def heat_map(
+    panel: ProbePanel, column: ProbeColumn, label: str, raw: bool, setting: str, values: bool = False
+) -> Drawing:
     """Every head's gain over the label's best control (or its accuracy), a mean over seeds; chosen heads framed."""
     results = _results(column, label)
     numbers = _numbers(results, raw)
@@ -61,7 +63,7 @@ def heat_map(panel: Panel, column: Column, label: str, raw: bool, setting: str, 
     return dataclasses.replace(placed, shapes=(*placed.shapes, *(part for cell in cells for part in _frame(cell, raw))))
 
 
-def atlas(panel: Panel, column: Column, raw: bool, setting: str) -> Drawing:
+def atlas(panel: ProbePanel, column: ProbeColumn, raw: bool, setting: str) -> Drawing:
     """A small map for each label, the most frequent first; in each the chosen heads are framed."""
     labels = [label for label in (*panel.labels, *([panel.root] if panel.root else [])) if _results(column, label)]
     layers, heads = _results(column, labels[0])[0].heads.shape
@@ -84,7 +86,7 @@ def atlas(panel: Panel, column: Column, raw: bool, setting: str) -> Drawing:
     return Drawing(inner + 2 * MARGIN, bottom + 8, title, tuple(shapes))
 
 
-def _small(panel: Panel, column: Column, label: str, raw: bool, x: int, y: int) -> list[Shape]:
+def _small(panel: ProbePanel, column: ProbeColumn, label: str, raw: bool, x: int, y: int) -> list[Shape]:
     results = _results(column, label)
     numbers = _numbers(results, raw)
     layers, heads = numbers.shape
@@ -104,11 +106,11 @@ def _small(panel: Panel, column: Column, label: str, raw: bool, x: int, y: int) 
     return shapes
 
 
-def _caption(panel: Panel, label: str) -> str:
+def _caption(panel: ProbePanel, label: str) -> str:
     return f"{shown(label)}  {panel.items[label]:,}"
 
 
-def _sheet_lines(panel: Panel, column: Column, setting: str, labels: Sequence[str]) -> list[str]:
+def _sheet_lines(panel: ProbePanel, column: ProbeColumn, setting: str, labels: Sequence[str]) -> list[str]:
     seeds = f"; mean of {len(column.seeds)} seeds" if len(column.seeds) > 1 else ""
     lines = [
         f"{setting}; {panel.mode}{seeds}. Rows are layers, 1 at the top; columns are heads. Behind each label: its "
@@ -121,7 +123,7 @@ def _sheet_lines(panel: Panel, column: Column, setting: str, labels: Sequence[st
     return lines
 
 
-def _results(column: Column, label: str) -> list[LabelResult]:
+def _results(column: ProbeColumn, label: str) -> list[LabelResult]:
     return [labels[label] for labels in column.seeds.values() if label in labels]
 
 

@@ -14,9 +14,9 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, Column, Panel, accuracy
-from mtlprune.analyses.probes.show.results import ProbeError
+from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, ProbeColumn, ProbePanel, accuracy
 from mtlprune.analyses.probes.show.tables import FEW, mean_sd, signed
+from mtlprune.files import RunError
 from mtlprune.reports.grid import Grid, number
 
 FILE = "paper_probes.json"
@@ -81,18 +81,18 @@ def read_published() -> Published:
 
 
 def named_encoder(against: str) -> str:
-    """The published encoder that ``paper`` or ``paper:ROBERTA`` asks for. Raises ProbeError."""
+    """The published encoder that ``paper`` or ``paper:ROBERTA`` asks for. Raises RunError."""
     name, _, encoder = against.partition(":")
     found = next((one for one in ENCODERS if one.lower() == (encoder or USUAL).lower()), None)
     if name != "paper" or found is None:
-        raise ProbeError(
+        raise RunError(
             f"--against: expected paper, or paper: and one of {', '.join(ENCODERS)}, such as paper:RoBERTa; "
             f"found {against!r}"
         )
     return found
 
 
-def beside_paper(panel: Panel, encoder: str) -> Grid | None:
+def beside_paper(panel: ProbePanel, encoder: str) -> Grid | None:
     """Published and own numbers in pairs of columns; None where labels or columns have nothing in common."""
     constants = read_published().tables.get((panel.task, encoder))
     if constants is None:
@@ -113,7 +113,7 @@ def beside_paper(panel: Panel, encoder: str) -> Grid | None:
 
 
 def _row(
-    panel: Panel, constants: Constants, pairs: Sequence[tuple[str, Column]], label: str, both_change: bool
+    panel: ProbePanel, constants: Constants, pairs: Sequence[tuple[str, ProbeColumn]], label: str, both_change: bool
 ) -> list[str]:
     theirs = constants.values[label]
     row = [f"{label}{FEW if label in panel.few else ''}", str(panel.items[label])]
@@ -137,7 +137,7 @@ def _mark(constants: Constants, column: str) -> str:
     return DEFECT if any(column in columns for columns in constants.defects.values()) else ""
 
 
-def _legend(panel: Panel, constants: Constants, shared: Sequence[str]) -> str:
+def _legend(panel: ProbePanel, constants: Constants, shared: Sequence[str]) -> str:
     published = read_published()
     here = sorted(constants.defects, key=int)
     parts = [
@@ -160,5 +160,5 @@ def _legend(panel: Panel, constants: Constants, shared: Sequence[str]) -> str:
     return " ".join(parts)
 
 
-def _bears(defect: str, panel: Panel) -> bool:
+def _bears(defect: str, panel: ProbePanel) -> bool:
     return defect != "10" or panel.root is not None

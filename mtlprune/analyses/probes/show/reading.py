@@ -24,8 +24,8 @@ from mtlprune.analyses.probes.show.results import (
     TITLES,
     Key,
     LabelResult,
-    ProbeError,
     ProbeResults,
+    RunError,
 )
 from mtlprune.files import read_json, reading
 
@@ -39,11 +39,11 @@ def read_probes(folders: Iterable[str | Path]) -> ProbeResults:
     """Read one result folder or several of the same corpus and the same size of encoder.
 
     Raises:
-        ProbeError: no results, damaged ones, or ones that do not belong together; named by folder and column.
+        RunError: no results, damaged ones, or ones that do not belong together; named by folder and column.
     """
     paths = list(dict.fromkeys(Path(folder) for folder in folders))
     if not paths:
-        raise ProbeError("no folder with probe results is named; `mtlprune probe` makes one")
+        raise RunError("no folder with probe results is named; `mtlprune probe` makes one")
     head = _one_setting(paths)
     notes: list[str] = []
     found: dict[Key, dict[str, LabelResult]] = {}
@@ -53,7 +53,7 @@ def read_probes(folders: Iterable[str | Path]) -> ProbeResults:
         here, named = _read_folder(path, head["few"], notes)
         for key, labels in here.items():
             if key in found and not _alike(found[key], labels):
-                raise ProbeError(
+                raise RunError(
                     f"{origin[key]} and {path} hold different results of {key.encoder}, seed {key.seed}, {key.mode}, "
                     f"{key.task}; one encoder and seed is one result, so name one of the folders"
                 )
@@ -67,12 +67,12 @@ def read_probes(folders: Iterable[str | Path]) -> ProbeResults:
 
 
 def _one_setting(paths: Sequence[Path]) -> dict[str, Any]:
-    """What all folders say of corpus and method. Raises ProbeError where they differ."""
+    """What all folders say of corpus and method. Raises RunError where they differ."""
     summaries = [_setting(path) for path in paths]
     for path, summary in zip(paths, summaries, strict=True):
         for name in ("fingerprint", "specials", "few"):
             if summary[name] != summaries[0][name]:
-                raise ProbeError(
+                raise RunError(
                     f"{paths[0]} and {path} differ in {name} ({summaries[0][name]} and {summary[name]}), so their "
                     "numbers do not belong side by side; plot them apart"
                 )
@@ -83,7 +83,7 @@ def _one_shape(paths: Sequence[Path], found: Mapping[Key, Mapping[str, LabelResu
     sizes = {(result.heads.shape[0], result.heads.shape[1]) for labels in found.values() for result in labels.values()}
     if len(sizes) != 1:
         listed = ", ".join(sorted(f"{layers} × {heads}" for layers, heads in sizes)) or "none"
-        raise ProbeError(
+        raise RunError(
             f"{', '.join(map(str, paths))}: expected encoders with equally many layers and heads, found {listed}; "
             "heads of different encoders do not correspond, so plot them apart"
         )
@@ -97,15 +97,15 @@ def _alike(one: Mapping[str, LabelResult], other: Mapping[str, LabelResult]) -> 
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """What probes.json holds. Raises ProbeError where it is missing or damaged."""
+    """What probes.json holds. Raises RunError where it is missing or damaged."""
     path = folder / SUMMARY
     if folder.is_file():
-        raise ProbeError(f"{folder} is a file; name the folder that `mtlprune probe` wrote")
+        raise RunError(f"{folder} is a file; name the folder that `mtlprune probe` wrote")
     if not path.exists():
-        raise ProbeError(f"{folder} holds no probe results ({SUMMARY} is missing); `mtlprune probe` makes them")
-    tree = read_json(path, ProbeError, "probe anew")
+        raise RunError(f"{folder} holds no probe results ({SUMMARY} is missing); `mtlprune probe` makes them")
+    tree = read_json(path, RunError, "probe anew")
     if not isinstance(tree, dict) or type(tree.get("few")) is not int:
-        raise ProbeError(f"{path}: expected corpus, fingerprint, specials and few (a whole number); probe anew")
+        raise RunError(f"{path}: expected corpus, fingerprint, specials and few (a whole number); probe anew")
     return tree
 
 
@@ -129,17 +129,17 @@ class _Columns:
 
 
 def _read_table(path: Path) -> _Columns:
-    """The columns needed. Raises ProbeError where one is missing or holds something else."""
+    """The columns needed. Raises RunError where one is missing or holds something else."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     wanted = (*_WORDS, *_COUNTS, *_NUMBERS, "best")
     try:
-        with reading(path, ProbeError, "probe anew"):
+        with reading(path, RunError, "probe anew"):
             there = pq.read_schema(path).names
         missing = [name for name in wanted if name not in there]
         if missing:
-            raise ProbeError(f"{path}: expected the column {missing[0]}, found {', '.join(there)}; probe anew")
+            raise RunError(f"{path}: expected the column {missing[0]}, found {', '.join(there)}; probe anew")
         table = pq.read_table(path, columns=list(wanted))
         codes, names = {}, {}
         for name in _WORDS:
@@ -152,13 +152,13 @@ def _read_table(path: Path) -> _Columns:
     except pa.ArrowMemoryError:
         raise
     except pa.ArrowException as error:
-        raise ProbeError(f"{path}: not readable as probe results ({str(error).splitlines()[0]}); probe anew") from None
+        raise RunError(f"{path}: not readable as probe results ({str(error).splitlines()[0]}); probe anew") from None
     empty = next((name for name in _WORDS if (codes[name] < 0).any()), None)
     if empty or not len(values["best"]):
-        raise ProbeError(f"{path}: {f'a cell of the column {empty} is empty' if empty else 'no row'}; probe anew")
+        raise RunError(f"{path}: {f'a cell of the column {empty} is empty' if empty else 'no row'}; probe anew")
     wrong = values["test"][(values["test"] < 0) | (values["test"] > 100 + 1e-9)]
     if wrong.size:
-        raise ProbeError(f"{path}, column test: expected percent from 0 to 100, found {wrong[0]:g}; probe anew")
+        raise RunError(f"{path}, column test: expected percent from 0 to 100, found {wrong[0]:g}; probe anew")
     return _Columns(codes, names, values)
 
 
@@ -174,7 +174,7 @@ def _read_folder(folder: Path, few: int, notes: list[str]) -> tuple[dict[Key, di
         )
         key = Key(encoder, int(table.values["seed"][rows[0]]), mode, task)
         if mode not in MODES or control not in (NONE, *CONTROLS):
-            raise ProbeError(
+            raise RunError(
                 f"{path}: found the mode {mode!r} and the control {control!r}; expected one of {', '.join(MODES)} and "
                 f"of {', '.join((NONE, *CONTROLS))}; probe anew"
             )
@@ -236,12 +236,12 @@ def _label(
     shape: tuple[int, int],
     where: str,
 ) -> LabelResult | None:
-    """The label's heads side by side; None where nothing can be said. Raises ProbeError for rows that contradict."""
+    """The label's heads side by side; None where nothing can be said. Raises RunError for rows that contradict."""
     layer, head = table.values["layer"][rows], table.values["head"][rows]
     if min(layer.min(), head.min()) < 1 or len(np.unique(layer * (shape[1] + 1) + head)) < len(rows):
-        raise ProbeError(f"{where}: expected every head once, layers and heads counted from 1; probe anew")
+        raise RunError(f"{where}: expected every head once, layers and heads counted from 1; probe anew")
     if table.values["best"][rows].sum() > 1:
-        raise ProbeError(f"{where}: expected one head marked as best, found several; probe anew")
+        raise RunError(f"{where}: expected one head marked as best, found several; probe anew")
     items = int(table.values["items"][rows[0]])
     chosen = _chosen(table, rows)
     if chosen is None or items < 1:

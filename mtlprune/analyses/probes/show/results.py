@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.files import RunError
-
 MODES = ("sound", "as-released")
 NONE = "none"
 TITLES = {
@@ -31,10 +29,6 @@ ROOT = ("dep", "root")
 """Found by attention to the first special token, where attention rests anyway: reported apart."""
 
 Grid = NDArray[np.float64]  # (L, A)
-
-
-class ProbeError(RunError):
-    """Probe results that cannot be read or drawn as asked; the message says why and what to do."""
 
 
 class Key(NamedTuple):

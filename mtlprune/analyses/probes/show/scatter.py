@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mtlprune.analyses.probes.show.columns import Column, Panel
+from mtlprune.analyses.probes.show.columns import ProbeColumn, ProbePanel
 from mtlprune.analyses.probes.show.results import TITLES, LabelResult
 from mtlprune.reports.axes import (
     ABOVE,
@@ -47,7 +47,7 @@ class _Mark:
         return self.result.gain > 0
 
 
-def scatter(panel: Panel, column: Column, raw: bool, setting: str) -> Drawing:
+def scatter(panel: ProbePanel, column: ProbeColumn, raw: bool, setting: str) -> Drawing:
     """Each label at the layer of its chosen head; the height is the gain over the best control, or the accuracy.
 
     Of an encoder with several seeds the first is shown, since a head cannot be averaged over seeds.
@@ -89,7 +89,7 @@ def scatter(panel: Panel, column: Column, raw: bool, setting: str) -> Drawing:
     )
 
 
-def _marks(panel: Panel, results: dict[str, LabelResult], raw: bool) -> Iterator[_Mark]:
+def _marks(panel: ProbePanel, results: dict[str, LabelResult], raw: bool) -> Iterator[_Mark]:
     for label in panel.labels:
         if label in results:
             value = results[label].accuracy if raw else results[label].gain
@@ -102,7 +102,7 @@ def _width(marks: Sequence[_Mark]) -> float:
     return math.ceil(2 * MOST + _LEAD + max(words) + _PAD) if words else _EMPTY
 
 
-def _layer(marks: Sequence[_Mark], x: float, scale: Scale, panel: Panel) -> list[Shape]:
+def _layer(marks: Sequence[_Mark], x: float, scale: Scale, panel: ProbePanel) -> list[Shape]:
     """Dots under each other, labels to their right; rare labels last, so that frequent dots do not hide them."""
     ordered = sorted(marks, key=lambda mark: (-mark.value, mark.label))
     places = spread(
@@ -140,13 +140,13 @@ def _told(mark: _Mark) -> str:
     )
 
 
-def _title(panel: Panel, column: Column, raw: bool) -> str:
+def _title(panel: ProbePanel, column: ProbeColumn, raw: bool) -> str:
     return f"{panel.task.upper()}, {column.title}: best layer and {'accuracy' if raw else 'gain over the best control'}"
 
 
 def _subtitle(
-    panel: Panel,
-    column: Column,
+    panel: ProbePanel,
+    column: ProbeColumn,
     seed: int,
     results: dict[str, LabelResult],
     marks: Sequence[_Mark],
@@ -174,7 +174,7 @@ def _subtitle(
     return lines
 
 
-def root_line(panel: Panel, results: dict[str, LabelResult]) -> list[str]:
+def root_line(panel: ProbePanel, results: dict[str, LabelResult]) -> list[str]:
     """The label that is reported apart, in words."""
     if panel.root is None or panel.root not in results:
         return []

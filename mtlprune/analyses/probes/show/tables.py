@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, Column, Panel, accuracy, gain
+from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, ProbeColumn, ProbePanel, accuracy, gain
 from mtlprune.analyses.probes.show.intervals import Intervals
 from mtlprune.analyses.probes.show.results import CONTROLS, TITLES, LabelResult
 from mtlprune.reports.grid import Grid, Strong, latex_document, markdown_document, number
@@ -19,7 +19,9 @@ SURE = "*"
 MEAN = "mean over labels"
 
 
-def tables(panels: Sequence[Panel], few: int, intervals: Intervals | None, other: Sequence[Panel] = ()) -> list[Grid]:
+def tables(
+    panels: Sequence[ProbePanel], few: int, intervals: Intervals | None, other: Sequence[ProbePanel] = ()
+) -> list[Grid]:
     """All tables: a summary, then for each task its encoders beside STL and each encoder beside its controls.
 
     Args:
@@ -34,7 +36,7 @@ def tables(panels: Sequence[Panel], few: int, intervals: Intervals | None, other
     return made
 
 
-def summary(panels: Sequence[Panel], few: int, other: Sequence[Panel] = ()) -> Grid:
+def summary(panels: Sequence[ProbePanel], few: int, other: Sequence[ProbePanel] = ()) -> Grid:
     """A row a task and encoder: means over its labels with enough items, and how many exceed every control."""
     beside = {(panel.task, column.title): (panel, column) for panel in other for column in panel.columns}
     rows = []
@@ -56,7 +58,7 @@ def summary(panels: Sequence[Panel], few: int, other: Sequence[Panel] = ()) -> G
 _MEANS = ("accuracy", "best control", "gain", "beyond every control")
 
 
-def _means(panel: Panel, column: Column) -> list[str]:
+def _means(panel: ProbePanel, column: ProbeColumn) -> list[str]:
     """Number of labels, and _MEANS of them."""
     labels = [label for label in panel.sure() if column.values(label, accuracy)]
     gains = [column.mean(label, gain) for label in labels]
@@ -67,7 +69,7 @@ def _means(panel: Panel, column: Column) -> list[str]:
     return [str(len(labels)), number(reached), number(reached - gained), signed(gained), beyond]
 
 
-def changes(panel: Panel, few: int, intervals: Intervals | None) -> Grid:
+def changes(panel: ProbePanel, few: int, intervals: Intervals | None) -> Grid:
     """STL, then every other encoder with its difference to STL; the best of a row is bold."""
     alone = panel.column(STL)
     assert alone is not None
@@ -84,7 +86,9 @@ def changes(panel: Panel, few: int, intervals: Intervals | None) -> Grid:
     return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", legend, f"{panel.task}-changes")
 
 
-def _change(panel: Panel, alone: Column, label: str, intervals: Intervals | None, mark: str = "") -> list[str]:
+def _change(
+    panel: ProbePanel, alone: ProbeColumn, label: str, intervals: Intervals | None, mark: str = ""
+) -> list[str]:
     columns = [alone, *panel.compared]
     means = [column.mean(label, accuracy) for column in columns]
     best = max((round(mean, 2) for mean in means if not math.isnan(mean)), default=math.nan)
@@ -97,12 +101,12 @@ def _change(panel: Panel, alone: Column, label: str, intervals: Intervals | None
     return [_named(panel, label) + mark, str(panel.items[label]), *cells]
 
 
-def _star(intervals: Intervals | None, column: Column, alone: Column, panel: Panel, label: str) -> str:
+def _star(intervals: Intervals | None, column: ProbeColumn, alone: ProbeColumn, panel: ProbePanel, label: str) -> str:
     found = intervals.of(panel, column, alone, label) if intervals else None
     return SURE if found is not None and found.without_zero else ""
 
 
-def bounds(panel: Panel, few: int, intervals: Intervals) -> Grid:
+def bounds(panel: ProbePanel, few: int, intervals: Intervals) -> Grid:
     """Each difference to STL with its paired interval."""
     alone = panel.column(STL)
     assert alone is not None
@@ -124,7 +128,7 @@ def bounds(panel: Panel, few: int, intervals: Intervals) -> Grid:
     return Grid(header, rows, 1, f"{panel.task.upper()}: minus STL, with intervals", legend, f"{panel.task}-intervals")
 
 
-def _mean_row(panel: Panel, alone: Column) -> list[str]:
+def _mean_row(panel: ProbePanel, alone: ProbeColumn) -> list[str]:
     """Each difference is a mean over the labels that both encoders have."""
     cells = [number(_mean(panel, alone))]
     for column in panel.compared:
@@ -132,7 +136,7 @@ def _mean_row(panel: Panel, alone: Column) -> list[str]:
     return [MEAN, str(sum(panel.items[label] for label in panel.sure())), *cells]
 
 
-def _mean(panel: Panel, column: Column, minus: Column | None = None) -> float:
+def _mean(panel: ProbePanel, column: ProbeColumn, minus: ProbeColumn | None = None) -> float:
     """Over labels with enough items: of accuracies, or of their differences."""
     values = [column.mean(label, accuracy) for label in panel.sure()]
     if minus is not None:
@@ -142,7 +146,7 @@ def _mean(panel: Panel, column: Column, minus: Column | None = None) -> float:
     return statistics.mean(defined) if defined else math.nan
 
 
-def controls(panel: Panel, column: Column, few: int) -> Grid:
+def controls(panel: ProbePanel, column: ProbeColumn, few: int) -> Grid:
     """Each label's chosen head, its accuracy, every control, and the gain over the best of them."""
     present = [name for name in CONTROLS if any(_has(column, label, name) for label in panel.items)]
     header = ["label", "items", "head", "accuracy", *(TITLES[name] for name in present), "gain"]
@@ -169,15 +173,15 @@ def controls(panel: Panel, column: Column, few: int) -> Grid:
     return Grid(header, rows, 1, title, legend, f"{panel.task}-{_slug(column.title)}-controls")
 
 
-def _results(column: Column, label: str) -> Iterator[LabelResult]:
+def _results(column: ProbeColumn, label: str) -> Iterator[LabelResult]:
     return (labels[label] for labels in column.seeds.values() if label in labels)
 
 
-def _has(column: Column, label: str, control: str) -> bool:
+def _has(column: ProbeColumn, label: str, control: str) -> bool:
     return any(control in result.controls for result in _results(column, label))
 
 
-def _control(column: Column, label: str, control: str) -> str:
+def _control(column: ProbeColumn, label: str, control: str) -> str:
     values = [result.controls[control] for result in _results(column, label) if control in result.controls]
     return number(statistics.mean(values)) if values else "–"
 
@@ -186,7 +190,7 @@ def _gain_cell(value: float) -> str:
     return Strong(signed(value)) if value > 0 else signed(value)
 
 
-def _named(panel: Panel, label: str) -> str:
+def _named(panel: ProbePanel, label: str) -> str:
     return f"{label}{FEW}" if label in panel.few else label
 
 
@@ -196,7 +200,7 @@ def _choice(mode: str) -> str:
     return "as released: head chosen on the test items it is reported on, centroids of the same items"
 
 
-def _marks(panel: Panel, few: int) -> str:
+def _marks(panel: ProbePanel, few: int) -> str:
     parts = []
     if panel.few & set(panel.items):
         parts.append(f" {FEW}: fewer than {few} test items; not in means.")
@@ -207,7 +211,7 @@ def _marks(panel: Panel, few: int) -> str:
     return "".join(parts)
 
 
-def _spread(columns: Sequence[Column]) -> str:
+def _spread(columns: Sequence[ProbeColumn]) -> str:
     many = [column for column in columns if len(column.seeds) > 1]
     if not many:
         return "one seed"
@@ -234,7 +238,7 @@ def _slug(title: str) -> str:
     return title.replace("+", "with-").replace(", ", "-").replace(" ", "-")
 
 
-def column_note(panels: Sequence[Panel]) -> list[str]:
+def column_note(panels: Sequence[ProbePanel]) -> list[str]:
     """What is missing for a comparison, in words."""
     lacking = [panel.task.upper() for panel in panels if panel.column(STL) is None]
     untrained = [panel.task.upper() for panel in panels if panel.column(PRETRAINED) is None]
