@@ -31,7 +31,7 @@ def evaluate(
     check_run(run, data)
 
     from mtlprune.cli.console import console, scores_table
-    from mtlprune.cli.scorer_files import make_folder
+    from mtlprune.files import make_folder
     from mtlprune.runs import RunFolder
     from mtlprune.training.scoring import evaluate_run
 

@@ -76,7 +76,7 @@ def predict(
         bar.print(f"warning: skipped: {printable(str(error))}", soft_wrap=True)
 
     with contextlib.ExitStack() as files:
-        stream = _opened(file, files)
+        stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
         groups = _grouped(read_sentences(file, stream, skip if skip_bad else None))
         first = next(groups, None)
         if first is None:
@@ -138,18 +138,6 @@ def _usual_format(out: Path | None, terminal: bool) -> str:
     if out is None:
         return "text" if terminal else "jsonl"
     return "conllu" if out.suffix.lower() in CONLLU_SUFFIXES else "jsonl"
-
-
-def _opened(file: Path, files: contextlib.ExitStack) -> BinaryIO:
-    """The file, or standard input for -. Raises CorpusError."""
-    from mtlprune.corpora import CorpusError
-
-    if str(file) == "-":
-        return sys.stdin.buffer
-    try:
-        return files.enter_context(file.open("rb"))
-    except OSError as error:
-        raise CorpusError(f"{file}: expected a readable file, found: {error.strerror}; check the path") from None
 
 
 def read_sentences(

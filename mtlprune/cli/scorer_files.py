@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export, format_iob2
+from mtlprune.files import make_folder
 from mtlprune.sentence import LAYERS, Sentence
 
 Pair = tuple[Sentence, Sentence]
@@ -22,7 +22,7 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
         layer → number of sentences.
 
     Raises:
-        CorpusError: a file cannot be written, or a sentence cannot be said in the scorer's format.
+        CorpusError: a sentence cannot be said in the scorer's format.
     """
     make_folder(folder)
     written: dict[str, int] = {}
@@ -39,14 +39,6 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
             if layer == "ner":
                 (folder / "ner.conlleval").write_text("".join(map(_three_columns, pairs)), encoding="utf-8")
     return written
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder for these files. Raises CorpusError where there can be none."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CorpusError(f"{folder}: expected a folder to write to, found: {error.strerror}") from error
 
 
 def _with_gold_tags(gold: Sentence, predicted: Sentence) -> Sentence:

@@ -119,7 +119,7 @@ def test_a_damaged_run_is_one_sentence(
     ("arguments", "message"),
     [
         (["{tmp}", "{tmp}/t.txt"], "is no run folder"),
-        (["{run}", "{tmp}/none.txt"], "none.txt: expected a readable file, found: No such file or directory"),
+        (["{run}", "{tmp}/none.txt"], "none.txt: No such file or directory; check the path"),
         (["{run}", "{tmp}/empty.txt"], "empty.txt: expected one sentence a line, found none"),
         (["{run}", "{tmp}/latin.txt"], "latin.txt, line 2: expected UTF-8 text"),
         (["{run}", "{tmp}/t.conllu"], "t.conllu, line 1: "),

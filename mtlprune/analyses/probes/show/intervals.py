@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mtlprune.analyses.probes.show.columns import ProbeColumn, ProbePanel
 from mtlprune.analyses.probes.show.reading import SUMMARY, read_summary
-from mtlprune.files import RunError
+from mtlprune.files import RunError, reading
 
 
 class DifferenceInterval(NamedTuple):
@@ -53,13 +53,8 @@ def read_intervals(folders: Iterable[str | Path]) -> Intervals | None:
 
 
 def _entry(entry: Any, where: str) -> tuple[tuple[str, str, str, str], DifferenceInterval, tuple[int, int]]:
-    try:
+    with reading(where, RunError, "expected mode, task, encoder, label, low, high and seeds; probe anew"):
         key = tuple(str(entry[name]) for name in ("mode", "task", "encoder", "label"))
         interval = DifferenceInterval(float(entry["low"]), float(entry["high"]))
         mine, theirs = (int(number) for number in entry["seeds"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"{where}: expected mode, task, encoder, label, low, high and seeds "
-            f"({type(error).__name__}: {error}); probe anew"
-        ) from None
     return (key[0], key[1], key[2], key[3]), interval, (mine, theirs)
