@@ -247,7 +247,7 @@ def test_intervals_mark_differences_of_these_seeds_only(found: ProbeResults, tmp
     assert isinstance(rows["obj"][-1], Strong) and not isinstance(rows["obl"][-1], Strong)
     for broken in ([{"low": 1}], [difference("obj", "x", 1)], "all", [difference("obj", 1, 2, seeds=3)]):  # type: ignore[arg-type]
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "differences": broken}))
-        with pytest.raises(RunError, match="difference 1: .*; expected mode, task"):
+        with pytest.raises(RunError, match=r"difference 1: .*; expected mode, task"):
             read_intervals([tmp_path])
     (tmp_path / "probes.json").write_text(json.dumps({"few": FEW}))
     assert read_intervals([tmp_path]) is None
