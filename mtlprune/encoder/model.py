@@ -22,7 +22,7 @@ from mtlprune.encoder.encoded import Encoded
 from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
-from mtlprune.encoder.removal import HeadMap, load_pruned
+from mtlprune.encoder.removal import KeptHeads, load_pruned
 from mtlprune.encoder.sources import (
     FLOAT32_ONLY,
     load_config,
@@ -81,7 +81,7 @@ class Encoder(nn.Module):
             raise EncoderError(f"word_dropout: expected a probability from 0 to below 1, found {word_dropout!r}")
         self.transformer: PreTrainedModel | nn.Embedding = transformer
         self.config, self.tokenizer = config, tokenizer
-        self.head_map: HeadMap | None = None
+        self.head_map: KeptHeads | None = None
         self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
         table = input_embeddings(transformer)
@@ -130,7 +130,7 @@ class Encoder(nn.Module):
         """
         config = load_config(name)
         tokenizer = load_tokenizer(name)
-        head_map = HeadMap.find(locate(name))
+        head_map = KeptHeads.find(locate(name))
         if head_map is None:
             model = load_transformer(name, config, random=random, seed=seed, attention=attention)
         else:

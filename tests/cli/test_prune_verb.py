@@ -14,7 +14,7 @@ import torch
 from gated_runs import forget_hashes
 
 from mtlprune.claimed_heads import load_claims
-from mtlprune.encoder.removal import HeadMap, load_pruned
+from mtlprune.encoder.removal import KeptHeads, load_pruned
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 
@@ -68,7 +68,7 @@ def test_the_run_is_whole_and_says_where_it_came_from(pruned: Path, random_mask:
     source, folder = RunFolder(random_mask), RunFolder(pruned)
     (claim,) = load_claims([random_mask])
     kept = [np.flatnonzero(row).tolist() for row in claim.open]
-    assert [list(row) for row in HeadMap.read(folder.encoder_path).kept] == kept
+    assert [list(row) for row in KeptHeads.read(folder.encoder_path).kept] == kept
     manifest = folder.read_manifest()
     record = manifest["pruned"]
     assert record["heads"] == kept and record["heads_kept"] == 3 and record["from"] == str(random_mask)
@@ -113,8 +113,8 @@ def test_other_verbs_take_it(mtlprune: Verb, pruned: Path, random_mask: Path, tm
     tuned = tmp_path / "tuned"
     more = mtlprune("train", pruned / "config.yaml", f"train.start={pruned}", "train.epochs=1", "--out", tuned)
     assert more.code == 0, more.err
-    kept = HeadMap.read(pruned / "encoder")
-    assert HeadMap.read(tuned / "encoder") == MultiTaskModel.load(tuned).encoder.head_map == kept
+    kept = KeptHeads.read(pruned / "encoder")
+    assert KeptHeads.read(tuned / "encoder") == MultiTaskModel.load(tuned).encoder.head_map == kept
     assert mtlprune("evaluate", tuned, "--split", "test").code == 0
     figures = tmp_path / "bench.json"
     short = ("--batches", 1, "--rounds", 1, "--no-memory", "--out", figures)
@@ -137,7 +137,7 @@ def test_the_most_open_heads_stay_and_time_is_measured(mtlprune: Verb, gated: Pa
     assert answer.code == 0, answer.err
     (claim,) = load_claims([gated])
     largest = set(np.argsort(-claim.gates.flatten())[:5].tolist())
-    heads = HeadMap.read(out / "encoder")
+    heads = KeptHeads.read(out / "encoder")
     assert {layer * HEADS + head for layer, row in enumerate(heads.kept) for head in row} == largest
     assert "heads: 5 of 8 are kept; 5 gates below 1 are in the weights now" in answer.out
     record = json.loads((out / "latency.json").read_text())

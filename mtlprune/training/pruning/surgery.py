@@ -20,7 +20,7 @@ from mtlprune.claimed_heads import SHARED, load_claims
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
-from mtlprune.encoder.removal import HeadMap, remove_heads
+from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.errors import out_of_memory
 from mtlprune.files import file_sha256, replacing_folder
 from mtlprune.model import MultiTaskModel
@@ -78,7 +78,7 @@ class Pruned:
     gates: Tensor
     kept_before: Sequence[Sequence[int]]
     model: MultiTaskModel
-    heads: HeadMap
+    heads: KeptHeads
     parameters: dict[str, dict[str, int]]
     difference: float
 
@@ -209,7 +209,7 @@ def write(
     asked: RemovalRequest, folder: RunFolder, out: Path, model: MultiTaskModel, counted: dict[str, dict[str, int]]
 ) -> None:
     """All files of the run but its results; config.yaml last."""
-    source, heads = asked.source, cast(HeadMap, model.encoder.head_map)
+    source, heads = asked.source, cast(KeptHeads, model.encoder.head_map)
     tree, manifest, best = source.read_config(), source.read_manifest(), source.read_best()
     vocabularies = source.read_vocabularies()
     epoch = best["joint"]["epoch"]

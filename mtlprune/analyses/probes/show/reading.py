@@ -25,9 +25,8 @@ from mtlprune.analyses.probes.show.results import (
     Key,
     LabelResult,
     ProbeResults,
-    RunError,
 )
-from mtlprune.files import read_json, reading
+from mtlprune.files import RunError, read_json, reading
 
 TABLE, SUMMARY = "probes.parquet", "probes.json"
 _WORDS = ("encoder", "run", "mode", "control", "task", "label")
