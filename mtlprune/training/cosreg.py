@@ -8,12 +8,16 @@ R is the mean cosine of all pairs of rows; its gradient turns rows and leaves th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.model import MultiTaskModel
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Beginning
 
 
 def unit_rows(rows: Tensor) -> Tensor:
@@ -54,12 +58,10 @@ def cosreg(config: Config, model: MultiTaskModel, tasks: Iterable[str], leads: b
     return [strength * mean_cosine(labels.rows) for labels in found]
 
 
-def check_cosreg(config: Config, model: MultiTaskModel) -> None:
+def check_cosreg(run: Beginning) -> None:
     """Raises ConfigError where train.cosreg is given and a task has no label rows to turn."""
-    if not config.train.cosreg:
-        return
-    for task in config.tasks:
-        if model.tasks[task].label_rows() is None:  # type: ignore[operator]
+    for task in run.config.tasks if run.config.train.cosreg else ():
+        if run.model.tasks[task].label_rows() is None:  # type: ignore[operator]
             raise ConfigError(
                 f"train.cosreg: the decoder of {task} has no matrix of label weights; leave it out, or that task"
             )

@@ -18,7 +18,6 @@ from mtlprune.tasks import TASKS
 from mtlprune.training import mixing, setup
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.pruning import make_penalty
-from mtlprune.training.tensorboard import require_tensorboard
 
 
 @dataclass
@@ -66,9 +65,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     corpus.verify()
     train, dev = setup.read_splits(config, corpus)
     splits = {config.data.train: train, config.data.dev: dev}
-    if config.train.tensorboard:
-        require_tensorboard()
-    model, vocabularies = setup.build_model(config, train)
+    model, vocabularies = setup.build_model(config, train, dev)
     pieces = {name: model.encoder.tokenize_all([s.words for s in content]) for name, content in splits.items()}
     windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
     unknown = model.encoder.word_pieces.unknown

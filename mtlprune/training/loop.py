@@ -41,7 +41,7 @@ from mtlprune.training.optimizer import make_optimizer, schedule
 from mtlprune.training.parallel import ALONE, Team, joined
 from mtlprune.training.pruning import Pressure, fix_heads, gate_sets
 from mtlprune.training.setup import check_same, check_whole, decide, prepare
-from mtlprune.training.syntax import SyntaxTerm, check_alone
+from mtlprune.training.syntax import SyntaxTerm
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,6 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, team: Team) -> _Tr
     """Begin a run, or take it up again; where a finished one stands."""
     config = decide(config, folder)
     team.take(config.train.device)
-    check_alone(config, team)
     if folder.config_path.exists():
         check_same(config, folder, corpus)
     elif team.leads:
@@ -121,7 +120,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, team: Team) -> _Tr
         return done
     if folder.config_path.exists():
         check_whole(config, folder)
-    run = prepare(config, folder, corpus, team.leads)
+    run = prepare(config, folder, corpus, team.leads, team.size)
     optimizer = make_optimizer(run.model, config)
     progress = Progress()
     if folder.checkpoint_path.exists():

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.start import origins, read_labels, start_from
 from mtlprune.training.syntax import check_syntax
-from mtlprune.training.tensorboard import require_tensorboard
+from mtlprune.training.tensorboard import check_tensorboard
 from mtlprune.training.uas_log import check_uas
 
 log = logging.getLogger(__name__)
@@ -63,12 +63,41 @@ class Run:
         return self.model.collate([self.pieces[row] for row in mini_batch.rows], targets)
 
 
-def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = True) -> Run:
+@dataclass(frozen=True)
+class Beginning:
+    """What the parts of a run check themselves against before anything is written."""
+
+    config: Config
+    model: MultiTaskModel
+    """Before its first update, on the CPU."""
+    vocabularies: dict[str, dict[str, list[str]]]
+    train: Sequence[Sentence]
+    dev: Sequence[Sentence]
+    folder: RunFolder | None = None
+    """Of the run, where there is one."""
+    resumes: bool = False
+    """From a checkpoint, so that other runs are not asked again."""
+    processes: int = 1
+
+
+CHECKS: tuple[Callable[[Beginning], None], ...] = (
+    check_tensorboard,
+    check_cosreg,
+    check_pruning,
+    check_syntax,
+    check_rankings,
+    check_uas,
+)
+"""One of each part of a run, in this order. They raise ConfigError, EncoderError or RunError."""
+
+
+def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = True, processes: int = 1) -> Run:
     """Read the data, make the model, and write the folder's first files where there are none yet.
 
     Args:
         config: with device, precision and threads decided.
         writes: False in a process that leaves the folder to another.
+        processes: that share the run out.
 
     Raises:
         ConfigError: the data does not fit the configuration.
@@ -77,11 +106,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = Tr
     """
     settle(config.train)
     train, dev = read_splits(config, corpus)
-    model, vocabularies = build_model(config, train, folder)
-    if config.train.tensorboard:
-        require_tensorboard()
-    if config.train.log_uas:
-        check_uas(model.encoder, dev, config.data.dev)
+    model, vocabularies = build_model(config, train, dev, folder, processes)
     model.to(config.train.device)
     if writes and not folder.config_path.exists():
         write_beginning(config, folder, corpus, model, vocabularies)
@@ -90,12 +115,16 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = Tr
 
 
 def build_model(
-    config: Config, train: Sequence[Sentence], folder: RunFolder | None = None
+    config: Config,
+    train: Sequence[Sentence],
+    dev: Sequence[Sentence],
+    folder: RunFolder | None = None,
+    processes: int = 1,
 ) -> tuple[MultiTaskModel, dict[str, dict[str, list[str]]]]:
     """The model before its first update, on the CPU, and its vocabularies; whatever about it may fail fails here.
 
     Args:
-        train: the training sentences.
+        train, dev: the sentences.
         folder: of the run, where there is one. Where it holds a checkpoint, that replaces the weights, so that other
             runs and the encoder's source are not asked again.
 
@@ -119,13 +148,11 @@ def build_model(
             "that file back, or choose another --out"
         )
     model = MultiTaskModel.build(config, vocabularies, str(source) if source else None)
-    check_cosreg(config, model)
-    check_pruning(config, model)
-    check_syntax(config, model, train)
-    if not going_on:
-        check_rankings(config, model, vocabularies, folder)
-        if start is not None:
-            start_from(start, model)
+    beginning = Beginning(config, model, vocabularies, train, dev, folder, going_on, processes)
+    for check in CHECKS:
+        check(beginning)
+    if start is not None and not going_on:
+        start_from(start, model)
     for part in config.train.freeze:
         (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
     return model, vocabularies

@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtlprune.config.config import Config, ConfigError
+from mtlprune.config.config import ConfigError
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.model import MultiTaskModel
-from mtlprune.sentence import Sentence
 from mtlprune.training.arcs import SyntaxPressure, attention_seen, batch_arcs, named_heads
 from mtlprune.training.checkpoint import Progress
-from mtlprune.training.parallel import Team
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Beginning
 
 
-def check_syntax(config: Config, model: MultiTaskModel, train: Sequence[Sentence]) -> None:
-    """Refuse a price where there are no trees, or on heads that are not there. Raises ConfigError."""
+def check_syntax(run: Beginning) -> None:
+    """Refuse a price where there are no trees, on heads that are not there, or where several processes each see only
+    their own arcs. Raises ConfigError."""
+    config = run.config
     if not config.syntax.strength:
         return
-    if all(sentence.dep is None for sentence in train):
+    if run.processes > 1:
+        raise ConfigError(
+            f"syntax.strength: the price is on the arcs of a whole batch, which {run.processes} processes share out; "
+            "train on one process"
+        )
+    if all(sentence.dep is None for sentence in run.train):
         raise ConfigError(
             f"syntax.strength: the price needs dependency trees, and no training sentence of {config.data.path} has "
             "one; take a corpus with the layer dep, or leave syntax out"
         )
     if config.syntax.heads is not None:
-        named_heads(config.syntax.heads, model.encoder.places.kept)
-
-
-def check_alone(config: Config, team: Team) -> None:
-    """Refuse a price in a run of several processes, each of which sees only its own arcs. Raises ConfigError."""
-    if config.syntax.strength and team.size > 1:
-        raise ConfigError(
-            f"syntax.strength: the price is on the arcs of a whole batch, which {team.size} processes share out; train "
-            "on one process"
-        )
+        named_heads(config.syntax.heads, run.model.encoder.places.kept)
 
 
 class SyntaxTerm:

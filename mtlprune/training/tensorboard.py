@@ -12,7 +12,7 @@ import importlib.util
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,18 @@ from numpy.typing import NDArray
 from mtlprune.config.config import ConfigError
 from mtlprune.files import make_folder, sync_tree
 
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Beginning
+
 FOLDER = "tensorboard"
 CELL = 16
 """Pixels of a head's square."""
+
+
+def check_tensorboard(run: Beginning) -> None:
+    """Refuse what could not be written. Raises ConfigError."""
+    if run.config.train.tensorboard:
+        require_tensorboard()
 
 
 def require_tensorboard() -> None:

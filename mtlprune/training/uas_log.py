@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.arcs import DIRECTIONS, uas_of
-from mtlprune.encoder.model import Encoder
 from mtlprune.files import plain
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence
 from mtlprune.training.pruning import gate_sets
 
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Beginning
+
 UNGATED = "none"
 """What stands in place of a gate set's name in a run without gates."""
 
 
-def check_uas(encoder: Encoder, dev: Sequence[Sentence], split: str) -> None:
+def check_uas(run: Beginning) -> None:
     """Refuse at the beginning what could not be measured at the first evaluation.
 
     Raises:
         ConfigError: no sentence of dev has a tree.
         EncoderError: a family whose heads are unknown, or an encoder without context.
     """
-    if all(sentence.dep is None for sentence in dev):
+    if not run.config.train.log_uas:
+        return
+    if all(sentence.dep is None for sentence in run.dev):
         raise ConfigError(
-            f"train.log_uas: UAS of heads needs dependency trees, and no sentence of the split {split} has one; leave "
-            "it out, or take a corpus with the layer dep"
+            "train.log_uas: UAS of heads needs dependency trees, and no sentence of the split "
+            f"{run.config.data.dev} has one; leave it out, or take a corpus with the layer dep"
         )
-    _ = encoder.places
+    _ = run.model.encoder.places
 
 
 def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from mtlprune.tasks.pos import POS
 from mtlprune.training.cosreg import check_cosreg, cosreg
 from mtlprune.training.loop import _begin
 from mtlprune.training.parallel import ALONE
+from mtlprune.training.setup import Beginning
 
 
 def gradients(settings: dict[str, Any], folder: Path) -> tuple[MultiTaskModel, dict[str, Tensor]]:
@@ -96,5 +97,5 @@ def test_where_it_has_no_effect_it_is_refused(small_settings: Any, tmp_path: Pat
     model, _ = gradients(small_settings("pos"), tmp_path / "run")
     model.tasks["pos"] = WithoutRows({"tags": ["A"]}, 4, None)
     with pytest.raises(ConfigError, match="the decoder of pos has no matrix"):
-        check_cosreg(build_config(small_settings("pos", cosreg=1.0), "test"), model)
-    check_cosreg(build_config(small_settings("pos"), "test"), model)
+        check_cosreg(Beginning(build_config(small_settings("pos", cosreg=1.0), "test"), model, {}, [], []))
+    check_cosreg(Beginning(build_config(small_settings("pos"), "test"), model, {}, [], []))

@@ -42,8 +42,8 @@ def test_fusion_learns_at_the_decoders_rate_and_nothing_moves_without_it(small_s
     sizes = []
     for kind in ("none", "gate"):
         config = build_config(fused(small_settings("pos"), kind), "test")
-        train, _ = read_splits(config, load_corpus(Path(config.data.path)))
-        model, _ = build_model(config, train)
+        train, dev = read_splits(config, load_corpus(Path(config.data.path)))
+        model, _ = build_model(config, train, dev)
         groups = make_optimizer(model, config).param_groups
         sizes.append([len(group["params"]) for group in groups])
         if model.encoder.fusion is not None:

@@ -15,8 +15,7 @@ from mtlprune.encoder.arcs import uas_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
-from mtlprune.training.parallel import Team
-from mtlprune.training.syntax import check_alone
+from mtlprune.training.setup import prepare
 
 
 def done(settings: dict[str, Any], folder: Path, **syntax: Any) -> RunFolder:
@@ -87,8 +86,8 @@ def test_settings_that_do_not_go_together(settings, change, words):
         build_config({**settings, "syntax": {"strength": 1}, **change})
 
 
-def test_several_processes_are_refused(settings):
+def test_several_processes_are_refused_before_anything_is_written(settings, tmp_path):
     config = build_config({**settings, "syntax": {"strength": 1}})
     with pytest.raises(ConfigError, match="2 processes"):
-        check_alone(config, Team(0, 2))
-    check_alone(config, Team())
+        prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)), processes=2)
+    assert not (tmp_path / "run").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,14 +14,13 @@ from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, overlap, top_mask
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
 from mtlprune.training.batches import batches
 from mtlprune.training.pruning.head_gradients import derivatives
 from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
 from mtlprune.training.start import check_finished, check_kin, check_same_labels
 
 if TYPE_CHECKING:
-    from mtlprune.training.setup import Run
+    from mtlprune.training.setup import Beginning, Run
 
 IMPORTANCE_BATCH = 32
 
@@ -103,13 +101,13 @@ def _rounded(values: Tensor) -> list[list[float]]:
     return [[float(f"{value:.6g}") for value in row] for row in values.detach().cpu().tolist()]
 
 
-def check_pruning(config: Config, model: MultiTaskModel) -> None:
+def check_pruning(run: Beginning) -> None:
     """Refuse what the encoder's heads do not allow, before anything is written.
 
     Raises:
         ConfigError: more heads to keep than there are; heads were removed already; shares that contradict each other.
     """
-    settings = config.pruning
+    config, model, settings = run.config, run.model, run.config.pruning
     if settings.method == "none":
         return
     places = model.encoder.places
@@ -129,22 +127,22 @@ def check_pruning(config: Config, model: MultiTaskModel) -> None:
         make_penalty(config, model, 1)
 
 
-def check_rankings(
-    config: Config, model: MultiTaskModel, vocabularies: Mapping[str, Any], own: RunFolder | None
-) -> None:
-    """Refuse runs by which heads shall be chosen and cannot be.
+def check_rankings(run: Beginning) -> None:
+    """Refuse runs by which heads shall be chosen and cannot be; a run that resumes has chosen.
 
     Raises:
         ConfigError: they do not fit.
         RunError: they are damaged, or have no gates.
     """
-    settings = config.pruning
+    settings = run.config.pruning
+    if run.resumes:
+        return
     if settings.importance_of is not None:
-        other = check_kin(config, settings.importance_of, "pruning.importance_of", own)
-        check_same_labels(vocabularies, other, "pruning.importance_of")
+        other = check_kin(run.config, settings.importance_of, "pruning.importance_of", run.folder)
+        check_same_labels(run.vocabularies, other, "pruning.importance_of")
     if settings.layers_like is not None:
-        check_finished(settings.layers_like, "pruning.layers_like", own)
-        layer_counts(config, model)
+        check_finished(settings.layers_like, "pruning.layers_like", run.folder)
+        layer_counts(run.config, run.model)
 
 
 # -- fixed masks: what gates are compared with -------------------------------------------------------------------------
