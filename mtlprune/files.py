@@ -18,7 +18,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -405,6 +405,26 @@ def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
     """What a JSON file holds; its numbers are finite, its text is text."""
     with reading(path, error, remedy):
         return parse_json(path.read_text(encoding="utf-8"))
+
+
+def read_made(path: Path, command: str, needed: Sequence[str]) -> dict[str, Any]:
+    """The JSON object that a command left in its folder.
+
+    Args:
+        command: that wrote it, for messages.
+        needed: its keys, of which the first one holds something.
+
+    Raises:
+        RunError: it is missing or damaged.
+    """
+    if not path.is_file():
+        raise RunError(f"{path} is missing; `{command} ... --out {path.parent}` makes it")
+    again = f"run `{command}` again"
+    content = read_json(path, RunError, again)
+    missing = [key for key in needed if not isinstance(content, dict) or key not in content]
+    if missing or not content[needed[0]]:
+        raise RunError(f"{path}: expected {', '.join(missing) or f'something under {needed[0]}'} in it; {again}")
+    return dict(content)
 
 
 def parse_json(text: str) -> Any:

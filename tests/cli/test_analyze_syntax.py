@@ -90,10 +90,10 @@ def test_the_section_of_the_page(result: tuple[Path, str], tmp_path: Path) -> No
     assert made.key == "syntax" and len(tables) == 3 and len(figures) == 3
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
     assert all(set(table.numbers) <= set(table.columns) for table in tables)
-    with pytest.raises(RunError, match=r"expected syntax\.json"):
+    with pytest.raises(RunError, match=r"syntax\.json is missing; `mtlprune analyze syntax"):
         section(tmp_path)
     (tmp_path / "syntax.json").write_text("{}")
-    with pytest.raises(RunError, match="make it anew"):
+    with pytest.raises(RunError, match="expected encoders, offset in it; run `mtlprune analyze syntax` again"):
         section(tmp_path)
 
 

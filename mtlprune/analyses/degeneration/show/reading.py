@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.analyses.smoothing.show.reading import names
-from mtlprune.files import RunError, read_json, reading, undefined
+from mtlprune.files import RunError, read_made, reading, undefined
 
 SUMMARY = "degeneration.json"
-AGAIN = "run `mtlprune analyze degeneration` again"
+COMMAND = "mtlprune analyze degeneration"
 NEEDED = ("corpus", "split", "sentences", "encoders", "decoders", "pairs", "claims", "notes", "settings", "rows")
 
 
@@ -21,13 +21,8 @@ def read_degeneration(folder: str | Path) -> dict[str, Any]:
         RunError: no such file, or not one that the verb wrote.
     """
     path = Path(folder) / SUMMARY
-    if not path.is_file():
-        raise RunError(f"{path} is missing; `mtlprune analyze degeneration ... --out {folder}` makes it")
-    content = read_json(path, RunError, AGAIN)
-    missing = [key for key in NEEDED if not isinstance(content, dict) or key not in content]
-    if missing:
-        raise RunError(f"{path}: expected {', '.join(missing)} in it; {AGAIN}")
-    with reading(path, RunError, AGAIN):
+    content = read_made(path, COMMAND, NEEDED)
+    with reading(path, RunError, f"run `{COMMAND}` again"):
         _fill(content)
     return content
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import RunError, read_json, reading
+from mtlprune.files import read_made
 
 JSON = "dissection.json"
 
@@ -17,14 +17,7 @@ def read_dissection(folder: Path) -> dict[str, Any]:
     Raises:
         RunError: there are none, or they are damaged.
     """
-    path = folder / JSON
-    if not path.is_file():
-        raise RunError(f"{path} is missing; `mtlprune analyze dissect RUN_OR_ENCODER... --out {folder}` writes it")
-    again = "run `mtlprune analyze dissect` again"
-    found = read_json(path, RunError, again)
-    with reading(path, RunError, again):
-        found["encoders"][0]["mu"]
-    return found
+    return read_made(folder / JSON, "mtlprune analyze dissect", ("encoders", "head", "losses", "gates"))
 
 
 def short(key: str, found: Mapping[str, Any]) -> str:

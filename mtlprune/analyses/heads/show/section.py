@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.errors import printable_lines
-from mtlprune.files import RunError, json_text, read_json, reading, write_text
+from mtlprune.files import json_text, read_made, write_text
 from mtlprune.reports.grid import Grid, markdown_document
 from mtlprune.reports.sections import Paragraph, Rows, Section
 
@@ -25,16 +25,8 @@ def read_heads(folder: Path) -> dict[str, Any]:
     Raises:
         RunError: no such file, or a damaged one.
     """
-    path = folder / SUMMARY
-    if not path.is_file():
-        raise RunError(f"{folder}: expected {SUMMARY}, which mtlprune heads --table --out writes; found none")
-    again = "run mtlprune heads --table again"
-    with reading(path, RunError, again):
-        content = dict(read_json(path, RunError, again))
-        missing = {"shape", "settings", "columns", "words", "correlations", "notes"} - content.keys()
-    if missing or not content["columns"]:
-        raise RunError(f"{path}: expected {', '.join(sorted(missing)) or 'columns'}; run mtlprune heads --table again")
-    return content
+    needed = ("columns", "shape", "settings", "words", "correlations", "notes")
+    return read_made(folder / SUMMARY, "mtlprune heads --table", needed)
 
 
 def section(folder: Path) -> Section:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import RunError, read_json, reading
+from mtlprune.files import read_made
 from mtlprune.reports.grid import Grid, markdown_document, number, probability
 from mtlprune.reports.sections import Rows
 
@@ -19,14 +19,7 @@ def read_tree(folder: Path) -> dict[str, Any]:
     Raises:
         RunError: no such file, or one that is not readable.
     """
-    path = folder / SUMMARY
-    if not path.is_file():
-        raise RunError(f"{folder}: expected {SUMMARY}, which mtlprune analyze syntax --out writes; found none")
-    with reading(path, RunError, "make it anew with mtlprune analyze syntax"):
-        tree = read_json(path)
-        if not tree["encoders"]:
-            raise KeyError("encoders")
-        return dict(tree)
+    return read_made(folder / SUMMARY, "mtlprune analyze syntax", ("encoders", "offset"))
 
 
 def names(tree: Mapping[str, Any]) -> list[str]:
