@@ -328,8 +328,10 @@ def test_gold_and_prediction_swapped_swap_precision_and_recall(layer, pairs):
     forth = score(layer, [COUNT[layer](g, p) for g, p in pairs])
     back = score(layer, [COUNT[layer](p, g) for g, p in pairs])
     assert (forth["precision"], forth["recall"]) == (back["recall"], back["precision"])
-    assert forth["f1"] == back["f1"] == pytest.approx(
-        2 * forth["precision"] * forth["recall"] / (forth["precision"] + forth["recall"])
+    assert (
+        forth["f1"]
+        == back["f1"]
+        == pytest.approx(2 * forth["precision"] * forth["recall"] / (forth["precision"] + forth["recall"]))
     )
     assert 30 < forth["f1"] < 95  # the corruption is real
 

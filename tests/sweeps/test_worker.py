@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,7 @@ cells:
 LONG = "cells: {long: {train: {epochs: 30, checkpoint_minutes: 0}}}\n"
 
 
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """What a worker in this process does to signals is undone."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals")
 
 
 def sweep_of(path: Path) -> Sweep:
