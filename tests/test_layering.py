@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,13 +26,18 @@ HEIGHT = {room: height for height, storey in enumerate(STOREYS) for room in stor
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:
     """Line and full name of everything a file imports, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -91,7 +97,7 @@ def test_no_pickle_and_no_code_from_data():
     wrong = []
     for path in SOURCES:
         wrong += [f"{path}:{line} {name}" for line, name in imported(path) if name.split(".")[0] in FORBIDDEN]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 unsafe = called in {"eval", "exec", "torch.load", "torch.save", "yaml.load", "yaml.unsafe_load"}
@@ -112,7 +118,7 @@ def test_the_library_is_silent():
         f"{path}:{node.lineno}"
         for path in FILES
         if room_of(path) != "cli"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.stdout.write", "sys.stderr.write")
     ]
     assert not wrong
@@ -139,7 +145,8 @@ LIGHT |= {name.removesuffix(".__init__"): (*HEAVY, *ABOVE_REPORTS) for name in R
 def test_importing_it_is_light(heavy):
     """One process for all modules that may not load the same: after each, what is there that should not be."""
     modules = [name for name in sorted(LIGHT) if LIGHT[name] == heavy]
-    code = f"import sys\nfor name in {modules}:\n    __import__(name)\n    print(name, *sorted({{*{heavy}}} & {{*sys.modules}}))"
+    code = f"import sys\nfor name in {modules}:\n    __import__(name)\n    "
+    code += f"print(name, *sorted({{*{heavy}}} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == modules
 
