@@ -117,7 +117,6 @@ def test_long_trees_are_indented() -> None:
 
 
 @needs_ewt
-@pytest.mark.slow
 def test_the_real_corpus(mtlprune: Call, tmp_path: Path) -> None:
     out = tmp_path / "ewt5"
     assert mtlprune("data", "build", "ewt5", "--sources", EWT, "--out", out, "--masked-tokens").code == 0
