@@ -35,7 +35,7 @@ class Swept(NamedTuple):
     answer: Any
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def forked_workers() -> Iterator[None]:
     """Processes of their own, but soon there; tests/sweeps starts them as a user's sweep does."""
     with pytest.MonkeyPatch.context() as patch:
@@ -44,7 +44,7 @@ def forked_workers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def swept(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def swept(forked_workers: None, mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """Two cells that end well, one that fails, one that needs it; do not write into it."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "mine.yaml").write_text(f"base: {lab.config}\n{CELLS}")

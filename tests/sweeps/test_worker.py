@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import ForkedWorker
 
 from mtlprune.sweeps import crew as crews_module
 from mtlprune.sweeps.cells import Cell, Sweep, resolve
@@ -124,7 +125,8 @@ def run_crew(sweep: Sweep, jobs: int, said: list[tuple[str, str]], stop: Any = l
 
 
 @pytest.mark.slow
-def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write) -> None:
+def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews_module, "_started", ForkedWorker)
     sweep = sweep_of(sheet("grid: {seed: [1, 2, 3, 4]}\n"))
     told: list[list[tuple[str, str]]] = [[], []]
     crews = [threading.Thread(target=run_crew, args=(sweep, 1, said)) for said in told]
@@ -140,7 +142,8 @@ def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write) -> None:
 
 
 @pytest.mark.slow
-def test_a_crew_takes_over_from_a_killed_owner(sheet: Write, tmp_path: Path) -> None:
+def test_a_crew_takes_over_from_a_killed_owner(sheet: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews_module, "_started", ForkedWorker)
     sweep = sweep_of(sheet(LONG + "grid: {seed: [5]}\n"))
     cell = sweep.cells["long"]
     owner = subprocess.Popen(worker_command(cell, 1), start_new_session=True)
