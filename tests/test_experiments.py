@@ -161,7 +161,14 @@ HUB = {  # the paper's encoders, and the tiny ones that stand in for them
 }
 
 
-@pytest.mark.parametrize("path", [path for path in SHEETS if path.parent.name == "he-choi-2021"], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=() if path.stem == "gates" else pytest.mark.slow)
+        for path in SHEETS
+        if path.parent.name == "he-choi-2021"
+    ],
+)
 def test_a_sweep_of_the_paper_runs_on_stand_ins(
     path: Path,
     ontonotes: Path,

@@ -162,6 +162,7 @@ def test_places_of_tables_are_marked(name: str) -> None:
     assert README.index(f"<!-- {name} -->") < README.index(f"<!-- /{name} -->")
 
 
+@pytest.mark.slow
 def test_gpl_packages_are_never_imported() -> None:
     code = (
         "import importlib, pkgutil, sys, mtlprune\n"
