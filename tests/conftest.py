@@ -1,16 +1,49 @@
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import hypothesis
 import pytest
+
+from mtlprune.cli import main
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded: tests side by side share the cores
 
 hypothesis.settings.register_profile("mtlprune", deadline=None)  # a busy machine is no defect
 hypothesis.settings.load_profile("mtlprune")
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that every test can import tiny, in any import mode
+
+
+class Answer(NamedTuple):
+    """What a command left on the terminal."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(*arguments: object) -> Answer:
+    """Run ``mtlprune ...`` in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(sys, "argv", ["mtlprune", *map(str, arguments)])
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    assert isinstance(stopped.value.code, int)
+    return Answer(stopped.value.code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def mtlprune() -> Callable[..., Answer]:
+    return call
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +59,12 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return made[family]
 
     return folder
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """What the worker of a sweep, run in this process, does to signals is undone."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

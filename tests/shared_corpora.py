@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 CORPORA = Path(os.environ.get("MTLPRUNE_CORPORA") or Path(__file__).resolve().parents[2] / "shared/corpora")
 EWT = CORPORA / "ewt"
-needs_ewt = pytest.mark.skipif(
-    not EWT.is_dir(), reason=f"no English Web Treebank in {CORPORA}; set MTLPRUNE_CORPORA to a folder that holds ewt/"
-)
+
+
+def needs_ewt(test: Callable[..., None]) -> Callable[..., None]:
+    """It reads all of the English Web Treebank: a slow test, skipped where that is not."""
+    why = f"no English Web Treebank in {CORPORA}; set MTLPRUNE_CORPORA to a folder that holds ewt/"
+    return pytest.mark.slow(pytest.mark.skipif(not EWT.is_dir(), reason=why)(test))

@@ -48,6 +48,7 @@ def edit(folder: Path, block: str) -> None:
     (folder / name).write_text(text.replace(before, after), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_task_is_added_as_the_page_says(tiny_encoder: Callable[[str], Path], tmp_path: Path) -> None:
     shutil.copytree(ROOT / "mtlprune", tmp_path / "mtlprune", ignore=shutil.ignore_patterns("__pycache__"))
     page = "adding_a_task.md"

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from mtlprune.cli import main
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
-
-
-class Answer(NamedTuple):
-    """What a command left on the terminal."""
-
-    code: int
-    out: str
-    err: str
 
 
 class Lab(NamedTuple):
@@ -33,22 +21,6 @@ class Lab(NamedTuple):
     corpus: Path
     config: Path
     """All five tasks on a tiny encoder, two short epochs."""
-
-
-def call(*arguments: object) -> Answer:
-    """Run ``mtlprune ...`` in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(sys, "argv", ["mtlprune", *map(str, arguments)])
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    assert isinstance(stopped.value.code, int)
-    return Answer(stopped.value.code, out.getvalue(), err.getvalue())
-
-
-@pytest.fixture(scope="session")
-def mtlprune() -> Callable[..., Answer]:
-    return call
 
 
 @pytest.fixture(scope="session")
@@ -76,9 +48,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str], 
 
 
 @pytest.fixture(scope="session")
-def trained(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of all five tasks, evaluated on test."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    assert call("train", lab.config, "--out", folder).code == 0
-    assert call("evaluate", folder, "--split", "test").code == 0
+    assert mtlprune("train", lab.config, "--out", folder).code == 0
+    assert mtlprune("evaluate", folder, "--split", "test").code == 0
     return folder

@@ -103,6 +103,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_what_probing_costs(mtlprune: Verb, lab: Any, runs: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from forked import ForkedWorker
 
 from mtlprune.runs import RunFolder
-from mtlprune.sweeps import found_runs
+from mtlprune.sweeps import crew, found_runs
 from mtlprune.sweeps.folder import expanded
 
 Call = Callable[..., Any]
@@ -35,7 +36,15 @@ class Swept(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def swept(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def forked_workers() -> Iterator[None]:
+    """Processes of their own, but soon there; tests/sweeps starts them as a user's sweep does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crew, "_started", ForkedWorker)
+        yield
+
+
+@pytest.fixture(scope="module")
+def swept(forked_workers: None, mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """Two cells that end well, one that fails, one that needs it; do not write into it."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "mine.yaml").write_text(f"base: {lab.config}\n{CELLS}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import sys
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from mtlprune.files import one_writer, replacing_folder
@@ -19,8 +19,6 @@ from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
 
 THEN = Path(__file__).parents[1] / "first_release"
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["mtlprune.training.loop", "transformers.models.bert.modeling_bert", "datasets"])
 
 
 def _command(words: list[str], folder: Path, together: Any) -> None:
@@ -34,10 +32,8 @@ def _command(words: list[str], folder: Path, together: Any) -> None:
 
 def at_once(folder: Path, *commands: list[str]) -> list[int]:
     """Exit codes of commands that begin together."""
-    together = _FORKS.Barrier(len(commands))
-    processes = [_FORKS.Process(target=_command, args=(command, folder, together)) for command in commands]
-    for process in processes:
-        process.start()
+    together = forked.FORKS.Barrier(len(commands))
+    processes = [forked.start(_command, command, folder, together) for command in commands]
     for process in processes:
         process.join(120)
     return [int(process.exitcode or 0) for process in processes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -13,12 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import forked
 import pytest
 from safetensors.torch import load_file
 
 KILLED = -signal.SIGKILL
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["mtlprune.pretraining.loop", "transformers.models.bert.modeling_bert", "datasets"])
 
 
 class Moment(NamedTuple):
@@ -82,10 +80,7 @@ def _pretrain(settings: dict[str, Any], folder: str, moment: Moment | None) -> N
 
 
 def start(settings: dict[str, Any], folder: Path, moment: Moment | None = None) -> Any:
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
-    process = _FORKS.Process(target=_pretrain, args=(settings, str(folder), moment))
-    process.start()
-    return process
+    return forked.start(_pretrain, settings, str(folder), moment)
 
 
 def run(settings: dict[str, Any], folder: Path, moment: Moment | None = None) -> int:

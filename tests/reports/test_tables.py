@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from counted_runs import write_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,20 +180,6 @@ def test_cells(values: list[float]) -> None:
 
 def test_every_layer_has_a_title() -> None:
     assert set(NAMES) - {"las_no_punct"} == set(LAYERS) == set(MAIN)
-
-
-def test_no_torch(make: Make) -> None:
-    """A table needs neither torch nor an encoder."""
-    folder = make({"pos": 1.0})
-    code = (
-        "import sys; from mtlprune.reports.scores.tables import *; from mtlprune.runs import RunFolder; "
-        f"print(markdown(compare([RunFolder({str(folder.path)!r})], 'test'))); "
-        "print([name for name in ('torch', 'transformers', 'datasets', 'supar') if name in sys.modules])"
-    )
-    root = Path(__file__).resolve().parents[2]
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
-    assert run.stdout.strip().endswith("[]")
-    assert yaml.safe_load((folder.path / "config.yaml").read_text())["tasks"] == ["pos"]
 
 
 def test_settings_that_came_later_do_not_split_a_column(tmp_path: Path) -> None:

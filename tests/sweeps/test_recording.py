@@ -20,22 +20,13 @@ from gated_runs import write_run as write_gated
 from report_runs import TASKS, gold_sentences, write_study
 from safetensors.numpy import save_file
 
-from mtlprune.cli import main
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sweeps.folder import Place, SweepError, expanded, state, write_index
 from mtlprune.sweeps.recording import record
 
 Study = tuple[Path, Path]
-
-
-def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr("sys.argv", ["mtlprune", *map(str, words)])
-        main()
-    said = capsys.readouterr()
-    assert isinstance(stopped.value.code, int)
-    return stopped.value.code, said.out, said.err
+Call = Callable[..., Any]
 
 
 def gold_of(folder: Path) -> Callable[[str, str, str], Sequence[Any]]:
@@ -96,34 +87,34 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     ids=lambda words: "-".join(map(str, words[:2])).replace("mine:", ""),
 )
 def test_what_is_made_of_records_is_what_is_made_of_runs(
-    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[object, ...]
+    study: Study, monkeypatch: pytest.MonkeyPatch, mtlprune: Call, words: tuple[object, ...]
 ) -> None:
     made = []
     for folder in study:
         monkeypatch.chdir(folder)
         shutil.rmtree("made", ignore_errors=True)
-        answer = call(capsys, *words)
+        answer = mtlprune(*words)
         assert answer[0] == 0, answer[2]
         made.append((answer[:2], files(Path("made")) if Path("made").is_dir() else {}))
     assert made[0] == made[1]
 
 
 def test_a_page_of_records_has_its_labels_without_a_corpus(
-    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    study: Study, monkeypatch: pytest.MonkeyPatch, mtlprune: Call, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(study[1])
     assert not Path("data").exists()
-    assert call(capsys, "report", "mine", "--resamples", 50, "--permutations", 0, "--out", tmp_path / "p.html")[0] == 0
+    assert mtlprune("report", "mine", "--resamples", 50, "--permutations", 0, "--out", tmp_path / "p.html")[0] == 0
     text = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert re.search(r"Of \d\d labels with enough items, joint training loses [1-9]", text)
     assert "1 of the 27 cells of mine are not finished: late-1" in text
 
 
-def test_runs_and_records_stand_side_by_side(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_and_records_stand_side_by_side(study: Study, mtlprune: Call) -> None:
     here, there = study
     half = [place / "mine" / f"none-{tasks}-1" for place, tasks in ((here, "pos"), (there, "mtl5"))]
     whole = [here / "mine" / path.name for path in half]
-    made = [call(capsys, "table", *runs, "--resamples", 50) for runs in (half, whole)]
+    made = [mtlprune("table", *runs, "--resamples", 50) for runs in (half, whole)]
     assert made[0] == made[1] and made[0][0] == 0
 
 
@@ -154,7 +145,7 @@ def test_nothing_of_the_corpus_or_the_machine_is_in_it(study: Study) -> None:
     assert not strings & (words - tags) and {"NSUBJ".lower(), "ARG0", "s001", "srl"} <= strings
 
 
-def test_counts_without_predictions_are_recorded_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_without_predictions_are_recorded_whole(tmp_path: Path, mtlprune: Call) -> None:
     """Such as those on another corpus, whose gold is not at hand."""
     run = write_counted(tmp_path / "a", {"pos": 0.9, "ner": 0.5}, split="test.on-other-12345678")
     list(record([run.path], tmp_path / "records", gold_of(tmp_path / "nowhere")))
@@ -184,22 +175,20 @@ def write_over(path: Path) -> None:
     ],
 )
 def test_a_damaged_record_is_one_sentence(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], Any]
+    study: Study, tmp_path: Path, mtlprune: Call, name: str, damage: Callable[[Path], Any]
 ) -> None:
     shutil.copytree(study[1] / "mine", tmp_path / "mine")
     damage(tmp_path / name)
-    code, out, err = call(capsys, "table", tmp_path / "mine/none-pos-1")
+    code, out, err = mtlprune("table", tmp_path / "mine/none-pos-1")
     assert (code, out) == (2, "") and len(err.splitlines()) == 1
     assert str(tmp_path / name) in err and "runs record" in err
 
 
-def test_damaged_gold_leaves_differences_untested_with_the_reason(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_gold_leaves_differences_untested_with_the_reason(study: Study, tmp_path: Path, mtlprune: Call) -> None:
     shutil.copytree(study[1] / "mine", tmp_path / "mine")
     [path] = (tmp_path / "mine/gold").glob("*.counts.parquet")
     write_over(path)
-    code, out, _ = call(capsys, "table", tmp_path / "mine/none-pos-1", tmp_path / "mine/none-mtl5-1")
+    code, out, _ = mtlprune("table", tmp_path / "mine/none-pos-1", tmp_path / "mine/none-mtl5-1")
     assert code == 0 and "SHA-256 differs" in out
 
 
@@ -231,13 +220,13 @@ def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study: Study,
 
 
 def test_gold_that_is_not_to_be_had_is_told_and_no_half_record_is_left(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mtlprune: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = call(capsys, "runs", "record", study[0] / "mine:none-pos-1", "--out", "new")
+    code, _, err = mtlprune("runs", "record", study[0] / "mine:none-pos-1", "--out", "new")
     assert code == 2 and "the gold is not to be had" in err and "--data" in err and len(err.splitlines()) == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    said = call(capsys, "runs", "record", study[0] / "mine:none-pos-1", "--out", "new", "--data", study[0] / "data/x")
+    said = mtlprune("runs", "record", study[0] / "mine:none-pos-1", "--out", "new", "--data", study[0] / "data/x")
     assert said[0] == 0 and "1 record in new" in said[1]
     assert files(Path("new/none-pos-1")) == files(study[1] / "mine/none-pos-1")
 
@@ -295,10 +284,10 @@ def test_results_are_made_again_from_records_alone(study: Study, tmp_path: Path)
 
 
 def test_the_records_of_the_repository_make_its_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mtlprune: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without runs and corpus, to the byte."""
     monkeypatch.chdir(Path(__file__).parents[2])
     words = ("table", "results/ewt5-minilm/records:none-*", "--split", "test", "--margin", "1.0")
-    code, said, _ = call(capsys, *words)
+    code, said, _ = mtlprune(*words)
     assert code == 0 and said == Path("results/ewt5-minilm/records.md").read_text()

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import ForkedWorker
 
 from mtlprune.sweeps import crew as crews_module
 from mtlprune.sweeps.cells import Cell, Sweep, resolve
@@ -32,13 +33,7 @@ cells:
 LONG = "cells: {long: {train: {epochs: 30, checkpoint_minutes: 0}}}\n"
 
 
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """What a worker in this process does to signals is undone."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals")
 
 
 def sweep_of(path: Path) -> Sweep:
@@ -130,7 +125,8 @@ def run_crew(sweep: Sweep, jobs: int, said: list[tuple[str, str]], stop: Any = l
 
 
 @pytest.mark.slow
-def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write) -> None:
+def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews_module, "_started", ForkedWorker)
     sweep = sweep_of(sheet("grid: {seed: [1, 2, 3, 4]}\n"))
     told: list[list[tuple[str, str]]] = [[], []]
     crews = [threading.Thread(target=run_crew, args=(sweep, 1, said)) for said in told]
@@ -146,7 +142,8 @@ def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write) -> None:
 
 
 @pytest.mark.slow
-def test_a_crew_takes_over_from_a_killed_owner(sheet: Write, tmp_path: Path) -> None:
+def test_a_crew_takes_over_from_a_killed_owner(sheet: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews_module, "_started", ForkedWorker)
     sweep = sweep_of(sheet(LONG + "grid: {seed: [5]}\n"))
     cell = sweep.cells["long"]
     owner = subprocess.Popen(worker_command(cell, 1), start_new_session=True)

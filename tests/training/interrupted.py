@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import resource
 import signal
@@ -11,11 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import forked
 from safetensors.torch import load_file
 
 KILLED = -signal.SIGKILL
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["mtlprune.training.loop", "transformers.models.bert.modeling_bert", "datasets"])
 
 
 class Moment(NamedTuple):
@@ -29,11 +27,7 @@ class Moment(NamedTuple):
 
 def start(settings: dict[str, Any], folder: Path, moment: Moment | None = None, largest_file: int | None = None) -> Any:
     """Begin training in another process; it exits with 0, or with 3 and its error in ``folder``.error."""
-    # it looks for our packages by itself, in whatever way pytest was started
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
-    process = _FORKS.Process(target=_train, args=(settings, str(folder), moment, largest_file))
-    process.start()
-    return process
+    return forked.start(_train, settings, str(folder), moment, largest_file)
 
 
 def run(settings: dict[str, Any], folder: Path, moment: Moment | None = None, largest_file: int | None = None) -> int:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import forked
 import torch
-from interrupted import _FORKS
 from safetensors.torch import save_file
 
 Batches = list[tuple[str, list[int]]]
@@ -23,13 +23,10 @@ Batches = list[tuple[str, list[int]]]
 
 def run_team(job: str, *args: Any, size: int = 2, seconds: float = 300) -> list[int]:
     """Exit codes of the processes: 0, 3 where the job raised (its error is in OUT.error-RANK), −9 if killed."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [Path(__file__).parents[2], *Path(__file__).parents[:2]]))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes = [_FORKS.Process(target=_run, args=(job, rank, size, port, args)) for rank in range(size)]
-    for process in processes:
-        process.start()
+    processes = [forked.start(_run, job, rank, size, port, args) for rank in range(size)]
     end = time.monotonic() + seconds
     for process in processes:
         process.join(max(0.0, end - time.monotonic()))

@@ -179,6 +179,7 @@ def test_a_mistake_in_one_process_is_told_to_all_and_leaves_no_folder(quiet_sett
     assert error_of(out, 0).startswith("CorpusError: ") and error_of(out, 1).startswith("TeamError: process 0 of 2")
 
 
+@pytest.mark.slow
 def test_torchrun(quiet_settings: Settings, tmp_path):
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(quiet_settings("pos,dep", epochs=1)))
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mtlprune", "train"]
