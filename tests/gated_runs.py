@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mtlprune.claimed_heads import Claim
+from mtlprune.files import SUMS
 from mtlprune.runs import RunFolder
 
 
@@ -56,6 +57,7 @@ def forget_hashes(path: Path) -> None:
     folder.write_json("manifest.json", {k: v for k, v in folder.read_json("manifest.json").items() if k != "files"})
     best = {key: {"epoch": value["epoch"], "score": value["score"]} for key, value in folder.read_best().items()}
     folder.write_json("best.json", best)
+    (path / "encoder" / SUMS).unlink(missing_ok=True)
 
 
 def append_gates(folder: RunFolder, epoch: int, sets: Mapping[str, Any]) -> None:

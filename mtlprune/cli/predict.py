@@ -82,7 +82,6 @@ def predict(
         if first is None:
             raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
 
-
         from mtlprune.model import MultiTaskModel
         from mtlprune.tasks.con import LONGEST
         from mtlprune.training import hardware

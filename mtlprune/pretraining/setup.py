@@ -104,9 +104,7 @@ def check_same(config: PretrainConfig, folder: RunFolder, mark: str) -> None:
     begun = validated(PretrainConfig, folder.read_config(), str(folder.config_path)).model_dump(mode="json")
     now = dict(flat(config.model_dump(mode="json")))
     changed = [
-        f"{path} (was {old!r}, is {now[path]!r})"
-        for path, old in flat(begun)
-        if old != now[path] and path not in FREE
+        f"{path} (was {old!r}, is {now[path]!r})" for path, old in flat(begun) if old != now[path] and path not in FREE
     ]
     if changed:
         raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
 from mtlprune.encoder.model import Encoded, Encoder, EncoderError, Pieces
-from mtlprune.files import SUMS
+from mtlprune.files import SUMS, RunError
 
 SENTENCES = [
     ["The", "old", "dog", "walked", "to", "Smith", "'s", "house", ",", "unbelievably", "quickly", "."],
@@ -266,6 +266,9 @@ def test_restore_refuses_what_is_not_whole(tiny_encoder, tmp_path):
         Encoder.load(str(tiny_encoder("bert")), context=context).save(folder)
         file = folder / weights
         file.write_bytes(file.read_bytes()[:1000])
+        with pytest.raises(RunError, match="SHA-256"):
+            Encoder.restore(folder)
+        (folder / SUMS).unlink()  # as an earlier release left it
         with pytest.raises(EncoderError, match=r"folder|whole"):
             Encoder.restore(folder)
 

@@ -226,7 +226,7 @@ def test_a_folder_of_no_analysis_is_refused(tmp_path: Path, study: list[RunFolde
 def test_every_registered_analysis_names_a_file_of_its_own() -> None:
     files = [file for file, _ in page_analyses.SECTIONS.values()]
     assert len(set(files)) == len(files)
-    assert all(module.startswith("mtlprune.reports.") for _, module in page_analyses.SECTIONS.values())
+    assert all(module.startswith("mtlprune.analyses.") for _, module in page_analyses.SECTIONS.values())
 
 
 def test_no_run_no_page() -> None:

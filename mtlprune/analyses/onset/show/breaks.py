@@ -21,9 +21,7 @@ def tree(found: Onsets) -> dict[str, Any]:
             {"curve": curve.name, "break": at.step, "bend": at.bend, "points": at.points, "falling": curve.falling}
             for curve, at in found.single
         ],
-        "heads": [
-            {"curve": one.name, "breaks": plain(one.steps)} for one in found.heads
-        ],
+        "heads": [{"curve": one.name, "breaks": plain(one.steps)} for one in found.heads],
         "lags": [
             {"first": one.first, "second": one.second, "lags": one.lags.tolist(), "p": plain(one.p)}
             for one in found.lags
