@@ -111,7 +111,7 @@ class Task(nn.Module, ABC):
 
     def known(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""
-        return getattr(sentence, self.name) is not None
+        return sentence.get(self.name) is not None
 
 
 def vocabulary(counts: Counter[str]) -> list[str]:

@@ -84,7 +84,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         sentences={name: len(content) for name, content in splits.items()},
         words={name: sum(map(len, content)) for name, content in splits.items()},
         known={
-            name: {task: sum(getattr(s, task) is not None for s in content) for task in config.tasks}
+            name: {task: sum(s.get(task) is not None for s in content) for task in config.tasks}
             for name, content in splits.items()
         },
         longest={name: max(map(len, content)) for name, content in splits.items()},

@@ -173,7 +173,7 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     train = list(corpus[config.data.train])[: config.data.train_sentences]
     dev = list(corpus[config.data.dev])
     for name, sentences in ((config.data.train, train), (config.data.dev, dev)):
-        missing = [task for task in config.tasks if all(getattr(sentence, task) is None for sentence in sentences)]
+        missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]
         if missing:
             several = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
             left = ",".join(task for task in config.tasks if task not in missing)

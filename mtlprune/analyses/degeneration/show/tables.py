@@ -9,9 +9,9 @@ from typing import Any
 from mtlprune.analyses.degeneration.show.reading import decoder_name
 from mtlprune.analyses.smoothing.show.reading import names
 from mtlprune.analyses.smoothing.show.tables import Table
+from mtlprune.layers import in_order
 from mtlprune.reports.grid import number, probability
 
-TASKS = ("pos", "ner", "dep", "con", "srl")
 MEASURES = {
     "cosine": "mean cosine",
     "isoscore": "IsoScore",
@@ -123,7 +123,7 @@ def _planes(content: Mapping[str, Any]) -> Table:
 
 def _decoders(content: Mapping[str, Any]) -> Table:
     rows = []
-    for task in TASKS:
+    for task in in_order(decoder["task"] for decoder in content["decoders"]):
         for decoder in content["decoders"]:
             if decoder["task"] != task:
                 continue
@@ -146,7 +146,7 @@ def _decoders(content: Mapping[str, Any]) -> Table:
 
 def _labels(content: Mapping[str, Any]) -> Table:
     rows = []
-    for task in TASKS:
+    for task in in_order(decoder["task"] for decoder in content["decoders"]):
         for decoder in content["decoders"]:
             known = [row for row in decoder["labels"] if not math.isnan(row["frequency"])]
             if decoder["task"] != task or not known:
