@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from mtlprune.layers import kind_of
 from mtlprune.runs import RunFolder
-from mtlprune.scores import MAIN, SCORES
+from mtlprune.scores import SCORES, main_score
 from mtlprune.sentence import LAYERS
 
 SENTENCES = 60
@@ -66,6 +67,7 @@ def write_counts(
     scores = {}
     for task, named in columns.items():
         sums = {name: sum(value for value in values if value is not None) for name, values in named.items()}
-        scores[task] = {MAIN[task]: float(SCORES[task][MAIN[task]](sums))}
+        name = main_score(task, {})
+        scores[task] = {name: float(SCORES[kind_of(task)][name](sums))}
     folder.write_json(f"scores/{split}.json", scores)
     folder.write_text(f"counts/{split}.json", json.dumps({"ids": list(ids), "counts": columns}))

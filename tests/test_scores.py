@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtlprune import scores
-from mtlprune.layers import kind_of
+from mtlprune.layers import find_cycle, kind_of
 from mtlprune.scores import MAIN, SCORES, add, count, score
-from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, find_cycle
+from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span
 
 
 def spans(*triples):
