@@ -212,19 +212,20 @@ class Frames(Kind):
 
 
 KINDS: dict[str, Kind] = {"tags": Kind(), "spans": Spans(), "tree": Tree(), "brackets": Brackets(), "frames": Frames()}
+RESERVED = ("id", "words", "joint", "shared", *KINDS)
+"""Names that mean something else beside those of layers, in sentences, runs and gates."""
 
 
 def kind_of(what: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """The kind, without the layer that it may name, of one of the five layers, of a kind as declared, or of a task.
 
     Args:
-        decoders: a run's settings of its decoders as plain data: a task whose decoder has the ``type`` of another
-            task gives a layer of that task's kind.
+        decoders: a run's settings of its decoders as plain data; those of layers other than the five say the ``kind``.
 
     Raises:
         LayerError: it is none of these.
     """
-    what = (decoders or {}).get(what, {}).get("type", what)
+    what = (decoders or {}).get(what, {}).get("kind", what)
     kind = LAYERS.get(what, what).partition(":")[0]
     if kind not in KINDS:
         raise LayerError(
@@ -244,9 +245,9 @@ def check_layer(name: str, kind: object) -> None:
         if kind != LAYERS[name]:
             raise LayerError(f"the layer {name} is of the kind {LAYERS[name]}, found {kind!r}; choose another name")
         return
-    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in {"id", "words", *KINDS}:
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in RESERVED:
         raise LayerError(
-            f"expected the name of a layer in small letters, digits and _, and not id, words or a kind; found {name!r}"
+            f"expected the name of a layer: small letters, digits and _, none of {', '.join(RESERVED)}; found {name!r}"
         )
     base, colon, tags = kind.partition(":") if isinstance(kind, str) else ("", "", "")
     if base not in KINDS or (colon and (base != "brackets" or not tags)):

@@ -275,9 +275,9 @@ def main_score(layer: str, decoders: Mapping[str, Mapping[str, Any]]) -> str:
     return MAIN[kind]
 
 
-def name_of(kind: str, main: str) -> str:
-    """The main score of a kind in words; ``main`` as :func:`main_score` gives it."""
-    return NAMES[main if main in NAMES else kind]
+def name_of(layer: str, main: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """The main score of a layer, or of a kind, in words; ``main`` as :func:`main_score` gives it."""
+    return NAMES[main if main in NAMES else kind_of(layer, decoders)]
 
 
 def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:

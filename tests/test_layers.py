@@ -86,7 +86,7 @@ def test_a_layer_has_one_kind() -> None:
 
 def test_names_and_kinds() -> None:
     assert [kind_of(what) for what in ("con", "brackets:upos", "tags")] == ["brackets", "brackets", "tags"]
-    assert kind_of("chunk", {"chunk": {"type": "ner"}}) == "spans"
+    assert kind_of("chunk", {"chunk": {"type": "ner", "kind": "spans"}}) == "spans"
     assert in_order({"chunk", "srl", "a", "pos"}) == ["pos", "srl", "a", "chunk"]
     with pytest.raises(LayerError, match=r"expected a layer out of pos, .*, found 'chunk'"):
         kind_of("chunk")

@@ -94,10 +94,10 @@ def predict(
         columns = SpinnerColumn(), TextColumn("{task.completed} sentences"), TimeElapsedColumn()
         progress = files.enter_context(Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True))
         done = progress.add_task("", total=None)
-        many = 0
+        limited, many = any(config.decoder(task).cubic for task in config.tasks), 0
         group: list[tuple[int, Sentence]] | None = first
         while group is not None:
-            for number, sentence in group if "con" in config.tasks else ():
+            for number, sentence in group if limited else ():
                 if len(sentence) > longest:
                     bar.print(
                         f"warning: {file}, line {number}: a sentence of {len(sentence)} words gets no constituents; "

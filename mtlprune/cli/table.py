@@ -102,6 +102,6 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     for layer, kind in baseline.layers.items():
         counts = [count(layer, g, p) for g, p in zip(gold, predicted, strict=True)]
         if any(row is not None for row in counts):
-            decoders = {layer: {"type": kind}} | run.read_config()["decoders"]
+            decoders = {layer: {"kind": kind}} | run.read_config()["decoders"]
             scores[layer] = score(kind, counts)[main_score(layer, decoders)]
     return scores

@@ -14,7 +14,6 @@ from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
-from mtlprune.tasks import TASKS
 from mtlprune.training import mixing, setup
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.pruning import make_penalty
@@ -91,7 +90,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         unknown_words={name: count_unknown(rows, unknown) for name, rows in pieces.items()},
         windowed={name: int((counts > 1).sum()) for name, counts in windows.items()},
         windows={name: int(counts.max()) for name, counts in windows.items()},
-        unseen=unseen_labels(config.tasks, vocabularies, dev),
+        unseen=unseen_labels(config, vocabularies, dev),
         wide_arguments=count_wide(train, config) if "srl" in config.tasks else None,
         updates=updates,
         parameters={
@@ -129,12 +128,12 @@ def count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
 
 
 def unseen_labels(
-    tasks: Sequence[str], vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
+    config: Config, vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
 ) -> dict[str, list[str]]:
     """Task → labels that dev holds and the vocabulary has not: they can never be predicted."""
     found: dict[str, list[str]] = {}
-    for task in tasks:
-        there: dict[str, Any] = TASKS[task].collect(dev)
+    for task in config.tasks:
+        there: dict[str, Any] = config.decoder(task).collect(dev, task)
         labels = sorted({label for kind in there for label in set(there[kind]) - set(vocabularies[task][kind])})
         if labels:
             found[task] = labels

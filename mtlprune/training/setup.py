@@ -26,7 +26,6 @@ from mtlprune.files import replacing_folder
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Dependencies, Sentence
-from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import Target
 from mtlprune.training import hardware
 from mtlprune.training.cosreg import check_cosreg
@@ -108,7 +107,7 @@ def build_model(
     going_on = folder is not None and folder.checkpoint_path.exists()
     source = folder.encoder_path if folder is not None and going_on else None
     if start is None:
-        vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
+        vocabularies = {task: config.decoder(task).collect(train, task) for task in config.tasks}
     elif folder is not None and going_on:
         vocabularies = folder.read_vocabularies()
     else:
