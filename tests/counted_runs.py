@@ -19,9 +19,9 @@ SENTENCES = 60
 
 def counts(task: str, skill: float, seed: int, sentences: int = SENTENCES) -> dict[str, list[Any]]:
     """Counts of the main score: gold and hard sentences are the same for all runs, what is found is the run's own."""
-    corpus = np.random.default_rng([LAYERS.index(task), sentences])
+    corpus = np.random.default_rng([[*LAYERS].index(task), sentences])
     gold, hard = corpus.integers(1, 12, sentences), corpus.beta(4, 4, sentences)
-    own = np.random.default_rng([seed, int(1000 * skill), LAYERS.index(task)])
+    own = np.random.default_rng([seed, int(1000 * skill), [*LAYERS].index(task)])
     right = own.binomial(gold, np.clip(skill + 0.2 * (hard - 0.5), 0, 1))
     if task in ("pos", "dep"):
         return {{"pos": "correct", "dep": "arcs"}[task]: right.tolist(), "words": gold.tolist()}
