@@ -30,17 +30,19 @@ EQUAL_LABELS = {"PRT": "ADVP"}
 _PENN_SIGNS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "``", "`"})
 
 
-def _kind(layer: str, gold: Sentence, predicted: Sentence) -> str:
-    """Of a layer as gold declares it, empty where gold is unknown; SentenceError where the two cannot be compared."""
+def _kind(layer: str, gold: Sentence, predicted: Sentence) -> str | None:
+    """Of a layer as gold declares it, None where gold is unknown; SentenceError where the two cannot be compared."""
     if gold.words != predicted.words:
         raise SentenceError(
             f"sentence {gold.id!r}: gold and prediction ({predicted.id!r}) do not have the same words; "
             "scores compare the same sentences in the same order"
         )
-    mine, theirs = gold.kinds().get(layer, ""), predicted.kinds().get(layer)
-    if mine and theirs is None:
+    mine, theirs = gold.kind(layer), predicted.kind(layer)
+    if mine is None:
+        return None
+    if theirs is None:
         raise SentenceError(f"sentence {gold.id!r}: gold has a {layer} layer, but none was predicted; predict it first")
-    if mine and kind_of(mine) != kind_of(theirs or ""):
+    if mine != theirs and kind_of(mine) != kind_of(theirs):
         raise SentenceError(f"sentence {gold.id!r}: {layer} is of the kind {mine} in gold, but {theirs} was predicted")
     return mine
 
@@ -52,7 +54,7 @@ def count(layer: str, gold: Sentence, predicted: Sentence) -> Counts | None:
         SentenceError: the sentences cannot be compared, or only gold has the layer.
     """
     kind = _kind(layer, gold, predicted)
-    if not kind:
+    if kind is None:
         return None
     return COUNT[kind_of(kind)](gold.get(layer), predicted.get(layer), gold, kind)
 

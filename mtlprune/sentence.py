@@ -58,6 +58,12 @@ class Sentence:
             return getattr(self, name)
         return next((layer.value for key, layer in self.further if key == name), None)
 
+    def kind(self, name: str) -> str | None:
+        """The kind of the layer of any name; None where it is unknown."""
+        if name in LAYERS:
+            return None if getattr(self, name) is None else LAYERS[name]
+        return next((layer.kind for key, layer in self.further if key == name), None)
+
     def kinds(self) -> dict[str, str]:
         """The names of the layers that are known and their kinds: the five in their order, then others by name."""
         five = {name: kind for name, kind in LAYERS.items() if getattr(self, name) is not None}

@@ -46,7 +46,7 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
     try:
         with beside.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence in sentences:
-                if (kind := sentence.kinds().get(layer)) is not None:
+                if (kind := sentence.kind(layer)) is not None:
                     stream.write(FORMATS[kind_of(kind)](_under_known_name(sentence, layer, kind)))
                     written += 1
         beside.replace(file)

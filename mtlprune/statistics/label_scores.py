@@ -58,7 +58,7 @@ def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> Counted | N
         raise ValueError(
             f"sentence {gold.id!r}: gold and prediction do not have the same words, or no {layer} predicted"
         )
-    if (kind := gold.kinds().get(layer)) is None:
+    if (kind := gold.kind(layer)) is None:
         return None
     items = _ITEMS[kind_of(kind)]
     mine, theirs = (Counter(items(side.get(layer), fenceposts(gold, kind))) for side in (gold, predicted))

@@ -36,7 +36,7 @@ def word_labels(sentence: Sentence, task: str) -> list[str] | None:
     bracket around it, or O. frames: the role of the smallest argument around it, of whatever predicate; V for a
     predicate that is in no argument; else O.
     """
-    kind = sentence.kinds().get(task)
+    kind = sentence.kind(task)
     return None if kind is None else _WORD_LABELS[kind_of(kind)](sentence.get(task), len(sentence))
 
 
