@@ -65,7 +65,7 @@ def test_a_sentence_takes_further_layers(sentence: Sentence) -> None:
         (two(upos=Layer("tag", ("A", "B"))), "layer upos: expected a kind out of tags, .*, found 'tag'"),
         (two(upos=Layer("tags:pos", ("A", "B"))), "found 'tags:pos'"),
         (two(con2=Layer("brackets:", ())), "found 'brackets:'"),
-        (two(id=Layer("tags", ("A", "B"))), "expected the name of a layer .*; found 'id'"),
+        (two(id=Layer("tags", ("A", "B"))), "expected the name of a layer: .*; found 'id'"),
         (two(Chunk=Layer("tags", ("A", "B"))), "found 'Chunk'"),
         (two(tree=Layer("tags", ("A", "B"))), "found 'tree'"),
         (Sentence("s", ("a",), further=(("pos", Layer("tags", ("A",))),)), "pos: expected a further layer"),
