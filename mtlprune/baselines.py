@@ -1,4 +1,4 @@
-"""The majority baseline: what each word mostly is in train, for all five layers, without any context. Free of torch.
+"""The majority baseline: what each word mostly is in train, for every layer, without any context. Free of torch.
 
     baseline = Majority(train)
     predicted = [baseline.predict(sentence) for sentence in test]
@@ -10,10 +10,11 @@ sorts first, so the same train always gives the same baseline.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from mtlprune.sentence import LAYERS, NOT_ARGUMENTS, Dependencies, Predicate, Sentence, SentenceError, Span, find_cycle
+from mtlprune.layers import Layer, find_cycle, kind_of
+from mtlprune.sentence import NOT_ARGUMENTS, Dependencies, Predicate, Sentence, SentenceError, Span, declared
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -72,121 +73,69 @@ class Reach(NamedTuple):
         return max(start + 1, min(length, length - self.words if self.to_end else start + self.words))
 
 
-class Majority:
-    """Predicts for each word what it mostly is in train.
+class Learner(Protocol):
+    """The baseline of one kind of layer. Every word comes with its predicted tag (of the layer pos)."""
 
-    - ``pos``: the word's most frequent tag; for unknown words the most frequent tag of all.
-    - ``ner``: the word's most frequent IOB2 tag; runs of tags become spans.
-    - ``dep``: the word's most frequent (head's distance, relation) that stays within the sentence. The first word
-      that is mostly a root is the root (else the first word); words that cannot be attached, and one word of each
-      circle, hang on it.
-    - ``con``: the most frequent label over whole sentences, and in it at each word the most frequent *list of brackets
-      that open there*, each with its length, or right-branching up to the sentence's end; cut where they would cross.
-    - ``srl``: a word is a predicate where it mostly is one; it has every label that at least half of the predicates
-      with that word have, at that label's most frequent place relative to the predicate.
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        """Count a sentence of train."""
 
-    A layer that no sentence of train knows, or that is none of these five, is not predicted (None).
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> Any:
+        """A value for a sentence."""
 
-    Raises:
-        SentenceError: train is empty.
-    """
 
-    def __init__(self, train: Iterable[Sentence]) -> None:
-        sentences = list(train)
-        if not sentences:
-            raise SentenceError("the majority baseline counts words in train, but train has no sentence")
-        self.layers = tuple(layer for layer in LAYERS if any(getattr(s, layer) is not None for s in sentences))
+class Tags:
+    """The word's most frequent tag; for unknown words the most frequent tag of all."""
+
+    def __init__(self) -> None:
         self._tags: Votes[str] = Votes(cased=True)
-        self._entities: Votes[str] = Votes(cased=True)
-        self._arcs: Votes[tuple[int, str]] = Votes()  # distance to the head (0: root), relation
-        self._roots: Votes[str] = Votes()  # labels over whole sentences
-        self._openings: Votes[tuple[tuple[str, Reach], ...]] = Votes()
-        self._predicates: Votes[bool] = Votes()
-        self._roles: Votes[str] = Votes()
-        self._places: defaultdict[str, Votes[tuple[int, Reach]]] = defaultdict(Votes)
-        for s in sentences:
-            self._count_tags(s)
-        for s in sentences:
-            tags = self._predict_pos(s.words)
-            self._count_entities(s, tags)
-            self._count_arcs(s, tags)
-            self._count_brackets(s, tags)
-            self._count_roles(s, tags)
 
-    def predict(self, sentence: Sentence) -> Sentence:
-        """The same words with the layers that train knows; only the words are looked at."""
-        words = sentence.words
-        tags = self._predict_pos(words)
-        predict: dict[str, Callable[[], object]] = {
-            "pos": lambda: tags,
-            "ner": lambda: self._predict_ner(words, tags),
-            "dep": lambda: self._predict_dep(words, tags),
-            "con": lambda: self._predict_con(words, tags),
-            "srl": lambda: self._predict_srl(words, tags),
-        }
-        return sentence.bare().with_layers(**{layer: predict[layer]() for layer in self.layers if layer in predict})
-
-    # Counting
-
-    def _count_tags(self, s: Sentence) -> None:
-        for word, tag in zip(s.words, s.pos or (), strict=False):
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        for word, tag in zip(words, value, strict=True):
             self._tags.add(word, "", tag)
 
-    def _count_entities(self, s: Sentence, tags: Sequence[str]) -> None:
-        if s.ner is not None:
-            marks = ["O"] * len(s)
-            for start, end, label in s.ner:
-                marks[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
-            for word, tag, mark in zip(s.words, tags, marks, strict=True):
-                self._entities.add(word, tag, mark)
-
-    def _count_arcs(self, s: Sentence, tags: Sequence[str]) -> None:
-        if s.dep is not None:
-            for place, (word, tag, head, relation) in enumerate(zip(s.words, tags, *s.dep, strict=True), 1):
-                self._arcs.add(word, tag, (head - place if head else 0, relation))
-
-    def _count_brackets(self, s: Sentence, tags: Sequence[str]) -> None:
-        if s.con is None:
-            return
-        openings: list[list[tuple[str, Reach]]] = [[] for _ in s.words]
-        rooted = bool(s.con) and (s.con[0].start, s.con[0].end) == (0, len(s))
-        if rooted:
-            self._roots.add("", "", s.con[0].label)
-        for span in s.con[rooted:]:
-            openings[span.start].append((span.label, Reach.of(span, len(s))))
-        for word, tag, opening in zip(s.words, tags, openings, strict=True):
-            self._openings.add(word, tag, tuple(opening))
-
-    def _count_roles(self, s: Sentence, tags: Sequence[str]) -> None:
-        if s.srl is None:
-            return
-        places = {predicate.index for predicate in s.srl}
-        for place, (word, tag) in enumerate(zip(s.words, tags, strict=True)):
-            self._predicates.add(word, tag, place in places)
-        for predicate in s.srl:
-            word, tag = s.words[predicate.index], tags[predicate.index]
-            arguments = {span.label: span for span in reversed(predicate.arguments) if span.label not in NOT_ARGUMENTS}
-            for label in ("", *arguments):  # "" counts the predicates themselves
-                self._roles.add(word, tag, label)
-            for label, span in arguments.items():
-                self._places[label].add(word, tag, (span.start - predicate.index, Reach.of(span, len(s))))
-
-    # Predicting
-
-    def _predict_pos(self, words: Sequence[str]) -> tuple[str, ...]:
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
         return tuple(next(iter(self._tags.ranked(word, "")), "") for word in words)
 
-    def _predict_ner(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
+
+class Spans:
+    """The word's most frequent IOB2 tag; runs of tags become spans."""
+
+    def __init__(self) -> None:
+        self._marks: Votes[str] = Votes(cased=True)
+
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        marks = ["O"] * len(words)
+        for start, end, label in value:
+            marks[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+        for word, tag, mark in zip(words, tags, marks, strict=True):
+            self._marks.add(word, tag, mark)
+
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
         spans: list[Span] = []
         for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
-            mark, _, label = self._entities.ranked(word, tag)[0].partition("-")
+            mark, _, label = self._marks.ranked(word, tag)[0].partition("-")
             if mark == "I" and spans and spans[-1].end == place and spans[-1].label == label:
                 spans[-1] = Span(spans[-1].start, place + 1, label)
             elif mark != "O":
                 spans.append(Span(place, place + 1, label))
         return tuple(spans)
 
-    def _predict_dep(self, words: Sequence[str], tags: Sequence[str]) -> Dependencies:
+
+class Trees:
+    """The most frequent (head's distance, relation) that stays within the sentence.
+
+    The first word that is mostly a root is the root (else the first word); words that cannot be attached, and one word
+    of each circle, hang on it.
+    """
+
+    def __init__(self) -> None:
+        self._arcs: Votes[tuple[int, str]] = Votes()  # distance to the head (0: root), relation
+
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        for place, (word, tag, head, relation) in enumerate(zip(words, tags, *value, strict=True), 1):
+            self._arcs.add(word, tag, (head - place if head else 0, relation))
+
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> Dependencies:
         arcs = [self._arcs.ranked(word, tag) for word, tag in zip(words, tags, strict=True)]
         root = next((place for place, ranked in enumerate(arcs, 1) if ranked[0][0] == 0), 1)
         heads, relations = [0] * len(words), ["root"] * len(words)
@@ -203,7 +152,26 @@ class Majority:
         """The most frequent relation that is not the root's, for a word none of whose arcs fits the sentence."""
         return next((relation for d, relation in [*ranked, *self._arcs.ranked("", "")] if d), "dep")
 
-    def _predict_con(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
+
+class Brackets:
+    """The most frequent label over whole sentences, and in it at each word the most frequent *list of brackets that
+    open there*, each with its length, or right-branching up to the sentence's end; cut where they would cross."""
+
+    def __init__(self) -> None:
+        self._roots: Votes[str] = Votes()  # labels over whole sentences
+        self._openings: Votes[tuple[tuple[str, Reach], ...]] = Votes()
+
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        openings: list[list[tuple[str, Reach]]] = [[] for _ in words]
+        rooted = bool(value) and (value[0].start, value[0].end) == (0, len(words))
+        if rooted:
+            self._roots.add("", "", value[0].label)
+        for span in value[rooted:]:
+            openings[span.start].append((span.label, Reach.of(span, len(words))))
+        for word, tag, opening in zip(words, tags, openings, strict=True):
+            self._openings.add(word, tag, tuple(opening))
+
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
         length = len(words)
         brackets = [Span(0, length, label) for label in self._roots.ranked("", "")[:1]]
         limits = [(0, length)]  # of the brackets that are still open: start, end
@@ -216,7 +184,29 @@ class Majority:
                 limits.append((place, end))
         return tuple(brackets)
 
-    def _predict_srl(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Predicate, ...]:
+
+class Frames:
+    """A word is a predicate where it mostly is one; it has every label that at least half of the predicates with that
+    word have, at that label's most frequent place relative to the predicate."""
+
+    def __init__(self) -> None:
+        self._predicates: Votes[bool] = Votes()
+        self._roles: Votes[str] = Votes()
+        self._places: defaultdict[str, Votes[tuple[int, Reach]]] = defaultdict(Votes)
+
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        places = {predicate.index for predicate in value}
+        for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
+            self._predicates.add(word, tag, place in places)
+        for predicate in value:
+            word, tag = words[predicate.index], tags[predicate.index]
+            arguments = {span.label: span for span in reversed(predicate.arguments) if span.label not in NOT_ARGUMENTS}
+            for label in ("", *arguments):  # "" counts the predicates themselves
+                self._roles.add(word, tag, label)
+            for label, span in arguments.items():
+                self._places[label].add(word, tag, (span.start - predicate.index, Reach.of(span, len(words))))
+
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Predicate, ...]:
         return tuple(
             Predicate(place, None, self._arguments(place, words, tags))
             for place, (word, tag) in enumerate(zip(words, tags, strict=True))
@@ -235,3 +225,46 @@ class Majority:
                 if 0 <= start < end and start != index and all(end <= s.start or s.end <= start for s in spans):
                     spans.append(Span(start, end, label))
         return tuple(sorted(spans))
+
+
+LEARNERS: dict[str, type[Learner]] = {
+    "tags": Tags,
+    "spans": Spans,
+    "tree": Trees,
+    "brackets": Brackets,
+    "frames": Frames,
+}
+
+
+class Majority:
+    """Predicts for each word what it mostly is in train: every layer by the learner of its kind.
+
+    Attributes:
+        layers: those that some sentence of train knows, with their kinds; others are not predicted (None).
+
+    Raises:
+        SentenceError: train is empty.
+    """
+
+    def __init__(self, train: Iterable[Sentence]) -> None:
+        sentences = list(train)
+        if not sentences:
+            raise SentenceError("the majority baseline counts words in train, but train has no sentence")
+        known = {name for sentence in sentences for name in sentence.layers()}
+        self.layers = {name: kind for name, kind in declared(sentences).items() if name in known}
+        self._tags = Tags()
+        self._learners: dict[str, Learner] = {name: LEARNERS[kind_of(kind)]() for name, kind in self.layers.items()}
+        for s in sentences:
+            if s.pos is not None:
+                self._tags.add(s.words, (), s.pos)
+        for s in sentences:
+            tags = self._tags.predict(s.words, ())
+            for name in s.layers():
+                self._learners[name].add(s.words, tags, s.get(name))
+
+    def predict(self, sentence: Sentence) -> Sentence:
+        """The same words with the layers that train knows; only the words are looked at."""
+        words = sentence.words
+        tags = self._tags.predict(words, ())
+        found = {name: Layer(self.layers[name], one.predict(words, tags)) for name, one in self._learners.items()}
+        return sentence.bare().with_layers(**found)

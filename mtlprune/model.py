@@ -19,9 +19,10 @@ from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.weights import read_weights
 from mtlprune.errors import out_of_memory
+from mtlprune.layers import Layer
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.tasks import TASKS, Task
+from mtlprune.tasks import Task
 from mtlprune.tasks.base import Target, Term, summed
 from mtlprune.tasks.con import LONGEST
 
@@ -80,10 +81,11 @@ class MultiTaskModel(nn.Module):
             fusion=part.fusion,
         )
         torch.manual_seed(config.train.seed)
-        tasks = {
-            name: TASKS[name](vocabularies[name], encoder.hidden_size, getattr(config.decoders, name))
-            for name in config.tasks
-        }
+        tasks = {}
+        for name in config.tasks:
+            options = getattr(config.decoders, name)
+            tasks[name] = config.decoder(name)(vocabularies[name], encoder.hidden_size, options)
+            tasks[name].layer = name
         return cls(encoder, tasks, make_gates(config, encoder))
 
     @classmethod
@@ -185,8 +187,9 @@ class MultiTaskModel(nn.Module):
                     for encoded, names in self.encodings(batch, list(self.tasks))
                     for name in names
                 }
+            kinds: dict[str, Any] = {name: task.kind for name, task in self.tasks.items()}
             for place, row in enumerate(rows):
-                found = {name: values[place] for name, values in layers.items()}
+                found = {name: Layer(kinds[name], values[place]) for name, values in layers.items()}
                 done[row] = sentences[row].bare().with_layers(**found)
         return (done[row] for row in range(len(sentences)))
 
@@ -209,10 +212,11 @@ class MultiTaskModel(nn.Module):
         """
         words = [tuple(text.split() if isinstance(text, str) else text) for text in texts]
         sentences = [Sentence(str(number), w).validate() for number, w in enumerate(words, 1)]
+        longest = longest_con if any(task.cubic for task in self.tasks.values()) else None
         for sentence in sentences:
-            if "con" in self.tasks and longest_con is not None and len(sentence) > longest_con:
+            if longest is not None and len(sentence) > longest:
                 what = "sentence %s has %d words, more than longest_con=%d: it gets no constituents"
-                log.warning(what, sentence.id, len(sentence), longest_con)
+                log.warning(what, sentence.id, len(sentence), longest)
         return list(self.annotate(sentences, longest_con=longest_con))
 
 

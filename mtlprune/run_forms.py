@@ -5,7 +5,7 @@ A key that a form does not name is left alone: releases to come, and other tools
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -13,6 +13,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from mtlprune.blocks import BLOCKS
 from mtlprune.files import in_words
+from mtlprune.layers import KINDS, LAYERS, check_layer, kind_of
 
 _form = with_config(ConfigDict(strict=True, allow_inf_nan=False))
 Whole = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
@@ -117,11 +118,6 @@ class _Predicate(TypedDict):
 class _Sentence(TypedDict):
     id: Text
     words: Texts
-    pos: NotRequired[Texts]
-    ner: NotRequired[list[Annotated[Place, Field(strict=False)]]]
-    dep: NotRequired[_Dependencies]
-    con: NotRequired[list[Annotated[Place, Field(strict=False)]]]
-    srl: NotRequired[list[_Predicate]]
 
 
 Filled = Field(min_length=1)
@@ -134,6 +130,15 @@ GATES: TypeAdapter[Any] = TypeAdapter(_Gates)
 SCORES: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Text, Annotated[dict[Text, Percent], Filled]], Filled])
 COUNTS: TypeAdapter[Any] = TypeAdapter(_CountsForm)
 SENTENCE: TypeAdapter[Any] = TypeAdapter(_Sentence)
+_SPANS: TypeAdapter[Any] = TypeAdapter(list[Annotated[Place, Field(strict=False)]])
+LAYER: dict[str, TypeAdapter[Any]] = {
+    "tags": TypeAdapter(Texts),
+    "spans": _SPANS,
+    "tree": TypeAdapter(_Dependencies),
+    "brackets": _SPANS,
+    "frames": TypeAdapter(list[_Predicate]),
+}
+"""Values of layers as JSON, by kind."""
 
 
 def check(form: TypeAdapter[Any], value: Any) -> None:
@@ -164,15 +169,26 @@ def check_counts(value: Mapping[str, Any]) -> None:
 
 
 def check_sentence(tree: Mapping[str, Any]) -> None:
-    """A sentence as JSON, with a tag and a head a word, and spans within its words. Raises ValueError."""
+    """A sentence as JSON, with layers that do not contradict its words or themselves. Raises ValueError."""
     check(SENTENCE, tree)
-    words, dep = len(tree["words"]), tree.get("dep")
-    rows = [tree["pos"]] if "pos" in tree else []
-    rows += [dep["heads"], dep["relations"]] if dep else []
-    ends = [end for name in ("ner", "con") for _, end, _ in tree.get(name, ())]
-    ends += [end for one in tree.get("srl", ()) for end in (one["index"] + 1, *(end for _, end, _ in one["arguments"]))]
-    if any(len(row) != words for row in rows) or any(end > words for end in ends):
-        raise ValueError(f"layers that do not fit {words} words")
+    for name, kind, value in layers_of(tree):
+        try:
+            check_layer(name, kind)
+            check(LAYER[kind_of(kind)], value)
+        except ValueError as error:
+            raise ValueError(f"in {name}: {error}") from None
+        known = KINDS[kind_of(kind)]
+        for what in known.wrong(known.from_json(value), len(tree["words"])):
+            raise ValueError(f"in {name}: {what}")
+
+
+def layers_of(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Name, kind and value of every layer in the JSON of a sentence."""
+    for name, value in tree.items():
+        if name in LAYERS:
+            yield name, LAYERS[name], value
+        elif isinstance(value, Mapping) and value.keys() == {"kind", "value"}:
+            yield name, value["kind"], value["value"]
 
 
 def check_config(tree: Mapping[str, Any]) -> None:

@@ -37,8 +37,9 @@ from mtlprune.files import (
     write_json,
     write_text,
 )
+from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.scores import main_score
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+from mtlprune.sentence import Sentence
 
 __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing", "to_json"]
 
@@ -417,34 +418,17 @@ def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:
-    """A sentence as plain JSON; unknown layers are left out."""
+    """A sentence as plain JSON; unknown layers are left out. Layers other than the five stand with their kind."""
     tree: dict[str, Any] = {"id": sentence.id, "words": list(sentence.words)}
-    if sentence.pos is not None:
-        tree["pos"] = list(sentence.pos)
-    if sentence.ner is not None:
-        tree["ner"] = [list(span) for span in sentence.ner]
-    if sentence.dep is not None:
-        tree["dep"] = {"heads": list(sentence.dep.heads), "relations": list(sentence.dep.relations)}
-    if sentence.con is not None:
-        tree["con"] = [list(span) for span in sentence.con]
-    if sentence.srl is not None:
-        tree["srl"] = [{**p._asdict(), "arguments": [list(span) for span in p.arguments]} for p in sentence.srl]
+    for name, kind in sentence.kinds().items():
+        value = KINDS[kind_of(kind)].to_json(sentence.get(name))
+        tree[name] = value if name in LAYERS else {"kind": kind, "value": value}
     return tree
 
 
 def from_json(tree: Mapping[str, Any]) -> Sentence:
     """The reverse of to_json."""
-    layers: dict[str, Any] = {}
-    if "pos" in tree:
-        layers["pos"] = tuple(tree["pos"])
-    for name in ("ner", "con"):
-        if name in tree:
-            layers[name] = tuple(Span(*span) for span in tree[name])
-    if "dep" in tree:
-        layers["dep"] = Dependencies(tuple(tree["dep"]["heads"]), tuple(tree["dep"]["relations"]))
-    if "srl" in tree:
-        layers["srl"] = tuple(
-            Predicate(p["index"], p["roleset"], tuple(Span(*span) for span in p["arguments"]), p["lemma"])
-            for p in tree["srl"]
-        )
-    return Sentence(tree["id"], tuple(tree["words"]), **layers)
+    layers = {
+        name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in run_forms.layers_of(tree)
+    }
+    return Sentence(tree["id"], tuple(tree["words"])).with_layers(**layers)

@@ -3,7 +3,7 @@
 Counts are kept by sentence because tables resample them: an F1 is no mean over sentences, but a function of summed
 counts. Which official scorer each score reproduces, and every difference, is in ``docs/scores.md``.
 
-    counts = [count_dep(g, p) for g, p in zip(gold, predicted)]
+    counts = [count("dep", g, p) for g, p in zip(gold, predicted)]
     score("dep", counts)["las"]
 """
 
@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Any
 
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.layers import kind_of, tags_named
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, SentenceError, Span
 
 Counts = dict[str, int]
@@ -29,80 +30,77 @@ EQUAL_LABELS = {"PRT": "ADVP"}
 _PENN_SIGNS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "``", "`"})
 
 
-def _both_known(layer: str, gold: Sentence, predicted: Sentence) -> bool:
-    """False where gold is unknown (not counted); SentenceError where the two cannot be compared."""
+def _kind(layer: str, gold: Sentence, predicted: Sentence) -> str | None:
+    """Of a layer as gold declares it, None where gold is unknown; SentenceError where the two cannot be compared."""
     if gold.words != predicted.words:
         raise SentenceError(
             f"sentence {gold.id!r}: gold and prediction ({predicted.id!r}) do not have the same words; "
             "scores compare the same sentences in the same order"
         )
-    if getattr(gold, layer) is None:
-        return False
-    if getattr(predicted, layer) is None:
+    mine, theirs = gold.kind(layer), predicted.kind(layer)
+    if mine is None:
+        return None
+    if theirs is None:
         raise SentenceError(f"sentence {gold.id!r}: gold has a {layer} layer, but none was predicted; predict it first")
-    return True
+    if mine != theirs and kind_of(mine) != kind_of(theirs):
+        raise SentenceError(f"sentence {gold.id!r}: {layer} is of the kind {mine} in gold, but {theirs} was predicted")
+    return mine
 
 
-# --- counts, one function a layer ------------------------------------------------------------------------------------
+def count(layer: str, gold: Sentence, predicted: Sentence) -> Counts | None:
+    """Counts of one sentence, by the kind of the layer; None where gold is unknown.
 
-
-def count_pos(gold: Sentence, predicted: Sentence) -> Counts | None:
-    """``correct`` of ``words``; None where gold is unknown."""
-    if not _both_known("pos", gold, predicted):
+    Raises:
+        SentenceError: the sentences cannot be compared, or only gold has the layer.
+    """
+    kind = _kind(layer, gold, predicted)
+    if kind is None:
         return None
-    return {"correct": _agreeing(gold.pos, predicted.pos), "words": len(gold)}
+    return COUNT[kind_of(kind)](gold.get(layer), predicted.get(layer), gold, kind)
 
 
-def count_ner(gold: Sentence, predicted: Sentence) -> Counts | None:
-    """``correct``, ``gold``, ``predicted`` entities; correct: same start, end and type. None where gold is unknown."""
-    if not _both_known("ner", gold, predicted):
-        return None
-    return _overlap(set(gold.ner or ()), set(predicted.ner or ()))
+# --- counts, one function a kind -------------------------------------------------------------------------------------
 
 
-def count_dep(gold: Sentence, predicted: Sentence) -> Counts | None:
-    """Words, right heads and right arcs, with and without punctuation and subtypes; None where gold is unknown.
+def _count_tags(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+    """``correct`` of ``words``."""
+    return {"correct": sum(a == b for a, b in zip(mine, theirs, strict=True)), "words": len(gold)}
+
+
+def _count_spans(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+    """``correct``, ``gold``, ``predicted`` spans; correct: same start, end and type."""
+    return _overlap(set(mine), set(theirs))
+
+
+def _count_trees(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+    """Words, right heads and right arcs, with and without punctuation and subtypes.
 
     Keys: ``words``, ``heads`` (right head), ``arcs`` (and right relation in full), ``bare_arcs`` (relation up to the
     colon), and each with ``_no_punct`` (words that are no punctuation).
     """
-    if not _both_known("dep", gold, predicted):
-        return None
-    assert gold.dep is not None and predicted.dep is not None
     rows = [
         (head == guess, head == guess and relation == label, head == guess and _bare(relation) == _bare(label))
-        for head, guess, relation, label in zip(
-            gold.dep.heads, predicted.dep.heads, gold.dep.relations, predicted.dep.relations, strict=True
-        )
+        for head, relation, guess, label in zip(*mine, *theirs, strict=True)
     ]
     plain = [row for row, word in zip(rows, gold.words, strict=True) if not is_punctuation(word)]
     return {**_tally(rows), **_tally(plain, "_no_punct")}
 
 
-def count_con(gold: Sentence, predicted: Sentence) -> Counts | None:
-    """``correct``, ``gold``, ``predicted`` brackets by EVALB's rules with ``new.prm``; None where gold is unknown.
-
-    The *gold* tags say which words are deleted on both sides; where they are unknown, none is.
-    """
-    if not _both_known("con", gold, predicted):
-        return None
-    kept = [tag not in DELETED for tag in gold.pos] if gold.pos is not None else [True] * len(gold)
-    place = [0, *accumulate(kept)]  # fencepost before deletion → after
-    mine, theirs = brackets(gold.con or (), place), brackets(predicted.con or (), place)
-    correct = sum(min(number, theirs[bracket]) for bracket, number in mine.items() if bracket in theirs)
-    return {"correct": correct, "gold": sum(mine.values()), "predicted": sum(theirs.values())}
+def _count_brackets(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+    """``correct``, ``gold``, ``predicted`` brackets by EVALB's rules with ``new.prm``."""
+    place = fenceposts(gold, kind)
+    found, guessed = brackets(mine, place), brackets(theirs, place)
+    correct = sum(min(number, guessed[bracket]) for bracket, number in found.items() if bracket in guessed)
+    return {"correct": correct, "gold": sum(found.values()), "predicted": sum(guessed.values())}
 
 
-def count_srl(gold: Sentence, predicted: Sentence) -> Counts | None:
-    """Arguments, predicates and official arguments; None where gold is unknown.
+def _count_frames(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+    """Arguments, predicates and official arguments.
 
     Keys: ``correct``, ``gold``, ``predicted`` over (predicate, start, end, label) without V and C-V; the same with
     ``predicates_`` (word indices), ``filled_`` (predicates with at least one such argument) and ``conll05_``
     (C-X joined to X, arguments at words that gold does not mark as a predicate left out).
     """
-    if not _both_known("srl", gold, predicted):
-        return None
-    mine, theirs = gold.srl or (), predicted.srl or ()
     gold_arguments, arguments = argument_places(mine), argument_places(theirs)
     places, guesses = {p.index for p in mine}, {p.index for p in theirs}
     return {
@@ -111,10 +109,6 @@ def count_srl(gold: Sentence, predicted: Sentence) -> Counts | None:
         **_overlap({a[0] for a in gold_arguments}, {a[0] for a in arguments}, "filled_"),
         **_overlap(_joined_arguments(mine), _joined_arguments(p for p in theirs if p.index in places), "conll05_"),
     }
-
-
-def _agreeing(first: Sequence | None, second: Sequence | None) -> int:
-    return sum(a == b for a, b in zip(first or (), second or (), strict=True))
 
 
 def _overlap(gold: set, predicted: set, prefix: str = "") -> Counts:
@@ -142,6 +136,15 @@ def is_punctuation(word: str) -> bool:
     So %, &, #, @, * and / are punctuation; $ and + are not.
     """
     return word in _PENN_SIGNS or all(unicodedata.category(sign).startswith("P") for sign in word)
+
+
+def fenceposts(gold: Sentence, kind: str) -> list[int]:
+    """For each place between words, how many words before it are kept by the score of brackets of this kind.
+
+    The *gold* tags that the kind names say which words are deleted on both sides; where none are named or known, none.
+    """
+    tags = gold.get(tags_named(kind) or "")
+    return [0, *accumulate(tag not in DELETED for tag in (tags or [""] * len(gold)))]
 
 
 def brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, int, str]]:
@@ -224,18 +227,19 @@ def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, A
     }
 
 
-COUNT: dict[str, Callable[[Sentence, Sentence], Counts | None]] = {
-    "pos": count_pos,
-    "ner": count_ner,
-    "dep": count_dep,
-    "con": count_con,
-    "srl": count_srl,
+COUNT: dict[str, Callable[[Any, Any, Sentence, str], Counts]] = {
+    "tags": _count_tags,
+    "spans": _count_spans,
+    "tree": _count_trees,
+    "brackets": _count_brackets,
+    "frames": _count_frames,
 }
+"""By kind: the counts of a gold and a predicted value, given the gold sentence and the kind as it was declared."""
 
 SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
-    "pos": {"accuracy": _percent("correct", "words")},
-    "ner": _precision_recall_f1(),
-    "dep": {
+    "tags": {"accuracy": _percent("correct", "words")},
+    "spans": _precision_recall_f1(),
+    "tree": {
         "uas": _percent("heads", "words"),
         "las": _percent("arcs", "words"),
         "las_no_subtypes": _percent("bare_arcs", "words"),
@@ -243,8 +247,8 @@ SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
         "las_no_punct": _percent("arcs_no_punct", "words_no_punct"),
         "las_no_subtypes_no_punct": _percent("bare_arcs_no_punct", "words_no_punct"),
     },
-    "con": _precision_recall_f1(),
-    "srl": {
+    "brackets": _precision_recall_f1(),
+    "frames": {
         **_precision_recall_f1(),
         **_precision_recall_f1("predicates_"),
         "filled_f1": _f1("filled_"),
@@ -253,28 +257,29 @@ SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
 }
 
 NAMES = {
-    "pos": "accuracy",
-    "ner": "strict span F1",
-    "dep": "LAS",
+    "tags": "accuracy",
+    "spans": "strict span F1",
+    "tree": "LAS",
     "las_no_punct": "LAS without punctuation",
-    "con": "bracket F1",
-    "srl": "end-to-end F1",
+    "brackets": "bracket F1",
+    "frames": "end-to-end F1",
 }
-"""What readers know the main score of a layer by; under its own name where a setting chooses another."""
+"""What readers know the main score of a kind by; under its own name where a setting chooses another."""
 
-MAIN = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}
+MAIN = {"tags": "accuracy", "spans": "f1", "tree": "las", "brackets": "f1", "frames": "f1"}
 
 
 def main_score(layer: str, decoders: Mapping[str, Mapping[str, Any]]) -> str:
     """The name of *the* score of a layer in a run, given the run's ``decoders`` settings as plain data."""
-    if layer == "dep" and not decoders.get("dep", {}).get("score_punctuation", True):
+    kind = kind_of(layer, decoders)
+    if kind == "tree" and not decoders.get(layer, {}).get("score_punctuation", True):
         return "las_no_punct"
-    return MAIN[layer]
+    return MAIN[kind]
 
 
-def name_of(layer: str, main: str) -> str:
-    """The main score of a layer in words; ``main`` as :func:`main_score` gives it."""
-    return NAMES[main if main in NAMES else layer]
+def name_of(layer: str, main: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """The main score of a layer, or of a kind, in words; ``main`` as :func:`main_score` gives it."""
+    return NAMES[main if main in NAMES else kind_of(layer, decoders)]
 
 
 def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:
@@ -289,21 +294,24 @@ def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:
 def score(layer: str, counts: Iterable[Mapping[str, int] | None]) -> dict[str, float]:
     """All scores of a layer in percent, from the sum of the counts of its sentences.
 
+    Args:
+        layer: one of the five, or the kind of any other.
+
     Raises:
         ValueError: no sentence was counted, so there is nothing to divide by.
     """
     total = add(counts)
     if not total:
         raise ValueError(f"no sentence with a known {layer} layer was counted; there is nothing to score")
-    return {name: float(function(total)) for name, function in SCORES[layer].items()}
+    return {name: float(function(total)) for name, function in SCORES[kind_of(layer)].items()}
 
 
 def ner_seqeval(gold: Iterable[Sentence], predicted: Iterable[Sentence]) -> dict[str, float]:
-    """Precision, recall and F1 in percent as seqeval reads IOB2 tags, strict mode: a cross-check of ``count_ner``."""
+    """Precision, recall and F1 in percent as seqeval reads IOB2 tags, strict mode: a cross-check of ours."""
     from seqeval.metrics import f1_score, precision_score, recall_score
     from seqeval.scheme import IOB2
 
-    pairs = [(g, p) for g, p in zip(gold, predicted, strict=True) if _both_known("ner", g, p)]
+    pairs = [(g, p) for g, p in zip(gold, predicted, strict=True) if _kind("ner", g, p)]
     if not pairs:
         raise ValueError("no sentence with a known ner layer was given; there is nothing to score")
     tags = [[iob2_from_spans(s.ner or (), len(s)) for s in side] for side in zip(*pairs, strict=True)]

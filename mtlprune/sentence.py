@@ -1,18 +1,20 @@
-"""Sentence: the only currency. Words and five optional layers, for gold and predictions alike.
+"""Sentence: the only currency. Words and layers, for gold and predictions alike.
 
 A layer that is ``None`` is *unknown*; an empty layer means *nothing there*. Word indices count from 0; spans are
-half-open, ``[start, end)``. This file imports nothing of ours but the base of all errors.
+half-open, ``[start, end)``. This file imports nothing of ours but the kinds of layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtlprune.errors import MtlpruneError
-
-LAYERS = ("pos", "ner", "dep", "con", "srl")
+from mtlprune.layers import KINDS, LAYERS, Layer, LayerError, check_layer, kind_of
+from mtlprune.layers import Dependencies as Dependencies
+from mtlprune.layers import Predicate as Predicate
+from mtlprune.layers import Span as Span
 
 NOT_ARGUMENTS = frozenset({"V", "C-V"})
 """Labels that mark the predicate itself; no task predicts them and no score counts them."""
@@ -20,30 +22,6 @@ NOT_ARGUMENTS = frozenset({"V", "C-V"})
 
 class SentenceError(MtlpruneError):
     """A sentence contradicts itself; the message names the sentence, the layer and what is wrong."""
-
-
-class Span(NamedTuple):
-    """Words ``start`` to ``end - 1`` carry ``label``."""
-
-    start: int
-    end: int
-    label: str
-
-
-class Dependencies(NamedTuple):
-    """``heads[i]`` is the head of word ``i``, counted from 1 as in CoNLL-U; 0 is the root."""
-
-    heads: tuple[int, ...]
-    relations: tuple[str, ...]
-
-
-class Predicate(NamedTuple):
-    """A predicate at word ``index``. ``arguments`` may hold V and C-V as in the corpus; no task predicts those."""
-
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a predicate
-    roleset: str | None = None
-    arguments: tuple[Span, ...] = ()
-    lemma: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +37,7 @@ class Sentence:
         con: labelled brackets in pre-order (outermost first; of a unary chain the upper label first), without the TOP
             node and without part-of-speech tags.
         srl: predicates in order of their index, each index once.
+        further: other layers that are known, by name; :meth:`with_layers` keeps them in order.
     """
 
     id: str
@@ -68,30 +47,65 @@ class Sentence:
     dep: Dependencies | None = None
     con: tuple[Span, ...] | None = None
     srl: tuple[Predicate, ...] | None = None
+    further: tuple[tuple[str, Layer], ...] = ()
 
     def __len__(self) -> int:
         return len(self.words)
 
+    def get(self, name: str) -> Any:
+        """The layer of any name; None where it is unknown."""
+        if name in LAYERS:
+            return getattr(self, name)
+        return next((layer.value for key, layer in self.further if key == name), None)
+
+    def kind(self, name: str) -> str | None:
+        """The kind of the layer of any name; None where it is unknown."""
+        if name in LAYERS:
+            return None if getattr(self, name) is None else LAYERS[name]
+        return next((layer.kind for key, layer in self.further if key == name), None)
+
+    def kinds(self) -> dict[str, str]:
+        """The names of the layers that are known and their kinds: the five in their order, then others by name."""
+        five = {name: kind for name, kind in LAYERS.items() if getattr(self, name) is not None}
+        return five | {name: layer.kind for name, layer in self.further}
+
     def layers(self) -> tuple[str, ...]:
         """The names of the layers that are known."""
-        return tuple(name for name in LAYERS if getattr(self, name) is not None)
+        return tuple(self.kinds())
 
     def bare(self) -> Sentence:
         """The same words with every layer unknown."""
         return Sentence(self.id, self.words)
 
     def with_layers(self, **layers: Any) -> Sentence:
-        """A copy with some layers replaced."""
-        return replace(self, **layers)
+        """A copy with some layers replaced: by values, or (layers other than the five) by a ``Layer(kind, value)``.
+
+        None, as a layer or as its value, makes it unknown.
+        """
+        values = {name: given.value if isinstance(given, Layer) else given for name, given in layers.items()}
+        five = {name: value for name, value in values.items() if name in LAYERS}
+        if len(five) == len(layers):
+            return replace(self, **five)
+        further = {**dict(self.further), **{name: given for name, given in layers.items() if name not in LAYERS}}
+        known = sorted((name, given) for name, given in further.items() if values.get(name, given) is not None)
+        return replace(self, **five, further=tuple(known))
 
     def validate(self) -> Sentence:
         """Return the sentence itself, or raise SentenceError in words."""
         _check_words(self)
-        _check_tags(self, "pos")
-        _check_ner(self)
-        _check_dep(self)
-        _check_con(self)
-        _check_srl(self)
+        names = [name for name, _ in self.further]
+        if names != sorted(set(names)):
+            raise SentenceError(f"sentence {self.id!r}: expected further layers in order of their names, found {names}")
+        for name, layer in self.further:
+            if not isinstance(layer, Layer) or name in LAYERS:
+                raise _wrong(self, name, "expected a further layer, Layer(kind, value), under a name of its own")
+            try:
+                check_layer(name, layer.kind)
+            except LayerError as error:
+                raise SentenceError(f"sentence {self.id!r}: {error}") from None
+        for name, kind in self.kinds().items():
+            for what in KINDS[kind_of(kind)].wrong(self.get(name), len(self)):
+                raise _wrong(self, name, what)
         return self
 
 
@@ -111,134 +125,6 @@ def _check_words(sentence: Sentence) -> None:
             raise _wrong(sentence, "words", f"word {place} is {word!r}; a word may not hold a tab or a line break")
 
 
-def _check_label(sentence: Sentence, layer: str, label: object, where: str) -> None:
-    if not isinstance(label, str) or not label or any(c.isspace() for c in label):
-        raise _wrong(sentence, layer, f"the label of {where} is {label!r}; expected a non-empty string without blanks")
-
-
-def _check_span(sentence: Sentence, layer: str, span: Span) -> None:
-    if not 0 <= span.start < span.end <= len(sentence):
-        raise _wrong(
-            sentence,
-            layer,
-            f"the span {span.start}–{span.end} ({span.label}) does not lie within the {len(sentence)} words "
-            "(expected 0 ≤ start < end ≤ number of words)",
-        )
-    _check_label(sentence, layer, span.label, f"the span {span.start}–{span.end}")
-
-
-def _check_tags(sentence: Sentence, layer: str) -> None:
-    """A layer of one label a word."""
-    tags = getattr(sentence, layer)
-    if tags is None:
-        return
-    if len(tags) != len(sentence):
-        raise _wrong(sentence, layer, f"expected one tag a word, found {len(tags)} for {len(sentence)} words")
-    for place, tag in enumerate(tags):
-        _check_label(sentence, layer, tag, f"word {place}")
-
-
-def _check_ner(sentence: Sentence) -> None:
-    if sentence.ner is None:
-        return
-    before = None
-    for span in sentence.ner:
-        _check_span(sentence, "ner", span)
-        if before is not None and span.start < before.end:
-            raise _wrong(
-                sentence,
-                "ner",
-                f"{span.label} {span.start}–{span.end} overlaps or precedes {before.label} {before.start}–{before.end}"
-                "; entities are flat and in order",
-            )
-        before = span
-
-
-def _check_dep(sentence: Sentence) -> None:
-    if sentence.dep is None:
-        return
-    heads, relations = sentence.dep
-    n = len(sentence)
-    if len(heads) != n or len(relations) != n:
-        raise _wrong(sentence, "dep", f"expected {n} heads and {n} relations, found {len(heads)} and {len(relations)}")
-    for place, (head, relation) in enumerate(zip(heads, relations, strict=True), 1):
-        if not isinstance(head, int) or not 0 <= head <= n:
-            raise _wrong(sentence, "dep", f"the head of word {place} is {head!r}; expected a number from 0 to {n}")
-        _check_label(sentence, "dep", relation, f"word {place}")
-    if 0 not in heads:
-        raise _wrong(sentence, "dep", "no word has head 0; a tree needs a root")
-    cycle = find_cycle(heads)
-    if cycle:
-        raise _wrong(sentence, "dep", "the heads run in a circle: " + " → ".join(map(str, [*cycle, cycle[0]])))
-
-
-def find_cycle(heads: Sequence[int]) -> list[int]:
-    """The words (from 1) of one cycle in ``heads``, or an empty list where every word leads to the root."""
-    state = [0] * (len(heads) + 1)  # 0 not seen, 1 on the present path, 2 known to reach the root
-    state[0] = 2
-    for start in range(1, len(heads) + 1):
-        path = []
-        word = start
-        while state[word] == 0:
-            state[word] = 1
-            path.append(word)
-            word = heads[word - 1]
-        if state[word] == 1:
-            return path[path.index(word) :]
-        for seen in path:
-            state[seen] = 2
-    return []
-
-
-def _check_con(sentence: Sentence) -> None:
-    if sentence.con is None:
-        return
-    for span in sentence.con:
-        _check_span(sentence, "con", span)
-    open_spans: list[Span] = []
-    before: Span | None = None
-    for span in sentence.con:
-        if before is not None and (span.start, -span.end) < (before.start, -before.end):
-            raise _wrong(
-                sentence,
-                "con",
-                f"{span.label} {span.start}–{span.end} stands after {before.label} {before.start}–{before.end}; "
-                "brackets must be in pre-order (by start, longer ones first)",
-            )
-        before = span
-        while open_spans and open_spans[-1].end <= span.start:
-            open_spans.pop()
-        if open_spans and span.end > open_spans[-1].end:
-            outer = open_spans[-1]
-            raise _wrong(
-                sentence,
-                "con",
-                f"brackets cross: {outer.label} {outer.start}–{outer.end} and {span.label} {span.start}–{span.end}",
-            )
-        open_spans.append(span)
-
-
-def _check_srl(sentence: Sentence) -> None:
-    if sentence.srl is None:
-        return
-    before = -1
-    for predicate in sentence.srl:
-        if not 0 <= predicate.index < len(sentence):
-            raise _wrong(
-                sentence, "srl", f"a predicate stands at word {predicate.index}, but there are {len(sentence)} words"
-            )
-        if predicate.index <= before:
-            raise _wrong(
-                sentence,
-                "srl",
-                f"the predicate at word {predicate.index} follows the one at word {before}; "
-                "predicates must be in order and each word can be one predicate only",
-            )
-        before = predicate.index
-        for span in predicate.arguments:
-            _check_span(sentence, "srl", span)
-
-
 def check_unique(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
     """Pass sentences through, raising SentenceError at the second one with the same id."""
     seen: set[str] = set()
@@ -247,3 +133,18 @@ def check_unique(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
             raise SentenceError(f"the id {sentence.id!r} occurs twice; ids must be unique within a corpus")
         seen.add(sentence.id)
         yield sentence
+
+
+def declared(sentences: Iterable[Sentence]) -> dict[str, str]:
+    """The layers of a corpus and their kinds: the five, known or not, then others by name.
+
+    Raises:
+        SentenceError: a layer is of two kinds.
+    """
+    found: dict[str, str] = {}
+    for sentence in sentences:
+        for name, layer in sentence.further:
+            if found.setdefault(name, layer.kind) != layer.kind:
+                what = f"it is of the kind {layer.kind}, but {found[name]} in an earlier sentence; a layer has one kind"
+                raise _wrong(sentence, name, what)
+    return {**LAYERS, **dict(sorted(found.items()))}

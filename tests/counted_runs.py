@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from mtlprune.layers import kind_of
 from mtlprune.runs import RunFolder
-from mtlprune.scores import MAIN, SCORES
+from mtlprune.scores import SCORES, main_score
 from mtlprune.sentence import LAYERS
 
 SENTENCES = 60
@@ -18,9 +19,9 @@ SENTENCES = 60
 
 def counts(task: str, skill: float, seed: int, sentences: int = SENTENCES) -> dict[str, list[Any]]:
     """Counts of the main score: gold and hard sentences are the same for all runs, what is found is the run's own."""
-    corpus = np.random.default_rng([LAYERS.index(task), sentences])
+    corpus = np.random.default_rng([[*LAYERS].index(task), sentences])
     gold, hard = corpus.integers(1, 12, sentences), corpus.beta(4, 4, sentences)
-    own = np.random.default_rng([seed, int(1000 * skill), LAYERS.index(task)])
+    own = np.random.default_rng([seed, int(1000 * skill), [*LAYERS].index(task)])
     right = own.binomial(gold, np.clip(skill + 0.2 * (hard - 0.5), 0, 1))
     if task in ("pos", "dep"):
         return {{"pos": "correct", "dep": "arcs"}[task]: right.tolist(), "words": gold.tolist()}
@@ -66,6 +67,7 @@ def write_counts(
     scores = {}
     for task, named in columns.items():
         sums = {name: sum(value for value in values if value is not None) for name, values in named.items()}
-        scores[task] = {MAIN[task]: float(SCORES[task][MAIN[task]](sums))}
+        name = main_score(task, {})
+        scores[task] = {name: float(SCORES[kind_of(task)][name](sums))}
     folder.write_json(f"scores/{split}.json", scores)
     folder.write_text(f"counts/{split}.json", json.dumps({"ids": list(ids), "counts": columns}))

@@ -12,11 +12,12 @@ import numpy as np
 from gated_runs import scattered
 from gated_runs import write_run as write_gated
 
+from mtlprune.layers import LAYERS
 from mtlprune.runs import RunFolder
-from mtlprune.scores import COUNT, main_score, score
+from mtlprune.scores import count, main_score, score
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
-TASKS = ("pos", "ner", "dep", "con", "srl")
+TASKS = tuple(LAYERS)
 SHAPE = (3, 4)
 EVIL = "<script>alert(1)</script>"
 """A tag of the corpus, and a word of every sentence."""
@@ -84,7 +85,7 @@ def write_study_run(
     finished = {"epoch": 3, "seconds": 61.0, "best": {"joint": {"epoch": 2, "score": 50.0}}}
     folder.write_json("manifest.json", manifest | about | {"finished": finished})
     guesses = [guessed(sentence, tasks, skill, generator) for sentence in gold]
-    rows = {task: [COUNT[task](g, p) for g, p in zip(gold, guesses, strict=True)] for task in tasks}
+    rows = {task: [count(task, g, p) for g, p in zip(gold, guesses, strict=True)] for task in tasks}
     scores = {task: score(task, rows[task]) for task in tasks}
     folder.write_results("test", scores, [s.id for s in gold], rows, guesses)
     lines = [_record(epoch, tasks, scores) for epoch in (1, 2, 3)]

@@ -67,14 +67,15 @@ def test_a_task_is_added_as_the_page_says(tiny_encoder: Callable[[str], Path], t
         return done.stdout
 
     verb = "-c", "from mtlprune.cli import main; main()"
-    build, add, learn, score = (
+    build, add, learn, score, learn_deep = (
         line.split() for line in re.findall(r"^    ((?:mtlprune|python) .*)$", (DOCS / page).read_text("utf-8"), re.M)
     )
     run(*verb, *build[1:])
     run(*add[1:])
     small = f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.threads=1", "train.device=cpu"
     assert "depth" in run(*verb, *learn[1:], *small)
-    assert "accuracy of depth" in run(*verb, *score[1:])
-    assert "DEPTH accuracy of depth" in run(*verb, "table", "runs/depth", "--no-test")
+    assert "accuracy" in run(*verb, *score[1:])
+    assert "DEPTH accuracy" in run(*verb, "table", "runs/depth", "--no-test")
     [sentence, *_] = (tmp_path / "runs/depth/predictions/test.jsonl").read_text(encoding="utf-8").splitlines()
-    assert '"depth": [' in sentence
+    assert '"depth": {"kind": "tags", "value": [' in sentence
+    assert "depth" in run(*verb, *learn_deep[1:], *small)

@@ -11,7 +11,7 @@ from random_sentences import sentences as any_sentence
 
 from mtlprune.baselines import Majority, Reach
 from mtlprune.corpora.grammar import build_grammar
-from mtlprune.scores import COUNT, score
+from mtlprune.scores import count, score
 from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span
 
 
@@ -144,7 +144,7 @@ def test_without_context_the_grammar_cannot_be_parsed():
     baseline = Majority(corpus["train"])
     predicted = [baseline.predict(s) for s in corpus["test"]]
     scores = {
-        layer: score(layer, [COUNT[layer](g, p) for g, p in zip(corpus["test"], predicted, strict=True)])
+        layer: score(layer, [count(layer, g, p) for g, p in zip(corpus["test"], predicted, strict=True)])
         for layer in LAYERS
     }
     assert 80 < scores["pos"]["accuracy"] < 93

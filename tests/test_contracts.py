@@ -192,7 +192,7 @@ class TestContract:
         assert [s.validate().words for s in loaded] == [s.words for s in ten]
         stored = trained.folder.read_scores("dev")
         for task in trained.row.tasks:
-            rows = [scores.COUNT[task](g, p) for g, p in zip(ten, loaded, strict=True)]
+            rows = [scores.count(task, g, p) for g, p in zip(ten, loaded, strict=True)]
             assert scores.score(task, rows) == stored[task]
 
     def test_alone_in_a_batch_and_in_another_order(self, trained: Trained, ten: list[Sentence]):

@@ -93,9 +93,9 @@ def test_no_two_trainings_of_the_readme_are_the_same() -> None:
 
 def _subsets() -> list[set[str]]:
     """All single tasks, all pairs, all five."""
-    from mtlprune.sentence import LAYERS
+    from mtlprune.layers import LAYERS
 
-    pairs = [{one, other} for place, one in enumerate(LAYERS) for other in LAYERS[place + 1 :]]
+    pairs = [{one, other} for place, one in enumerate(LAYERS) for other in [*LAYERS][place + 1 :]]
     return [*({task} for task in LAYERS), *pairs, set(LAYERS)]
 
 

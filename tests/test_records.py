@@ -15,7 +15,7 @@ from report_runs import gold_sentences, guessed
 
 from mtlprune import records
 from mtlprune.runs import RunError
-from mtlprune.scores import COUNT
+from mtlprune.scores import count
 from mtlprune.sentence import LAYERS, Sentence
 from mtlprune.statistics.label_scores import count_labels
 from mtlprune.sweeps.recording import gold_tables, without_places
@@ -50,8 +50,8 @@ def test_counts_come_back_as_they_were(tmp_path_factory: Any, drawn: list[tuple[
     again = records.read_gold(folder, "x-test", mark)
     assert (list(again.ids), again.counts, again.labels) == (list(tables.ids), tables.counts, tables.labels)
     counts: dict[str, dict[str, list[int | None]]] = {}
-    for task, count in COUNT.items():
-        rows = [count(g, p) for g, p in zip(gold, predicted, strict=True)]
+    for task in LAYERS:
+        rows = [count(task, g, p) for g, p in zip(gold, predicted, strict=True)]
         names = sorted({name for row in rows if row for name in row})
         if names:
             counts[task] = {name: [None if row is None else row.get(name, 0) for row in rows] for name in names}

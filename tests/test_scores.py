@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtlprune import scores
-from mtlprune.scores import MAIN, SCORES, add, count_con, count_dep, count_ner, count_pos, count_srl, score
-from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, find_cycle
-
-COUNT = scores.COUNT
+from mtlprune.layers import find_cycle, kind_of
+from mtlprune.scores import MAIN, SCORES, add, count, score
+from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span
 
 
 def spans(*triples):
@@ -26,7 +25,7 @@ def one(layer, words, gold, predicted, pos=None):
     words = tuple(words.split())
     mine = Sentence("s", words, pos=pos and tuple(pos.split())).with_layers(**{layer: gold}).validate()
     theirs = Sentence("s", words).with_layers(**{layer: predicted}).validate()
-    counts = COUNT[layer](mine, theirs)
+    counts = count(layer, mine, theirs)
     return counts, score(layer, [counts])
 
 
@@ -226,7 +225,7 @@ def test_con_deletes_by_the_gold_tags_on_both_sides():
     """A full stop predicted as NN makes EVALB drop the sentence; with gold tags on both sides it stays."""
     gold = Sentence("s", ("a", "."), ("NN", "."), con=spans((0, 2, "S"), (0, 1, "NP")))
     guess = gold.with_layers(pos=("NN", "NN"))
-    assert count_con(gold, guess) == {"correct": 2, "gold": 2, "predicted": 2}
+    assert count("con", gold, guess) == {"correct": 2, "gold": 2, "predicted": 2}
 
 
 def predicate(index, *triples, roleset=None, lemma=None):
@@ -303,30 +302,30 @@ def test_srl_predicates_without_arguments_count_as_predicates_but_not_as_filled_
 @pytest.mark.parametrize("layer", LAYERS)
 def test_unknown_gold_is_not_counted_and_unknown_prediction_refused(layer, pairs):
     gold, guess = pairs[3]
-    assert COUNT[layer](gold.with_layers(**{layer: None}), guess) is None
+    assert count(layer, gold.with_layers(**{layer: None}), guess) is None
     with pytest.raises(SentenceError, match=f"gold has a {layer} layer, but none was predicted"):
-        COUNT[layer](gold, guess.with_layers(**{layer: None}))
+        count(layer, gold, guess.with_layers(**{layer: None}))
     with pytest.raises(SentenceError, match="do not have the same words"):
-        COUNT[layer](gold, pairs[4][1])
+        count(layer, gold, pairs[4][1])
     with pytest.raises(ValueError, match=f"no sentence with a known {layer} layer"):
         score(layer, [None, None])
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
 
-PERFECT_IS_100 = {(layer, name) for layer in LAYERS for name in SCORES[layer]}
+PERFECT_IS_100 = {(layer, name) for layer in LAYERS for name in SCORES[kind_of(layer)]}
 
 
 @pytest.mark.parametrize(("layer", "name"), sorted(PERFECT_IS_100))
 def test_a_perfect_prediction_is_100(layer, name, pairs):
-    assert score(layer, [COUNT[layer](gold, gold) for gold, _ in pairs])[name] == 100.0
+    assert score(layer, [count(layer, gold, gold) for gold, _ in pairs])[name] == 100.0
 
 
 @pytest.mark.parametrize("layer", ["ner", "con", "srl"])
 def test_gold_and_prediction_swapped_swap_precision_and_recall(layer, pairs):
     pairs = [(g, p.with_layers(pos=g.pos)) for g, p in pairs]
-    forth = score(layer, [COUNT[layer](g, p) for g, p in pairs])
-    back = score(layer, [COUNT[layer](p, g) for g, p in pairs])
+    forth = score(layer, [count(layer, g, p) for g, p in pairs])
+    back = score(layer, [count(layer, p, g) for g, p in pairs])
     assert (forth["precision"], forth["recall"]) == (back["recall"], back["precision"])
     assert (
         forth["f1"]
@@ -338,14 +337,15 @@ def test_gold_and_prediction_swapped_swap_precision_and_recall(layer, pairs):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_counts_add_up_and_resampled_sums_may_be_arrays(layer, pairs):
-    counts = [COUNT[layer](g, p) for g, p in pairs]
+    counts = [count(layer, g, p) for g, p in pairs]
     total = add(counts)
     assert total == add([add(counts[:100]), None, add(counts[100:])])
     table = {key: np.array([c[key] for c in counts]) for key in total}
     draws = np.random.default_rng(0).integers(len(counts), size=(5, len(counts)))
-    values = SCORES[layer][MAIN[layer]]({key: column[draws].sum(1) for key, column in table.items()})
+    main = MAIN[kind_of(layer)]
+    values = SCORES[kind_of(layer)][main]({key: column[draws].sum(1) for key, column in table.items()})
     for draw, value in zip(draws, values, strict=True):
-        assert value == pytest.approx(score(layer, [counts[k] for k in draw])[MAIN[layer]])
+        assert value == pytest.approx(score(layer, [counts[k] for k in draw])[main])
 
 
 @given(st.integers(0, 10**6))
@@ -355,20 +355,20 @@ def test_scores_stay_within_bounds(seed):
     gold = random_sentence(rng, 0)
     guess = corrupted(rng, gold)
     for layer in LAYERS:
-        counts = COUNT[layer](gold, guess)
+        counts = count(layer, gold, guess)
         assert all(isinstance(value, int) and value >= 0 for value in counts.values())
         assert all(0.0 <= value <= 100.0 for value in score(layer, [counts]).values())
 
 
 def test_pos_and_dep_in_sum(pairs):
-    uas, las = (score("dep", [count_dep(g, p) for g, p in pairs])[name] for name in ("uas", "las"))
+    uas, las = (score("dep", [count("dep", g, p) for g, p in pairs])[name] for name in ("uas", "las"))
     assert 40 < las < uas < 100
-    assert 60 < score("pos", [count_pos(g, p) for g, p in pairs])["accuracy"] < 100
+    assert 60 < score("pos", [count("pos", g, p) for g, p in pairs])["accuracy"] < 100
 
 
 def test_ner_equals_seqeval_strict(pairs):
     gold, guess = zip(*pairs, strict=True)
-    ours = score("ner", [count_ner(g, p) for g, p in pairs])
+    ours = score("ner", [count("ner", g, p) for g, p in pairs])
     assert scores.ner_seqeval(gold, guess) == pytest.approx(ours)
 
 
@@ -405,7 +405,7 @@ def close(value):
 
 def test_parity_with_evalb(pairs):
     said = official_scorers.recorded()["evalb"]["figures"]
-    ours = score("con", [count_con(g, p) for g, p in pairs])
+    ours = score("con", [count("con", g, p) for g, p in pairs])
     assert said["Number of Error sentence"] == 0
     for name, key in (("Precision", "precision"), ("Recall", "recall"), ("FMeasure", "f1")):
         assert said[f"Bracketing {name}"] == close(ours[key])
@@ -413,7 +413,7 @@ def test_parity_with_evalb(pairs):
 
 def test_parity_with_srl_eval(pairs):
     said = official_scorers.recorded()["srl-eval"]["figures"]
-    total = add(count_srl(g, p) for g, p in pairs)
+    total = add(count("srl", g, p) for g, p in pairs)
     correct = said["correct"]
     assert conll05(total) == (correct, correct + said["missed"], correct + said["excess"])
     ours = score("srl", [total])
@@ -440,7 +440,7 @@ def test_nested_arguments_are_where_srl_eval_differs(gold, predicted, ours, thei
         Sentence("s", tuple("abcdef"), srl=(predicate(2, (2, 3, "V"), *arguments, lemma="c"),))
         for arguments in (gold, predicted)
     ]
-    assert conll05(count_srl(*pair)) == ours
+    assert conll05(count("srl", *pair)) == ours
     if reason := official_scorers.missing("srl-eval"):
         pytest.skip(reason)
     official_scorers.write_pairs([tuple(pair)], tmp_path)
@@ -450,7 +450,7 @@ def test_nested_arguments_are_where_srl_eval_differs(gold, predicted, ours, thei
 
 def test_parity_with_conlleval(pairs):
     said = official_scorers.recorded()["conlleval"]["figures"]
-    total = add(count_ner(g, p) for g, p in pairs)
+    total = add(count("ner", g, p) for g, p in pairs)
     assert {key: said[key] for key in total} == total
     assert all(said[key] == close(value) for key, value in score("ner", [total]).items())
 
@@ -458,6 +458,6 @@ def test_parity_with_conlleval(pairs):
 def test_parity_with_ud_eval(pairs):
     """The official LAS drops the subtype of a relation."""
     said = official_scorers.recorded()["conll18_ud_eval"]["figures"]
-    dep = score("dep", [count_dep(g, p) for g, p in pairs])
-    accuracy = score("pos", [count_pos(g, p) for g, p in pairs])["accuracy"]
+    dep = score("dep", [count("dep", g, p) for g, p in pairs])
+    accuracy = score("pos", [count("pos", g, p) for g, p in pairs])["accuracy"]
     assert said == {"UAS": close(dep["uas"]), "LAS": close(dep["las_no_subtypes"]), "XPOS": close(accuracy)}

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import sentences
 
-from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, check_unique, find_cycle
+from mtlprune.layers import find_cycle
+from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, check_unique
 
 W = ("a", "b", "c", "d")
 

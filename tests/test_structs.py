@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtlprune import structs
-from mtlprune.sentence import find_cycle
+from mtlprune.layers import find_cycle
 
 LENGTHS = torch.tensor([5, 1, 4, 2, 3, 5])
 

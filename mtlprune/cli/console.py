@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -62,7 +62,12 @@ class _Lines(logging.Handler):
         self.terminal.print(f"{mark}{record.getMessage()}", soft_wrap=True)
 
 
-def scores_table(scores: Mapping[str, Mapping[str, float]], names: Mapping[str, str], title: str) -> Table:
+def scores_table(
+    scores: Mapping[str, Mapping[str, float]],
+    names: Mapping[str, str],
+    title: str,
+    decoders: Mapping[str, Mapping[str, Any]],
+) -> Table:
     """All scores of each task in percent, *the* score of each first and in bold."""
     from rich.table import Table
 
@@ -74,7 +79,7 @@ def scores_table(scores: Mapping[str, Mapping[str, float]], names: Mapping[str, 
     table.add_column("%", justify="right")
     for task, values in scores.items():
         main = names[task]
-        table.add_row(task, name_of(task, main), f"{values[main]:.2f}", style="bold")
+        table.add_row(task, name_of(task, main, decoders), f"{values[main]:.2f}", style="bold")
         rest = [(name, value) for name, value in values.items() if name != main]
         for name, value in rest:
             table.add_row("", name, f"{value:.2f}")

@@ -148,19 +148,19 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
     terminal = console()
     with console(stderr=True).status("checking …"):
         corpus.verify()
-        table = _counts_table({split: corpus[split] for split in corpus.splits})
+        table = _counts_table({split: corpus[split] for split in corpus.splits}, corpus.layers)
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})", highlight=False, markup=False)
     terminal.print(table)
     terminal.print(f"All sentences are valid; fingerprint {corpus.fingerprint}", highlight=False, soft_wrap=True)
 
 
-def _counts_table(splits: Mapping[str, Any]) -> Table:
+def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table:
     from rich.table import Table
 
     from mtlprune.corpora.counts import count
-    from mtlprune.sentence import LAYERS
+    from mtlprune.layers import LAYERS
 
-    counts = {split: count(sentences) for split, sentences in splits.items()}
+    counts = {split: count(sentences, layers) for split, sentences in splits.items()}
     table = Table()
     table.add_column("")
     for split in counts:
@@ -171,7 +171,7 @@ def _counts_table(splits: Mapping[str, Any]) -> Table:
         "sentences": [c.sentences for c in every],
         "words": [c.words for c in every],
         "longest sentence": [c.longest for c in every],
-        **{f"sentences with {layer}": [c.known[layer] for c in every] for layer in LAYERS},
+        **{f"sentences with {layer}": [c.known[layer] for c in every] for layer in layers},
         "sentences with all layers": [c.all_layers for c in every],
         "different tags": [c.tags for c in every],
         **{f"entities {label}": [c.entities.get(label, 0) for c in every] for label in labels},
@@ -185,6 +185,10 @@ def _counts_table(splits: Mapping[str, Any]) -> Table:
         "arguments (without V, C-V)": [c.arguments for c in every],
         "different argument labels": [c.roles for c in every],
     }
+    for layer in (name for name in layers if name not in LAYERS):
+        for key in every[0].further[layer]:
+            cells = [c.further[layer][key] for c in every]
+            rows[f"{layer}: {key.replace('_', ' ')}"] = [sum(c.values()) if isinstance(c, dict) else c for c in cells]
     for title, cells in rows.items():
         table.add_row(title, *(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
     return table
@@ -228,7 +232,7 @@ def show(
 def export(
     folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)],
     split: Annotated[str, typer.Option(help="Such as train, dev or test.", show_default=False)],
-    layer: Annotated[str, typer.Option(help="pos, ner, dep, con or srl.", show_default=False)],
+    layer: Annotated[str, typer.Option(help="One of the corpus.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
 ) -> None:
     """Write one layer in its scorer's format; sentences that do not know the layer are left out."""

@@ -43,10 +43,11 @@ def evaluate(
         words = f"{folder.path} is not trained to the end; its best weights so far are taken"
         terminal.print(f"warning: {words}", soft_wrap=True)
     result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
-    for task in folder.read_config()["tasks"]:
+    settings = folder.read_config()
+    for task in settings["tasks"]:
         if task not in result.scores:
             terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score", soft_wrap=True)
-    terminal.print(scores_table(result.scores, result.names, f"{folder.path}: {name}"))
+    terminal.print(scores_table(result.scores, result.names, f"{folder.path}: {name}", settings.get("decoders", {})))
     terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*", soft_wrap=True)
     if predictions is not None:
         _write_files(gold, result.predictions, predictions, terminal)

@@ -91,10 +91,10 @@ def predict(
         model = MultiTaskModel.load(folder.path, device=wanted)
         write = _writer(out, kind, files)
         _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
-        many = 0
+        limited, many = any(config.decoder(task).cubic for task in config.tasks), 0
         group: list[tuple[int, Sentence]] | None = first
         while group is not None:
-            for number, sentence in group if "con" in config.tasks else ():
+            for number, sentence in group if limited else ():
                 if len(sentence) > longest:
                     bar.print(
                         f"warning: {file}, line {number}: a sentence of {len(sentence)} words gets no constituents; "

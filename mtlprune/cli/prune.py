@@ -102,7 +102,7 @@ def _scores_table(asked: RemovalRequest, found: Evaluation) -> Table:
     for task, value in found.main().items():
         name = found.names[task]
         old = before.get(task, {}).get(name)
-        shown = name_of(task, name)
+        shown = name_of(task, name, asked.source.read_config().get("decoders", {}))
         table.add_row(task, shown, "" if old is None else f"{old:.2f}", f"{value:.2f}")
     return table
 

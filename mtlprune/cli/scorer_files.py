@@ -30,7 +30,7 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
         pairs = [
             (g, p)
             for g, p in zip(gold, predicted, strict=True)
-            if getattr(g, layer) is not None and getattr(p, layer) is not None
+            if g.get(layer) is not None and p.get(layer) is not None
         ]
         if pairs:
             fitted = _FITTED.get(layer, lambda g, p: p)

@@ -32,8 +32,8 @@ def print_sentence(console: Console, sentence: Sentence, split: str) -> None:
             console.print(Text(f"  {sentence.words[predicate.index]} (word {predicate.index + 1}, {name})"))
             for span in predicate.arguments:
                 console.print(Text(f"    {span.label}: {_text(sentence, span)}"), soft_wrap=True)
-    unknown = [layer for layer in LAYERS if getattr(sentence, layer) is None]
-    empty = [layer for layer in sentence.layers() if not getattr(sentence, layer)]
+    unknown = [layer for layer in LAYERS if sentence.get(layer) is None]
+    empty = [layer for layer in sentence.layers() if not sentence.get(layer)]
     for state, layers in (("unknown", unknown), ("nothing there", empty)):
         if layers:
             console.print(Text(f"{state}: {', '.join(layers)}"))

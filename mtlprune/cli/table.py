@@ -87,7 +87,7 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     from mtlprune.baselines import Majority
     from mtlprune.corpora.store import load_corpus
     from mtlprune.runs import RunError
-    from mtlprune.scores import COUNT, main_score, score
+    from mtlprune.scores import count, main_score, score
 
     corpus = load_corpus(data)
     trained = run.read_manifest()["data"]["fingerprint"]
@@ -101,8 +101,9 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     gold = list(corpus[split])
     predicted = [baseline.predict(sentence) for sentence in gold]
     scores = {}
-    for layer in baseline.layers:
-        counts = [COUNT[layer](g, p) for g, p in zip(gold, predicted, strict=True)]
+    for layer, kind in baseline.layers.items():
+        counts = [count(layer, g, p) for g, p in zip(gold, predicted, strict=True)]
         if any(row is not None for row in counts):
-            scores[layer] = score(layer, counts)[main_score(layer, run.read_config()["decoders"])]
+            decoders = {layer: {"kind": kind}} | run.read_config()["decoders"]
+            scores[layer] = score(kind, counts)[main_score(layer, decoders)]
     return scores

@@ -121,7 +121,7 @@ def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | No
     for task, values in scores.items():
         own = best[task]
         main = main_score(task, decoders)
-        name = name_of(task, main)
+        name = name_of(task, main, decoders)
         table.add_row(task, name, f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"]))
     if len(scores) > 1:
         table.add_section()

@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from pydantic import ValidationError, create_model, field_validator, model_validator
+from pydantic import ConfigDict, ValidationError, create_model, field_validator, model_validator
 
 from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
 from mtlprune.config.files import PRESETS as PRESETS
@@ -19,9 +19,46 @@ from mtlprune.config.files import find_config as find_config
 from mtlprune.config.files import merged as merged
 from mtlprune.config.files import read_tree as read_tree
 from mtlprune.files import in_words
-from mtlprune.tasks import TASKS
+from mtlprune.layers import LAYERS, check_layer
+from mtlprune.tasks import TASKS, Task
 
 Settings = TypeVar("Settings", bound=Block)
+
+
+def _of_type(name: str) -> type[Block]:
+    """The settings of a decoder that is given to a layer other than the five: its own, its type, and what it gives."""
+    task = TASKS[name]
+    fields: dict[str, Any] = {"type": (Literal[name], ...), "kind": (Literal[task.kind], task.kind)}
+    return create_model(task.Options.__name__, __base__=task.Options, **fields)
+
+
+OTHERS = {name: _of_type(name) for name in TASKS}
+
+
+class _Decoders(Block):
+    """Layers other than the five, each with the ``type`` of its decoder."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _others(cls, tree: Any) -> Any:
+        if not isinstance(tree, Mapping):
+            return tree
+        return {name: value if name in cls.model_fields else _other(name, value) for name, value in tree.items()}
+
+
+def _other(name: str, value: Any) -> Block:
+    if isinstance(value, Block):
+        return value
+    type_ = value.get("type") if isinstance(value, Mapping) else None
+    if not isinstance(type_, str) or type_ not in OTHERS:
+        raise ValueError(
+            f"unknown key decoders.{name}{nearest(name, LAYERS)}; known there: {', '.join(LAYERS)}, and other "
+            f"layers of the corpus with the type of their decoder, one of {', '.join(TASKS)}"
+        )
+    check_layer(name, TASKS[type_].kind)
+    return validated(OTHERS[type_], value, f"decoders.{name}")
 
 
 if TYPE_CHECKING:
@@ -29,9 +66,9 @@ if TYPE_CHECKING:
 else:
     DecodersConfig = create_model(
         "DecodersConfig",
-        __base__=Block,
+        __base__=_Decoders,
         __doc__="Settings of each task's decoder.",
-        **{name: (task.Options, task.Options()) for name, task in TASKS.items()},
+        **{name: (TASKS[name].Options, TASKS[name].Options()) for name in LAYERS},
     )
 
 
@@ -42,7 +79,7 @@ class Config(Block):
     """What tables and folders call it."""
     data: DataConfig
     """Which sentences."""
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = tuple(LAYERS)
     """Tasks trained together; one task is STL, several are MTL."""
     encoder: EncoderConfig = EncoderConfig()
     """Which encoder."""
@@ -74,8 +111,8 @@ class Config(Block):
             tasks = [name.strip() for name in tasks.split(",")]
         if not isinstance(tasks, list | tuple):
             raise ValueError(f"tasks: expected names of tasks such as pos,ner, found {in_words(tasks)}")
-        order = list(TASKS)
-        return sorted(tasks, key=lambda name: order.index(name) if name in order else len(order))
+        order = list(LAYERS)
+        return sorted(tasks, key=lambda name: (order.index(name) if name in order else len(order), str(name)))
 
     @field_validator("pruning", mode="before")
     @classmethod
@@ -115,11 +152,13 @@ class Config(Block):
     def _tasks_exist(self) -> Config:
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks: expected one or more different tasks, found {list(self.tasks)}")
+        known = self.decoders.model_dump()
         for where, names in (("tasks", self.tasks), ("train.weights", self.train.weights)):
             for task in names:
-                if task not in TASKS:
+                if task not in known:
                     raise ValueError(
-                        f"{where}: there is no task {task!r}{nearest(task, TASKS)}; tasks are {', '.join(TASKS)}"
+                        f"{where}: there is no task {task!r}{nearest(task, known)}; tasks are {', '.join(known)}, "
+                        f"and other layers of the corpus whose decoder is given (decoders.{task}.type)"
                     )
         for task, weight in self.train.weights.items():
             if weight < 0:
@@ -129,6 +168,10 @@ class Config(Block):
         if self.train.accumulate > self.train.batch_sentences:
             raise ValueError("train.accumulate: more mini-batches an update than train.batch_sentences has sentences")
         return self
+
+    def decoder(self, task: str) -> type[Task]:
+        """The class of a task's decoder."""
+        return TASKS[getattr(getattr(self.decoders, task), "type", task)]
 
     def digest(self) -> str:
         """Eight letters that name this configuration: equal configurations, equal letters."""

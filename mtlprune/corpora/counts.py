@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from mtlprune.sentence import LAYERS, NOT_ARGUMENTS, Sentence
-
-# The predicate's own span and its second piece: given by the corpus, predicted by no task.
+from mtlprune.layers import LAYERS, kind_of
+from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 
 
 @dataclass
@@ -29,40 +29,70 @@ class Counts:
     predicates: int = 0
     arguments: int = 0
     roles: int = 0
+    further: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the other layers hold, by name: the counts of their kinds."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What corpus.json holds of a split; of the five layers alone what it held before there were others."""
+        return {key: value for key, value in asdict(self).items() if key != "further" or value}
 
 
-def count(sentences: Iterable[Sentence]) -> Counts:
-    """Count one split in one pass; tags, relations, constituent_labels and roles are numbers of distinct labels."""
-    counts = Counts()
-    tags: set[str] = set()
-    relations: set[str] = set()
-    brackets: set[str] = set()
-    roles: set[str] = set()
-    entities: Counter[str] = Counter()
+def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> Counts:
+    """Count one split; tags, relations, constituent_labels and roles are numbers of distinct labels.
+
+    Args:
+        layers: those of the corpus, and their kinds.
+    """
+    sentences = list(sentences)
+    values: dict[str, list[Any]] = {name: [] for name in layers}
+    counts = Counts(len(sentences), sum(map(len, sentences)), max(map(len, sentences), default=0))
     for sentence in sentences:
         known = sentence.layers()
-        counts.sentences += 1
-        counts.words += len(sentence)
-        counts.longest = max(counts.longest, len(sentence))
-        counts.all_layers += len(known) == len(LAYERS)
-        for layer in known:
-            counts.known[layer] += 1
-        tags.update(sentence.pos or ())
-        entities.update(span.label for span in sentence.ner or ())
-        if sentence.dep is not None:
-            relations.update(sentence.dep.relations)
-            counts.non_projective += not is_projective(sentence.dep.heads)
-        brackets.update(span.label for span in sentence.con or ())
-        counts.constituents += len(sentence.con or ())
-        counts.predicates += len(sentence.srl or ())
-        labels = [span.label for predicate in sentence.srl or () for span in predicate.arguments]
-        labels = [label for label in labels if label not in NOT_ARGUMENTS]
-        counts.arguments += len(labels)
-        roles.update(labels)
-    counts.entities = dict(sorted(entities.items()))
-    counts.tags, counts.relations = len(tags), len(relations)
-    counts.constituent_labels, counts.roles = len(brackets), len(roles)
+        counts.all_layers += LAYERS.keys() <= set(known)
+        for name in known:
+            values[name].append(sentence.get(name))
+    counts.known = {name: len(found) for name, found in values.items()}
+    for name, kind in layers.items():
+        found = _BY_KIND[kind_of(kind)](values[name])
+        if name in LAYERS:
+            for key, number in found.items():
+                setattr(counts, key, number)
+        else:
+            counts.further[name] = found
     return counts
+
+
+def _count_tags(values: list[Any]) -> dict[str, Any]:
+    return {"tags": len({tag for tags in values for tag in tags})}
+
+
+def _count_spans(values: list[Any]) -> dict[str, Any]:
+    return {"entities": dict(sorted(Counter(span.label for spans in values for span in spans).items()))}
+
+
+def _count_trees(values: list[Any]) -> dict[str, Any]:
+    relations = {relation for tree in values for relation in tree.relations}
+    return {"relations": len(relations), "non_projective": sum(not is_projective(tree.heads) for tree in values)}
+
+
+def _count_brackets(values: list[Any]) -> dict[str, Any]:
+    labels = [span.label for brackets in values for span in brackets]
+    return {"constituents": len(labels), "constituent_labels": len(set(labels))}
+
+
+def _count_frames(values: list[Any]) -> dict[str, Any]:
+    labels = [span.label for frames in values for predicate in frames for span in predicate.arguments]
+    labels = [label for label in labels if label not in NOT_ARGUMENTS]
+    return {"predicates": sum(map(len, values)), "arguments": len(labels), "roles": len(set(labels))}
+
+
+_BY_KIND: dict[str, Callable[[list[Any]], dict[str, Any]]] = {
+    "tags": _count_tags,
+    "spans": _count_spans,
+    "tree": _count_trees,
+    "brackets": _count_brackets,
+    "frames": _count_frames,
+}
 
 
 def is_projective(heads: Sequence[int]) -> bool:

@@ -9,19 +9,22 @@ from pathlib import Path
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
-from mtlprune.sentence import Predicate, Sentence, Span
+from mtlprune.layers import LAYERS, kind_of, tags_named
+from mtlprune.sentence import Predicate, Sentence, Span, declared
 
 
 def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
-    """Write one layer of all sentences that know it; gold and predictions alike.
+    """Write one layer of all sentences that know it; gold and predictions alike. Its kind says how:
 
-    * ``pos``, ``dep``: CoNLL-U with a row for every word, the tags in the column XPOS. Both layers are written where
-      both are known. For ``pos`` alone the scorer still demands a tree: a flat one is put in, under the comment
-      ``# heads = placeholder``, by which ``formats.conllu.read_conllu`` knows that it means nothing.
-    * ``ner``: word and IOB2 tag, with a blank between.
-    * ``con``: one bracketed tree a line under TOP, pre-terminals from ``pos`` (X where unknown).
-    * ``srl``: CoNLL-2005 props: the predicate's lemma (its word where unknown), then a column for each predicate; V
-      stands at the predicate where its arguments have none. Nested arguments nest; crossing ones are an error.
+    * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word, the tags in the column XPOS. Of these two both
+      are written where both are known. For tags alone the scorer still demands a tree: a flat one is put in, under
+      the comment ``# heads = placeholder``, by which ``formats.conllu.read_conllu`` knows that it means nothing.
+    * spans (``ner``): word and IOB2 tag, with a blank between.
+    * brackets (``con``): one bracketed tree a line under TOP, pre-terminals from the tags layer that the kind names
+      (X where none is named or known).
+    * frames (``srl``): CoNLL-2005 props: the predicate's lemma (its word where unknown), then a column for each
+      predicate; V stands at the predicate where its arguments have none. Nested arguments nest; crossing ones are an
+      error.
 
     The scorers compare words, tags (in trees) and lemmas of gold and prediction as text: give predictions the gold tags
     before ``con``, and gold and predictions the same lemmas before ``srl``.
@@ -32,18 +35,19 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
         the number of sentences written.
 
     Raises:
-        CorpusError: the layer has no such format, a sentence cannot be said in it, or the file cannot be written.
+        CorpusError: no such layer, a sentence cannot be said in its format, or the file cannot be written.
     """
-    if layer not in FORMATS:
-        raise CorpusError(f"expected a layer out of {', '.join(FORMATS)}, found {layer!r}; name one of them")
+    sentences = list(sentences)
+    if layer not in (layers := declared(sentences)):
+        raise CorpusError(f"expected a layer out of {', '.join(layers)}, found {layer!r}; name one of them")
     file = Path(file)
     beside = file.with_name(f".{file.name}.{os.getpid()}.partial")
     written = 0
     try:
         with beside.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence in sentences:
-                if getattr(sentence, layer) is not None:
-                    stream.write(FORMATS[layer](sentence))
+                if (kind := sentence.kind(layer)) is not None:
+                    stream.write(FORMATS[kind_of(kind)](_under_known_name(sentence, layer, kind)))
                     written += 1
         beside.replace(file)
     except OSError as error:
@@ -124,10 +128,19 @@ def _solid(text: str) -> str:
     return "_".join(text.split())
 
 
+def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
+    """A layer other than the five, and the tags that it names, under the names that the formats know."""
+    if layer in LAYERS:
+        return sentence
+    [known] = (name for name in LAYERS if kind_of(name) == kind_of(kind))
+    return sentence.bare().with_layers(**{"pos": sentence.get(tags_named(kind) or ""), known: sentence.get(layer)})
+
+
 FORMATS: dict[str, Callable[[Sentence], str]] = {
-    "pos": format_conllu,
-    "ner": format_iob2,
-    "dep": format_conllu,
-    "con": lambda sentence: format_tree(sentence) + "\n",
-    "srl": format_props,
+    "tags": format_conllu,
+    "spans": format_iob2,
+    "tree": format_conllu,
+    "brackets": lambda sentence: format_tree(sentence) + "\n",
+    "frames": format_props,
 }
+"""By kind."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora.formats.lines import files_below
+from mtlprune.layers import LAYERS, kind_of
 from mtlprune.sentence import Sentence
 
 
@@ -23,17 +24,17 @@ def fingerprint(splits: Mapping[str, Iterable[Sentence]]) -> str:
 
 
 def _content(sentence: Sentence) -> list[Any]:
-    """Spelled out field by field: the hash must not change when a class gets a new field or another order of them."""
-    srl = sentence.srl
-    return [
-        sentence.id,
-        sentence.words,
-        sentence.pos,
-        sentence.ner,
-        sentence.dep,
-        sentence.con,
-        None if srl is None else [[p.index, p.roleset, p.lemma, p.arguments] for p in srl],
-    ]
+    """The five layers, then others by name, each with its kind."""
+    five = (_plain(kind, sentence.get(name)) for name, kind in LAYERS.items())
+    further = ([name, layer.kind, _plain(layer.kind, layer.value)] for name, layer in sentence.further)
+    return [sentence.id, sentence.words, *five, *further]
+
+
+def _plain(kind: str, value: Any) -> Any:
+    """Predicates spelled out: the hash must not change when the class gets a new field or another order of them."""
+    if value is None or kind_of(kind) != "frames":
+        return value
+    return [[p.index, p.roleset, p.lemma, p.arguments] for p in value]
 
 
 def source_digest(path: Path) -> str:

@@ -15,7 +15,6 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -25,7 +24,8 @@ from mtlprune.corpora.fingerprint import fingerprint
 from mtlprune.corpora.fingerprint import source_digest as source_digest  # part of this module too
 from mtlprune.errors import out_of_memory
 from mtlprune.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_json
-from mtlprune.sentence import Sentence, SentenceError, check_unique
+from mtlprune.layers import LAYERS, LayerError, check_layer
+from mtlprune.sentence import Sentence, SentenceError, check_unique, declared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,13 +70,15 @@ def save_corpus(
             raise CorpusError(f"{out}: expected at least one sentence in {split!r}, found none; leave the split out")
     for sentence in check_unique(sentence for content in sentences.values() for sentence in content):
         sentence.validate()
+    layers = declared(sentence for content in sentences.values() for sentence in content)
     info = {
         **_FORMAT,
         "name": name,
         "licence": licence,
         "sources": dict(sources),
+        **({} if layers == LAYERS else {"layers": layers}),
         "fingerprint": fingerprint(sentences),
-        "splits": {split: asdict(count(content)) for split, content in sentences.items()},
+        "splits": {split: count(content, layers).to_json() for split, content in sentences.items()},
     }
     try:
         make_folder(out.parent)
@@ -100,7 +102,7 @@ def _write(sentences: Mapping[str, list[Sentence]], out: Path, info: dict[str, A
     try:
         half.mkdir()
         with _held(half):
-            _write_tables(sentences, tables, info["fingerprint"])
+            _write_tables(sentences, tables, info["fingerprint"], info.get("layers", LAYERS))
             files = {file.relative_to(home).as_posix(): source_digest(file) for file in _files(tables)}
             sync_tree(half)
             write_json(home / INFO, {**info, "tables": tables.name, "files": files})
@@ -159,7 +161,7 @@ def check_free(out: Path, overwrite: bool) -> None:
         raise CorpusError(f"{out}: only a corpus is ever overwritten, and this is none ({error}); remove it") from error
 
 
-def _write_tables(sentences: Mapping[str, list[Sentence]], folder: Path, mark: str) -> None:
+def _write_tables(sentences: Mapping[str, list[Sentence]], folder: Path, mark: str, layers: Mapping[str, str]) -> None:
     import datasets
 
     from mtlprune.corpora.tables import to_table
@@ -170,7 +172,7 @@ def _write_tables(sentences: Mapping[str, list[Sentence]], folder: Path, mark: s
         parts = {}
         for split, content in sentences.items():
             # with a fingerprint given, datasets need not hash the table by pickling it
-            table = datasets.table.InMemoryTable(to_table(content))
+            table = datasets.table.InMemoryTable(to_table(content, layers))
             parts[split] = datasets.Dataset(table, fingerprint=f"{mark[:12]}{split}")
         datasets.DatasetDict(parts).save_to_disk(folder)
     finally:
@@ -196,6 +198,14 @@ def _read_info(path: Path) -> dict[str, Any]:
     )
     if not splits or not counted:
         raise CorpusError(f"{file}: expected the counts of one split or more; build the corpus anew")
+    layers = info.get("layers", {})
+    if not isinstance(layers, dict):
+        raise CorpusError(f"{file}: layers: expected the kind of each layer, found {layers!r}; build the corpus anew")
+    try:
+        for name, kind in layers.items():
+            check_layer(name, kind)
+    except LayerError as error:
+        raise CorpusError(f"{file}: layers: {error}") from None
     files = info.get("files", {})
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
         raise CorpusError(f"{file}: files: expected the SHA-256 of each file; build the corpus anew")
@@ -221,7 +231,7 @@ def load_corpus(path: Path) -> Corpus:
     import datasets
     import pyarrow as pa
 
-    from mtlprune.corpora.tables import SCHEMA
+    from mtlprune.corpora.tables import schema
 
     path = Path(path)
     info = _read_info(path)
@@ -238,14 +248,16 @@ def load_corpus(path: Path) -> Corpus:
             what = "there is not enough free memory to open it; free some, or open it elsewhere"
             raise CorpusError(f"{path}: {what}") from error
         raise CorpusError(f"{path}: expected a whole corpus, found: {error}; build it anew") from error
+    layers = {**LAYERS, **info.get("layers", {})}
+    columns = [(field.name, field.type) for field in schema(layers)]
     for split, table in tables.items():
-        if [(field.name, field.type) for field in table.schema] != [(field.name, field.type) for field in SCHEMA]:
+        if [(field.name, field.type) for field in table.schema] != columns:
             raise CorpusError(f"{path}: expected the columns of a corpus in {split!r}, found others; build it anew")
         expected = info["splits"][split]["sentences"]
         if table.num_rows != expected:
             found = f"found {table.num_rows}"
             raise CorpusError(f"{path}: expected {expected} sentences in {split!r}, {found}; build it anew")
-    corpus = Corpus(path, info, {split: StoredSentences(table) for split, table in tables.items()})
+    corpus = Corpus(path, info, {split: StoredSentences(table, layers) for split, table in tables.items()})
     if not known:
         if "files" not in info:
             corpus.verify_fingerprint()
@@ -289,8 +301,9 @@ def _is_verified(path: Path, info: Mapping[str, Any]) -> bool:
 class StoredSentences(Sequence[Sentence]):
     """One split. Each access decodes anew: keep ``list(split)`` where sentences are read often (12,544 take 1 s)."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, layers: Mapping[str, str]) -> None:
         self._table = table
+        self._layers = layers
 
     def __len__(self) -> int:
         return self._table.num_rows
@@ -309,9 +322,9 @@ class StoredSentences(Sequence[Sentence]):
             if not places:
                 return []
             low = min(places[0], places[-1])
-            content = from_table(self._table.slice(low, max(places[0], places[-1]) + 1 - low))
+            content = from_table(self._table.slice(low, max(places[0], places[-1]) + 1 - low), self._layers)
             return [content[k - low] for k in places]
-        return from_table(self._table.slice(range(len(self))[place], 1))[0]
+        return from_table(self._table.slice(range(len(self))[place], 1), self._layers)[0]
 
     def __iter__(self) -> Iterator[Sentence]:
         for start in range(0, len(self), _ROWS_AT_ONCE):
@@ -346,6 +359,11 @@ class Corpus:
     def splits(self) -> tuple[str, ...]:
         """The names of the splits."""
         return tuple(self._splits)
+
+    @property
+    def layers(self) -> dict[str, str]:
+        """The layers that are declared, and their kinds: the five, then others by name."""
+        return {**LAYERS, **self.info.get("layers", {})}
 
     @property
     def fingerprint(self) -> str:

@@ -5,112 +5,65 @@ An unknown layer is an Arrow null, an empty one an empty list. Of a layer with s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
-
-_TEXTS = pa.list_(pa.string())
-_NUMBERS = pa.list_(pa.int32())
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("words", _TEXTS, nullable=False),
-        ("pos", _TEXTS),
-        ("ner_start", _NUMBERS),
-        ("ner_end", _NUMBERS),
-        ("ner_label", _TEXTS),
-        ("dep_head", _NUMBERS),
-        ("dep_relation", _TEXTS),
-        ("con_start", _NUMBERS),
-        ("con_end", _NUMBERS),
-        ("con_label", _TEXTS),
-        ("srl_index", _NUMBERS),
-        ("srl_roleset", _TEXTS),
-        ("srl_lemma", _TEXTS),
-        ("srl_start", pa.list_(_NUMBERS)),
-        ("srl_end", pa.list_(_NUMBERS)),
-        ("srl_label", pa.list_(_TEXTS)),
-    ]
-)
+from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
+from mtlprune.sentence import Sentence
 
 
-def to_table(sentences: Iterable[Sentence]) -> pa.Table:
-    """One row a sentence, with :data:`SCHEMA`."""
-    rows = [_row(sentence) for sentence in sentences]
-    columns = zip(*rows, strict=True) if rows else repeat((), len(SCHEMA))
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+def schema(layers: Mapping[str, str]) -> pa.Schema:
+    """The columns of a corpus whose layers have these kinds."""
+    fixed = [("id", "text"), ("words", "text[]")]
+    fields = [pa.field(name, _type(written), nullable=False) for name, written in fixed]
+    for name, kind in layers.items():
+        fields += [pa.field(_column(name, part), _type(t)) for part, t in KINDS[kind_of(kind)].columns.items()]
+    return pa.schema(fields)
 
 
-def _row(sentence: Sentence) -> tuple[Any, ...]:
-    dep = sentence.dep if sentence.dep is not None else (None, None)
-    return (
-        sentence.id,
-        sentence.words,
-        sentence.pos,
-        *_span_columns(sentence.ner),
-        *dep,
-        *_span_columns(sentence.con),
-        *_predicate_columns(sentence.srl),
-    )
+def _type(written: str) -> pa.DataType:
+    if written.endswith("[]"):
+        return pa.list_(_type(written[:-2]))
+    return {"text": pa.string(), "int": pa.int32()}[written]
 
 
-def _span_columns(spans: Sequence[Span] | None) -> tuple[Any, ...]:
-    if spans is None:
-        return None, None, None
-    return [span.start for span in spans], [span.end for span in spans], [span.label for span in spans]
+def _column(layer: str, part: str) -> str:
+    """ner_start, chunk.start; the tags of pos are a column of that name."""
+    if layer in LAYERS:
+        return layer if part == "tag" else f"{layer}_{part}"
+    return f"{layer}.{part}"
 
 
-def _predicate_columns(predicates: Sequence[Predicate] | None) -> tuple[Any, ...]:
-    if predicates is None:
-        return (None,) * 6
-    arguments = [_span_columns(predicate.arguments) for predicate in predicates]
-    return (
-        [predicate.index for predicate in predicates],
-        [predicate.roleset for predicate in predicates],
-        [predicate.lemma for predicate in predicates],
-        [start for start, _, _ in arguments],
-        [end for _, end, _ in arguments],
-        [label for _, _, label in arguments],
-    )
+def to_table(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> pa.Table:
+    """One row a sentence, with the :func:`schema` of these layers."""
+    sentences = list(sentences)
+    columns: list[list[Any]] = [[s.id for s in sentences], [s.words for s in sentences]]
+    for name, declaration in layers.items():
+        kind = KINDS[kind_of(declaration)]
+        unknown = (None,) * len(kind.columns)
+        values = (sentence.get(name) for sentence in sentences)
+        rows = [unknown if value is None else kind.to_columns(value) for value in values]
+        columns += map(list, zip(*rows, strict=True)) if rows else ([] for _ in unknown)
+    fields = schema(layers)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, fields, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=fields)
 
 
-def from_table(table: pa.Table) -> list[Sentence]:
+def from_table(table: pa.Table, layers: Mapping[str, str] = LAYERS) -> list[Sentence]:
     """The inverse of :func:`to_table`; values are decoded a column at a time, which is what makes it fast."""
-    columns = {name: _decode(table.column(name)) for name in SCHEMA.names}
-    dep = zip(columns["dep_head"], columns["dep_relation"], strict=True)
-    rows = zip(
-        columns["id"],
-        columns["words"],
-        columns["pos"],
-        _spans(*(columns[f"ner_{part}"] for part in ("start", "end", "label"))),
-        (None if heads is None else Dependencies(heads, relations) for heads, relations in dep),
-        _spans(*(columns[f"con_{part}"] for part in ("start", "end", "label"))),
-        _predicates(columns),
-        strict=True,
-    )
-    return [Sentence(*row) for row in rows]
-
-
-def _spans(*columns: list[Any]) -> list[tuple[Span, ...] | None]:
-    """Starts, ends and labels, a tuple (or None) a row, zipped into spans."""
-    return [None if row[0] is None else tuple(map(Span, *row)) for row in zip(*columns, strict=True)]
-
-
-def _predicates(columns: dict[str, list[Any]]) -> list[tuple[Predicate, ...] | None]:
-    parts = ("index", "roleset", "start", "end", "label", "lemma")
-    found: list[tuple[Predicate, ...] | None] = []
-    for row in zip(*(columns[f"srl_{part}"] for part in parts), strict=True):
-        if row[0] is None:
-            found.append(None)
-            continue
-        indices, rolesets, starts, ends, labels, lemmas = row
-        arguments = (tuple(map(Span, *spans)) for spans in zip(starts, ends, labels, strict=True))
-        found.append(tuple(map(Predicate, indices, rolesets, arguments, lemmas)))
+    ids, words = (_decode(table.column(name)) for name in ("id", "words"))
+    values: dict[str, list[Any]] = {}
+    for name, declaration in layers.items():
+        kind = KINDS[kind_of(declaration)]
+        cells = (_decode(table.column(_column(name, part))) for part in kind.columns)
+        values[name] = [None if row[0] is None else kind.from_columns(*row) for row in zip(*cells, strict=True)]
+    found = [Sentence(*row) for row in zip(ids, words, *(values.pop(name) for name in LAYERS), strict=True)]
+    for name, rest in values.items():
+        pairs = zip(found, rest, strict=True)
+        found = [s if value is None else s.with_layers(**{name: Layer(layers[name], value)}) for s, value in pairs]
     return found
 
 

@@ -9,15 +9,15 @@ Letters: S runs (seeds), N sentences, K = 3 counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.scores import DELETED, SCORES, argument_places, brackets
+from mtlprune.layers import kind_of
+from mtlprune.scores import SCORES, argument_places, brackets, fenceposts
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import corrected
 from mtlprune.statistics.significance import Difference, System, differences
@@ -54,33 +54,29 @@ def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> Counted | N
     Raises:
         ValueError: the sentences do not have the same words, or nothing was predicted.
     """
-    if gold.words != predicted.words or getattr(predicted, layer) is None:
+    if gold.words != predicted.words or predicted.get(layer) is None:
         raise ValueError(
             f"sentence {gold.id!r}: gold and prediction do not have the same words, or no {layer} predicted"
         )
-    if getattr(gold, layer) is None:
+    if (kind := gold.kind(layer)) is None:
         return None
-    mine, theirs = (_items(layer, gold, side) for side in (gold, predicted))
+    items = _ITEMS[kind_of(kind)]
+    mine, theirs = (Counter(items(side.get(layer), fenceposts(gold, kind))) for side in (gold, predicted))
     table: dict[str, list[int]] = {}
-    for place, items in enumerate((mine & theirs, mine, theirs)):
-        for item, number in items.items():
+    for place, found in enumerate((mine & theirs, mine, theirs)):
+        for item, number in found.items():
             table.setdefault(item[-1], [0, 0, 0])[place] += number
     return {label: (row[0], row[1], row[2]) for label, row in table.items()}
 
 
-def _items(layer: str, gold: Sentence, side: Sentence) -> Counter[tuple[Any, ...]]:
-    """What the layer's score counts, each with its label last."""
-    if layer == "pos":
-        return Counter(enumerate(side.pos or ()))
-    if layer == "ner":
-        return Counter(set(map(tuple, side.ner or ())))
-    if layer == "dep":
-        assert side.dep is not None
-        return Counter(zip(range(len(side)), side.dep.heads, side.dep.relations, strict=True))
-    if layer == "con":
-        kept = [tag not in DELETED for tag in gold.pos] if gold.pos is not None else [True] * len(gold)
-        return Counter(brackets(side.con or (), [0, *accumulate(kept)]))
-    return Counter(argument_places(side.srl or ()))
+_ITEMS: dict[str, Callable[[Any, list[int]], Any]] = {
+    "tags": lambda tags, _: enumerate(tags),
+    "spans": lambda spans, _: set(map(tuple, spans)),
+    "tree": lambda tree, _: zip(range(len(tree.heads)), *tree, strict=True),
+    "brackets": brackets,
+    "frames": lambda frames, _: argument_places(frames),
+}
+"""By kind: what the score counts, each with its label last, of a value and the fenceposts of brackets."""
 
 
 def compare_labels(
@@ -116,7 +112,7 @@ def compare_counted(
     for row in counted[1][0]:
         totals.update({label: numbers[1] for label, numbers in row.items()})
     labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
-    f1 = SCORES["ner"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
+    f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
     systems = [System(_stacked(side, label), COUNTS, f1) for label in labels for side in counted]
     found = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
     q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, found, strict=True)])

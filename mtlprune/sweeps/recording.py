@@ -21,8 +21,8 @@ import yaml
 from mtlprune import records
 from mtlprune.files import json_text, make_folder, sync, sync_tree, write_json
 from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import COUNT
-from mtlprune.sentence import Sentence
+from mtlprune.scores import count
+from mtlprune.sentence import Sentence, declared
 from mtlprune.statistics.label_scores import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
@@ -203,8 +203,8 @@ def gold_tables(sentences: Sequence[Sentence]) -> records.GoldTables:
     """What a perfect prediction counts."""
     counts: dict[str, dict[str, list[int | None]]] = {}
     labels: dict[str, list[dict[str, int]]] = {}
-    for task, count in COUNT.items():
-        rows = [count(sentence, sentence) for sentence in sentences]
+    for task in declared(sentences):
+        rows = [count(task, sentence, sentence) for sentence in sentences]
         names = sorted({name for row in rows if row is not None for name in row})
         if names:
             counts[task] = {name: [None if row is None else row.get(name, 0) for row in rows] for name in names}
@@ -220,9 +220,8 @@ def _labels(source: RunFolder, split: str, gold: Sequence[Sentence]) -> records.
             f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, found "
             f"others; `mtlprune evaluate {source.path} --split {split}` writes them anew"
         )
-    tasks = [task for task in source.read_scores(split) if task in COUNT]
     try:
-        return {task: [count_labels(task, g, predicted[g.id]) for g in gold] for task in tasks}
+        return {t: [count_labels(t, g, predicted[g.id]) for g in gold] for t in source.read_scores(split)}
     except ValueError as error:
         raise RunError(
             f"{source.path}: predictions of {split} cannot be counted ({error}); `mtlprune evaluate` writes them anew"

@@ -61,12 +61,16 @@ class Task(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+    """Of the decoder; also of the layer that it gives where a configuration does not say otherwise."""
+    kind: ClassVar[str]
+    """Of the layer."""
     cubic: ClassVar[bool] = False
     """Whether decoding takes time of the third power of a sentence's length."""
     Options: ClassVar[type[Options]] = Options
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__()
+        self.layer = self.name  # a configuration may give a decoder to another layer of its kind
         self.labels = labels
         self.hidden_size = hidden_size
         self.options = options
@@ -74,12 +78,12 @@ class Task(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
-        """The vocabularies, read off training sentences whose layer is known."""
+    def collect(cls, sentences: Iterable[Sentence], layer: str = "") -> dict[str, list[str]]:
+        """The vocabularies, read off training sentences that know the layer, ``cls.name`` if not given."""
 
     @abstractmethod
     def target(self, sentence: Sentence) -> Target:
-        """The targets of one training sentence whose layer is known, as small arrays."""
+        """The targets of one training sentence whose layer ``self.layer`` is known, as small arrays."""
 
     @abstractmethod
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
@@ -99,7 +103,7 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def decode(self, encoded: Encoded) -> list[Any]:
-        """One value of the sentence layer ``name`` for each sentence."""
+        """One value of the layer for each sentence."""
 
     def label_rows(self) -> LabelRows | None:
         """The label weights, to be looked at or regularised; None for a decoder that has no such matrix."""
@@ -111,7 +115,7 @@ class Task(nn.Module, ABC):
 
     def known(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""
-        return getattr(sentence, self.name) is not None
+        return sentence.get(self.layer) is not None
 
 
 def vocabulary(counts: Counter[str]) -> list[str]:

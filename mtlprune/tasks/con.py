@@ -46,7 +46,7 @@ class CON(Task):
     Decoding: CKY over the span marginals (minimum Bayes risk), then the best label of each span.
     """
 
-    name = "con"
+    name, kind = "con", "brackets"
     cubic = True
     Options = CONOptions
 
@@ -60,17 +60,16 @@ class CON(Task):
         )
 
     @classmethod
-    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
         counts: Counter[str] = Counter()
         for sentence in sentences:
-            if sentence.con is not None:
-                counts.update(label for _, _, label in binarise(sentence.con, len(sentence)))
+            if (brackets := sentence.get(layer)) is not None:
+                counts.update(label for _, _, label in binarise(brackets, len(sentence)))
         return {"labels": vocabulary(counts)}
 
     def target(self, sentence: Sentence) -> Target:
-        assert sentence.con is not None
         index = self.index["labels"]
-        rows = [(i, j, index[label]) for i, j, label in binarise(sentence.con, len(sentence))]
+        rows = [(i, j, index[label]) for i, j, label in binarise(sentence.get(self.layer), len(sentence))]
         return {"spans": np.array(rows, dtype=np.int32)}  # (2n − 1, 3)
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:

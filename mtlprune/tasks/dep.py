@@ -44,7 +44,7 @@ class DEP(Task):
     Loss: mean cross-entropy of heads plus that of relations at the gold head, punctuation included.
     """
 
-    name = "dep"
+    name, kind = "dep", "tree"
     Options = DEPOptions
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
@@ -57,16 +57,15 @@ class DEP(Task):
         )
 
     @classmethod
-    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
-        relations = (relation for s in sentences if s.dep is not None for relation in s.dep.relations)
-        return {"relations": vocabulary(Counter(relations))}
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        trees = (tree for s in sentences if (tree := s.get(layer)) is not None)
+        return {"relations": vocabulary(Counter(relation for tree in trees for relation in tree.relations))}
 
     def target(self, sentence: Sentence) -> Target:
-        assert sentence.dep is not None
-        index = self.index["relations"]
+        index, tree = self.index["relations"], sentence.get(self.layer)
         return {
-            "heads": np.array(sentence.dep.heads, dtype=np.int32),
-            "relations": np.array([index[relation] for relation in sentence.dep.relations], dtype=np.int32),
+            "heads": np.array(tree.heads, dtype=np.int32),
+            "relations": np.array([index[relation] for relation in tree.relations], dtype=np.int32),
         }
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:

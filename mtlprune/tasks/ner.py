@@ -37,7 +37,7 @@ class NER(Task):
     label is not none, by falling score, a span that overlaps an accepted one left out.
     """
 
-    name = "ner"
+    name, kind = "ner", "spans"
     Options = NEROptions
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
@@ -47,13 +47,12 @@ class NER(Task):
         self.weight = nn.Parameter(torch.zeros(len(labels["types"]) + 1, size + 1, size + 1))
 
     @classmethod
-    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
-        return {"types": vocabulary(Counter(span.label for s in sentences for span in s.ner or ()))}
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        return {"types": vocabulary(Counter(span.label for s in sentences for span in s.get(layer) or ()))}
 
     def target(self, sentence: Sentence) -> Target:
-        assert sentence.ner is not None
         index = self.index["types"]
-        rows = [(span.start, span.end - 1, index[span.label] + 1) for span in sentence.ner]
+        rows = [(span.start, span.end - 1, index[span.label] + 1) for span in sentence.get(self.layer)]
         return {"spans": np.array(rows, dtype=np.int32).reshape(-1, 3)}
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:

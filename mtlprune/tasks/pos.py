@@ -18,20 +18,19 @@ from mtlprune.tasks.products import Linear
 class POS(Task):
     """Tags by a linear layer and argmax; loss: mean token cross-entropy."""
 
-    name = "pos"
+    name, kind = "pos", "tags"
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
         self.scores = Linear(hidden_size, len(labels["tags"]))
 
     @classmethod
-    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
-        return {"tags": vocabulary(Counter(tag for s in sentences if s.pos is not None for tag in s.pos))}
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        return {"tags": vocabulary(Counter(tag for s in sentences for tag in s.get(layer) or ()))}
 
     def target(self, sentence: Sentence) -> Target:
-        assert sentence.pos is not None
         index = self.index["tags"]
-        return {"tags": np.array([index[tag] for tag in sentence.pos], dtype=np.int32)}
+        return {"tags": np.array([index[tag] for tag in sentence.get(self.layer)], dtype=np.int32)}
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
         return {"tags": joined(targets, "tags")}  # (N,)

@@ -74,7 +74,7 @@ class SRL(Task):
     that of spans and the cross-entropy of pairs (sums / words); the predicate's score then stays out of the pairs.
     """
 
-    name = "srl"
+    name, kind = "srl", "frames"
     Options = SRLOptions
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
@@ -105,26 +105,25 @@ class SRL(Task):
         return self.options.predicates == "ranked"
 
     @classmethod
-    def collect(cls, sentences: Iterable[Sentence]) -> dict[str, list[str]]:
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
         counts: Counter[str] = Counter()
         for sentence in sentences:
-            for predicate in sentence.srl or ():
+            for predicate in sentence.get(layer) or ():
                 counts.update(span.label for span in predicate.arguments if span.label not in NOT_ARGUMENTS)
         return {"roles": vocabulary(counts)}
 
     def target(self, sentence: Sentence) -> Target:
-        assert sentence.srl is not None
-        index = self.index["roles"]
+        index, frames = self.index["roles"], sentence.get(self.layer)
         rows = {  # two arguments of one predicate on the same span: the later one is kept
             (predicate.index, span.start, span.end - 1): index[span.label] + 1
-            for predicate in sentence.srl
+            for predicate in frames
             for span in predicate.arguments
             if span.label not in NOT_ARGUMENTS and span.end - span.start <= self.options.max_width
         }
         table = [(*where, role) for where, role in sorted(rows.items())]
         return {
             "arguments": np.array(table, dtype=np.int32).reshape(-1, 4),
-            "predicates": np.array([predicate.index for predicate in sentence.srl], dtype=np.int32),
+            "predicates": np.array([predicate.index for predicate in frames], dtype=np.int32),
         }
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:

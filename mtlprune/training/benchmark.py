@@ -25,7 +25,6 @@ from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
-from mtlprune.tasks import TASKS
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.evaluation import evaluate
@@ -150,7 +149,7 @@ def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dt
     if trained is not None:
         model = MultiTaskModel.load(trained)
     else:
-        model = MultiTaskModel.build(config, {task: TASKS[task].collect(train) for task in config.tasks})
+        model = MultiTaskModel.build(config, {t: config.decoder(t).collect(train, t) for t in config.tasks})
     return load_data(config, model.to(config.train.device), train, dev), hardware.dtype(config.train.precision)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mtlprune import scores
+from mtlprune.layers import kind_of
 from mtlprune.model import MultiTaskModel, evaluation_batches
 from mtlprune.runs import from_json, to_json
 from mtlprune.sentence import Sentence
@@ -103,7 +104,7 @@ def count(
 
 
 def _count(task: str, gold: Sequence[Sentence], predictions: Sequence[Sentence]) -> list[dict[str, int] | None]:
-    return [scores.COUNT[task](g, p) for g, p in zip(gold, predictions, strict=True)]
+    return [scores.count(task, g, p) for g, p in zip(gold, predictions, strict=True)]
 
 
 def _scored(
@@ -117,6 +118,6 @@ def _scored(
         known = [row for row in rows if row is not None]
         if known:
             counts[task] = rows
-            table[task] = scores.score(task, known)
+            table[task] = scores.score(kind_of(task, decoders), known)
     names = {task: scores.main_score(task, decoders) for task in table}
     return Evaluation(predictions, counts, table, names)

@@ -14,7 +14,6 @@ from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
-from mtlprune.tasks import TASKS
 from mtlprune.training import mixing, setup
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.pruning import make_penalty
@@ -81,14 +80,14 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         sentences={name: len(content) for name, content in splits.items()},
         words={name: sum(map(len, content)) for name, content in splits.items()},
         known={
-            name: {task: sum(getattr(s, task) is not None for s in content) for task in config.tasks}
+            name: {task: sum(s.get(task) is not None for s in content) for task in config.tasks}
             for name, content in splits.items()
         },
         longest={name: max(map(len, content)) for name, content in splits.items()},
         unknown_words={name: count_unknown(rows, unknown) for name, rows in pieces.items()},
         windowed={name: int((counts > 1).sum()) for name, counts in windows.items()},
         windows={name: int(counts.max()) for name, counts in windows.items()},
-        unseen=unseen_labels(config.tasks, vocabularies, dev),
+        unseen=unseen_labels(config, vocabularies, dev),
         wide_arguments=count_wide(train, config) if "srl" in config.tasks else None,
         updates=updates,
         parameters={
@@ -126,12 +125,12 @@ def count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
 
 
 def unseen_labels(
-    tasks: Sequence[str], vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
+    config: Config, vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
 ) -> dict[str, list[str]]:
     """Task → labels that dev holds and the vocabulary has not: they can never be predicted."""
     found: dict[str, list[str]] = {}
-    for task in tasks:
-        there: dict[str, Any] = TASKS[task].collect(dev)
+    for task in config.tasks:
+        there: dict[str, Any] = config.decoder(task).collect(dev, task)
         labels = sorted({label for kind in there for label in set(there[kind]) - set(vocabularies[task][kind])})
         if labels:
             found[task] = labels

@@ -26,7 +26,6 @@ from mtlprune.files import replacing_folder
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Dependencies, Sentence
-from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import Target
 from mtlprune.training import hardware
 from mtlprune.training.cosreg import check_cosreg
@@ -137,7 +136,7 @@ def build_model(
     going_on = folder is not None and folder.checkpoint_path.exists()
     source = folder.encoder_path if folder is not None and going_on else None
     if start is None:
-        vocabularies = {task: TASKS[task].collect(train) for task in config.tasks}
+        vocabularies = {task: config.decoder(task).collect(train, task) for task in config.tasks}
     elif folder is not None and going_on:
         vocabularies = folder.read_vocabularies()
     else:
@@ -200,7 +199,7 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     train = list(corpus[config.data.train])[: config.data.train_sentences]
     dev = list(corpus[config.data.dev])
     for name, sentences in ((config.data.train, train), (config.data.dev, dev)):
-        missing = [task for task in config.tasks if all(getattr(sentence, task) is None for sentence in sentences)]
+        missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]
         if missing:
             several = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
             left = ",".join(task for task in config.tasks if task not in missing)

@@ -11,7 +11,6 @@ from mtlprune.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.tasks import TASKS
 
 SHOWN = 5  # unknown labels named by name
 SAME = ("name", "random", "context", "pooling", "fusion")
@@ -82,7 +81,7 @@ def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None
     assert start is not None
     known = check_kin(config, start, "train.start", own).read_vocabularies()
     for task in config.tasks:
-        for kind, labels in TASKS[task].collect(train).items():
+        for kind, labels in config.decoder(task).collect(train, task).items():
             unknown = [label for label in labels if label not in set(known[task].get(kind, ()))]
             if unknown:
                 more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_sentences import sentences
 
-from mtlprune.scores import COUNT
+from mtlprune.scores import count
 from mtlprune.sentence import Sentence, Span
 from mtlprune.statistics.label_scores import compare_labels, count_labels
 
@@ -29,7 +29,7 @@ def test_labels_add_up_to_the_score(layer: str, data: st.DataObject) -> None:
         with pytest.raises(ValueError, match="do not have the same words, or"):
             count_labels(layer, gold, other)
         return
-    counted, whole = count_labels(layer, gold, other), COUNT[layer](gold, other)
+    counted, whole = count_labels(layer, gold, other), count(layer, gold, other)
     assert (counted is None) == (whole is None)
     if counted is not None and whole is not None:
         right, in_gold = KEYS[layer]

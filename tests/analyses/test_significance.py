@@ -17,8 +17,8 @@ from mtlprune.scores import SCORES
 from mtlprune.statistics import significance
 from mtlprune.statistics.significance import Difference, System, differences, holm, sign_flip
 
-ACCURACY = ("correct", "words"), SCORES["pos"]["accuracy"]
-F1 = ("correct", "gold", "predicted"), SCORES["con"]["f1"]
+ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
+F1 = ("correct", "gold", "predicted"), SCORES["brackets"]["f1"]
 Counts = NDArray[np.int64]
 
 

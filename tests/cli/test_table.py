@@ -17,7 +17,7 @@ import mtlprune as package
 from mtlprune.baselines import Majority
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
-from mtlprune.scores import count_dep, score
+from mtlprune.scores import count, score
 
 Call = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ def test_a_run_beside_the_majority(mtlprune: Call, trained: Path, lab: Any) -> N
     assert [row[0].split()[0] for row in rows[1:]] == ["POS", "NER", "DEP", "CON", "SRL"]
     corpus = load_corpus(lab.corpus)
     baseline = Majority(corpus["train"])
-    majority = score("dep", [count_dep(s, baseline.predict(s)) for s in corpus["test"]])["las"]
+    majority = score("dep", [count("dep", s, baseline.predict(s)) for s in corpus["test"]])["las"]
     cells = [f"{majority:.2f}", f"{RunFolder(trained).read_scores('test')['dep']['las']:.2f}"]
     assert [cell.strip("*") for cell in rows[3][1:]] == cells
 

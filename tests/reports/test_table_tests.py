@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from counted_runs import SENTENCES, counts, write_counts, write_run
 
+from mtlprune.layers import kind_of
 from mtlprune.reports.grid import probability
 from mtlprune.reports.scores import notes as table_notes
 from mtlprune.reports.scores.comparisons import Comparison, compare
@@ -18,7 +19,7 @@ from mtlprune.reports.scores.layouts import details
 from mtlprune.reports.scores.tables import markdown
 from mtlprune.reports.scores.tests import count_names, with_tests
 from mtlprune.runs import RunFolder
-from mtlprune.scores import MAIN, SCORES
+from mtlprune.scores import SCORES, main_score
 from mtlprune.sentence import LAYERS
 from mtlprune.statistics import significance
 from mtlprune.statistics.significance import System, differences, holm
@@ -59,13 +60,13 @@ def test_what_is_tested_is_what_is_printed(tmp_path: Path) -> None:
     for task in ("pos", "con"):
         means = [np.mean(comparison.columns[place].values(task)) for place in (MTL, STL)]
         assert comparison.tests[MTL, task].difference.delta == pytest.approx(means[0] - means[1])
-    names = count_names("con", "f1")
+    names = count_names("brackets", "f1")
     systems = []
     for skill in (0.701, 0.7):
         runs = [counts("con", skill, seed) for seed in (1, 2, 3)]
         order = sorted(range(SENTENCES), key=lambda i: f"s{i}")
         rows = [[[run[name][i] for name in names] for i in order] for run in runs]
-        systems.append(System(np.array(rows), names, SCORES["con"]["f1"], (1, 2, 3)))
+        systems.append(System(np.array(rows), names, SCORES["brackets"]["f1"], (1, 2, 3)))
     assert differences(systems, [(0, 1)], 1000, 7) == [comparison.tests[MTL, "con"].difference]
 
 
@@ -82,8 +83,8 @@ def test_correction_is_over_the_whole_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", LAYERS)
 def test_the_counts_of_a_score(task: str) -> None:
     words = {"pos": ("correct", "words"), "dep": ("arcs", "words")}
-    assert count_names(task, MAIN[task]) == words.get(task, ("correct", "gold", "predicted"))
-    assert count_names("dep", "las_no_punct") == ("arcs_no_punct", "words_no_punct")
+    assert count_names(kind_of(task), main_score(task, {})) == words.get(task, ("correct", "gold", "predicted"))
+    assert count_names("tree", "las_no_punct") == ("arcs_no_punct", "words_no_punct")
 
 
 # --- pairing ---------------------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from counted_runs import write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtlprune.layers import KINDS
 from mtlprune.reports.scores.scored_runs import read_run
 from mtlprune.reports.scores.tables import cell, compare, difference, markdown
 from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import MAIN, NAMES
-from mtlprune.sentence import LAYERS
+from mtlprune.scores import MAIN, NAMES, main_score
 
 TREE = {
     "name": "base",
@@ -42,7 +42,7 @@ def make(tmp_path: Path) -> Make:
         folder = RunFolder(tmp_path / f"run-{len(list(tmp_path.iterdir()))}")
         folder.write_config(tree)
         folder.write_json("manifest.json", {"data": {"fingerprint": data}, "finished": {"epoch": 3}})
-        table = {task: {MAIN[task]: value, "other": 1.0} for task, value in scores.items()}
+        table = {task: {main_score(task, {}): value, "other": 1.0} for task, value in scores.items()}
         folder.write_results(split, table, [], {}, [])
         return folder
 
@@ -178,8 +178,8 @@ def test_cells(values: list[float]) -> None:
     assert difference(values, values) in ("+0.00", "-0.00")
 
 
-def test_every_layer_has_a_title() -> None:
-    assert set(NAMES) - {"las_no_punct"} == set(LAYERS) == set(MAIN)
+def test_every_kind_has_a_title() -> None:
+    assert set(NAMES) - {"las_no_punct"} == set(KINDS) == set(MAIN)
 
 
 def test_settings_that_came_later_do_not_split_a_column(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import itertools
 import pytest
 import torch
 
-from mtlprune.sentence import Dependencies, Sentence, find_cycle
+from mtlprune.layers import find_cycle
+from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks.dep import DEP
 
 SIZES = [3, 1, 4]

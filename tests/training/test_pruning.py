@@ -18,7 +18,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.gates import Gates, deterministic, probability_open
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
-from mtlprune.scores import MAIN
+from mtlprune.scores import main_score
 from mtlprune.training.checkpoint import Progress
 from mtlprune.training.loop import _Trainer, train
 from mtlprune.training.mixing import MiniBatch
@@ -398,7 +398,7 @@ def test_only_epochs_whose_gates_came_to_their_number_are_the_best(gated: Settin
     may = [place for place, counts in enumerate(COUNTS[tasks]) if all(2 <= count <= 4 for count in counts.values())]
     metrics = made.folder.read_metrics()
     for key, best in made.folder.read_best().items():
-        scores = [line["joint"] if key == "joint" else line["dev"][key][MAIN[key]] for line in metrics]
+        scores = [line["joint"] if key == "joint" else line["dev"][key][main_score(key, {})] for line in metrics]
         assert best["epoch"] == max(may, key=lambda place: scores[place]) + 1
     assert max(may, key=lambda place: metrics[place]["joint"]) != max(range(8), key=lambda p: metrics[p]["joint"])
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, ClaimError, is_joint
-from mtlprune.sentence import LAYERS
+from mtlprune.layers import layer_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +80,7 @@ def _order(label: str) -> tuple[bool, int, str, int, str]:
 
 
 def _layer(label: str) -> int:
-    names = [layer.upper() for layer in LAYERS]
-    return names.index(label) if label in names else -1 if is_joint(label) else len(names)
+    return -1 if is_joint(label) else layer_order(label.lower())[0]
 
 
 def _paths(claims: Iterable[Claim]) -> list[str]:

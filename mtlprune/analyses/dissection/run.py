@@ -22,17 +22,17 @@ from mtlprune.analyses.dissection.masked import MaskedScores, score_masked
 from mtlprune.analyses.dissection.subset_nets import NetSettings
 from mtlprune.analyses.dissection.subset_scores import Material, SubsetScores, score_senses, score_task
 from mtlprune.analyses.dissection.survey import DissectionSurvey, last_terms, survey
-from mtlprune.analyses.dissection.term_items import SPANS
 from mtlprune.analyses.dissection.trace import refusal
 from mtlprune.analyses.reading import Reading, read
 from mtlprune.analyses.subjects import ProbeError, Subject, variant
 from mtlprune.config.config import build_config
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.layers import LAYERS
 from mtlprune.runs import RunFolder
 
 SENSES = "wsd"
 MASKED = "mlm"
-SCORED = (*SPANS, SENSES, MASKED)
+SCORED = (*LAYERS, SENSES, MASKED)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _asked(tasks: tuple[str, ...], trained: tuple[str, ...]) -> list[str]:
 
 
 def _scores(asked: list[str], train: Material, test: Material, request: DissectionRequest) -> list[SubsetScores]:
-    found = [score_task(task, train, test, request.nets) for task in asked if task in SPANS]
+    found = [score_task(task, train, test, request.nets) for task in asked if task in LAYERS]
     kept = [scores for scores in found if scores is not None]
     return kept + (score_senses(train, test, request.nets) if SENSES in asked else [])
 

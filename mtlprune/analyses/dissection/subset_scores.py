@@ -19,7 +19,8 @@ from torch.nn import functional
 from mtlprune.analyses.dissection.senses import UNSEEN, inventory, nearest
 from mtlprune.analyses.dissection.subset_nets import NetSettings, predict, train_nets
 from mtlprune.analyses.dissection.term_items import TermItems, entities, numbered, sense_items, term_items
-from mtlprune.sentence import Sentence
+from mtlprune.layers import kind_of
+from mtlprune.sentence import Sentence, declared
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -85,7 +86,7 @@ def score_task(task: str, train: Material, test: Material, settings: NetSettings
     """Train sixteen decoders of one task and score them; None where either side has no items.
 
     Args:
-        task: pos, ner, dep, con or srl.
+        task: the name of a layer.
     """
     known, asked = term_items(task, train.sentences), term_items(task, test.sentences)
     if not len(known) or not len(asked):
@@ -97,7 +98,7 @@ def score_task(task: str, train: Material, test: Material, settings: NetSettings
     gold = np.array([number.get(label, UNSEEN) for label in asked.labels.tolist()], np.int64)
     majority = np.full(len(asked), int(labels.bincount().argmax()))
     told = np.array(names)
-    if task == "ner":
+    if kind_of(declared(train.sentences)[task]) == "spans":
         both = [_entity_counts(told[row], asked, len(test.sentences)) for row in (*answers, majority)]
     else:
         both = [_item_counts(row == gold, asked.sentence, len(test.sentences)) for row in (*answers, majority)]

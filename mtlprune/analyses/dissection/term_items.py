@@ -1,26 +1,28 @@
-"""What a light decoder is asked of partial sums: items of five tasks, each one or two spans of words and a label.
+"""What a light decoder is asked of partial sums: items of a layer, each one or two spans of words and a label.
 
-POS, NER (BIO tags): a word. DEP: the relation of a dependent and its head, root left out. CON: the label of a span of
-at least two words (of a unary chain the upper label) by its first and last word. SRL: the role of a predicate's
-argument by the predicate and the mean over the argument. Spans, heads and predicates are gold: a label is asked for,
-no structure, as in edge probing (Tenney et al. 2019).
+Tags, spans (as BIO tags): a word. Trees: the relation of a dependent and its head, root left out. Brackets: the label
+of a span of at least two words (of a unary chain the upper label) by its first and last word. Frames: the role of a
+predicate's argument by the predicate and the mean over the argument. Spans, heads and predicates are gold: a label is
+asked for, no structure, as in edge probing (Tenney et al. 2019).
 
 Letters for shapes: U items, k spans an item, N words of all sentences one after another, H hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span
+from mtlprune.layers import kind_of
+from mtlprune.sentence import NOT_ARGUMENTS, Dependencies, Predicate, Sentence, Span, declared
 
 Ints = NDArray[np.int64]
-SPANS = {"pos": 1, "ner": 1, "dep": 2, "con": 2, "srl": 2}
-"""k by task."""
+SPANS = {"tags": 1, "spans": 1, "tree": 2, "brackets": 2, "frames": 2}
+"""k by kind of layer."""
 OUTSIDE = "O"
 
 
@@ -46,15 +48,15 @@ class TermItems:
 def term_items(task: str, sentences: Sequence[Sentence]) -> TermItems:
     """The items of a task; sentences that lack its layer have none."""
     spans, labels, rows = [], [], []
-    start = 0
+    start, kind = 0, kind_of(declared(sentences)[task])
     for row, sentence in enumerate(sentences):
-        if getattr(sentence, task) is not None:
-            for ends, label in _ITEMS[task](sentence):
+        if (value := sentence.get(task)) is not None:
+            for ends, label in _ITEMS[kind](value, len(sentence)):
                 spans.append([(start + a, start + b) for a, b in ends])
                 labels.append(label)
                 rows.append(row)
         start += len(sentence)
-    shape = (len(spans), SPANS[task], 2)
+    shape = (len(spans), SPANS[kind], 2)
     return TermItems(
         task, np.array(spans, np.int64).reshape(shape), np.array(labels, np.str_), np.array(rows, np.int64)
     )
@@ -63,8 +65,8 @@ def term_items(task: str, sentences: Sequence[Sentence]) -> TermItems:
 Item = tuple[tuple[tuple[int, int], ...], str]
 
 
-def _pos(sentence: Sentence) -> Iterator[Item]:
-    for word, tag in enumerate(sentence.pos or ()):
+def _tags(tags: Sequence[str], words: int) -> Iterator[Item]:
+    for word, tag in enumerate(tags):
         yield ((word, word + 1),), tag
 
 
@@ -89,35 +91,35 @@ def entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
     return found
 
 
-def _ner(sentence: Sentence) -> Iterator[Item]:
-    for word, tag in enumerate(bio(sentence.ner or (), len(sentence))):
-        yield ((word, word + 1),), tag
-
-
-def _dep(sentence: Sentence) -> Iterator[Item]:
-    if sentence.dep is None:
-        return
-    for word, (head, relation) in enumerate(zip(*sentence.dep, strict=True)):
+def _arcs(tree: Dependencies, words: int) -> Iterator[Item]:
+    for word, (head, relation) in enumerate(zip(*tree, strict=True)):
         if head:
             yield ((word, word + 1), (head - 1, head)), relation
 
 
-def _con(sentence: Sentence) -> Iterator[Item]:
+def _brackets(brackets: Sequence[Span], words: int) -> Iterator[Item]:
     seen = set()
-    for start, end, label in sentence.con or ():
+    for start, end, label in brackets:
         if end - start > 1 and (start, end) not in seen:
             seen.add((start, end))
             yield ((start, start + 1), (end - 1, end)), label
 
 
-def _srl(sentence: Sentence) -> Iterator[Item]:
-    for predicate in sentence.srl or ():
+def _arguments(frames: Sequence[Predicate], words: int) -> Iterator[Item]:
+    for predicate in frames:
         for start, end, label in predicate.arguments:
             if label not in NOT_ARGUMENTS:
                 yield ((predicate.index, predicate.index + 1), (start, end)), label
 
 
-_ITEMS = {"pos": _pos, "ner": _ner, "dep": _dep, "con": _con, "srl": _srl}
+_ITEMS: dict[str, Callable[[Any, int], Iterator[Item]]] = {
+    "tags": _tags,
+    "spans": lambda spans, words: _tags(bio(spans, words), words),
+    "tree": _arcs,
+    "brackets": _brackets,
+    "frames": _arguments,
+}
+"""By kind: spans of words and a label for each item of a value."""
 
 
 def sense_items(sentences: Sequence[Sentence]) -> TermItems:

@@ -25,7 +25,7 @@ def offset_hits(items: Items, furthest: int) -> Floats:
     Returns:
         (K, D): counts; column o − 1 is the offset o.
     """
-    if items.task == "dep":
+    if items.kind == "tree":
         near = far = np.abs(items.column("head") - items.column("dependent"))
     else:
         first = items.column("start") - items.column("predicate")
@@ -46,9 +46,9 @@ def chance(items: Items) -> Floats:
     Attention probes: every word chooses evenly and independently among its candidates (DEP: the words and [CLS]; SRL:
     the words). Centroid probes: every label is as likely as any other.
     """
-    if items.task not in ATTENTION:
+    if items.kind not in ATTENTION:
         return np.where(items.counts() > 0, 1 / max(1, len(items.labels)), np.nan)
-    if items.task == "dep":
+    if items.kind == "tree":
         missed = (1 - 1 / (items.lengths + 1)) ** 2  # both the dependent and the head choose another
     else:
         start, end, predicate = (items.column(name) for name in ("start", "end", "predicate"))

@@ -1,34 +1,37 @@
-"""What there is to be known: the items of five tasks, as flat arrays that batches take their part of.
+"""What there is to be known: the items of every task, as flat arrays that batches take their part of.
 
 Letters for shapes: U items (of a task and split), K labels (of a task), n words of a sentence.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.sentence import LAYERS, NOT_ARGUMENTS, Sentence, Span
+from mtlprune.layers import LAYERS, kind_of
+from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span, declared
 
 Ints = NDArray[np.int64]
 Heights = Literal["lowest", "all", "each"]
 
-ATTENTION, CENTROID = ("dep", "srl"), ("pos", "ner", "con")
+ATTENTION, CENTROID = ("tree", "frames"), ("tags", "spans", "brackets")
+"""The kinds of layers that either probe reads."""
 SHUFFLE = 7
 """Keeps the generator of shuffled labels apart from others of the same seed."""
 
-# Per task, what an item is beside its label.
+# By kind, what an item is beside its label.
 COLUMNS = {
-    "pos": ("start", "end"),
-    "ner": ("start", "end"),
-    "con": ("start", "end"),
-    "dep": ("head", "dependent"),  # places: 0 is [CLS], word i (from 0) is i + 1
-    "srl": ("start", "end", "predicate"),
+    "tags": ("start", "end"),
+    "spans": ("start", "end"),
+    "tree": ("head", "dependent"),  # places: 0 is [CLS], word i (from 0) is i + 1
+    "brackets": ("start", "end"),
+    "frames": ("start", "end", "predicate"),
 }
 
 
@@ -37,7 +40,8 @@ class Items:
     """The items of one task in one split, sentence after sentence.
 
     Attributes:
-        task: pos, ner, dep, con or srl.
+        task: the name of the layer.
+        kind: of the layer.
         labels: names, K of them.
         offsets: (sentences + 1,), where each sentence's items begin.
         columns: (U, 2 or 3), as ``COLUMNS`` names them; words count from 0 within their sentence, spans are half-open.
@@ -47,6 +51,7 @@ class Items:
     """
 
     task: str
+    kind: str
     labels: tuple[str, ...]
     offsets: Ints
     columns: Ints
@@ -63,7 +68,7 @@ class Items:
 
     def column(self, name: str) -> Ints:
         """(U,): one of ``COLUMNS``."""
-        return self.columns[:, COLUMNS[self.task].index(name)]
+        return self.columns[:, COLUMNS[self.kind].index(name)]
 
     def of(self, sentences: Sequence[int]) -> tuple[Ints, Ints]:
         """Which items lie in these sentences, in their order, and in the how manyth of them each lies."""
@@ -91,26 +96,44 @@ def read_items(
             words with tags at 1 and 2.
     """
     found: dict[str, list[Items]] = {split: [] for split in splits}
-    for number, task in enumerate(LAYERS):
-        raw = {split: [list(_items(task, s, heights)) for s in content] for split, content in splits.items()}
+    layers = declared(sentence for content in splits.values() for sentence in content)
+    for task, kind in layers.items():
+        items = _BY_KIND[kind_of(kind)]
+        raw = {
+            split: [[] if (value := s.get(task)) is None else list(items(value, heights)) for s in content]
+            for split, content in splits.items()
+        }
         tally = Counter(item[-1] for sentences in raw.values() for items in sentences for item in items)
         labels = tuple(label for label, _ in sorted(tally.items(), key=lambda pair: (-pair[1], pair[0])))
         for place, split in enumerate(splits if labels else ()):
-            generator = np.random.default_rng([seed, SHUFFLE, number, place])
-            found[split].append(_flat(task, labels, raw[split], list(map(len, splits[split])), generator))
+            generator = np.random.default_rng([seed, SHUFFLE, _number(task), place])
+            found[split].append(
+                _flat(task, kind_of(kind), labels, raw[split], list(map(len, splits[split])), generator)
+            )
     return found
 
 
+def _number(task: str) -> int:
+    """What keeps the shuffles of tasks apart: 0 to 4 for the five layers, a digest of the name for any other."""
+    return [*LAYERS].index(task) if task in LAYERS else len(LAYERS) + zlib.crc32(task.encode())
+
+
 def _flat(
-    task: str, labels: tuple[str, ...], raw: list[list[tuple]], lengths: list[int], generator: np.random.Generator
+    task: str,
+    kind: str,
+    labels: tuple[str, ...],
+    raw: list[list[tuple]],
+    lengths: list[int],
+    generator: np.random.Generator,
 ) -> Items:
     sizes = np.array([len(items) for items in raw], np.int64)
     number = {label: place for place, label in enumerate(labels)}
-    width = len(COLUMNS[task])
+    width = len(COLUMNS[kind])
     rows = [(*item[:-1], number[item[-1]]) for items in raw for item in items]
     table = np.array(rows, np.int64).reshape(len(rows), width + 1)
     return Items(
         task,
+        kind,
         labels,
         np.concatenate([[0], np.cumsum(sizes)]),
         table[:, :width],
@@ -120,27 +143,34 @@ def _flat(
     )
 
 
-def _items(task: str, sentence: Sentence, heights: Heights) -> Iterator[tuple]:
-    if task == "pos":
-        yield from ((i, i + 1, tag) for i, tag in enumerate(sentence.pos or ()))
-    elif task == "ner":
-        yield from sentence.ner or ()
-    elif task == "dep" and sentence.dep is not None:
-        heads, relations = sentence.dep
-        yield from ((head, i, relation) for i, (head, relation) in enumerate(zip(heads, relations, strict=True), 1))
-    elif task == "con":
-        yield from _phrases(sentence.con or (), heights)
-    elif task == "srl":
-        for predicate in sentence.srl or ():
-            for start, end, role in predicate.arguments:
-                if role not in NOT_ARGUMENTS:
-                    yield start, end, predicate.index, role
+def _tags(tags: Any, _: Heights) -> Iterator[tuple]:
+    yield from ((i, i + 1, tag) for i, tag in enumerate(tags))
+
+
+def _arcs(tree: Any, _: Heights) -> Iterator[tuple]:
+    yield from ((head, i, relation) for i, (head, relation) in enumerate(zip(*tree, strict=True), 1))
+
+
+def _arguments(frames: Any, _: Heights) -> Iterator[tuple]:
+    for predicate in frames:
+        for start, end, role in predicate.arguments:
+            if role not in NOT_ARGUMENTS:
+                yield start, end, predicate.index, role
 
 
 def _phrases(brackets: Sequence[Span], wanted: Heights) -> Iterator[Span]:
     for span, height in zip(brackets, tree_heights(brackets), strict=True):
         if height == 3 or wanted != "lowest":
             yield span._replace(label=f"{span.label}@{height}") if wanted == "each" else span
+
+
+_BY_KIND: dict[str, Callable[[Any, Heights], Iterable[tuple]]] = {
+    "tags": _tags,
+    "spans": lambda spans, _: spans,
+    "tree": _arcs,
+    "brackets": _phrases,
+    "frames": _arguments,
+}
 
 
 def tree_heights(brackets: Iterable[Span]) -> list[int]:

@@ -69,7 +69,7 @@ class Results:
                 key = mode, labelling, items.task
                 yield ControlColumn(name, found.dev[key], found.test[key])
         choosing = self._choosing(mode, items)
-        if items.task in ATTENTION:
+        if items.kind in ATTENTION:
             yield self._offset(choosing, items)
         # the label's own counts are enough: nothing is chosen by chance
         dev, test = (100 * chance(part)[:, None, None] for part in (choosing, items))

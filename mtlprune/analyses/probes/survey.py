@@ -150,13 +150,13 @@ class ProbeSurvey:
         made = {
             (items.task, labelling): Centroids(len(items.labels), self.count, self.width, self._device)
             for items in split.items
-            if items.task in CENTROID
+            if items.kind in CENTROID
             for labelling in (TRUE, SHUFFLED)
         }
         for rows, seen in self.observations(split, ("heads",)):
             words = head_vectors(seen)
             for items in split.items:
-                if items.task in CENTROID:
+                if items.kind in CENTROID:
                     which, units = self._units(words, seen, items, rows)
                     for labelling in (TRUE, SHUFFLED):
                         made[items.task, labelling].add(units, self._labels(items, labelling, which))
@@ -181,7 +181,7 @@ class ProbeSurvey:
         for rows, seen in self.observations(split, ("attention", "heads")):
             choices, words = choose(seen), head_vectors(seen)
             for items in split.items:
-                if items.task in ATTENTION:
+                if items.kind in ATTENTION:
                     which, found = self._attended(choices, items, rows)
                     hits = {(mode, labelling): found for mode in learnt for labelling in (TRUE, SHUFFLED)}
                 else:
@@ -225,7 +225,7 @@ class ProbeSurvey:
     def _attended(self, choices: AttendedPlaces, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
         which, row = items.of(rows)
         columns = (self._tensor(column) for column in items.columns[which].T)
-        found = arcs_found if items.task == "dep" else arguments_found
+        found = arcs_found if items.kind == "tree" else arguments_found
         return which, found(choices, self._tensor(row), *columns)
 
     def _units(

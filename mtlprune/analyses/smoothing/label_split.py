@@ -10,8 +10,9 @@ Letters for shapes: B sentences, T places, L layers (embeddings included), P per
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +21,9 @@ from torch import Tensor
 
 from mtlprune.encoder.batch import table
 from mtlprune.encoder.observe import Observation
+from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span
 
-TASKS = ("pos", "ner", "dep", "con", "srl")
 NOTHING = "O"
 ROOM = 2**24
 """Numbers held at a time while permuting."""
@@ -31,23 +32,17 @@ ROOM = 2**24
 def word_labels(sentence: Sentence, task: str) -> list[str] | None:
     """A label a word; None where the layer is unknown.
 
-    pos: its tag. ner: the type of the entity it is in, or O. dep: its relation. con: the label of the smallest bracket
-    around it, or O. srl: the role of the smallest argument around it, of whatever predicate; V for a predicate that is
-    in no argument; else O.
+    tags: its tag. spans: the type of the entity it is in, or O. tree: its relation. brackets: the label of the smallest
+    bracket around it, or O. frames: the role of the smallest argument around it, of whatever predicate; V for a
+    predicate that is in no argument; else O.
     """
-    words = len(sentence)
-    if task == "pos":
-        return None if sentence.pos is None else list(sentence.pos)
-    if task == "dep":
-        return None if sentence.dep is None else list(sentence.dep.relations)
-    if task == "ner":
-        return None if sentence.ner is None else _smallest(sentence.ner, [NOTHING] * words)
-    if task == "con":
-        return None if sentence.con is None else _smallest(sentence.con, [NOTHING] * words)
-    if sentence.srl is None:
-        return None
-    predicates = {predicate.index for predicate in sentence.srl}
-    arguments = [a for predicate in sentence.srl for a in predicate.arguments if a.label not in NOT_ARGUMENTS]
+    kind = sentence.kind(task)
+    return None if kind is None else _WORD_LABELS[kind_of(kind)](sentence.get(task), len(sentence))
+
+
+def _roles(frames: Any, words: int) -> list[str]:
+    predicates = {predicate.index for predicate in frames}
+    arguments = [a for predicate in frames for a in predicate.arguments if a.label not in NOT_ARGUMENTS]
     return _smallest(arguments, ["V" if place in predicates else NOTHING for place in range(words)])
 
 
@@ -56,6 +51,15 @@ def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
     for span in sorted(spans, key=lambda span: span.start - span.end):  # the largest first; of equal ones the last wins
         found[span.start : span.end] = [span.label] * (span.end - span.start)
     return found
+
+
+_WORD_LABELS: dict[str, Callable[[Any, int], list[str]]] = {
+    "tags": lambda tags, _: list(tags),
+    "spans": lambda spans, words: _smallest(spans, [NOTHING] * words),
+    "tree": lambda tree, _: list(tree.relations),
+    "brackets": lambda brackets, words: _smallest(brackets, [NOTHING] * words),
+    "frames": _roles,
+}
 
 
 def shares(grams: Tensor, labels: Tensor) -> Tensor:
@@ -99,7 +103,7 @@ class LabelSplit:
     word a label of its own.
 
     Args:
-        task: pos, ner, dep, con or srl.
+        task: the name of a layer.
         layers: L.
         permutations: P.
         seed: of the permutations.

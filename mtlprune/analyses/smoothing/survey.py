@@ -25,10 +25,11 @@ from mtlprune.analyses.reading import Reading, batches
 from mtlprune.analyses.smoothing import maths as smoothing
 from mtlprune.analyses.smoothing.fusion_weights import FusionWeights
 from mtlprune.analyses.smoothing.head_closing import closings
-from mtlprune.analyses.smoothing.label_split import TASKS, LabelSplit, word_grams
+from mtlprune.analyses.smoothing.label_split import LabelSplit, word_grams
 from mtlprune.analyses.smoothing.post_norm import head_norms, norm_names, read_layers, refusal
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.observe import Observation, observe
+from mtlprune.sentence import declared
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,10 @@ class Survey:
         found |= {name: np.full((count, self.layers), np.nan) for name in STEPS + (() if self.refused else BOUNDS)}
         found["tokens"] = np.zeros(count)
         self.sums = np.zeros((self.layers, self.heads))  # of λ
-        self.splits = [LabelSplit(task, self.layers + 1, self.settings.permutations, seed) for task in TASKS]
+        self.splits = [
+            LabelSplit(task, self.layers + 1, self.settings.permutations, seed)
+            for task in declared(self.reading.sentences)
+        ]
         want = {"hidden", "attention"} | (set() if self.refused else {"norms"})
         for rows, batch in self.reading.batches(self.subject, self.settings.device):
             seen = observe(self.subject.encoder, batch, self.subject.gates, want)

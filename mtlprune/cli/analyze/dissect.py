@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mtlprune.cli.analyze.lens_options import Corpus, Device, Names, Out, Sentences, Split
+from mtlprune.layers import LAYERS
 
 
 def dissect(
@@ -20,7 +21,7 @@ def dissect(
     ] = 1000,
     tasks: Annotated[
         str, typer.Option(help="What subsets of terms are scored on, with commas between; none: on nothing.")
-    ] = "pos,ner,dep,con,srl,wsd,mlm",
+    ] = ",".join((*LAYERS, "wsd", "mlm")),
     hidden: Annotated[int, typer.Option(min=1, help="Hidden units of light decoders.")] = 64,
     epochs: Annotated[int, typer.Option(min=1, help="Of light decoders.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Of samples and decoders.")] = 0,

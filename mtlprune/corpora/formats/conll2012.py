@@ -59,7 +59,7 @@ class Document:
 
     def has(self, layer: str) -> bool:
         """Whether any sentence holds anything on ``layer``."""
-        return any(getattr(sentence, layer) for sentence in self.sentences)
+        return any(sentence.get(layer) for sentence in self.sentences)
 
 
 def read_conll2012(path: Path) -> Iterator[Sentence]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores.scored_runs import ScoredRun, read_run
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import name_of
-from mtlprune.sentence import LAYERS
 
 if TYPE_CHECKING:
     from mtlprune.reports.scores.tests import Tested
@@ -93,11 +93,15 @@ class Comparison:
 
     def row_title(self, task: str) -> str:
         """The task and the name of its score."""
-        return f"{task.upper()} {name_of(task, self.name(task))}"
+        return f"{task.upper()} {name_of(self.kind(task), self.name(task))}"
+
+    def kind(self, task: str) -> str:
+        """The kind of a task's layer."""
+        return next(run.layer_kinds[task] for column in self.columns for run in column.runs if task in run.names)
 
     def tasks(self) -> list[str]:
         """The tasks for which a run has a score, in the order of the layers."""
-        return [task for task in LAYERS if any(task in run.scores for column in self.columns for run in column.runs)]
+        return in_order(task for column in self.columns for run in column.runs for task in run.scores)
 
     def encoders(self) -> list[str]:
         """The encoders' names, in the order of their columns."""
@@ -189,11 +193,11 @@ def _refuse_unlike(found: Sequence[ScoredRun]) -> None:
                 )
 
 
-def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list[int], str]:
+def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list[tuple[int, str]], str]:
     """Baselines first, then STL, then MTL with few tasks before many; unpruned before pruned."""
     run = group[0]
     several = len(run.tasks) > 1
-    layers = sorted(map(LAYERS.index, run.tasks)) if several else []
+    layers = sorted(map(layer_order, run.tasks)) if several else []
     return run.kind == "", several, len(run.tasks), run.pruning, layers, run.name
 
 
@@ -231,7 +235,7 @@ def _columns(members: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
     others = [group for group in members if group not in pairs]
     titles = {id(group): title for group, title in zip(others, _titles(others), strict=True)}
     for group in pairs:
-        tasks = "+".join(task for task in LAYERS if task in group[0].tasks).upper()
+        tasks = "+".join(map(str.upper, in_order(group[0].tasks)))
         titles[id(group)] = tasks + family_suffix(group[0], [other[0] for other in pairs])
     return [ScoreColumn(titles[id(group)], group, in_triangle=group in pairs) for group in members]
 

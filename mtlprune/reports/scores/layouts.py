@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.grid import Grid, Strong, probability
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, column_order, family_suffix
-from mtlprune.sentence import LAYERS
 
 if TYPE_CHECKING:
     from mtlprune.reports.scores.tests import Tested
@@ -41,7 +41,7 @@ def slots(comparison: Comparison) -> list[Slot]:
     extras = [place for place, column in enumerate(columns) if not column.runs]
     trained = [place for place, column in enumerate(columns) if column.runs]
     pairs = [column.runs[0] for column in columns if column.in_triangle]
-    partners = [task for task in LAYERS if any(task in run.tasks for run in pairs)]
+    partners = in_order(task for run in pairs for task in run.tasks)
     for place in extras + sorted(trained, key=lambda place: column_order(columns[place].runs)):
         column = columns[place]
         if not column.in_triangle:
@@ -224,5 +224,5 @@ def _over_seeds(test: Tested) -> list[str]:
     return [span(found.wide_low, found.wide_high), *map(probability, figures)]
 
 
-def _row_order(comparison: Comparison, place: int, task: str) -> tuple[int, int, int]:
-    return comparison.encoders().index(comparison.columns[place].encoder), place, LAYERS.index(task)
+def _row_order(comparison: Comparison, place: int, task: str) -> tuple[int, int, tuple[int, str]]:
+    return comparison.encoders().index(comparison.columns[place].encoder), place, layer_order(task)

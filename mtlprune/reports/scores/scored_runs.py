@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.blocks import filled
+from mtlprune.layers import kind_of
 from mtlprune.reports.scores.pruning_title import pruning_title
 from mtlprune.runs import ASIDE, RunError, RunFolder, flat
 from mtlprune.scores import main_score
@@ -33,6 +34,8 @@ class ScoredRun:
     """Task → *the* score in percent."""
     names: dict[str, str]
     """Task → the name of that score."""
+    layer_kinds: dict[str, str]
+    """Task → the kind of its layer."""
     finished: bool = True
     """Trained to the end."""
     encoder: str = ""
@@ -73,6 +76,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         data=manifest["data"]["fingerprint"],
         scores={task: values[names[task]] for task, values in scores.items()},
         names=names,
+        layer_kinds={task: kind_of(task, tree.get("decoders", {})) for task in scores},
         finished="finished" in manifest,
         encoder=str(encoder.get("name", "")),
         heads=_heads(folder, manifest, tuple(tree["tasks"])),

@@ -93,7 +93,9 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
         sides = [(place, task), (comparison.against[place], task)]
         try:
             counted = [[reader.of(run, task) for run in comparison.columns[side].runs_of(task)] for side, _ in sides]
-            _refuse_unpaired([one for side in counted for one in side], count_names(task, comparison.name(task)))
+            _refuse_unpaired(
+                [one for side in counted for one in side], count_names(comparison.kind(task), comparison.name(task))
+            )
         except CountsError as error:
             untested[place, task] = str(error)
             continue
@@ -101,7 +103,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
             if side not in places:
                 places[side] = len(systems)
                 seeds = tuple(run.seed for run in comparison.columns[side[0]].runs_of(task))
-                systems.append(_system(runs, task, comparison.name(task), seeds))
+                systems.append(_system(runs, comparison.kind(task), comparison.name(task), seeds))
         asked.append((place, task))
     pairs = [(places[place, task], places[comparison.against[place], task]) for place, task in asked]
     found = differences(systems, pairs, resamples, seed)
@@ -122,15 +124,15 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     )
 
 
-def count_names(task: str, score: str) -> tuple[str, ...]:
-    """The counts that a score is made of."""
+def count_names(kind: str, score: str) -> tuple[str, ...]:
+    """The counts that a score of a kind of layer is made of."""
     used: defaultdict[str, float] = defaultdict(float)
-    SCORES[task][score](used)
+    SCORES[kind][score](used)
     return tuple(sorted(used))
 
 
-def _system(runs: list[Counted], task: str, score: str, seeds: tuple[int, ...]) -> System:
-    return System(np.stack([run.rows for run in runs]), count_names(task, score), SCORES[task][score], seeds)
+def _system(runs: list[Counted], kind: str, score: str, seeds: tuple[int, ...]) -> System:
+    return System(np.stack([run.rows for run in runs]), count_names(kind, score), SCORES[kind][score], seeds)
 
 
 class _Counts:
@@ -149,7 +151,7 @@ class _Counts:
         return self._counted[key]
 
     def _count(self, run: ScoredRun, task: str) -> Counted:
-        tree, names = self._file(run.path), count_names(task, run.names[task])
+        tree, names = self._file(run.path), count_names(run.layer_kinds[task], run.names[task])
         anew = f"`mtlprune evaluate {run.path} --split {self.split.partition('.')[0]}` writes them"
         ids, columns = (tree.get(key) if isinstance(tree, dict) else None for key in ("ids", "counts"))
         held = columns.get(task) if isinstance(columns, dict) else None
@@ -169,7 +171,7 @@ class _Counts:
         if rows.dtype.kind != "i":
             raise CountsError(f"{run.path}: counts of {task} on {self.split} are no whole numbers; {anew}")
         total = dict(zip(names, rows.reshape(-1, len(names)).sum(0).astype(float).tolist(), strict=True))
-        again = float(SCORES[task][run.names[task]](total))
+        again = float(SCORES[run.layer_kinds[task]][run.names[task]](total))
         if not len(rows) or not math.isclose(again, run.scores[task], abs_tol=1e-6):
             raise CountsError(
                 f"{run.path}: the counts of {task} on {self.split} give {again:.4f}, its scores say "

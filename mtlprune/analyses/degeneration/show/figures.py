@@ -8,8 +8,8 @@ from typing import Any
 
 from mtlprune.analyses.degeneration.show.heads import head_maps
 from mtlprune.analyses.degeneration.show.reading import decoder_name
-from mtlprune.analyses.degeneration.show.tables import TASKS
 from mtlprune.analyses.smoothing.show.reading import names
+from mtlprune.layers import in_order
 from mtlprune.reports.drawing import Drawing
 from mtlprune.reports.facets import HUES, Curve, Panel, facets
 from mtlprune.reports.palettes import Colour
@@ -69,7 +69,7 @@ def _spectrum(content: Mapping[str, Any], about: str) -> Drawing:
             for name, colour, dashed, encoder in _encoders(content)
         ]
         panels.append(Panel(title, curves, "log10 of the rank", "singular value / largest", zero=True))
-    for task in TASKS:
+    for task in in_order(decoder["task"] for decoder in content["decoders"]):
         curves = [Curve(n, _logs(d["spectrum"]), colour, radius=1.4) for n, colour, d in _decoders(content, task)]
         if curves:
             panels.append(
@@ -94,7 +94,7 @@ def _projection(content: Mapping[str, Any], about: str) -> Drawing:
         if "last" in encoder["points"]:
             dots = Curve(name, _pairs(encoder["points"]["last"]), colour, joined=False, radius=1.6)
             panels.append(Panel(f"words, last layer, {name}", [dots], "top direction", "second", (0.0,), zero=True))
-    for task in TASKS:
+    for task in in_order(decoder["task"] for decoder in content["decoders"]):
         dots_of = [
             Curve(name, _pairs(decoder["points"]), colour, joined=False, radius=2.0)
             for name, colour, decoder in _decoders(content, task)
@@ -133,7 +133,7 @@ def _isotropy(content: Mapping[str, Any], about: str) -> Drawing | None:
 def _labels(content: Mapping[str, Any], about: str) -> Drawing | None:
     panels = []
     for key, y in (("cosine", "cosine to the mean row"), ("norm", "norm")):
-        for task in TASKS:
+        for task in in_order(decoder["task"] for decoder in content["decoders"]):
             curves = [
                 Curve(
                     name,
@@ -158,7 +158,7 @@ def _lost(content: Mapping[str, Any], about: str) -> Drawing | None:
     colours = _colours(content)
     by_run = {(decoder["run"], decoder["task"]): decoder for decoder in content["decoders"]}
     panels = []
-    for task in TASKS:
+    for task in in_order(decoder["task"] for decoder in content["decoders"]):
         curves = []
         for pair in content["pairs"]:
             if pair["task"] == task:

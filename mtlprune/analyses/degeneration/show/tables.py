@@ -8,9 +8,9 @@ from typing import Any
 
 from mtlprune.analyses.degeneration.show.reading import decoder_name
 from mtlprune.analyses.smoothing.show.reading import names
+from mtlprune.layers import in_order
 from mtlprune.reports.grid import Grid, number, probability
 
-TASKS = ("pos", "ner", "dep", "con", "srl")
 MEASURES = {
     "cosine": "mean cosine",
     "isoscore": "IsoScore",
@@ -122,7 +122,7 @@ def _planes(content: Mapping[str, Any]) -> Grid:
 
 def _decoders(content: Mapping[str, Any]) -> Grid:
     rows = []
-    for task in TASKS:
+    for task in in_order(decoder["task"] for decoder in content["decoders"]):
         for decoder in content["decoders"]:
             if decoder["task"] != task:
                 continue
@@ -145,7 +145,7 @@ def _decoders(content: Mapping[str, Any]) -> Grid:
 
 def _labels(content: Mapping[str, Any]) -> Grid:
     rows = []
-    for task in TASKS:
+    for task in in_order(decoder["task"] for decoder in content["decoders"]):
         for decoder in content["decoders"]:
             known = [row for row in decoder["labels"] if not math.isnan(row["frequency"])]
             if decoder["task"] != task or not known:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mtlprune.analyses.dissection.show.cells import blues, both, cells, name_height, name_width
 from mtlprune.analyses.dissection.show.reading import WHAT, about, scores_by_task, short
+from mtlprune.layers import LAYERS
 from mtlprune.reports import palettes
 from mtlprune.reports.axes import titles
 from mtlprune.reports.drawing import Box, Drawing, Line, Shape, Text, text_width
@@ -17,7 +18,7 @@ from mtlprune.reports.palettes import Colour
 TERM_COLOURS: dict[str, Colour] = {"i": (128, 128, 134), "h": (0, 114, 178), "f": (230, 159, 0), "c": (204, 121, 167)}
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 BAR, GAP, HEIGHT = 18, 5, 150
-LABELS = WHAT | {task: task.upper() for task in ("pos", "dep", "con", "srl")} | {"ner": "NER tags"}
+LABELS = WHAT | {task: task.upper() for task in LAYERS} | {"ner": "NER tags"}
 LEAST = 420
 """Width that titles have at least."""
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mtlprune.analyses.probes.show.results import ROOT, LabelResult, ProbeResults
+from mtlprune.layers import LAYERS
 
 PRETRAINED, STL = "pretrained", "STL"
-_TASKS = ("POS", "NER", "DEP", "CON", "SRL")
+_TASKS = tuple(task.upper() for task in LAYERS)
 Reading = Callable[[LabelResult], float]
 
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mtlprune.layers import in_order
+
 MODES = ("sound", "as-released")
 NONE = "none"
 TITLES = {
@@ -97,6 +99,4 @@ class ProbeResults:
 
     def tasks(self, mode: str) -> list[str]:
         """The tasks probed, in the order of the layers of a sentence."""
-        order: tuple[str, ...] = ("pos", "ner", "dep", "con", "srl")
-        found = {key.task for key in self.labels if key.mode == mode}
-        return sorted(found, key=lambda task: (order.index(task) if task in order else len(order), task))
+        return in_order(key.task for key in self.labels if key.mode == mode)

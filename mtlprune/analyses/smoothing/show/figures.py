@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mtlprune.analyses.smoothing.show.reading import names
-from mtlprune.analyses.smoothing.show.tables import TASKS
+from mtlprune.layers import in_order
 from mtlprune.reports import palettes
 from mtlprune.reports.axes import titles
 from mtlprune.reports.drawing import Box, Drawing, Shape, Text, text_width
@@ -103,7 +103,7 @@ def _shade(layer: int, layers: int) -> Colour:
 
 def _labels(content: Mapping[str, Any], about: str) -> Drawing | None:
     panels = []
-    for task in TASKS:
+    for task in in_order(row["task"] for encoder in content["encoders"] for row in encoder["labels"]):
         curves = [
             Curve(
                 name,

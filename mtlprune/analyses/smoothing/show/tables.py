@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtlprune.analyses.smoothing.show.reading import names
+from mtlprune.layers import in_order
 from mtlprune.reports.grid import Grid, markdown_document, number, probability
 
-TASKS = ("pos", "ner", "dep", "con", "srl")
 MEASURES = {
     "mixing": "λ",
     "amplification": "√λ ‖W_O W_V‖",
@@ -163,10 +163,8 @@ def _sigma(content: Mapping[str, Any]) -> Table:
 def _labels(content: Mapping[str, Any]) -> Table:
     rows = []
     for name, encoder in zip(names(content), content["encoders"], strict=True):
-        for task in TASKS:
+        for task in in_order(row["task"] for row in encoder["labels"]):
             here = [row for row in encoder["labels"] if row["task"] == task]
-            if not here:
-                continue
             best, last = max(here, key=lambda row: row["gain"]), here[-1]
             numbers = [number(here[0]["gain"], 3), number(best["gain"], 3), str(best["layer"]), number(last["gain"], 3)]
             spreads = [number(last["between"], 1), number(last["within"], 1)]

@@ -1,0 +1,299 @@
+"""The kinds of layers: what a value is, how it is checked, laid out in columns, and written as JSON.
+
+kind       a value                                                          such as
+tags       one label a word: tuple[str, ...]                                pos
+spans      flat typed spans in order of their start: tuple[Span, ...]       ner
+tree       heads and relations: Dependencies                                dep
+brackets   labelled brackets in pre-order: tuple[Span, ...]                 con
+frames     predicates in order of their index: tuple[Predicate, ...]        srl
+
+A kind may name another layer: ``brackets:pos`` are brackets whose score leaves out the words that the tags layer
+``pos`` calls punctuation; the score of plain ``brackets`` leaves out none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from mtlprune.errors import MtlpruneError
+
+LAYERS = {"pos": "tags", "ner": "spans", "dep": "tree", "con": "brackets:pos", "srl": "frames"}
+"""The five layers everybody knows, in the order in which they are shown, and their kinds: the one list of them."""
+
+
+class LayerError(MtlpruneError):
+    """A name or a kind that no layer can have."""
+
+
+class Span(NamedTuple):
+    """Words ``start`` to ``end - 1`` carry ``label``."""
+
+    start: int
+    end: int
+    label: str
+
+
+class Dependencies(NamedTuple):
+    """``heads[i]`` is the head of word ``i``, counted from 1 as in CoNLL-U; 0 is the root."""
+
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+
+
+class Predicate(NamedTuple):
+    """A predicate at word ``index``. ``arguments`` may hold V and C-V as in the corpus; no task predicts those."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a predicate
+    roleset: str | None = None
+    arguments: tuple[Span, ...] = ()
+    lemma: str | None = None
+
+
+class Layer(NamedTuple):
+    """A value with its kind, for layers other than the five."""
+
+    kind: str
+    value: Any
+
+
+class Kind:
+    """What all layers of a kind have in common; as it stands, a layer of one label a word."""
+
+    columns: ClassVar[dict[str, str]] = {"tag": "text[]"}
+    """The columns a value is stored in: part → text or int, with one [] for each level of lists."""
+
+    def wrong(self, value: Any, words: int) -> Iterator[str]:
+        """What contradicts itself in a value for a sentence of so many words; after the first, nothing may be asked."""
+        if len(value) != words:
+            yield f"expected one tag a word, found {len(value)} for {words} words"
+        for place, tag in enumerate(value):
+            yield from _wrong_label(tag, f"word {place}")
+
+    def to_columns(self, value: Any) -> tuple[Any, ...]:
+        """A cell for each of ``columns``."""
+        return (value,)
+
+    def from_columns(self, *cells: Any) -> Any:
+        """The reverse of to_columns; lists in the cells are tuples."""
+        return cells[0]
+
+    def to_json(self, value: Any) -> Any:
+        """Lists, numbers and strings."""
+        return list(value)
+
+    def from_json(self, tree: Any) -> Any:
+        """The reverse of to_json."""
+        return tuple(tree)
+
+
+class Spans(Kind):
+    """Flat spans; brackets share all but the check."""
+
+    columns = {"start": "int[]", "end": "int[]", "label": "text[]"}
+
+    def wrong(self, value: Any, words: int) -> Iterator[str]:
+        before = None
+        for span in value:
+            yield from _wrong_span(span, words)
+            if before is not None and span.start < before.end:
+                yield (
+                    f"{span.label} {span.start}–{span.end} overlaps or precedes {before.label} {before.start}–"
+                    f"{before.end}; entities are flat and in order"
+                )
+            before = span
+
+    def to_columns(self, value: Any) -> tuple[Any, ...]:
+        return [span.start for span in value], [span.end for span in value], [span.label for span in value]
+
+    def from_columns(self, *cells: Any) -> Any:
+        return tuple(map(Span, *cells))
+
+    def to_json(self, value: Any) -> Any:
+        return [list(span) for span in value]
+
+    def from_json(self, tree: Any) -> Any:
+        return tuple(Span(*span) for span in tree)
+
+
+class Tree(Kind):
+    """Heads and relations."""
+
+    columns = {"head": "int[]", "relation": "text[]"}
+
+    def wrong(self, value: Any, words: int) -> Iterator[str]:
+        heads, relations = value
+        if len(heads) != words or len(relations) != words:
+            found = f"{len(heads)} and {len(relations)}"
+            yield f"expected {words} heads and {words} relations, found {found}"
+        for place, (head, relation) in enumerate(zip(heads, relations, strict=True), 1):
+            if not isinstance(head, int) or not 0 <= head <= words:
+                yield f"the head of word {place} is {head!r}; expected a number from 0 to {words}"
+            yield from _wrong_label(relation, f"word {place}")
+        if 0 not in heads:
+            yield "no word has head 0; a tree needs a root"
+        if cycle := find_cycle(heads):
+            yield "the heads run in a circle: " + " → ".join(map(str, [*cycle, cycle[0]]))
+
+    def to_columns(self, value: Any) -> tuple[Any, ...]:
+        return tuple(value)
+
+    def from_columns(self, *cells: Any) -> Any:
+        return Dependencies(*cells)
+
+    def to_json(self, value: Any) -> Any:
+        return {"heads": list(value.heads), "relations": list(value.relations)}
+
+    def from_json(self, tree: Any) -> Any:
+        return Dependencies(tuple(tree["heads"]), tuple(tree["relations"]))
+
+
+class Brackets(Spans):
+    """Nested spans."""
+
+    def wrong(self, value: Any, words: int) -> Iterator[str]:
+        for span in value:
+            yield from _wrong_span(span, words)
+        open_spans: list[Span] = []
+        before: Span | None = None
+        for span in value:
+            if before is not None and (span.start, -span.end) < (before.start, -before.end):
+                yield (
+                    f"{span.label} {span.start}–{span.end} stands after {before.label} {before.start}–{before.end}; "
+                    "brackets must be in pre-order (by start, longer ones first)"
+                )
+            before = span
+            while open_spans and open_spans[-1].end <= span.start:
+                open_spans.pop()
+            if open_spans and span.end > open_spans[-1].end:
+                label, start, end = open_spans[-1].label, open_spans[-1].start, open_spans[-1].end
+                yield f"brackets cross: {label} {start}–{end} and {span.label} {span.start}–{span.end}"
+            open_spans.append(span)
+
+
+class Frames(Kind):
+    """Predicates with their arguments."""
+
+    columns = {
+        "index": "int[]", "roleset": "text[]", "lemma": "text[]", "start": "int[][]", "end": "int[][]",
+        "label": "text[][]",
+    }  # fmt: skip
+
+    def wrong(self, value: Any, words: int) -> Iterator[str]:
+        before = -1
+        for predicate in value:
+            if not 0 <= predicate.index < words:
+                yield f"a predicate stands at word {predicate.index}, but there are {words} words"
+            if predicate.index <= before:
+                yield (
+                    f"the predicate at word {predicate.index} follows the one at word {before}; predicates must be in "
+                    "order and each word can be one predicate only"
+                )
+            before = predicate.index
+            for span in predicate.arguments:
+                yield from _wrong_span(span, words)
+
+    def to_columns(self, value: Any) -> tuple[Any, ...]:
+        names = ([p.index for p in value], [p.roleset for p in value], [p.lemma for p in value])
+        return *names, *([[span[part] for span in p.arguments] for p in value] for part in range(3))
+
+    def from_columns(self, *cells: Any) -> Any:
+        indices, rolesets, lemmas, *spans = cells
+        arguments = (tuple(map(Span, *cut)) for cut in zip(*spans, strict=True))
+        return tuple(map(Predicate, indices, rolesets, arguments, lemmas))
+
+    def to_json(self, value: Any) -> Any:
+        return [{**p._asdict(), "arguments": [list(span) for span in p.arguments]} for p in value]
+
+    def from_json(self, tree: Any) -> Any:
+        spans = (tuple(Span(*span) for span in p["arguments"]) for p in tree)
+        return tuple(Predicate(p["index"], p["roleset"], cut, p["lemma"]) for p, cut in zip(tree, spans, strict=True))
+
+
+KINDS: dict[str, Kind] = {"tags": Kind(), "spans": Spans(), "tree": Tree(), "brackets": Brackets(), "frames": Frames()}
+RESERVED = ("id", "words", "joint", "shared", *KINDS)
+"""Names that mean something else beside those of layers, in sentences, runs and gates."""
+
+
+def kind_of(what: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """The kind, without the layer that it may name, of one of the five layers, of a kind as declared, or of a task.
+
+    Args:
+        decoders: a run's settings of its decoders as plain data; those of layers other than the five say the ``kind``.
+
+    Raises:
+        LayerError: it is none of these.
+    """
+    what = (decoders or {}).get(what, {}).get("kind", what)
+    kind = LAYERS.get(what, what).partition(":")[0]
+    if kind not in KINDS:
+        raise LayerError(
+            f"expected a layer out of {', '.join(LAYERS)}, or a kind out of {', '.join(KINDS)}, found {what!r}"
+        )
+    return kind
+
+
+def tags_named(kind: str) -> str | None:
+    """The tags layer that a kind names: pos of ``brackets:pos``."""
+    return kind.partition(":")[2] or None
+
+
+def check_layer(name: str, kind: object) -> None:
+    """Raise LayerError unless a layer may have this name and this kind."""
+    if name in LAYERS:
+        if kind != LAYERS[name]:
+            raise LayerError(f"the layer {name} is of the kind {LAYERS[name]}, found {kind!r}; choose another name")
+        return
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in RESERVED:
+        raise LayerError(
+            f"expected the name of a layer: small letters, digits and _, none of {', '.join(RESERVED)}; found {name!r}"
+        )
+    base, colon, tags = kind.partition(":") if isinstance(kind, str) else ("", "", "")
+    if base not in KINDS or (colon and (base != "brackets" or not tags)):
+        raise LayerError(
+            f"layer {name}: expected a kind out of {', '.join(KINDS)}, or brackets:TAGS with the name of a tags layer, "
+            f"found {kind!r}"
+        )
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Layers or tasks as they are shown: the five in their order, then others by their names."""
+    return sorted(set(names), key=layer_order)
+
+
+def layer_order(name: str) -> tuple[int, str]:
+    """What sorts layers into the order in which they are shown."""
+    return (list(LAYERS).index(name) if name in LAYERS else len(LAYERS)), name
+
+
+def _wrong_label(label: object, where: str) -> Iterator[str]:
+    if not isinstance(label, str) or not label or any(c.isspace() for c in label):
+        yield f"the label of {where} is {label!r}; expected a non-empty string without blanks"
+
+
+def _wrong_span(span: Span, words: int) -> Iterator[str]:
+    if not 0 <= span.start < span.end <= words:
+        yield (
+            f"the span {span.start}–{span.end} ({span.label}) does not lie within the {words} words "
+            "(expected 0 ≤ start < end ≤ number of words)"
+        )
+    yield from _wrong_label(span.label, f"the span {span.start}–{span.end}")
+
+
+def find_cycle(heads: Sequence[int]) -> list[int]:
+    """The words (from 1) of one cycle in ``heads``, or an empty list where every word leads to the root."""
+    state = [0] * (len(heads) + 1)  # 0 not seen, 1 on the present path, 2 known to reach the root
+    state[0] = 2
+    for start in range(1, len(heads) + 1):
+        path = []
+        word = start
+        while state[word] == 0:
+            state[word] = 1
+            path.append(word)
+            word = heads[word - 1]
+        if state[word] == 1:
+            return path[path.index(word) :]
+        for seen in path:
+            state[seen] = 2
+    return []

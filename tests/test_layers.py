@@ -1,0 +1,280 @@
+"""Layers beside the five: whatever is done with a known layer gives the same with the same data under another name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from random_sentences import corpora, sentences
+
+from mtlprune.analyses.dissection.term_items import term_items
+from mtlprune.analyses.probes.items import read_items
+from mtlprune.analyses.smoothing.label_split import word_labels
+from mtlprune.baselines import Majority
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.counts import count as count_corpus
+from mtlprune.corpora.export import export
+from mtlprune.corpora.fingerprint import fingerprint
+from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
+from mtlprune.files import RunError
+from mtlprune.layers import LAYERS, Layer, LayerError, in_order, kind_of
+from mtlprune.run_forms import check_sentence
+from mtlprune.runs import RunFolder, from_json, to_json
+from mtlprune.scores import count, score
+from mtlprune.sentence import Sentence, SentenceError, Span, declared
+from mtlprune.statistics.label_scores import count_labels
+
+NAMES = {"pos": "upos", "ner": "chunk", "dep": "tree2", "con": "con2", "srl": "nombank"}
+KINDS = {"upos": "tags", "chunk": "spans", "tree2": "tree", "con2": "brackets:upos", "nombank": "frames"}
+DOUBLED = {**LAYERS, **dict(sorted(KINDS.items()))}
+
+
+def doubled(sentence: Sentence) -> Sentence:
+    """Every layer a second time, under a name of its own; the brackets name the second tags."""
+    return sentence.with_layers(**{new: Layer(KINDS[new], sentence.get(old)) for old, new in NAMES.items()})
+
+
+def save(out: Path, content: list[Sentence], **options: bool) -> Corpus:
+    return save_corpus({"train": content}, out, name="few", licence="CC0", sources={"a": "0"}, **options)
+
+
+def two(words: str = "a b", **layers: object) -> Sentence:
+    return Sentence("s", tuple(words.split())).with_layers(**layers)
+
+
+@given(sentences())
+def test_a_sentence_takes_further_layers(sentence: Sentence) -> None:
+    twice = doubled(sentence).validate()
+    assert all(twice.get(new) == sentence.get(old) for old, new in NAMES.items())
+    assert twice.layers() == sentence.layers() + tuple(sorted(NAMES[old] for old in sentence.layers()))
+    assert twice.get("never") is None and twice.with_layers(**dict.fromkeys(KINDS)) == sentence
+    assert twice.with_layers(upos=None).get("upos") is None
+    assert hash(twice) == hash(doubled(sentence))
+    assert twice.bare() == sentence.bare()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        (two(upos=Layer("tags", ("A",))), "upos: expected one tag a word, found 1 for 2 words"),
+        (two(upos=("A", "B")), r"upos: expected a further layer, Layer\(kind, value\)"),
+        (two(chunk=Layer("spans", (Span(0, 2, "X"), Span(1, 2, "Y")))), "chunk: Y 1–2 overlaps or precedes X 0–2"),
+        (two(upos=Layer("tag", ("A", "B"))), "layer upos: expected a kind out of tags, .*, found 'tag'"),
+        (two(upos=Layer("tags:pos", ("A", "B"))), "found 'tags:pos'"),
+        (two(con2=Layer("brackets:", ())), "found 'brackets:'"),
+        (two(id=Layer("tags", ("A", "B"))), "expected the name of a layer: .*; found 'id'"),
+        (two(Chunk=Layer("tags", ("A", "B"))), "found 'Chunk'"),
+        (two(tree=Layer("tags", ("A", "B"))), "found 'tree'"),
+        (Sentence("s", ("a",), further=(("pos", Layer("tags", ("A",))),)), "pos: expected a further layer"),
+        (Sentence("s", ("a",), further=(("b", Layer("spans", ())), ("a", Layer("spans", ())))), "in order"),
+    ],
+)
+def test_what_a_further_layer_may_not_be(sentence: Sentence, message: str) -> None:
+    with pytest.raises(SentenceError, match=message):
+        sentence.validate()
+
+
+def test_a_layer_has_one_kind() -> None:
+    with pytest.raises(SentenceError, match="'s', x: it is of the kind spans, but tags in an earlier sentence"):
+        declared([two(x=Layer("tags", ("A", "B"))), two(x=Layer("spans", ()))])
+    with pytest.raises(SentenceError, match="x is of the kind tags in gold, but spans was predicted"):
+        count("x", two(x=Layer("tags", ("A", "B"))), two(x=Layer("spans", ())))
+
+
+def test_names_and_kinds() -> None:
+    assert [kind_of(what) for what in ("con", "brackets:upos", "tags")] == ["brackets", "brackets", "tags"]
+    assert kind_of("chunk", {"chunk": {"type": "ner", "kind": "spans"}}) == "spans"
+    assert in_order({"chunk", "srl", "a", "pos"}) == ["pos", "srl", "a", "chunk"]
+    with pytest.raises(LayerError, match=r"expected a layer out of pos, .*, found 'chunk'"):
+        kind_of("chunk")
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(corpora())
+def test_a_corpus_keeps_layers_of_every_kind(tmp_path: Path, content: list[Sentence]) -> None:
+    plain, twice = content, [doubled(sentence) for sentence in content]
+    whole = save(tmp_path / "c", twice, overwrite=True)
+    assert list(load_corpus(tmp_path / "c")["train"]) == twice
+    assert [whole["train"][k] for k in range(len(twice))] == twice and whole["train"][:1] == twice[:1]
+    whole.verify()
+    known = {new for new in KINDS if any(s.get(new) is not None for s in twice)}
+    assert whole.layers == {name: kind for name, kind in DOUBLED.items() if name in LAYERS or name in known}
+    assert (fingerprint({"train": twice}) == fingerprint({"train": plain})) == (not known)
+    counts = whole.info["splits"]["train"]
+    assert {new: counts["known"][new] for new in known} == {
+        new: counts["known"][old] for old, new in NAMES.items() if new in known
+    }
+    for found in counts.get("further", {}).values():
+        assert found.items() <= counts.items()
+
+
+def test_a_corpus_of_the_five_is_written_as_before(tmp_path: Path) -> None:
+    """No key more, so that what is there stays readable by what wrote it."""
+    info = save(tmp_path / "c", [two(pos=("A", "B"))]).info
+    assert "layers" not in info and "further" not in info["splits"]["train"]
+    assert load_corpus(tmp_path / "c").layers == LAYERS
+
+
+def test_every_part_of_a_further_layer_is_in_the_fingerprint() -> None:
+    tags = Layer("tags", ("A", "B"))
+    variants = [two(), two(x=tags), two(y=tags), two(x=Layer("tags", ("A", "C"))), two(x=tags, y=tags)]
+    variants += [two(x=Layer(kind, ())) for kind in ("spans", "brackets", "brackets:pos", "brackets:upos", "frames")]
+    assert len({fingerprint({"train": [sentence]}) for sentence in variants}) == len(variants)
+    assert fingerprint({"train": [two(x=tags, y=tags)]}) == fingerprint({"train": [two(y=tags).with_layers(x=tags)]})
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([], "layers: expected the kind of each layer"),
+        ({"chunk": "span"}, "expected a kind out of"),
+        ({"chunk": 3}, "expected a kind out of"),
+        ({"con": "brackets:upos"}, "the layer con is of the kind brackets:pos"),
+        ({"chunk": "tags"}, "expected the columns of a corpus"),
+        ({}, "expected the columns of a corpus"),
+    ],
+)
+def test_declarations_that_are_wrong(tmp_path: Path, layers: object, message: str) -> None:
+    save(tmp_path / "c", [two(chunk=Layer("spans", (Span(0, 1, "X"),)))])
+    file = tmp_path / "c" / "corpus.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"layers": layers}))
+    with pytest.raises(CorpusError, match=message):
+        load_corpus(tmp_path / "c")
+
+
+@given(sentences())
+def test_json_writes_the_five_as_ever_and_others_with_their_kind(sentence: Sentence) -> None:
+    plain, tree = to_json(sentence), to_json(doubled(sentence))
+    assert {key: tree[key] for key in plain} == plain
+    assert {new: tree[new] for new in KINDS if new in tree} == {
+        new: {"kind": KINDS[new], "value": plain[old]} for old, new in NAMES.items() if old in plain
+    }
+    tree = json.loads(json.dumps(tree))
+    check_sentence(tree)
+    assert from_json(tree) == doubled(sentence)
+    assert from_json(tree | {"comment": "of another tool", "odd": {"kind": 1}}) == doubled(sentence)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ({"kind": "span", "value": []}, "in chunk: .*expected a kind out of"),
+        ({"kind": "spans", "value": [[0, 1]]}, "in chunk: "),
+        ({"kind": "spans", "value": [[0, 9, "X"]]}, "in chunk: the span 0–9 .* does not lie within the 2 words"),
+        ({"kind": "tags", "value": ["A"]}, "in chunk: expected one tag a word"),
+    ],
+)
+def test_json_that_is_wrong(tmp_path: Path, layer: object, message: str) -> None:
+    (tmp_path / "predictions").mkdir()
+    line = json.dumps(to_json(two()) | {"chunk": layer})
+    (tmp_path / "predictions" / "dev.jsonl").write_text(line + "\n")
+    with pytest.raises(RunError, match=f"line 1: .*{message}"):
+        RunFolder(tmp_path).read_predictions("dev")
+
+
+@given(corpora())
+def test_counts_scores_and_labels_are_those_of_the_known_name(content: list[Sentence]) -> None:
+    majority = Majority(content)
+    for gold in content:
+        guess = majority.predict(gold)
+        for old, new in NAMES.items():
+            if gold.get(old) is None:
+                assert count(new, doubled(gold), doubled(guess)) is None
+                continue
+            found = count(new, doubled(gold), doubled(guess))
+            assert found == count(old, gold, guess)
+            assert score(KINDS[new], [found]) == score(old, [found])
+            assert count_labels(new, doubled(gold), doubled(guess)) == count_labels(old, gold, guess)
+
+
+def test_brackets_leave_out_the_punctuation_of_the_tags_they_name() -> None:
+    """The same brackets under Penn tags, UPOS, and no tags at all: only Penn tags say what EVALB deletes."""
+    spans = (Span(0, 3, "S"), Span(2, 3, "X"))
+    gold = two("a b .", pos=("N", "V", "."), upos=Layer("tags", ("N", "V", "PUNCT")), con=spans)
+    for kind, brackets in (("brackets:pos", 1), ("brackets:upos", 2), ("brackets:never", 2), ("brackets", 2)):
+        sentence = gold.with_layers(tree2=Layer(kind, spans))
+        assert count("tree2", sentence, sentence) == {"correct": brackets, "gold": brackets, "predicted": brackets}
+    assert count("con", gold, gold) == {"correct": 1, "gold": 1, "predicted": 1}
+
+
+@given(corpora())
+def test_baselines_are_those_of_the_known_name(content: list[Sentence]) -> None:
+    plain, twice = Majority(content), Majority([doubled(sentence) for sentence in content])
+    for sentence in content:
+        assert twice.predict(sentence) == doubled(plain.predict(sentence))
+
+
+@given(corpora())
+def test_word_labels_and_term_items_are_those_of_the_known_name(content: list[Sentence]) -> None:
+    twice = [doubled(sentence) for sentence in content]
+    for old, new in NAMES.items():
+        assert [word_labels(s, new) for s in twice] == [word_labels(s, old) for s in content]
+        if new in declared(twice):
+            mine, theirs = term_items(new, twice), term_items(old, content)
+            assert (mine.spans.tolist(), mine.labels.tolist()) == (theirs.spans.tolist(), theirs.labels.tolist())
+
+
+@given(corpora())
+def test_probe_items_are_those_of_the_known_name_with_shuffles_of_their_own(content: list[Sentence]) -> None:
+    twice = read_items({"train": [doubled(s) for s in content], "test": [doubled(s) for s in content[:1]]}, 3)
+    plain = read_items({"train": content, "test": content[:1]}, 3)
+    for split, items in plain.items():
+        found = {one.task: one for one in twice[split]}
+        for old in items:
+            new = found[NAMES[old.task]]
+            assert new.kind == old.kind == found[old.task].kind
+            for one in (new, found[old.task]):
+                assert one.labels == old.labels and one.columns.tolist() == old.columns.tolist()
+                assert (one.label == old.label).all() and (one.offsets == old.offsets).all()
+            assert found[old.task].shuffled.tolist() == old.shuffled.tolist()
+            assert sorted(new.shuffled.tolist()) == sorted(old.shuffled.tolist())
+
+
+def test_shuffles_of_further_layers_follow_their_names_only() -> None:
+    """By hand, so that results can be had again; another layer beside it changes nothing."""
+    many = tuple("ABCDEFGH")
+    alone = two("a b c d e f g h", upos=Layer("tags", many))
+    beside = alone.with_layers(chunk=Layer("tags", many))
+    expected = np.random.default_rng([0, 7, 5 + _crc("upos"), 0]).permutation(8)
+    for sentence in (alone, beside):
+        items = {one.task: one for one in read_items({"test": [sentence]}, 0)["test"]}
+        assert items["upos"].shuffled.tolist() == expected.tolist()
+    assert items["chunk"].shuffled.tolist() != items["upos"].shuffled.tolist()
+
+
+def _crc(name: str) -> int:
+    """CRC-32, bit by bit."""
+    found = 0xFFFFFFFF
+    for byte in name.encode():
+        found ^= byte
+        for _ in range(8):
+            found = found >> 1 ^ (0xEDB88320 if found & 1 else 0)
+    return found ^ 0xFFFFFFFF
+
+
+@given(sentences())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+def test_export_is_that_of_the_known_name(tmp_path: Path, sentence: Sentence) -> None:
+    for old, new in NAMES.items():
+        if sentence.get(old) is None:
+            continue
+        tags = {"con": {"pos": sentence.pos}}.get(old, {})
+        alone = sentence.bare().with_layers(**tags | {old: sentence.get(old)})
+        try:
+            export([alone], old, tmp_path / "old")
+        except CorpusError as error:
+            with pytest.raises(CorpusError) as found:
+                export([doubled(sentence)], new, tmp_path / "new")
+            assert str(found.value) == str(error)
+            continue
+        export([doubled(sentence)], new, tmp_path / "new")
+        assert (tmp_path / "new").read_bytes() == (tmp_path / "old").read_bytes()
+    with pytest.raises(CorpusError, match=r"expected a layer out of pos, .*, found 'never'"):
+        export([doubled(sentence)], "never", tmp_path / "x")
+
+
+def test_counts_of_a_split_that_lacks_a_declared_layer() -> None:
+    assert count_corpus([two()], {**LAYERS, "chunk": "spans"}).further == {"chunk": {"entities": {}}}

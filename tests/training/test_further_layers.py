@@ -1,0 +1,125 @@
+"""Layers other than the five in a run: the same data under other names give the same run, number by number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtlprune.claimed_heads import load_claims
+from mtlprune.config.config import ConfigError, build_config
+from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.layers import LAYERS, Layer
+from mtlprune.model import MultiTaskModel
+from mtlprune.reports.scores.tables import compare, markdown
+from mtlprune.reports.scores.tests import with_tests
+from mtlprune.runs import RunFolder
+from mtlprune.sentence import Sentence
+from mtlprune.training.loop import train
+from mtlprune.training.scoring import evaluate_run
+
+NAMES = {"pos": "a_tags", "ner": "b_spans", "dep": "c_tree", "con": "d_brackets", "srl": "e_frames"}
+
+
+def renamed(sentence: Sentence) -> Sentence:
+    """The five layers under other names, in the same order; the brackets name the tags that stand for pos."""
+    kinds = LAYERS | {"con": "brackets:a_tags"}
+    layers = {new: Layer(kinds[old], sentence.get(old)) for old, new in NAMES.items()}
+    return sentence.bare().with_layers(**layers)
+
+
+@pytest.fixture(scope="module")
+def runs(
+    small_settings: Any, small_corpus: Path, tiny_encoder: Any, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, RunFolder]:
+    """One epoch of all five layers under their own names, and under others; without dropout, which differs by name."""
+    folder = tmp_path_factory.mktemp("further")
+    corpus = load_corpus(small_corpus)
+    splits = {split: list(map(renamed, corpus[split])) for split in corpus.splits}
+    save_corpus(splits, folder / "corpus", name="renamed", licence="Apache-2.0", sources={})
+    known = small_settings(epochs=1) | {"encoder": {"name": str(tiny_encoder("bert")), "word_dropout": 0}}
+    given = {task: options | {"dropout": 0} for task, options in known["decoders"].items() if task != "ner"}
+    known["decoders"] = given
+    further = known | {
+        "data": {"path": str(folder / "corpus")},
+        "tasks": [*NAMES.values()],
+        "decoders": {new: {"type": old, **given.get(old, {})} for old, new in NAMES.items()},
+    }
+    for name, settings in (("known", known), ("further", further)):
+        train(build_config(settings), RunFolder(folder / name))
+    return {name: RunFolder(folder / name) for name in ("known", "further")}
+
+
+def test_losses_scores_and_predictions_are_those_of_the_known_names(runs: dict[str, RunFolder]) -> None:
+    [known], [further] = (runs[name].read_metrics() for name in ("known", "further"))
+    assert further["loss"] == {NAMES[task]: loss for task, loss in known["loss"].items()}
+    assert further["dev"] == {NAMES[task]: values for task, values in known["dev"].items()}
+    predicted = [sentence.with_layers(con=None) for sentence in runs["known"].read_predictions("dev")]
+    found = [sentence.with_layers(d_brackets=None) for sentence in runs["further"].read_predictions("dev")]
+    assert found == [renamed(sentence) for sentence in predicted]
+
+
+def test_the_run_is_loaded_and_scored_again(runs: dict[str, RunFolder]) -> None:
+    folder = runs["further"]
+    stored = folder.read_scores("dev")
+    assert evaluate_run(folder, "dev", device="cpu")[0].scores == stored
+    [sentence] = MultiTaskModel.load(folder.path).parse("the dog saw a cat .")
+    assert sentence.validate().kinds() == {
+        "a_tags": "tags", "b_spans": "spans", "c_tree": "tree", "d_brackets": "brackets", "e_frames": "frames",
+    }  # fmt: skip
+
+
+def test_tables_know_the_scores(runs: dict[str, RunFolder]) -> None:
+    compared = with_tests(compare([runs["further"]], "dev"), 100)
+    assert compared.tasks() == [*NAMES.values()]
+    text = markdown(compared)
+    for title in (
+        "A_TAGS accuracy",
+        "B_SPANS strict span F1",
+        "C_TREE LAS",
+        "D_BRACKETS bracket F1",
+        "E_FRAMES end-to-end F1",
+    ):
+        assert title in text
+
+
+def test_gates_of_a_further_layer(small_settings: Any, runs: dict[str, RunFolder], tmp_path: Path) -> None:
+    path = runs["further"].read_config()["data"]["path"]
+    pruning = {"method": "gates", "sets": "per_task", "rate": 0.1}
+    settings = small_settings(epochs=1) | {"tasks": ["a_tags", "b_spans"], "data": {"path": path}, "pruning": pruning}
+    settings["decoders"] = {"a_tags": {"type": "pos"}, "b_spans": {"type": "ner", "size": 8}}
+    train(build_config(settings), RunFolder(tmp_path / "run"))
+    labels = {claim.label.partition(":")[2] for claim in load_claims([tmp_path / "run"])}
+    assert labels == {"A_TAGS", "B_SPANS"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tasks": ["chunk"]}, r"there is no task 'chunk'; .* \(decoders.chunk.type\)"),
+        ({"decoders": {"chunk": {"size": 3}}}, "unknown key decoders.chunk; known there: pos, .* the type of their"),
+        ({"decoders": {"chunk": {"type": ["ner"]}}}, "unknown key decoders.chunk"),
+        (
+            {"decoders": {"chunk": {"type": "ner", "sise": 3}}},
+            r"decoders.chunk: unknown key sise \(did you",
+        ),
+        ({"decoders": {"chunk": {"type": "ner", "kind": "tags"}}}, "decoders.chunk: kind: input should be 'spans'"),
+        ({"decoders": {"joint": {"type": "ner"}}}, "expected the name of a layer.*; found 'joint'"),
+    ],
+)
+def test_what_a_configuration_may_not_say(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_config({"data": {"path": "x"}} | change)
+
+
+def test_a_configuration_is_itself_again_and_another_decoder_is_another_run() -> None:
+    tree: dict[str, Any] = {
+        "data": {"path": "x"},
+        "tasks": "chunk,pos",
+        "decoders": {"chunk": {"type": "ner", "size": 7}},
+    }
+    config = build_config(tree)
+    assert config.tasks == ("pos", "chunk") and build_config(config.model_dump(mode="json")) == config
+    other = build_config(tree | {"decoders": {"chunk": {"type": "pos"}}})
+    assert other.digest() != config.digest() == build_config(config.model_dump(mode="json")).digest()
