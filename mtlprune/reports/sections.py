@@ -26,7 +26,6 @@ class Rows:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     numbers: Sequence[str] = ()
-    sortable: bool = False
 
 
 @dataclass(frozen=True)

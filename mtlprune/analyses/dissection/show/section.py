@@ -32,7 +32,6 @@ def section(folder: Path) -> Section:
             table.grid.rows,
             f"{table.title}{'' if table.title.endswith('?') else '.'} {table.caption}",
             table.grid.header[table.grid.texts :],
-            True,
         )
         for table in tables(found)
     ]
