@@ -27,12 +27,11 @@ class Rows:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     numbers: Sequence[str] = ()
-    sortable: bool = False
 
 
 def rows_of(table: Grid) -> Rows:
-    """A table with its title, sortable."""
-    return Rows(table.header, table.rows, table.words(), table.header[table.texts :], sortable=True)
+    """A table with its title."""
+    return Rows(table.header, table.rows, table.words(), table.header[table.texts :])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from mtlprune.reports.page import Choices, Sources, report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 try:
-    from playwright.sync_api import Browser, Page, sync_playwright
+    from playwright.sync_api import Browser, Locator, Page, sync_playwright
 except ImportError:
     pytest.skip("playwright is not installed (extra: test)", allow_module_level=True)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; Debian has it: apt-get install chromium")
@@ -90,7 +91,7 @@ def test_pointer_and_switches_change_what_is_shown(visit: Visit) -> None:
     assert [row.split("\t")[0] for row in card.locator("tbody").inner_text().splitlines()][:1] == ["POS"]
     assert "single tasks" in card.inner_text() and "p: open in so many seeds" in card.inner_text()
     shades = []
-    for name in ("MTL-5", "seeds, RGB", "colour-blind", "difference", "one seed", "all tasks"):
+    for name in ("MTL-5", "seeds, colours", "RGB", "difference", "one seed", "all tasks"):
         explorer.get_by_role("radio", name=name, exact=True).first.check()
         grid = explorer.locator("[role=gridcell]")
         shades.append(tuple(grid.nth(k).evaluate("cell => cell.style.background") for k in range(12)))
@@ -140,17 +141,99 @@ def test_the_browser_of_heads_names_labels_as_words(visit: Visit) -> None:
     assert visit.said == []
 
 
-def test_tables_can_be_sorted(visit: Visit) -> None:
+def column_of(table: Locator, name: str) -> list[str]:
+    place = [words.rstrip(" ↑↓") for words in table.locator("thead th").all_inner_texts()].index(name)
+    return [row.locator("th, td").nth(place).inner_text() for row in table.locator("tbody tr").all()]
+
+
+def test_tables_are_sorted_by_keys_and_the_address_keeps_it(visit: Visit) -> None:
     page = visit.page
     page.locator("#scores summary").first.click()
-    table = page.locator("#scores table.sortable").first
-    column = table.locator("thead th").all_inner_texts().index("p")
-    table.locator("thead th").nth(column).locator("button").click()
-    values = [float(row.locator("th, td").nth(column).inner_text()) for row in table.locator("tbody tr").all()]
-    assert values == sorted(values, reverse=True)
-    table.locator("thead th").nth(column).locator("button").click()
-    values = [float(row.locator("th, td").nth(column).inner_text()) for row in table.locator("tbody tr").all()]
-    assert values == sorted(values)
+    table = page.locator("#scores details table")
+    button = table.get_by_role("button", name="p", exact=True)
+    button.focus()
+    for order in (True, False):
+        page.keyboard.press("Enter")
+        values = [float(value) for value in column_of(table, "p")]
+        assert values == sorted(values, reverse=order)
+    page.goto(page.url)
+    assert table.is_visible()  # its fold opens
+    assert [float(value) for value in column_of(table, "p")] == values
+    assert page.locator("#scores details th[aria-sort=ascending]").inner_text().startswith("p")
+    plain = page.locator("main table").count() - page.locator(".board table").count()
+    assert page.locator(".csv").count() == plain > 10
+    assert page.locator("main table:not(.board table):not(:has(thead button))").count() == 0
+    assert visit.said == []
+
+
+def test_a_table_is_saved_as_csv(visit: Visit) -> None:
+    page = visit.page
+    page.locator("#runs summary").first.click()
+    with page.expect_download() as download:
+        page.locator("#runs .csv").first.click()
+    assert download.value.suggested_filename.endswith("-runs.csv")
+    rows = list(csv.DictReader(Path(download.value.path()).read_text(encoding="utf-8").splitlines()))
+    table = page.locator("#runs details table").first
+    for name in ("run", "tasks", "seed", "time"):
+        assert [row[name] for row in rows] == column_of(table, name)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Correlation of gates as CSV").click()
+    with Path(download.value.path()).open(encoding="utf-8") as lines:
+        matrix = list(csv.DictReader(lines))
+    assert [row[""] for row in matrix] == list(matrix[0])[1:]
+    assert all(-1 <= float(value) <= 1 for row in matrix for name, value in row.items() if name)
+    assert visit.said == []
+
+
+def test_the_address_keeps_the_selection_and_bad_ones_do_no_harm(visit: Visit, page_file: Path) -> None:
+    page = visit.page
+    page.locator("nav a").nth(2).click()
+    for name in ("MTL-5", "seeds, colours", "RGB"):
+        page.locator("#explorer").get_by_role("radio", name=name, exact=True).check()
+    page.locator("#explorer [role=gridcell]").nth(6).click()
+    page.locator("#browser select").select_option(label="POS, seed 1")
+    page.locator("#browser [role=gridcell]").nth(1).click()
+    shown = "[...document.querySelectorAll('.board')].map(board => board.innerHTML.replace(/strip-\\d+/g, ''))"
+    checked = "[...document.querySelectorAll('.board :checked')].map(one => one.value)"
+    before = page.evaluate(shown), page.evaluate(checked)
+    assert page.url.endswith("#labels") and "MTL-5" in page.url
+    page.goto("about:blank")
+    page.go_back()
+    assert (page.evaluate(shown), page.evaluate(checked))[1] == before[1]
+    assert page.locator("#explorer .card h4").inner_text() == "Layer 2, head 3"
+    assert page.locator("#browser .card h4").inner_text() == "Layer 1, head 2"
+    bad = "heads=nobody&shown=__proto__&seed=9&minus=POS&head=99-1&colours=x&pruned=%3Cb%3E&encoder=&scores.1=99.up"
+    page.goto(f"{page_file.as_uri()}?{bad}&runs.1=0.ascending&overlap.1=1.descending")
+    assert page.locator("#explorer [role=gridcell][aria-selected=true]").count() == 1
+    assert visit.said == []
+
+
+def test_maps_are_light_also_in_the_dark(browser: Browser, page_file: Path) -> None:
+    found = []
+    look = """() => [...document.querySelectorAll(".light rect, .heads td, .matrix td.shade, .ramp i")].map((node) => {
+      const style = getComputedStyle(node);
+      return [style.fill, style.backgroundColor, style.color];
+    })"""
+    for scheme in ("light", "dark"):
+        visit = Visit(browser, page_file, color_scheme=scheme)
+        found.append(visit.page.evaluate(look))
+        visit.context.close()
+    assert found[0] == found[1] and len(found[0]) > 50
+
+
+def test_printed_it_is_light_and_whole(browser: Browser, page_file: Path) -> None:
+    visit = Visit(browser, page_file, viewport={"width": 690, "height": 900}, color_scheme="dark")
+    page = visit.page
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    page.emulate_media(media="print", color_scheme="dark")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert _channels(paper) == [255, 255, 255]
+    assert page.locator(".matrix td").last.evaluate("cell => getComputedStyle(cell).printColorAdjust") == "exact"
+    for hidden in ("nav", "#explorer", ".csv"):
+        assert not page.locator(hidden).first.is_visible()
+    edges = page.locator("main table, main svg").evaluate_all("all => all.map(n => n.getBoundingClientRect().right)")
+    assert max(edges) < 692
+    visit.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -222,7 +305,7 @@ def test_without_a_script_the_essentials_are_there(browser: Browser, page_file: 
     visit = Visit(browser, page_file, java_script_enabled=False)
     page = visit.page
     assert not page.locator("#explorer").is_visible()
-    assert page.locator("#gates svg.map").first.is_visible()
+    assert page.locator("#gates figure svg").first.is_visible()
     assert page.locator("#scores table").first.is_visible()
     assert page.locator("#overlap table.matrix").first.is_visible()
     page.locator("#runs summary").first.click()

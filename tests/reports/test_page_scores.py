@@ -49,6 +49,6 @@ def test_the_first_statement(seeds: int, tmp_path: Path) -> None:
 
 def test_rows_with_more_training_are_marked_on_the_page(tmp_path: Path) -> None:
     comparison = with_tests(compare(study(tmp_path, 1), "test"), 200)
-    body = str(part([Scored("x", False, comparison)], []).body)
+    body = part([Scored("x", False, comparison)], []).body
     assert "<strong>" in body and body.count("‡") >= 6
     assert not any("‡" in bold.split("</strong>")[0] for bold in body.split("<strong>")[1:])

@@ -2,20 +2,16 @@
 
 text = report(Sources(runs, probes=[...], analyses=[...], latency=[...]), Choices(), gold)
 
-Same sources, same bytes. Style sheet and script stand beside this file, in page/; the script only makes it interactive.
+Same sources, same bytes. Modules give the numbers and sentences of the parts, templates/ what HTML they become, assets/
+style and script; the script only makes the page interactive.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
-from mtlprune import __version__
 from mtlprune.reports.page import analyses as page_analyses
 from mtlprune.reports.page import curves as page_curves
 from mtlprune.reports.page import gates as page_gates
@@ -25,11 +21,8 @@ from mtlprune.reports.page import overlap as page_overlap
 from mtlprune.reports.page import probes as page_probes
 from mtlprune.reports.page import runs as page_runs
 from mtlprune.reports.page import scores as page_scores
-from mtlprune.reports.page.html import Html, element, escaped, island, joined, paragraph, plain
-from mtlprune.reports.page.parts import Part
+from mtlprune.reports.page.render import rendered
 from mtlprune.runs import RunError, RunFolder
-
-SCRIPTS = ("page.js", "gates.js", "heads.js", "tables.js")
 
 
 @dataclass(frozen=True)
@@ -90,69 +83,6 @@ def report(sources: Sources, choices: Choices, gold: page_labels.Gold) -> str:
         page_curves.part(tables, sets),
         page_latency.part([*measured, *sources.latency]),
     ]
-    present = [part for part in parts if part is not None]
-    return _assembled(choices.title or _title(runs), [*present, _caveats(present)])
-
-
-def _title(runs: Sequence[page_runs.ReadRun]) -> str:
-    encoders = list(dict.fromkeys(run.encoder.partition(",")[0] for run in runs))
-    data = dict.fromkeys(
-        str(run.manifest["data"].get("name", run.tree.get("data", {}).get("path", ""))) for run in runs
-    )
-    return f"{', '.join(encoders)} on {', '.join(data)}"
-
-
-def _caveats(parts: Sequence[Part]) -> Part:
-    """The log of caveats: what every part said of its own limits."""
-    said = [(part, part.caveats) for part in parts if part.caveats]
-    if not said:
-        return Part("caveats", "Caveats", paragraph("No part of this page found anything to warn of."))
-    groups = [
-        joined(
-            element("h3", element("a", part.title, href=f"#{part.key}")),
-            element("ul", *(element("li", line) for line in dict.fromkeys(lines))),
-        )
-        for part, lines in said
-    ]
-    first = paragraph("What these numbers cannot show, as found in the data: nothing here was written by hand.")
-    return Part("caveats", "Caveats", joined(first, groups))
-
-
-def _assembled(title: str, parts: Sequence[Part]) -> str:
-    folder = files("mtlprune.reports") / "page"
-    style = (folder / "page.css").read_text(encoding="utf-8")
-    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'"
-    )
-    data = island("data", plain({part.key: part.data for part in parts if part.data}))
-    template = (folder / "page.html").read_text(encoding="utf-8")
-    pieces = {
-        "policy": escaped(policy),
-        "title": escaped(title),
-        "style": style,
-        "contents": _contents(parts),
-        "found": _found(parts),
-        "parts": joined(map(_section, parts)),
-        "foot": f"Made by mtlprune {escaped(__version__)}. This file needs no network and sends nothing.",
-        "data": data,
-        "script": script,
-    }
-    split = re.split(r"<!--(\w+)-->", template)  # every second one names a piece; no piece is looked into again
-    return "".join(pieces[part] if place % 2 else part for place, part in enumerate(split))
-
-
-def _contents(parts: Sequence[Part]) -> Html:
-    entries = (element("li", element("a", part.title, href=f"#{part.key}")) for part in parts)
-    return element("ol", *entries)
-
-
-def _found(parts: Sequence[Part]) -> Html:
-    lines = [joined(line, " ", element("a", part.title, href=f"#{part.key}")) for part in parts for line in part.found]
-    return element("ul", *(element("li", line) for line in lines), class_="found") if lines else Html("")
-
-
-def _section(part: Part) -> Html:
-    heading = element("h2", part.title, id=f"{part.key}-title")
-    return element("section", heading, part.body, id=part.key, aria_labelledby=f"{part.key}-title", class_="part")
+    encoders = ", ".join(dict.fromkeys(run.encoder.partition(",")[0] for run in runs))
+    title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.data for run in runs))}"
+    return rendered(title, [part for part in parts if part is not None], [run.folder.path for run in runs])

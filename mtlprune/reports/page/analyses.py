@@ -5,17 +5,12 @@ A sixth one is a line in SECTIONS and a module with ``section(folder: Path) -> S
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 
 from mtlprune.files import RunError, read_json, reading
-from mtlprune.reports.page.figures import figure
-from mtlprune.reports.page.html import Html, element, folded, joined, paragraph, table
-from mtlprune.reports.page.parts import Part
-from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
+from mtlprune.reports.page.render import Part
 
 SECTIONS: dict[str, tuple[str, str]] = {
     "smoothing": ("smoothing.json", "mtlprune.analyses.smoothing.show.section"),
@@ -25,13 +20,6 @@ SECTIONS: dict[str, tuple[str, str]] = {
     "head-table": ("heads.json", "mtlprune.analyses.heads.show.section"),
 }
 """Name → the file that an analysis leaves in its folder, and the module that reads the folder; imported when needed."""
-
-
-LONG = 15
-"""Tables of an analysis with more rows are folded."""
-SMALL = 500
-"""Figures of an analysis up to this width may stand side by side."""
-Block = Paragraph | Rows | Figure
 
 
 def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
@@ -61,7 +49,8 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({folder})"
-        made.append(Part(key, title, markup(section), tuple(_elsewhere(folder / SECTIONS[name][0], title, data))))
+        caveats = list(_elsewhere(folder / SECTIONS[name][0], title, data))
+        made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis"))
     return made
 
 
@@ -71,39 +60,3 @@ def _elsewhere(file: Path, title: str, data: Collection[str]) -> Iterator[str]:
     made = found.get("fingerprint")
     if data and made is not None and made not in data:
         yield f"{title}: made of another corpus than the runs were trained on ({found.get('corpus', made[:8])})."
-
-
-def markup(section: Section) -> Html:
-    """Its blocks, with every word escaped; small figures that follow one another stand side by side."""
-    return joined(_row(small, list(blocks)) for small, blocks in groupby(section.blocks, _is_small))
-
-
-def _is_small(block: Block) -> bool:
-    return isinstance(block, Figure) and block.drawing.width <= SMALL
-
-
-def _row(small: bool, blocks: Sequence[Block]) -> Html:
-    made = joined(map(_block, blocks))
-    return element("div", made, class_="gallery") if small and len(blocks) > 1 else made
-
-
-def _block(block: Block) -> Html:
-    if isinstance(block, Paragraph):
-        return paragraph(block.words)
-    if isinstance(block, Figure):
-        return figure(block.drawing, block.alt, block.caption)
-    numbers = set(block.numbers)
-    texts = next((place for place, column in enumerate(block.columns) if column in numbers), len(block.columns))
-    whole = table(
-        list(block.columns),
-        block.rows,
-        block.caption or "Table",
-        texts=texts,
-        sortable=block.sortable,
-        right=[column in numbers for column in block.columns],
-    )
-    shown = joined(whole, paragraph(block.caption, class_="note") if block.caption else None)
-    if len(block.rows) <= LONG:
-        return shown
-    name = re.split(r"(?<=[.?]) ", block.caption, maxsplit=1)[0].rstrip(".") or "Table"
-    return folded(f"{name} ({len(block.rows)} rows)", shown)

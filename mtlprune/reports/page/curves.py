@@ -2,110 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
+from mtlprune.reports.facets import HUES, Curve, Panel, facets
 from mtlprune.reports.page.gates import ClaimSet
-from mtlprune.reports.page.html import Html, element, folded, joined, paragraph
-from mtlprune.reports.page.parts import Part
-from mtlprune.reports.page.plots import Look, Point, Series, curves, legend
-from mtlprune.reports.page.scores import Scored, looks
+from mtlprune.reports.page.render import Part
+from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import Comparison
+from mtlprune.reports.sections import Figure
 from mtlprune.runs import RunFolder
 
 Reading = Callable[[dict[str, Any], str], float | None]
+Line = Sequence[tuple[float, float]]
 
 
 def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
     """The part of the page; None where no run left a log."""
-    bodies: list[Html] = []
     logs = {
         run.path: RunFolder(run.path).read_metrics() for one in tables for c in one.comparison.columns for run in c.runs
     }
+    learning = []
     for scored in tables:
-        learning = _panels(scored.comparison, logs, _dev(scored.comparison), "dev score, %")
-        if not learning:
-            continue
-        heading = f"Learning, {scored.title}" if len(tables) > 1 else "Learning"
-        note = (
-            "Score on the dev split after every epoch, in percent: a faint line a seed, a firm one for their mean. "
-            "Dashed: trained jointly. The scales of the panels differ."
-        )
-        losses = _panels(scored.comparison, logs, _loss, "training loss")
-        bodies += [
-            element("h3", heading),
-            element("div", learning, class_="panels"),
-            _legend(scored.comparison),
-            paragraph(note, class_="note"),
-            folded("Training losses", element("div", losses, class_="panels")),
-        ]
-    if pruning := _pruning(sets):
-        note = (
-            "Open heads at every evaluation; a line a run. Where runs were pruned by importance or chance, their "
-            "number is fixed from the start, so nothing is drawn."
-        )
-        bodies += [element("h3", "Pruning"), pruning, paragraph(note, class_="note")]
+        comparison = scored.comparison
+        if scores := list(_panels(comparison, logs, _dev(comparison), "dev score, %")):
+            losses = list(_panels(comparison, logs, _loss, "training loss"))
+            learning.append({"title": scored.title, "scores": scores, "losses": losses})
+    pruning = list(_pruning(sets))
     caveats = [f"{path} has no metrics.jsonl, so no curve shows it." for path, log in logs.items() if not log]
-    return Part("curves", "Learning and pruning", joined(bodies), tuple(caveats)) if bodies else None
+    holds = {"learning": learning, "several": len(tables) > 1, "pruning": pruning}
+    return Part("curves", "Learning and pruning", holds, caveats) if learning or pruning else None
 
 
 def _dev(comparison: Comparison) -> Reading:
-    def read(record: dict[str, Any], task: str) -> float | None:
-        value = record.get("dev", {}).get(task, {}).get(comparison.name(task))
-        return float(value) if isinstance(value, int | float) else None
-
-    return read
+    return lambda record, task: record.get("dev", {}).get(task, {}).get(comparison.name(task))
 
 
 def _loss(record: dict[str, Any], task: str) -> float | None:
-    value = record.get("loss", {}).get(task)
-    return float(value) if isinstance(value, int | float) else None
+    return record.get("loss", {}).get(task)
 
 
-def _panels(comparison: Comparison, logs: dict[str, list[dict[str, Any]]], reading: Reading, what: str) -> list[Html]:
-    styles, found = looks(comparison), []
+def _panels(
+    comparison: Comparison, logs: Mapping[str, Sequence[dict[str, Any]]], reading: Reading, what: str
+) -> Iterator[Figure]:
+    """A panel a task: colours tell prunings (and baselines) apart, dashes joint training."""
+    kinds = [(run.kind, run.pruning, run.encoder) for c in comparison.columns for run in c.runs[:1]]
+    hues = {kind: hue for hue, kind in enumerate(dict.fromkeys(kinds))}
     for task in comparison.tasks():
         series = []
-        for column, look in zip(comparison.columns, styles, strict=True):
-            seeds = [list(_points(logs[run.path], task, reading)) for run in column.runs_of(task)]
-            if any(seeds):
-                series.append(Series(column.title, look, [points for points in seeds if points]))
+        for column in comparison.columns:
+            lines = [list(_points(logs[run.path], task, reading)) for run in column.runs_of(task)]
+            if any(lines):
+                run = column.runs[0]
+                hue = hues[run.kind, run.pruning, run.encoder]
+                series.append((column.title, hue, len(run.tasks) > 1, [line for line in lines if line]))
         if series:
-            last = "; ".join(f"{one.name} {one.mean()[-1][1]:.2f}" for one in series)
-            alt = f"{task.upper()}, {what} by epoch. At the end: {last}."
-            found.append(
-                curves(comparison.row_title(task) if reading is not _loss else task.upper(), alt, series, "epoch")
-            )
-    return found
+            title = task.upper() if reading is _loss else comparison.row_title(task)
+            yield _figure(title, f"{task.upper()}, {what} by epoch", series, ("epoch", what), 2)
 
 
-def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> Iterator[Point]:
+def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> Iterator[tuple[float, float]]:
     for record in log:
         value = reading(record, task)
-        if value is not None and isinstance(record.get("epoch"), int):
-            yield float(record["epoch"]), value
+        if isinstance(value, int | float) and isinstance(record.get("epoch"), int):
+            yield float(record["epoch"]), float(value)
 
 
-def _legend(comparison: Comparison) -> Html:
-    trained = [(c.title, look) for c, look in zip(comparison.columns, looks(comparison), strict=True) if c.runs]
-    return legend(trained)
-
-
-def _pruning(sets: Sequence[ClaimSet]) -> Html | None:
-    panels = []
+def _pruning(sets: Sequence[ClaimSet]) -> Iterator[Figure]:
     for one in sets:
-        if all(len({int((gates > 1e-3).sum()) for _, gates in claim.history}) == 1 for claim in one.claims):
-            continue
-        series = [
-            Series(claimant.label, Look(place, claimant.joint), [_opened(claim.history) for claim in claimant.claims])
-            for place, claimant in enumerate(one.claimants)
+        opened = [
+            [[(float(step), float((gates > 1e-3).sum())) for step, gates in claim.history] for claim in claimant.claims]
+            for claimant in one.claimants
         ]
-        last = "; ".join(f"{line.name} {line.mean()[-1][1]:.0f}" for line in series)
-        alt = f"{one.title}: open heads by step. At the end: {last}."
-        names = legend([(line.name, line.look) for line in series])
-        panels.append(element("div", curves(one.title, alt, series, "step", floor=0.0), names))
-    return element("div", panels, class_="panels") if panels else None
+        if any(len({number for _, number in line}) > 1 for lines in opened for line in lines):
+            series = [
+                (c.label, hue, c.joint, lines) for hue, (c, lines) in enumerate(zip(one.claimants, opened, strict=True))
+            ]
+            yield _figure(one.title, f"{one.title}: open heads by step", series, ("step", "open heads"), 0)
 
 
-def _opened(history: Sequence[tuple[int, Any]]) -> list[Point]:
-    return [(float(step), float((gates > 1e-3).sum())) for step, gates in history]
+def _figure(
+    title: str, what: str, series: Sequence[tuple[str, int, bool, Sequence[Line]]], axes: tuple[str, str], digits: int
+) -> Figure:
+    """Means over the seeds that have the x as lines, seeds as small dots.
+
+    Args:
+        series: name, number of the colour, whether dashed, a line a seed.
+        digits: of the values at the end, in words; with none, what is drawn counts from 0.
+    """
+    curves, ends = [], []
+    for name, hue, dashed, lines in series:
+        values: dict[float, list[float]] = {}
+        for x, y in (point for line in lines for point in line):
+            values.setdefault(x, []).append(y)
+        mean = [(x, fmean(ys)) for x, ys in sorted(values.items())]
+        colour = HUES[hue % len(HUES)]
+        if len(lines) > 1:
+            curves.append(Curve(name, [point for line in lines for point in line], colour, joined=False, radius=1.1))
+        curves.append(Curve(name, mean, colour, dashed))
+        ends.append(f"{name} {mean[-1][1]:.{digits}f}")
+    drawing = facets(title, (), [Panel("", curves, *axes, zero=not digits, whole=True)], 1)
+    return Figure(drawing, f"{what}. At the end: {'; '.join(ends)}.")

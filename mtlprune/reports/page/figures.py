@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 
+from markupsafe import Markup, escape
+
 from mtlprune.reports.canvas_svg import svg
 from mtlprune.reports.drawing import Box, Drawing
-from mtlprune.reports.page.html import Html, element, escaped
 
 _INKS = {
     "1c1c1e": "ink",  # legends.DARK
@@ -25,36 +26,20 @@ _INKS = {
 }
 _INK = re.compile(r'(fill|stroke)="#(' + "|".join(_INKS) + ')"')
 _PAPER = re.compile(r'<rect ([^>]*)fill="#ffffff"/>')
-_TITLE = re.compile(r"<title>.*?</title>\n?", re.DOTALL)
-_HEAD = re.compile(r'<svg [^>]*viewBox="([^"]*)"[^>]*>')
+_HEAD = re.compile(r'<svg [^>]*viewBox="([^"]*)"[^>]*>\s*<title>.*?</title>', re.DOTALL)
 LEAST = 0.72
 """To what share of its width a drawing may shrink and stay legible; where there is less room, it scrolls."""
 
 
-def figure(drawing: Drawing, alt: str, caption: str = "") -> Html:
-    """A drawing with its caption; ``alt`` says what it shows to those who do not see it."""
-    text = svg(drawing)
-    text = _TITLE.sub("", text, count=1)  # the whole drawing's; those of marks stay
-    text = _INK.sub(lambda found: f'{found[1]}="var(--{_INKS[found[2]]})"', text)
+def inked(drawing: Drawing, alt: str) -> Markup:
+    """A drawing as an element; ``alt`` says what it shows to those who do not see it."""
+    text = _INK.sub(lambda found: f'{found[1]}="var(--{_INKS[found[2]]})"', svg(drawing))
     text = _PAPER.sub(r'<rect \1fill="var(--paper)"/>', text)
-    least = round(LEAST * drawing.width)
-    role = f'role="img" aria-label="{escaped(alt)}"'
-    size = f'width="{drawing.width}" style="--least:{least}px"'
-    text = _HEAD.sub(rf'<svg viewBox="\1" {size} {_safe(role)} class="drawing">', text, count=1)
-    room = element(
-        "div",
-        Html(text),
-        class_="scroll plate" if _has_shades(drawing) else "scroll",
-        **({"tabindex": "0", "role": "region", "aria-label": f"{drawing.title}, scrolls"}),
-    )
-    return element("figure", room, element("figcaption", caption) if caption else None)
+    size = f'width="{drawing.width}" style="--least:{round(LEAST * drawing.width)}px" class="drawing"'
+    head = f'{size} role="img" aria-label="{escape(alt)}">'
+    return Markup(_HEAD.sub(lambda found: f'<svg viewBox="{found[1]}" {head}', text, count=1))
 
 
-def _safe(words: str) -> str:
-    return words.replace("\\", "\\\\")
-
-
-def _has_shades(drawing: Drawing) -> bool:
-    """Whether white and grey are data here (a map of heads): then the drawing keeps its white ground in the dark."""
-    cells = (shape for shape in drawing.shapes if isinstance(shape, Box) and shape.tooltip)
-    return any(len(set(map(int, cell.fill))) == 1 for cell in cells)
+def is_map(drawing: Drawing) -> bool:
+    """Whether shades of cells are data here (a map of heads): then the drawing keeps its white ground in the dark."""
+    return any(isinstance(shape, Box) and shape.tooltip for shape in drawing.shapes)

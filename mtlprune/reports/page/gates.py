@@ -1,4 +1,4 @@
-"""Gate maps of the page: small ones that need no script, and the numbers from which the script draws the large one."""
+"""Gate maps of the page: small ones that need no script, and the numbers from which the script makes the large one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.claims import head_chance
 from mtlprune.analyses.claims.claimants import Claimant, group
-from mtlprune.analyses.claims.show.maps import SEEDS_SHOWN, left_out
+from mtlprune.analyses.claims.show.maps import SEEDS_SHOWN, claim_figures, left_out
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, load_claims
 from mtlprune.reports import palettes
-from mtlprune.reports.maps import colours_mean
-from mtlprune.reports.page.html import Html, element, folded, joined, paragraph
-from mtlprune.reports.page.parts import Part
+from mtlprune.reports.maps import colours_mean, layout
+from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun, flat
+from mtlprune.reports.sections import Figure
 from mtlprune.runs import ASIDE, RunError
 from mtlprune.statistics.significance import LEVEL
 
-CELL = 13
 _METHODS = ("gates", "importance", "random")
 _BY_TASK = ("tasks", "decoders", "train.freeze")
 
@@ -99,109 +98,40 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
     """The part of the page; None where no run has gates."""
     if not sets:
         return None
-    first = (
-        "Each cell is a head: rows are layers, 1 at the top, columns are heads, from 1. The more ink, the more "
-        f"open its gate z; a head is open where z exceeds {OPEN_ABOVE:g}."
-    )
-    hint = paragraph(
-        "Move over a head, or reach it with the arrow keys, to read its gates in every run and how likely chance opens "
-        "it as often. Choosing a head holds it.",
-        class_="script-only note",
-    )
-    body = joined(paragraph(first), hint, element("div", id="explorer", class_="script-only"), _all_plates(sets))
     data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE, "corners": _corners()}
     caveats = [*without, *(f"{one.title}: {line}" for one in sets for line in (*left_out(one.claimants), *_reach(one)))]
-    return Part("gates", "Gate maps", body, tuple(caveats), data=data)
+    seeds = sorted({len(c.claims) for one in sets for c in one.claimants if 2 <= len(c.claims) <= SEEDS_SHOWN})
+    holds = {
+        "open_above": f"{OPEN_ABOVE:g}",
+        "sets": [(one.title, *_maps(one)) for one in sets],
+        "rgb": [colours_mean(("1", "2", "3")[:number], "rgb") for number in seeds],
+    }
+    return Part("gates", "Gate maps", holds, caveats, data=data)
 
 
-# -- maps without a script -------------------------------------------------------------------------------------------
-
-
-def _all_plates(sets: Sequence[ClaimSet]) -> Html:
-    """The first set in sight, the others folded."""
-    first, *others = sets
-    heading = element("h3", first.title[:1].upper() + first.title[1:])
-    rest = (folded(one.title, _plates(one)) for one in others)
-    return joined(heading, _plates(first), _colours(sets), rest)
-
-
-def _colours(sets: Sequence[ClaimSet]) -> Html | None:
-    """What the colours of the small maps mean, for as many seeds as they have."""
-    numbers = sorted({len(c.claims) for one in sets for c in one.claimants if 2 <= len(c.claims) <= SEEDS_SHOWN})
-    lists = []
-    for seeds in numbers:
-        corners = palettes.corners(seeds, "colourblind")
-        chips = []
-        for used in sorted(np.ndindex(*(2,) * seeds), key=lambda used: (-sum(used), used[::-1])):
-            red, green, blue = (int(part) for part in corners[used].round())
-            which = " and ".join(("first", "second", "third")[k] for k, on in enumerate(used) if on)
-            words = "all" if all(used) else which or "none"
-            chips.append(
-                element(
-                    "li", element("i", style=f"background:#{red:02x}{green:02x}{blue:02x}", aria_hidden="true"), words
-                )
-            )
-        lists.append(element("ul", element("li", f"Open in which of {seeds} seeds:"), chips, class_="legend chips"))
-        named = ("1", "2", "3")[:seeds]
-        caption = f"In the large map's RGB, seeds counted by rising number: {colours_mean(named, 'rgb')}"
-        lists.append(paragraph(caption, class_="note"))
-    return joined(lists) if lists else None
-
-
-def _plates(one: ClaimSet) -> Html:
-    figures = []
+def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
+    """Mean gates of every label and of all tasks; and which seeds use a head, in colours."""
+    captions = {}
     for claimant in one.claimants:
         seeds = len(claimant.claims)
         number = f"mean of {seeds} seeds" if seeds > 1 else f"seed {claimant.claims[0].seed}"
         opened = ", ".join(str(int(claim.open.sum())) for claim in claimant.claims)
-        words = f"{opened} of {claimant.gates[0].size} heads open"
-        maps = [_small(claimant.gates.mean(0), None, f"{claimant.label}, {number}: {words}.{_named(claimant)}")]
-        if 2 <= seeds <= SEEDS_SHOWN:
-            corners = palettes.corners(seeds, "colourblind")
-            colours = palettes.mixed(list(claimant.gates), corners)
-            maps.append(
-                _small(claimant.gates.mean(0), colours, f"{claimant.label}: which seeds use each head, in colours")
-            )
-        caption = element("figcaption", element("strong", claimant.label), f" {number}; {words}")
-        figures.append(element("figure", element("div", maps, class_="pair"), caption))
-    if len(one.alone) > 1:
-        mean = np.mean([claimant.gates.mean(0) for claimant in one.alone], axis=0)
-        names = ", ".join(claimant.label for claimant in one.alone)
-        caption = element("figcaption", element("strong", "All tasks"), f" mean over {names}")
-        figures.append(
-            element("figure", element("div", _small(mean, None, f"Mean gate over {names}"), class_="pair"), caption)
-        )
-    return element("div", figures, class_="maps")
-
-
-def _named(claimant: Claimant) -> str:
-    """Heads open in the majority of seeds, for those who do not see the map."""
-    names = [f"{layer + 1}-{head + 1}" for layer, head in zip(*np.nonzero(claimant.claimed), strict=True)]
-    return f" Claimed by most seeds: {', '.join(names) or 'none'}."
-
-
-def _small(gates: NDArray[np.float64], colours: NDArray[np.uint8] | None, alt: str) -> Html:
-    """Ink with the opacity z on the page's own paper, or colours on white."""
-    layers, heads = gates.shape
-    cells = []
-    for layer, head in np.ndindex(layers, heads):
-        z = float(gates[layer, head])
-        if colours is None and z == 0:
-            continue
-        x, y = head * CELL, layer * CELL
-        if colours is None:
-            title = element("title", f"layer {layer + 1}, head {head + 1}: {z:.2f}")
-            paint = {} if z == 1 else {"fill_opacity": f"{z:.3g}"}
-            cells.append(element("rect", title, x=x, y=y, width=CELL - 1, height=CELL - 1, **paint))
-        else:
-            red, green, blue = (int(part) for part in colours[layer, head])
-            if (red, green, blue) != (255, 255, 255):
-                fill = f"#{red:02x}{green:02x}{blue:02x}"
-                cells.append(element("rect", x=x, y=y, width=CELL - 1, height=CELL - 1, fill=fill))
-    width, height = heads * CELL - 1, layers * CELL - 1
-    ground = element("rect", x=-2, y=-2, width=width + 4, height=height + 4, class_="ground")
-    box = {"viewBox": f"-3 -3 {width + 6} {height + 6}", "class_": "map" if colours is None else "map colours"}
-    return element("svg", ground, *cells, role="img", aria_label=alt, **box)
+        caption = f"{claimant.label}: {number}; {opened} of {claimant.claimed.size} heads open"
+        captions[tuple(claim.run for claim in claimant.claims)] = claimant, caption
+    means, colours = [], []
+    for made in claim_figures(one.claimants, "colourblind"):
+        drawing = layout(made.shown)
+        alt = ". ".join((made.shown.title, *made.shown.subtitle))
+        if made.kind == "seeds":
+            colours.append(Figure(drawing, alt))
+        elif made.kind == "tasks":
+            means.append(Figure(drawing, alt, f"All tasks: mean over {', '.join(c.label for c in one.alone)}"))
+        elif made.kind == "mean":
+            claimant, caption = captions[made.runs]
+            claimed = [f"{layer + 1}-{head + 1}" for layer, head in zip(*np.nonzero(claimant.claimed), strict=True)]
+            alt = f"{caption}. Claimed by most seeds: {', '.join(claimed) or 'none'}."
+            means.append(Figure(drawing, alt, caption))
+    return means, colours
 
 
 # -- numbers for the script ------------------------------------------------------------------------------------------

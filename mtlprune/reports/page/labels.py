@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mtlprune.reports.grid import number, probability
-from mtlprune.reports.page.html import Html, element, folded, joined, paragraph, table
-from mtlprune.reports.page.parts import Part
-from mtlprune.reports.page.plots import Interval, Look, intervals
+from mtlprune.reports.page.plots import Forest, Interval
+from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import ScoreColumn
 from mtlprune.reports.scores.layouts import span
+from mtlprune.reports.sections import Rows
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.label_scores import FEW, LabelDifference, compare_counted, count_labels
 from mtlprune.statistics.significance import LEVEL
 
-DRAWN = 24
-"""Labels of a task that the figure shows, the most frequent ones; the table has all."""
 LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
@@ -46,23 +45,21 @@ def part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int) -> Par
     contrasts = [contrast for scored in tables for contrast in _contrasts(scored)]
     if not contrasts or not resamples:
         return None
-    bodies, caveats, found = [], [], []
+    several, shown, caveats, found = len(contrasts) > 1, [], [], []
     for contrast in contrasts:
         made: dict[str, list[LabelDifference]] = {}
         for task in contrast.scored.comparison.tasks():
             try:
-                made[task] = _compared(contrast, task, gold, resamples, seed)
+                if rows := _compared(contrast, task, gold, resamples, seed):
+                    made[task] = rows
             except RunError as error:
                 caveats.append(f"No labels of {task.upper()}, {contrast.title}: {error}")
-        made = {task: rows for task, rows in made.items() if rows}
         if made:
-            bodies.append(_one(contrast, made, several=len(contrasts) > 1))
-            found += _found(contrast, made, several=len(contrasts) > 1)
-            few = sum(row.few for rows in made.values() for row in rows)
-            caveats += [_few(contrast, few, sum(map(len, made.values())))] if few else []
-    if not bodies:
-        bodies = [paragraph("Nothing can be said of labels here; the caveats say why.")]
-    return Part("labels", "Labels lost and gained", joined(bodies), tuple(caveats), tuple(found))
+            shown.append(_one(contrast, made))
+            found.append(_found(made, f" ({contrast.title})" if several else ""))
+            if few := sum(row.few for rows in made.values() for row in rows):
+                caveats.append(_few(contrast, few, sum(map(len, made.values()))))
+    return Part("labels", "Labels lost and gained", {"contrasts": shown, "several": several}, caveats, found)
 
 
 def _contrasts(scored: Scored) -> Iterator[_Contrast]:
@@ -116,36 +113,23 @@ def _predicted(folder: RunFolder, split: str, truth: Sequence[Sentence]) -> list
     return [found[sentence.id] for sentence in truth]
 
 
-def _one(contrast: _Contrast, made: dict[str, list[LabelDifference]], several: bool) -> Html:
-    groups = [(task.upper(), [_drawn(task, row) for row in rows]) for task, rows in made.items()]
+def _one(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -> dict[str, Any]:
     panels = []
-    for (name, drawn), rows in zip(groups, made.values(), strict=True):
-        sure = [(row.label, [mark]) for row, mark in zip(rows, drawn, strict=True) if not row.few]
-        shown = sure[:DRAWN]
-        more = f" {len(shown)} most frequent of {len(rows)} labels" if len(rows) > len(shown) else ""
-        if not shown:
-            continue
-        alt = f"{name}: F1 of joint minus single-task training by label. " + "; ".join(mark.told for _, [mark] in shown)
-        picture = intervals(alt, shown, "0", compact=True)
-        panels.append(element("figure", element("figcaption", element("strong", name), more), picture))
+    for task, rows in made.items():
+        what = f"{task.upper()}: F1 of joint minus single-task training by label"
+        plot = Forest(what, [_drawn(row) for row in rows if not row.few])
+        if plot.rows:
+            panels.append({"task": task.upper(), "labels": len(rows), "forest": plot})
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
     cells = [_row(task, row) for task, each in made.items() for row in each]
-    note = (
-        f"F1 of a label in joint training minus that in single-task training, {contrast.title}; the most frequent "
-        "labels first. Lines: 95 % intervals over sentences; full dots: q < 0.05 within the task. "
-        "Labels of DEP are relations with the right head."
-    )
-    whole = table(columns, cells, f"Labels, {contrast.title}", texts=2, sortable=True)
-    parts = [element("h3", contrast.title)] if several else []
-    return joined(
-        *parts, element("div", panels, class_="panels"), paragraph(note, class_="note"), folded("Every label", whole)
-    )
+    table = Rows(columns, cells, f"Labels, {contrast.title}", columns[2:])
+    return {"title": contrast.title, "panels": panels, "table": table}
 
 
-def _drawn(task: str, row: LabelDifference) -> Interval:
+def _drawn(row: LabelDifference) -> Interval:
     low, high = row.found.low, row.found.high
     told = f"{row.label}: {row.found.delta:+.1f} {span(low, high)}, {row.items} items"
-    return Interval(row.label, Look(0), row.found.delta, low, high, row.q < LEVEL, told)
+    return Interval(row.label, row.found.delta, low, high, row.q < LEVEL, told)
 
 
 def _row(task: str, row: LabelDifference) -> list[str]:
@@ -164,14 +148,13 @@ def _few(contrast: _Contrast, few: int, of: int) -> str:
     )
 
 
-def _found(contrast: _Contrast, made: dict[str, list[LabelDifference]], several: bool) -> list[str]:
+def _found(made: dict[str, list[LabelDifference]], where: str) -> str:
     sure = [(task, row) for task, rows in made.items() for row in rows if row.q < LEVEL]
     tested = sum(not row.few for rows in made.values() for row in rows)
     lost = sorted((row.found.delta, task.upper(), row.label) for task, row in sure if row.found.delta < 0)
     gained = sum(row.found.delta > 0 for _, row in sure)
     most = ", ".join(f"{task} {label} ({delta:+.1f})".replace("-", "−", 1) for delta, task, label in lost[:3])
-    where = f" ({contrast.title})" if several else ""
-    return [
+    return (
         f"Of {tested} labels with enough items, joint training loses {len(lost)} and gains {gained} beyond the chance "
         "of sentences, of these runs" + where + (f"; it loses most on {most}." if most else ".")
-    ]
+    )

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.files import RunError, read_json, reading
-from mtlprune.reports.page.html import Html, element, folded, joined, paragraph, scrolling, table
-from mtlprune.reports.page.parts import Part
+from mtlprune.reports.page.plots import Forest, Interval
+from mtlprune.reports.page.render import Part
+from mtlprune.reports.sections import Rows
 
 FILE = "latency.json"
 
@@ -46,36 +47,35 @@ def part(files: Sequence[Path]) -> Part | None:
         if worse:
             places = ", ".join(f"{c['batch']} × {c['length']}" for c in worse)
             caveats.append(f"{_title(file)}: removal saves no time at batch × length {places}.")
-    note = (
-        "Seconds of the encoder's forward pass, the fastest round of each: all heads, heads masked (they are still "
-        "computed), and heads removed. Ideal: the removed heads' share of the multiply-adds; soft-max, norms and "
-        "embeddings are not counted."
-    )
-    return Part(
-        "latency", "What removal saves", joined(paragraph(note), [_one(*one) for one in read_files]), tuple(caveats)
-    )
+    return Part("latency", "What removal saves", {"files": [_one(*one) for one in read_files]}, caveats)
 
 
 def _title(file: Path) -> str:
     return str(file.parent if file.name == FILE else file)
 
 
-def _one(file: Path, tree: dict[str, Any]) -> Html:
-    about = ", ".join(
-        f"{name} {tree[name]}" for name in ("device", "precision", "threads", "torch", "load") if name in tree
-    )
-    return joined(
-        element("h3", _title(file)),
-        _bars(tree["cells"]),
-        _table(tree, "encoder", f"Latency of {_title(file)}, encoder"),
-        folded("Attention blocks alone", _table(tree, "attention", "Latency, attention blocks")),
-        paragraph(about, class_="note"),
-    )
+def _one(file: Path, tree: dict[str, Any]) -> dict[str, Any]:
+    told = ("device", "precision", "threads", "torch", "load")
+    return {
+        "title": _title(file),
+        "saved": Forest("Time of the encoder saved, batch × length", [_saved(c) for c in tree["cells"]], "", " %"),
+        "encoder": _table(tree, "encoder", f"Latency of {_title(file)}, encoder"),
+        "attention": _table(tree, "attention", f"Latency of {_title(file)}, attention blocks"),
+        "about": ", ".join(f"{name} {tree[name]}" for name in told if name in tree),
+    }
 
 
-def _table(tree: dict[str, Any], part: str, name: str) -> Html:
+def _saved(cell: dict[str, Any]) -> Interval:
+    """A dot at what is saved, a line to what would be ideal."""
+    gain, ideal = (100 * float(cell["encoder"][name]) for name in ("gain", "ideal_gain"))
+    where = f"{cell['batch']} × {cell['length']}"
+    told = f"{_percent(gain / 100)} (ideal {_percent(ideal / 100)})"
+    return Interval(f"{where}: {told}", gain, min(gain, ideal), max(gain, ideal), True, f"{where}: {told}")
+
+
+def _table(tree: dict[str, Any], part: str, name: str) -> Rows:
     columns = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
-    return table(columns, [_row(cell, part) for cell in tree["cells"]], name, texts=0, sortable=True)
+    return Rows(columns, [_row(cell, part) for cell in tree["cells"]], name, columns)
 
 
 def _row(cell: dict[str, Any], name: str) -> list[str]:
@@ -95,29 +95,3 @@ def _row(cell: dict[str, Any], name: str) -> list[str]:
 
 def _percent(value: float) -> str:
     return f"{100 * value:.0f} %".replace("-", "−")
-
-
-def _bars(cells: Sequence[dict[str, Any]]) -> Html:
-    """Time saved beside the ideal, a bar a cell of the grid."""
-    width, left, row = 520, 76, 20
-    most = max([0.05, *(max(c["encoder"]["gain"], c["encoder"]["ideal_gain"]) for c in cells)])
-    room = width - left - 110
-    marks = []
-    for place, cell in enumerate(cells):
-        y = 6 + place * row
-        gain, ideal = float(cell["encoder"]["gain"]), float(cell["encoder"]["ideal_gain"])
-        told = f"batch {cell['batch']}, length {cell['length']}: {_percent(gain)} saved, ideal {_percent(ideal)}"
-        at, end = left + ideal / most * room, left + max(gain, 0) / most * room
-        words = {"x": round(max(at, end) + 10, 1), "y": y + 11, "class_": "tick"}
-        bar = {"x": left, "y": y, "width": round(end - left, 1), "height": 13, "class_": "bar"}
-        marks += [
-            element("text", f"{cell['batch']} × {cell['length']}", x=left - 10, y=y + 11, class_="tick end"),
-            element("rect", element("title", told), **bar),
-            element("line", x1=round(at, 1), y1=y - 2, x2=round(at, 1), y2=y + 15, class_="whisker ideal"),
-            element("text", f"{_percent(gain)} (ideal {_percent(ideal)})", **words),
-        ]
-    listed = "; ".join(f"{c['batch']} × {c['length']}: {_percent(c['encoder']['gain'])}" for c in cells)
-    box = {"viewBox": f"0 0 {width} {12 + len(cells) * row}", "class_": "plot wide", "role": "img"}
-    picture = element("svg", *marks, aria_label=f"Time of the encoder saved, batch × length. {listed}.", **box)
-    caption = "Time of the encoder saved, by batch × length; the tick marks the ideal."
-    return element("figure", scrolling("Time saved, drawn", picture), element("figcaption", caption))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -15,9 +16,8 @@ from mtlprune.analyses.probes.show.reading import read_probes
 from mtlprune.analyses.probes.show.results import MODES, Key, ProbeResults
 from mtlprune.analyses.probes.show.scatter import scatter
 from mtlprune.analyses.probes.show.tables import column_note, tables
-from mtlprune.reports.page.figures import figure
-from mtlprune.reports.page.html import Html, element, folded, grid_table, joined, paragraph, table
-from mtlprune.reports.page.parts import Part
+from mtlprune.reports.page.render import Part, grid_rows
+from mtlprune.reports.sections import Figure, Rows
 
 BEST = 12
 """Labels that the browser names for a head."""
@@ -47,20 +47,26 @@ def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
         f"How well each head, without any training, tells each label, beside what chance, shuffled labels, the best "
         f"offset and a random encoder reach. Corpus {found.corpus}, mode {mode}. {found.specials}"
     )
-    summary = made[0]
-    body = joined(
-        paragraph(about),
-        element("h3", summary.title),
-        grid_table(summary, summary.title, sortable=True),
-        paragraph(summary.caption, class_="note"),
-        _browser(found, subjects, mode),
-        *(_task(panel, setting, made, opened=place == 0) for place, panel in enumerate(shown)),
-    )
-    content = {"subjects": [_data(found, key, mode) for key in subjects], "shape": list(found.shape)}
+    titles = {key: key.encoder if key.encoder == PRETRAINED else f"{key.encoder}, seed {key.seed}" for key in subjects}
+    first, *each = [(one.key, grid_rows(one, one.title), one.caption) for one in made]
+    holds = {
+        "about": about,
+        "summary": first,
+        "who": titles[subjects[0]],
+        "heads": _heads(found, subjects[0], mode, titles[subjects[0]]),
+        "tasks": [
+            (panel.task.upper(), _figures(panel, setting), [one for one in each if one[0].startswith(f"{panel.task}-")])
+            for panel in shown
+        ],
+    }
+    content = {
+        "subjects": [_data(found, key, mode, title) for key, title in titles.items()],
+        "shape": list(found.shape),
+    }
     caveats = [*found.notes, *column_note(shown), *_few(shown, found.few)]
     if data and found.fingerprint not in data:
         caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({found.corpus}).")
-    return Part("heads-know", "What heads know", body, tuple(caveats), tuple(_found(shown)), content)
+    return Part("heads-know", "What heads know", holds, caveats, _found(shown), content)
 
 
 def _few(shown: Sequence[ProbePanel], few: int) -> list[str]:
@@ -88,28 +94,20 @@ def _found(shown: Sequence[ProbePanel]) -> list[str]:
     return [f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."]
 
 
-def _task(panel: ProbePanel, setting: str, made: Sequence[Any], opened: bool) -> Html:
-    inner: list[Html] = []
+def _figures(panel: ProbePanel, setting: str) -> list[Figure]:
     column = panel.column(PRETRAINED) or panel.columns[0]
-    drawing = scatter(panel, column, raw=False, setting=setting)
-    inner.append(figure(drawing, _scatter_words(panel, column)))
+    made = [Figure(scatter(panel, column, raw=False, setting=setting), _scatter_words(panel, column))]
     if panel.column(STL) is not None and panel.compared:
         drawing = differences(panel, setting)
-        inner.append(
-            figure(drawing, f"{drawing.title}, a tick a label, encoders side by side; the table below has the numbers.")
-        )
-    for one in made[1:]:
-        if one.key.startswith(f"{panel.task}-"):
-            whole = joined(grid_table(one, one.title, sortable=True), paragraph(one.caption, class_="note"))
-            inner.append(folded(one.title, whole))
-    return folded(f"{panel.task.upper()}: labels and layers", *inner, opened=opened)
+        words = f"{drawing.title}, a tick a label, encoders side by side; the table below has the numbers."
+        made.append(Figure(drawing, words))
+    return made
 
 
 def _scatter_words(panel: ProbePanel, column: ProbeColumn) -> str:
     labels = next(iter(column.seeds.values()))
-    best = sorted((r for r in labels.items() if not math.isnan(r[1].gain) and not r[1].few), key=lambda r: -r[1].gain)[
-        :5
-    ]
+    sure = ((label, r) for label, r in labels.items() if not math.isnan(r.gain) and not r.few)
+    best = sorted(sure, key=lambda one: -one[1].gain)[:5]
     told = ", ".join(f"{label} {r.gain:+.1f} (layer {r.layer}, head {r.head})" for label, r in best)
     return f"{panel.task.upper()}, {column.title}: gain over the best control by layer of the best head. Most: {told}."
 
@@ -127,7 +125,7 @@ def _subjects(found: ProbeResults, mode: str) -> list[Key]:
     return [Key(name, first[name], mode, "") for name in names][:SUBJECTS]
 
 
-def _data(found: ProbeResults, key: Key, mode: str) -> dict[str, Any]:
+def _data(found: ProbeResults, key: Key, mode: str, name: str) -> dict[str, Any]:
     layers, heads = found.shape
     labels: dict[tuple[str, str], int] = {}
     table_: list[list[Any]] = []
@@ -144,7 +142,6 @@ def _data(found: ProbeResults, key: Key, mode: str) -> dict[str, Any]:
                     [labels[row.task, row.label], round(row.accuracy, 1), gain, row.rank, row.heads, row.chosen]
                 )
             cards.append(rows)
-    name = key.encoder if key.encoder == PRETRAINED else f"{key.encoder}, seed {key.seed}"
     chosen = [0] * (layers * heads)
     for other, results in found.labels.items():
         if (other.encoder, other.seed, other.mode) == (key.encoder, key.seed, mode):
@@ -153,29 +150,14 @@ def _data(found: ProbeResults, key: Key, mode: str) -> dict[str, Any]:
     return {"name": name, "encoder": key.encoder, "labels": table_, "cards": cards, "chosen": chosen}
 
 
-def _browser(found: ProbeResults, subjects: Sequence[Key], mode: str) -> Html:
-    """Where the script puts the browser, and a table that is there without it."""
-    layers, heads = found.shape
-    key = subjects[0]
+def _heads(found: ProbeResults, key: Key, mode: str, name: str) -> Rows:
+    """What every head knows best, for readers without a script."""
     rows = []
-    for layer in range(1, layers + 1):
-        for head in range(1, heads + 1):
-            best = known(found, key.encoder, key.seed, mode, layer, head)
-            chosen = [row for row in best if row.chosen]
-            rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), len(chosen), _names(chosen)])
-    columns = ["head", "knows best", "then", "chosen for", "labels"]
-    who = key.encoder if key.encoder == PRETRAINED else f"{key.encoder}, seed {key.seed}"
-    grid = table(columns, rows, f"Heads of {who}", sortable=True, right=[False, False, False, True, False])
-    note = (
-        "In brackets: accuracy minus that of the label's best control, in points. A head is chosen for a label where "
-        "it is the best of all on dev. Attention itself is not among the results of probes: `mtlprune heads RUN LAYER "
-        "HEAD` draws it."
-    )
-    return joined(
-        element("h3", "Heads one by one"),
-        element("div", id="browser", class_="script-only"),
-        folded(f"Every head of {who} and what it knows best", grid, paragraph(note, class_="note")),
-    )
+    for layer, head in itertools.product(*(range(1, size + 1) for size in found.shape)):
+        best = known(found, key.encoder, key.seed, mode, layer, head)
+        chosen = [row for row in best if row.chosen]
+        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), str(len(chosen)), _names(chosen)])
+    return Rows(["head", "knows best", "then", "chosen for", "labels"], rows, f"Heads of {name}", ["chosen for"])
 
 
 def _said(rows: Sequence[Known]) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.blocks import filled
-from mtlprune.reports.page.html import Html, element, folded, joined, table
-from mtlprune.reports.page.parts import Part
+from mtlprune.reports.page.render import Part
 from mtlprune.reports.scores.pruning_title import pruning_title
+from mtlprune.reports.sections import Rows
 from mtlprune.runs import RunFolder
 
 _APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
@@ -42,6 +42,11 @@ class ReadRun:
     @property
     def finished(self) -> bool:
         return "finished" in self.manifest
+
+    @property
+    def data(self) -> str:
+        """The corpus' name, or where it lies."""
+        return str(self.manifest["data"].get("name", self.tree.get("data", {}).get("path", "data")))
 
     @property
     def encoder(self) -> str:
@@ -96,8 +101,8 @@ def _moment(words: str) -> str:
 
 def part(runs: Sequence[ReadRun], notes: Sequence[str] = ()) -> Part:
     """The part of the page. ``notes``: what is known to be missing."""
-    body = joined(_facts(runs), _table(runs), _settings(runs))
-    return Part("runs", "What was run", body, (*notes, *_caveats(runs)))
+    holds = {"facts": _facts(runs), "runs": _table(runs), **_settings(runs)}
+    return Part("runs", "What was run", holds, (*notes, *_caveats(runs)))
 
 
 def _values(runs: Sequence[ReadRun], path: str) -> list[str]:
@@ -112,14 +117,8 @@ def _values(runs: Sequence[ReadRun], path: str) -> list[str]:
     return list(found)
 
 
-def _facts(runs: Sequence[ReadRun]) -> Html:
-    corpora = {
-        (
-            str(run.manifest["data"].get("name", run.tree.get("data", {}).get("path", ""))),
-            run.manifest["data"]["fingerprint"],
-        )
-        for run in runs
-    }
+def _facts(runs: Sequence[ReadRun]) -> list[tuple[str, str]]:
+    corpora = {(run.data, run.manifest["data"]["fingerprint"]) for run in runs}
     packages = sorted({name for run in runs for name in run.manifest.get("packages", {})})
     versions = [
         f"mtlprune {', '.join(_values(runs, 'mtlprune')) or 'unknown'}",
@@ -127,7 +126,7 @@ def _facts(runs: Sequence[ReadRun]) -> Html:
         *(f"{name} {' / '.join(_values(runs, f'packages/{name}'))}" for name in packages),
     ]
     begun = sorted(_values(runs, "begun"))
-    facts = [
+    return [
         ("Runs", f"{len(runs)}, of which {sum(run.finished for run in runs)} trained to the end"),
         ("Tasks", ", ".join(dict.fromkeys(task.upper() for run in runs for task in run.tasks))),
         ("Encoders", "; ".join(dict.fromkeys(run.encoder for run in runs))),
@@ -138,10 +137,9 @@ def _facts(runs: Sequence[ReadRun]) -> Html:
         ("Time", f"{duration(sum(run.seconds for run in runs))} of training, all runs added"),
         ("Begun", " to ".join(_moment(one) for one in dict.fromkeys([*begun[:1], *begun[-1:]])) or "unknown"),
     ]
-    return element("dl", *(joined(element("dt", name), element("dd", words)) for name, words in facts), class_="facts")
 
 
-def _table(runs: Sequence[ReadRun]) -> Html:
+def _table(runs: Sequence[ReadRun]) -> Rows:
     columns = ["run", "tasks", "encoder", "heads", "data", "seed", "best epoch", "epochs", "training sentences", "time"]
     rows = []
     for run in runs:
@@ -163,31 +161,23 @@ def _table(runs: Sequence[ReadRun]) -> Html:
             ]
         )
     words = f"All {len(runs)} runs" if len(runs) > 1 else "The run"
-    return folded(words, table(columns, rows, words, texts=5, sortable=True), opened=len(runs) <= 8)
+    return Rows(columns, rows, words, columns[5:])
 
 
-def _settings(runs: Sequence[ReadRun]) -> Html:
+def _settings(runs: Sequence[ReadRun]) -> dict[str, Rows]:
     """Settings that all runs share, and those that differ with their values."""
     trees = [dict(flat(run.tree)) for run in runs]
-    paths = sorted({path for tree in trees for path in tree} - set(_APART))
     shared: list[list[str]] = []
     differing: list[list[str]] = []
-    for path in paths:
+    for path in sorted({path for tree in trees for path in tree} - set(_APART)):
         there = [tree[path] for tree in trees if path in tree]
         values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in there))
-        partly = len(there) < len(trees)
-        (differing if len(values) > 1 else shared).append(
-            [path, ", ".join(values) + (" (where set)" if partly else "")]
-        )
-    parts = []
-    if differing:
-        parts.append(
-            folded(
-                "Settings in which runs differ", table(["setting", "values"], differing, "Differing settings", texts=2)
-            )
-        )
-    parts.append(folded("Settings that runs share", table(["setting", "value"], shared, "Shared settings", texts=2)))
-    return joined(*parts)
+        partly = " (where set)" if len(there) < len(trees) else ""
+        (differing if len(values) > 1 else shared).append([path, ", ".join(values) + partly])
+    return {
+        "differing": Rows(["setting", "values"], differing, "Settings in which runs differ"),
+        "shared": Rows(["setting", "value"], shared, "Settings that runs share"),
+    }
 
 
 def _caveats(runs: Sequence[ReadRun]) -> Iterator[str]:

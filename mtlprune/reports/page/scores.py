@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from mtlprune.reports.grid import probability
-from mtlprune.reports.page.html import Html, element, folded, grid_table, joined, paragraph, table
-from mtlprune.reports.page.parts import Part
-from mtlprune.reports.page.plots import Interval, Look, intervals, legend
+from mtlprune.reports.grid import Strong, probability
+from mtlprune.reports.page.plots import Forest, Interval
+from mtlprune.reports.page.render import Part, grid_rows
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
 from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, span
 from mtlprune.reports.scores.notes import legend as table_legend
 from mtlprune.reports.scores.notes import notes, tests_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
+from mtlprune.reports.sections import Rows
 
 
 @dataclass(frozen=True)
@@ -67,28 +68,15 @@ def compared(
         comparison = compare([run.folder for run in group], name, None if made else baselines)
         if resamples and comparison.against:
             comparison = with_tests(comparison, resamples, seed)
-        data = str(group[0].manifest["data"].get("name", group[0].tree.get("data", {}).get("path", "data")))
         chose = any(run.tree.get("data", {}).get("dev", "dev") == name for run in group)
-        made.append(Scored(data, chose, comparison))
+        made.append(Scored(group[0].data, chose, comparison))
     return made, left_out
-
-
-def looks(comparison: Comparison) -> list[Look]:
-    """A look a column: colours tell prunings (and baselines) apart, dashes joint training."""
-    hues: dict[tuple[str, str, str], int] = {}
-    found = []
-    for column in comparison.columns:
-        run = column.runs[0] if column.runs else None
-        key = (run.kind, run.pruning, run.encoder) if run else ("majority", "", "")
-        found.append(Look(hues.setdefault(key, len(hues)), dashed=bool(run) and len(run.tasks) > 1 if run else False))
-    return found
 
 
 def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
     """The part of the page."""
-    bodies, caveats, found = [], list(left_out), []
+    caveats, found = list(left_out), []
     for scored in tables:
-        bodies.append(_one(scored, several=len(tables) > 1))
         where = f"{scored.title}: " if len(tables) > 1 else ""
         caveats += [f"{where}{line}" for line in notes(scored.comparison)]
         if scored.chose:
@@ -97,32 +85,36 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
                 "differences suffer less, since every setting was chosen in the same way."
             )
         found += list(_found(scored, several=len(tables) > 1))
-    body = joined(bodies) if bodies else paragraph("No run is scored yet.")
-    return Part("scores", "Scores", body, tuple(caveats), tuple(found))
+    return Part("scores", "Scores", {"tables": list(map(_one, tables))}, caveats, found)
 
 
-def _one(scored: Scored, several: bool) -> Html:
+def _one(scored: Scored) -> dict[str, Any]:
     comparison = scored.comparison
-    parts = [element("h3", scored.title)] if several else []
-    parts += [_scores(comparison, scored.title), paragraph(table_legend(comparison), class_="note")]
+    shown = {
+        "title": scored.title,
+        "scores": _scores(comparison, scored.title),
+        "legend": table_legend(comparison),
+        "forest": None,
+    }
     if comparison.tests:
-        parts += [_forest(comparison), folded("Every difference with its test", _details(comparison))]
-    return joined(parts)
+        shown["forest"] = Forest("Differences", list(_differences(comparison)))
+        shown["details"] = grid_rows(details(comparison), "Tests of differences")
+        shown["tests_legend"] = tests_legend(comparison)
+    return shown
 
 
-def _scores(comparison: Comparison, name: str) -> Html:
+def _scores(comparison: Comparison, name: str) -> Rows:
     tasks, several = comparison.tasks(), len(comparison.encoders()) > 1
     pruned = any(run.heads for column in comparison.columns for run in column.runs)
     columns = [*(["encoder"] if several else []), "setting", *(["heads"] if pruned else []), "n"]
-    columns += [joined(task.upper(), element("small", comparison.row_title(task).partition(" ")[2])) for task in tasks]
+    columns += ["\n".join(filter(None, comparison.row_title(task).split(" ", 1))) for task in tasks]
     rows = []
     for place, column in enumerate(comparison.columns):
         numbers = [len(column.values(task)) for task in tasks if column.values(task)]
         shown = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
-        row: list[object] = [*([column.encoder] if several else []), column.title]
-        row += [*([_heads(column, tasks)] if pruned else []), shown]
-        rows.append([*row, *(_cell(comparison, place, task) for task in tasks)])
-    return table(columns, rows, f"Scores, {name}", texts=1 + several + pruned)
+        row = [*([column.encoder] if several else []), column.title, *([_heads(column, tasks)] if pruned else [])]
+        rows.append([*row, shown, *(_cell(comparison, place, task) for task in tasks)])
+    return Rows(columns, rows, f"Scores, {name}", columns[1 + several + pruned :])
 
 
 def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
@@ -130,69 +122,43 @@ def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
     return ", ".join(found) if found and set(found) != {"–"} else "all"
 
 
-def _cell(comparison: Comparison, place: int, task: str) -> object:
+def _cell(comparison: Comparison, place: int, task: str) -> str:
+    """The mean, in bold where it is the best, its spread, and on a second line the difference."""
     column = comparison.columns[place]
     values = column.values(task)
     if not values:
         return "–"
     text = cell(values, numbered=False)
-    mean, _, spread = text.partition(" ± ")
     rivals = {p for p, c in enumerate(comparison.columns) if c.values(task) and c.encoder in ("", column.encoder)}
     more = MORE if comparison.more_training(place, task) else ""
-    shown = [element("strong", mean) if place in best(comparison, task, rivals) else f"{mean}{more}"]
-    shown += [element("span", f" ± {spread}", class_="sd")] if spread else []
-    if place in comparison.against:
-        other = comparison.columns[comparison.against[place]]
-        if theirs := other.values(task):
-            mark = comparison.tests[place, task].mark if (place, task) in comparison.tests else ""
-            delta = difference(values, theirs).replace("-", "−")
-            shown.append(element("span", f"{delta}{mark}{more}", class_="delta"))
-    return joined(*shown)
+    bold = place in best(comparison, task, rivals)
+    if more and not bold:
+        mean, sign, spread = text.partition(" ± ")
+        text = f"{mean}{more}{sign}{spread}"
+    if place in comparison.against and (theirs := comparison.columns[comparison.against[place]].values(task)):
+        mark = comparison.tests[place, task].mark if (place, task) in comparison.tests else ""
+        text += f"\n{difference(values, theirs)}{mark}{more}".replace("-", "−")
+    return Strong(text) if bold else text
 
 
-def _forest(comparison: Comparison) -> Html:
-    styles = looks(comparison)
-    groups, used = [], {}
-    for task in comparison.tasks():
-        rows = []
-        for (place, name), test in sorted(comparison.tests.items()):
-            if name != task:
-                continue
-            column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
-            found = test.difference
-            title = f"{column.title}{MORE if comparison.more_training(place, task) else ''} − {other.title}"
-            low, high = test.interval
-            over = "sentences" if math.isnan(found.wide_low) else "seeds and sentences"
-            p = test.p_holm if math.isnan(found.wide_low) else test.wide_p_holm
-            used[place] = (title, styles[place])
-            told = (
-                f"{task.upper()}, {title}: {found.delta:+.2f}, 95 % interval over {over} {span(low, high)}, "
-                f"p (Holm) {probability(p)}"
-            )
-            rows.append(Interval(title, styles[place], found.delta, low, high, test.significant, told))
-        if rows:
-            groups.append((task.upper(), rows))
-    alt = "; ".join(one.told for _, rows in groups for one in rows)
-    caption = (
-        "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); full "
-        "dots are significant over both after Holm's correction, never with one run. Dashed: trained jointly."
-    )
-    picture = element(
-        "div",
-        intervals(f"Differences. {alt}", groups, "0"),
-        class_="scroll",
-        tabindex="0",
-        role="region",
-        aria_label="Differences, drawn",
-    )
-    return element("figure", picture, legend([used[place] for place in sorted(used)]), element("figcaption", caption))
+def _differences(comparison: Comparison) -> Iterator[Interval]:
+    """Of all tested settings their tasks: settings in the order of the table, those trained jointly first."""
 
+    def order(one: tuple[int, str]) -> tuple[bool, int, int]:
+        return len(comparison.columns[one[0]].runs[0].tasks) < 2, one[0], comparison.tasks().index(one[1])
 
-def _details(comparison: Comparison) -> Html:
-    return joined(
-        grid_table(details(comparison), "Tests of differences", sortable=True),
-        paragraph(tests_legend(comparison), class_="note"),
-    )
+    for place, task in sorted(comparison.tests, key=order):
+        test = comparison.tests[place, task]
+        column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
+        found = test.difference
+        title = f"{column.title}{MORE if comparison.more_training(place, task) else ''} − {other.title}"
+        alone = math.isnan(found.wide_low)
+        told = (
+            f"{task.upper()}, {title}: {found.delta:+.2f}, 95 % interval over "
+            f"{'sentences' if alone else 'seeds and sentences'} {span(*test.interval)}, "
+            f"p (Holm) {probability(test.p_holm if alone else test.wide_p_holm)}"
+        )
+        yield Interval(f"{task.upper()}, {title}", found.delta, *test.interval, test.significant, told)
 
 
 def _found(scored: Scored, several: bool) -> Iterator[str]:

@@ -76,7 +76,7 @@ def heads(content: Mapping[str, Any], digits: int = 3) -> Rows:
         for head in range(a_layer)
     ]
     columns = ["layer", "head", *numbers, *content["words"]]
-    return Rows(columns, rows, "All heads.", ["layer", "head", *numbers], sortable=True)
+    return Rows(columns, rows, "All heads.", ["layer", "head", *numbers])
 
 
 def pairs(content: Mapping[str, Any], one_source: bool) -> Rows:
@@ -98,7 +98,7 @@ def pairs(content: Mapping[str, Any], one_source: bool) -> Rows:
         )
         + f"; {len(rows)} shown."
     )
-    return Rows(["column", "and", "heads", "ρ", "p", "q"], rows, caption, ["heads", "ρ", "p", "q"], sortable=True)
+    return Rows(["column", "and", "heads", "ρ", "p", "q"], rows, caption, ["heads", "ρ", "p", "q"])
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -27,7 +27,7 @@ def section(folder: Path) -> Section:
     content = read_smoothing(folder)
     figures = [Figure(drawing, alt, CAPTIONS[name]) for name, (drawing, alt) in drawings(content).items()]
     parts = [
-        Rows(table.header, table.rows, f"{table.title}. {table.caption}", table.header[table.texts :], True)
+        Rows(table.header, table.rows, f"{table.title}. {table.caption}", table.header[table.texts :])
         for table in tables(content)
     ]
     words = [Paragraph(line) for line in (setting(content), *answers(content), *content["notes"])]

@@ -95,7 +95,7 @@ def relations(tree: Mapping[str, Any]) -> Rows:
         f"Held-out UAS of the best head a relation (of at least {tree['least']} words), beside the best offset. In "
         "brackets layer.head; > dependent attends to head, < head attends to dependent."
     )
-    return Rows(columns, rows, caption, columns[1:], sortable=True)
+    return Rows(columns, rows, caption, columns[1:])
 
 
 def gates(tree: Mapping[str, Any]) -> Rows | None:

@@ -1,7 +1,8 @@
 // The large map: one head a cell; whose gates, and how they are shown, can be switched.
 function explorer(root, gates) {
   const ALL = "all tasks";
-  const state = { set: 0, label: 0, view: "mean", seed: 0, other: 1, palette: "rgb", held: null };
+  const VIEWS = [["mean", "mean, grey"], ["seed", "one seed"], ["seeds", "seeds, colours"], ["difference", "difference"]];
+  const state = { set: 0, label: 0, view: "mean", seed: 0, other: 1, palette: "colourblind", held: null };
   const set = () => gates.sets[state.set];
   const label = () => set().labels[state.label];
   const mean = (one, k) => one.z.reduce((sum, seed) => sum + seed[k], 0) / one.z.length;
@@ -13,7 +14,17 @@ function explorer(root, gates) {
     const p = set().tasks ? set().tasks.p : label().p;
     return p.indexOf(Math.min(...p));
   };
-  state.held = telling();
+  const names = () => [...set().labels.map((one) => one.label), ...(alone().length > 1 ? [ALL] : [])];
+  state.set = recall("pruned", gates.sets.map((one) => one.title), 0);
+  state.label = recall("heads", names(), 0);
+  state.view = VIEWS[recall("shown", VIEWS.map(([view]) => view), 0)][0];
+  state.held = recall("head", headNames(set().layers, set().heads), telling());
+  if (!isAll()) {
+    state.seed = recall("seed", label().seeds.map(String), 0);
+    state.other = recall("minus", set().labels.map((one) => one.label), state.label === 0 ? 1 : 0);
+    if (state.view === "difference" && set().labels.length < 2) state.view = "mean";
+  }
+  state.palette = recall("colours", ["rgb"], null) === 0 ? "rgb" : "colourblind";
   const board = make("div", { class: "board" });
   root.append(board);
 
@@ -67,7 +78,7 @@ function explorer(root, gates) {
 
   function ramp() {
     const chip = (background, words) => make("b", {}, (() => {
-      const box = make("i");
+      const box = make("i", { class: "light" });
       box.style.background = background;
       return box;
     })(), words);
@@ -93,31 +104,30 @@ function explorer(root, gates) {
       parts.push(select("Pruned", gates.sets.map((one, i) => [String(i), one.title]), String(state.set),
         redo((picked) => { Object.assign(state, { set: Number(picked), label: 0, seed: 0, other: 1 });
           state.held = telling();
+          remember("pruned", set().title);
         })));
     }
-    const names = set().labels.map((one, i) => [String(i), one.label]);
-    if (alone().length > 1) names.push([String(names.length), ALL]);
-    parts.push(choice("Whose heads", names, String(state.label), redo((picked) => { state.label = Number(picked); })));
+    parts.push(choice("Whose heads", names().map((one, i) => [String(i), one]), String(state.label),
+      redo((picked) => { state.label = Number(picked); remember("heads", names()[picked]); })));
     if (isAll()) return parts;
     const seeds = label().z.length;
-    const views = [["mean", "mean, grey"], ["seed", "one seed"],
-      ["seeds", "seeds, RGB", seeds < 2 ? "one seed only" : ""],
-      ["difference", "difference", set().labels.length < 2 ? "one label only" : ""]];
+    const off = { seeds: seeds < 2 ? "one seed only" : "", difference: set().labels.length < 2 ? "one label only" : "" };
+    const views = VIEWS.map(([view, words]) => [view, words, off[view]]);
     if (state.view === "seeds" && seeds < 2) state.view = "mean";
-    parts.push(choice("Shown as", views, state.view, redo((picked) => { state.view = picked; })));
+    parts.push(choice("Shown as", views, state.view, redo((picked) => { state.view = picked; remember("shown", picked); })));
     if (state.seed >= seeds) state.seed = 0;
     if (state.view === "seed") {
       parts.push(choice("Seed", label().seeds.map((seed, i) => [String(i), String(seed)]), String(state.seed),
-        redo((picked) => { state.seed = Number(picked); })));
+        redo((picked) => { state.seed = Number(picked); remember("seed", String(label().seeds[picked])); })));
     }
     if (state.view === "seeds") {
-      parts.push(choice("Colours", [["rgb", "RGB"], ["colourblind", "colour-blind"]], state.palette,
-        redo((picked) => { state.palette = picked; })));
+      parts.push(choice("Colours", [["colourblind", "colour-blind"], ["rgb", "RGB"]], state.palette,
+        redo((picked) => { state.palette = picked; remember("colours", picked); })));
     }
     if (state.view === "difference") {
       if (state.other === state.label) state.other = state.label === 0 ? 1 : 0;
       const others = set().labels.map((one, i) => [String(i), one.label]).filter(([i]) => Number(i) !== state.label);
-      parts.push(choice("Minus", others, String(state.other), redo((picked) => { state.other = Number(picked); })));
+      parts.push(choice("Minus", others, String(state.other), redo((picked) => { state.other = Number(picked); remember("minus", set().labels[picked].label); })));
     }
     return parts;
   }
@@ -129,7 +139,7 @@ function explorer(root, gates) {
     const detail = make("div", { class: "card", "aria-live": "polite" });
     const show = (k) => detail.replaceChildren(...card(k === null ? state.held : k));
     const grid = headGrid(set().layers, set().heads, "Heads by layer and number", {
-      colour, told, show, hold: (k) => { state.held = k; grid.paint(k); show(k); },
+      colour, told, show, hold: (k) => { state.held = k; grid.paint(k); show(k); remember("head", headName(k, set().heads)); },
     });
     grid.paint(state.held);
     show(null);

@@ -1,9 +1,18 @@
 "use strict";
-// The page is whole without this script. It adds a large map of heads, a browser of heads, sorting, and a mark in the
-// contents. Words go into the page as text only, never as markup.
+// The page is whole without this script. It adds a large map of heads, a browser of heads, sorting, CSV, and a mark in
+// the contents. Words go into the page as text only, never as markup.
 document.documentElement.classList.add("scripted");
 
 const data = JSON.parse(document.getElementById("data").textContent);
+
+// What is selected stands in the address, so that it can be kept and sent; what it names but is not there is left aside.
+const chosen = new URLSearchParams(location.search);
+function remember(key, value) {
+  if (value === null) chosen.delete(key);
+  else chosen.set(key, value);
+  history.replaceState(null, "", `${chosen.size ? `?${chosen}` : location.pathname}${location.hash}`);
+}
+const recall = (key, names, otherwise) => (names.includes(chosen.get(key)) ? names.indexOf(chosen.get(key)) : otherwise);
 
 function make(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -83,7 +92,7 @@ function headGrid(layers, heads, name, { colour, told, show, hold }) {
   }
   const numbers = Array.from({ length: heads }, (_, head) => make("th", { scope: "col" }, String(head + 1)));
   const corner = make("td", { class: "corner" });
-  const table = make("table", { class: "heads", role: "grid", "aria-label": name, onpointerleave: () => show(null) },
+  const table = make("table", { class: "heads light", role: "grid", "aria-label": name, onpointerleave: () => show(null) },
     make("thead", {}, make("tr", {}, corner, ...numbers)), make("tbody", {}, ...rows));
   const paint = (held) => cells.forEach((cell, k) => {
     cell.style.background = colour(k);
@@ -93,6 +102,8 @@ function headGrid(layers, heads, name, { colour, told, show, hold }) {
   return { table, paint };
 }
 
+const headName = (k, heads) => `${Math.floor(k / heads) + 1}-${(k % heads) + 1}`;
+const headNames = (layers, heads) => Array.from({ length: layers * heads }, (_, k) => headName(k, heads));
 const place = (k, heads) => `Layer ${Math.floor(k / heads) + 1}, head ${(k % heads) + 1}`;
 const rgb = (parts) => `rgb(${parts.map((part) => Math.round(part)).join(",")})`;
 const ink = (share, hue = "var(--ink)") => `color-mix(in srgb, ${hue} ${(100 * share).toFixed(1)}%, var(--paper))`;

@@ -3,7 +3,8 @@ function browser(root, probes, gates) {
   const [layers, heads] = probes.shape;
   const state = { subject: 0, held: 0 };
   const subject = () => probes.subjects[state.subject];
-  state.held = subject().chosen.indexOf(Math.max(...subject().chosen));
+  state.subject = recall("encoder", probes.subjects.map((one) => one.name), 0);
+  state.held = recall("known", headNames(layers, heads), subject().chosen.indexOf(Math.max(...subject().chosen)));
   const board = make("div", { class: "board" });
   root.append(board);
   const sure = (k) => subject().cards[k].filter((row) => !subject().labels[row[0]][3]);
@@ -46,13 +47,14 @@ function browser(root, probes, gates) {
     };
     const grid = headGrid(layers, heads, "Heads by layer and number; darker: chosen for more labels", {
       colour: (k) => ink(subject().chosen[k] / most(), "var(--below)"), told, show,
-      hold: (k) => { state.held = k; grid.paint(k); show(k); },
+      hold: (k) => { state.held = k; grid.paint(k); show(k); remember("known", headName(k, heads)); },
     });
     grid.paint(state.held);
     show(null);
     const names = probes.subjects.map((one, i) => [String(i), one.name]);
     const pick = select("Encoder", names, String(state.subject), (picked) => {
       state.subject = Number(picked);
+      remember("encoder", subject().name);
       draw();
       root.querySelector("select").focus();
     });

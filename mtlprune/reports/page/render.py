@@ -1,0 +1,132 @@
+"""Parts of the page, and the templates that make HTML of them: all words are escaped there, none of them earlier."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from mtlprune import __version__
+from mtlprune.errors import printable_lines
+from mtlprune.reports.grid import Grid, Strong
+from mtlprune.reports.page.figures import inked, is_map
+from mtlprune.reports.sections import Figure, Paragraph, Rows
+
+SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
+_SIGN = r"[^\s/<>\"'`&,;:|\\()\[\]{}]"
+_PATH = re.compile(rf"(?<![\w.~/…<)\]-])/(?:{_SIGN}+/)+({_SIGN}*)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the page."""
+
+    key: str
+    """Its anchor: lower-case letters and dashes."""
+    title: str
+    holds: Mapping[str, Any]
+    """What its template shows."""
+    caveats: Sequence[str] = ()
+    """What a reader must know before believing it, in sentences."""
+    found: Sequence[str] = ()
+    """What it says, in a sentence or two, for the top of the page."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """For the script."""
+    template: str = ""
+    """Its name; else that of the key."""
+
+    @property
+    def body(self) -> Markup:
+        name = self.template or self.key
+        return Markup(_environment().get_template(f"{name}.html").render(self.holds))
+
+
+def grid_rows(grid: Grid, caption: str) -> Rows:
+    """A table of reports/grid.py for the page."""
+    return Rows(grid.header, grid.rows, caption, grid.header[grid.texts :])
+
+
+def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
+    """The page.
+
+    Args:
+        folders: the runs; of absolute paths below the folder that holds them all, what follows it is shown, of others
+            the last name.
+    """
+    script = "\n".join(map(_asset, SCRIPTS))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    shared = os.path.commonpath([str(folder.absolute().parent) for folder in folders])
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'"
+    )
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            policy=policy,
+            title=title,
+            style=Markup(_asset("page.css")),
+            script=Markup(script),
+            parts=parts,
+            data={part.key: defined(part.data) for part in parts if part.data},
+            shared="" if shared == "/" else shared,
+            version=__version__,
+        )
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("mtlprune.reports.page") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("mtlprune.reports.page"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+    )
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    made.filters |= {"without_paths": without_paths, "inked": inked}
+    made.tests["map"] = is_map
+    for kind in (Strong, Figure, Paragraph):
+        made.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
+    made.globals["m"] = made.get_template("macros.html").module
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """Words without signs that a file of UTF-8 cannot hold or that are not seen; nothing for None."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return printable_lines(value)
+    return "" if value is None else value
+
+
+def without_paths(markup: str, shared: str) -> Markup:
+    """Markup in which no absolute path is left: nobody's page says where on a machine its sources lay."""
+    if shared:
+        markup = re.sub(rf"(?<![\w.~/…-]){re.escape(str(escape(shared)))}/", "", markup)
+    return Markup(_PATH.sub(r"…/\1", markup))
+
+
+def defined(value: Any) -> Any:
+    """A tree without what JSON lacks: NaN becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): defined(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [defined(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
