@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from mtlprune.errors import printable, printable_lines
 
@@ -83,6 +83,40 @@ class Grid:
             begin = [r"\begin{table}", r"\centering", *named, f"\\begin{{tabular}}{{{columns}}}"]
             lines = [*begin, *head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
         return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, cells, and a sentence or two below."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int
+    caption: str
+
+    @classmethod
+    def of(
+        cls, title: str, frame: Any, columns: Mapping[str, str | tuple[str, Any]], caption: str, texts: int = 1
+    ) -> Table:
+        """A table of a data frame.
+
+        Args:
+            columns: heading → a column shown as it is, or a column and what shows its numbers: how many decimals, or a
+                function. – where the frame has no such column or no number.
+        """
+        shown = [(name, str) if isinstance(name, str) else name for name in columns.values()]
+        rows = [[_shown(row.get(name), how) for name, how in shown] for row in frame.to_dict("records")]
+        return cls(title, list(columns), rows, texts, caption)
+
+    def markdown(self) -> str:
+        return f"## {self.title}\n\n{Grid(self.header, self.rows, self.texts).markdown()}\n{self.caption}\n"
+
+
+def _shown(value: Any, how: Any) -> str:
+    if value is None or value != value:  # NaN
+        return "–"
+    return number(value, how) if isinstance(how, int) else str(how(value))
 
 
 def markdown_document(make: Callable[Params, str]) -> Callable[Params, str]:

@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from mtlprune import __version__
+from mtlprune.reports import charts
 from mtlprune.reports.page import analyses as page_analyses
 from mtlprune.reports.page import curves as page_curves
 from mtlprune.reports.page import gates as page_gates
@@ -121,7 +122,10 @@ def _caveats(parts: Sequence[Part]) -> Part:
 def _assembled(title: str, parts: Sequence[Part]) -> str:
     folder = files("mtlprune.reports") / "page"
     style = (folder / "page.css").read_text(encoding="utf-8")
-    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    body = joined(map(_section, parts))
+    has_charts = '<figure class="chart">' in body
+    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in (*SCRIPTS, *["chart.js"] * has_charts))
+    script += f"\n{charts.script()}" if has_charts else ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'"
@@ -134,7 +138,7 @@ def _assembled(title: str, parts: Sequence[Part]) -> str:
         "style": style,
         "contents": _contents(parts),
         "found": _found(parts),
-        "parts": joined(map(_section, parts)),
+        "parts": body,
         "foot": f"Made by mtlprune {escaped(__version__)}. This file needs no network and sends nothing.",
         "data": data,
         "script": script,

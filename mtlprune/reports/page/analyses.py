@@ -1,7 +1,4 @@
-"""Sections of further analyses: which files in a folder belong to which, and how their blocks become markup.
-
-A sixth one is a line in SECTIONS and a module with ``section(folder: Path) -> Section``.
-"""
+"""Sections of further analyses: which files in a folder belong to which, and how their blocks become markup."""
 
 from __future__ import annotations
 
@@ -11,20 +8,25 @@ from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 
+from mtlprune.analyses import ANALYSES
+from mtlprune.analyses.analysis import find, read
 from mtlprune.files import RunError, read_json, reading
-from mtlprune.reports.page.figures import figure
+from mtlprune.reports import analyses as shown
+from mtlprune.reports.drawing import Drawing
+from mtlprune.reports.page.figures import chart, figure
 from mtlprune.reports.page.html import Html, element, folded, joined, paragraph, table
 from mtlprune.reports.page.parts import Part
 from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
 
 SECTIONS: dict[str, tuple[str, str]] = {
-    "smoothing": ("smoothing.json", "mtlprune.analyses.smoothing.show.section"),
+    **{name: (f"{name}.json", "") for name in ANALYSES.values()},
     "dissection": ("dissection.json", "mtlprune.analyses.dissection.show.section"),
     "syntax": ("syntax.json", "mtlprune.analyses.syntax.show.section"),
     "degeneration": ("degeneration.json", "mtlprune.analyses.degeneration.show.section"),
     "head-table": ("heads.json", "mtlprune.analyses.heads.show.section"),
 }
-"""Name → the file that an analysis leaves in its folder, and the module that reads the folder; imported when needed."""
+"""Name → the file that an analysis leaves in its folder, and the module that reads the folder, imported when needed; ""
+where a record says it all."""
 
 
 LONG = 15
@@ -57,12 +59,20 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     made: list[Part] = []
     for name, folder in sorted(found, key=lambda one: names.index(one[0])):
         with reading(folder / SECTIONS[name][0], RunError, "make it anew"):
-            section = import_module(SECTIONS[name][1]).section(folder)
+            section = _section(name, folder)
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({folder})"
         made.append(Part(key, title, markup(section), tuple(_elsewhere(folder / SECTIONS[name][0], title, data))))
     return made
+
+
+def _section(name: str, folder: Path) -> Section:
+    module = SECTIONS[name][1]
+    if module:
+        made: Section = import_module(module).section(folder)
+        return made
+    return shown.section(find(name), read(folder, name))
 
 
 def _elsewhere(file: Path, title: str, data: Collection[str]) -> Iterator[str]:
@@ -79,7 +89,7 @@ def markup(section: Section) -> Html:
 
 
 def _is_small(block: Block) -> bool:
-    return isinstance(block, Figure) and block.drawing.width <= SMALL
+    return isinstance(block, Figure) and isinstance(block.drawing, Drawing) and block.drawing.width <= SMALL
 
 
 def _row(small: bool, blocks: Sequence[Block]) -> Html:
@@ -91,6 +101,8 @@ def _block(block: Block) -> Html:
     if isinstance(block, Paragraph):
         return paragraph(block.words)
     if isinstance(block, Figure):
+        if isinstance(block.drawing, dict):
+            return chart(block.drawing, block.alt, block.caption)
         return figure(block.drawing, block.alt, block.caption)
     numbers = set(block.numbers)
     texts = next((place for place, column in enumerate(block.columns) if column in numbers), len(block.columns))
@@ -102,8 +114,8 @@ def _block(block: Block) -> Html:
         sortable=block.sortable,
         right=[column in numbers for column in block.columns],
     )
-    shown = joined(whole, paragraph(block.caption, class_="note") if block.caption else None)
+    body = joined(whole, paragraph(block.caption, class_="note") if block.caption else None)
     if len(block.rows) <= LONG:
-        return shown
+        return body
     name = re.split(r"(?<=[.?]) ", block.caption, maxsplit=1)[0].rstrip(".") or "Table"
-    return folded(f"{name} ({len(block.rows)} rows)", shown)
+    return folded(f"{name} ({len(block.rows)} rows)", body)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 
+from mtlprune.reports import charts
 from mtlprune.reports.canvas_svg import svg
 from mtlprune.reports.drawing import Box, Drawing
-from mtlprune.reports.page.html import Html, element, escaped
+from mtlprune.reports.page.html import Html, element, escaped, island
 
 _INKS = {
     "1c1c1e": "ink",  # legends.DARK
@@ -48,6 +49,21 @@ def figure(drawing: Drawing, alt: str, caption: str = "") -> Html:
         **({"tabindex": "0", "role": "region", "aria-label": f"{drawing.title}, scrolls"}),
     )
     return element("figure", room, element("figcaption", caption) if caption else None)
+
+
+def chart(spec: charts.Spec, alt: str, caption: str = "") -> Html:
+    """A chart with its caption: an SVG that stands without a script, and the specification for chart.js beside it.
+
+    Its ground stays white in the dark, since white and grey are data in some charts.
+    """
+    text = charts.svg(spec)
+    width = re.search(r'width="([\d.]+)"', text)
+    assert width is not None
+    least = f"--least:{round(LEAST * float(width[1]))}px"
+    head = f'<svg role="img" aria-label="{escaped(alt)}" class="drawing" style="{least}" '
+    room = element("div", Html(text.replace("<svg ", head, 1)), class_="scroll plate", tabindex="0", role="region")
+    words = element("figcaption", caption) if caption else None
+    return element("figure", room, words, island(None, charts.styled(spec)), class_="chart")
 
 
 def _safe(words: str) -> str:

@@ -66,12 +66,12 @@ def folded(summary: str, *children: Any, opened: bool = False) -> Html:
     return element("details", element("summary", summary), *children, open=opened)
 
 
-def island(key: str, tree: Any) -> Html:
+def island(key: str | None, tree: Any) -> Html:
     """Data for the script: JSON in which nothing can end the element."""
     text = json.dumps(tree, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Html(f'<script type="application/json" id="{escaped(key)}">{text}</script>')
+    return element("script", Html(text), type="application/json", id=key)
 
 
 def plain(value: Any) -> Any:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mtlprune.analyses.degeneration.show.heads import head_maps
-from mtlprune.analyses.degeneration.show.reading import decoder_name
+from mtlprune.analyses.degeneration.show.reading import decoder_name, names
 from mtlprune.analyses.degeneration.show.tables import TASKS
-from mtlprune.analyses.smoothing.show.reading import names
 from mtlprune.reports.drawing import Drawing
 from mtlprune.reports.facets import HUES, Curve, Panel, facets
 from mtlprune.reports.palettes import Colour

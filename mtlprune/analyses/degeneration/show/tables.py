@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mtlprune.analyses.degeneration.show.reading import decoder_name
-from mtlprune.analyses.smoothing.show.reading import names
-from mtlprune.analyses.smoothing.show.tables import Table
-from mtlprune.reports.grid import number, probability
+from mtlprune.analyses.degeneration.show.reading import decoder_name, names
+from mtlprune.reports.grid import Table, number, probability
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 MEASURES = {
