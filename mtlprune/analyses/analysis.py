@@ -119,5 +119,13 @@ def read(folder: Path, name: str) -> Result:
 
 
 def results_in(folder: Path) -> dict[str, Result]:
-    """Every Result in a folder, by the name of its analysis. Raises ResultError."""
-    return {name: read(folder, name) for name in ANALYSES.values() if (Path(folder) / f"{name}.json").is_file()}
+    """Every Result in a folder, by the name of its analysis. Raises ResultError: a damaged one, or none."""
+    from mtlprune.results import ResultError
+
+    found = {name: read(folder, name) for name in ANALYSES.values() if (Path(folder) / f"{name}.json").is_file()}
+    if not found:
+        raise ResultError(
+            f"{folder} holds no Result of {', '.join(ANALYSES)}; name a folder that `mtlprune analyze ... --out DIR` "
+            "wrote"
+        )
+    return found

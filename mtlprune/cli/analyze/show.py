@@ -25,23 +25,16 @@ def show(
 
     With --width and --font-size words keep their size and panels give way, so that a figure fits the column of a paper.
     """
-    from mtlprune.analyses import ANALYSES
     from mtlprune.analyses.analysis import find, results_in
     from mtlprune.cli.console import say
     from mtlprune.files import make_room
     from mtlprune.reports.analyses import write_shown
     from mtlprune.reports.charts import FORMATS, ChartError, Style
-    from mtlprune.results import ResultError
 
     asked = list(dict.fromkeys(kind.strip() for kind in formats.split(",")))
     if unknown := [kind for kind in asked if kind not in FORMATS]:
         raise ChartError(f"--format: expected some of {', '.join(FORMATS)}, found {unknown[0]!r}")
     found = results_in(folder)
-    if not found:
-        raise ResultError(
-            f"{folder} holds no Result of {', '.join(ANALYSES)}; name a folder that `mtlprune analyze ... --out DIR` "
-            "wrote"
-        )
     make_room(out or folder)
     for name, result in found.items():
         write_shown(find(name), result, out or folder, asked, Style(width, font_size, title))
