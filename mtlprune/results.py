@@ -77,6 +77,11 @@ class Result:
             found.append(name if one["open"] == total else f"{name}, {one['open']} of {total} heads")
         return found
 
+    @property
+    def source(self) -> str:
+        """What was read, in words."""
+        return f"{self.about['sentences']} sentences of {self.about['split']} of {self.about['corpus']}"
+
     def named(self, frame: str) -> pd.DataFrame:
         """A frame with ``name`` in front, ordered as the encoders are; empty where the Result has no such frame."""
         if frame not in self.frames:

@@ -23,7 +23,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches
-from mtlprune.results import SHUT, Result
+from mtlprune.results import SHUT, Grid, Result
 from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
         found = one(subject)
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
         places = subject.encoder.places
-        shape = {"layers": places.layers, "heads": places.heads, "open": _open(subject)}
+        shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > SHUT).sum())}
         encoders.append({**keys, "kind": kinds[subject.name], **shape, **found.about})
         notes += found.notes
         for name, frame in found.frames.items():
@@ -166,9 +166,10 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     return Result(analysis, about, {name: pd.concat(each, ignore_index=True) for name, each in parts.items()})
 
 
-def _open(subject: Subject) -> int:
-    """Heads that are there and not closed."""
-    kept = subject.encoder.places.kept
-    if subject.gates is None:
-        return sum(map(len, kept))
-    return sum(int((subject.gates[layer, list(heads)] > SHUT).sum()) for layer, heads in enumerate(kept))
+def gate_grid(subject: Subject) -> Grid:
+    """(L, A): the gate of each head, 1 where the run has none, 0 where the head was removed."""
+    places = subject.encoder.places
+    found = np.zeros((places.layers, places.heads))
+    for layer, kept in enumerate(map(list, places.kept)):
+        found[layer, kept] = 1.0 if subject.gates is None else subject.gates[layer, kept].cpu().numpy()
+    return found

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import compared, groups_of
-from mtlprune.analyses.reading import Found, Reading, batches, read_request, survey
+from mtlprune.analyses.reading import Found, Reading, batches, gate_grid, read_request, survey
 from mtlprune.analyses.smoothing import Options, maths
 from mtlprune.analyses.smoothing.maths import TASKS, LabelSplit, word_grams
 from mtlprune.analyses.subjects import Subject
@@ -217,12 +217,16 @@ class Survey:
 
     def _of_heads(self) -> Columns:
         shape = self.layers, self.heads
-        gate, norm, mixings = np.zeros(shape), np.full(shape, np.nan), np.full(shape, np.nan)
+        norm, mixings = np.full(shape, np.nan), np.full(shape, np.nan)
         for layer, kept in enumerate(map(list, self.kept)):
-            gate[layer, kept] = 1.0 if self.subject.gates is None else self.subject.gates[layer, kept].cpu().numpy()
             norm[layer, kept] = self.norms[layer].numpy()
             mixings[layer, kept] = self.sums[layer, kept] / len(self.reading.sentences)
-        return {"gate": gate, "mixing": mixings, "norm": norm, "amplification": np.sqrt(mixings) * norm}
+        return {
+            "gate": gate_grid(self.subject),
+            "mixing": mixings,
+            "norm": norm,
+            "amplification": np.sqrt(mixings) * norm,
+        }
 
     def _layers(self, columns: Columns) -> Iterator[dict[str, Any]]:
         for name, values in columns.items():

@@ -10,6 +10,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from mtlprune.analyses.claims.show.groups import by_claims, tests_table
 from mtlprune.reports.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
 from mtlprune.reports.grid import Table, probability
 from mtlprune.results import SHUT, Result, head_rows
@@ -26,8 +27,6 @@ MEASURES = {
     "cosine_effect": "Δ CosSim after its layer",
     "cosine_effect_last": "Δ CosSim at the end",
 }
-LEVEL = 0.05
-STRONGEST = 24
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
@@ -37,7 +36,7 @@ def about(result: Result) -> str:
     """Where the numbers come from."""
     told = result.about
     return (
-        f"{told['sentences']} sentences of {told['split']} of {told['corpus']} ({told['fingerprint'][:8]}), "
+        f"{result.source} ({told['fingerprint'][:8]}), "
         f"{told['too_long']} too long and left out; seed {told['seed']}. Tokens: {TOKENS}. Heads were closed one by "
         f"one in {min(told['settings']['closing'], told['sentences'])} of the sentences."
     )
@@ -58,20 +57,7 @@ def findings(result: Result) -> list[str]:
             held = f"is exceeded {exceeded} times" if exceeded else "holds everywhere"
             words += f"; the rigorous bound {held}, the nearest ratio is {facts.loc[name, 'bound_nearest']:.1e} of it"
         found.append(f"{words}.")
-    claims = result.about["claims"]
-    if claims is None:
-        return [
-            *found,
-            "No runs with gates were named (--claims), so heads are not compared by how many tasks claim them.",
-        ]
-    tests = result.named("tests").dropna(subset=["p"])
-    sizes = ", ".join(f"{size} {name}" for name, size in claims["groups"].items())
-    return [
-        *found,
-        f"Heads by claims of {', '.join(claims['tasks'])}: {sizes}. Of {len(tests)} comparisons within layers "
-        f"{(tests['q'] < LEVEL).sum()} have q < {LEVEL} (Benjamini-Hochberg over all of them; "
-        f"{LEVEL * len(tests):.0f} would have p < {LEVEL} by chance, {(tests['p'] < LEVEL).sum()} have).",
-    ]
+    return [*found, *by_claims(result)]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -161,22 +147,8 @@ def _labels(result: Result) -> Table:
 
 
 def _tests(result: Result) -> Table:
-    tests = result.named("tests")
-    known = tests.dropna(subset=["p"]) if "p" in tests else tests
-    if len(known):
-        terms = known["term"].str.replace("-", "−").replace("tasks", "Spearman with number of tasks")
-        known = known.assign(measure=known["measure"].map(MEASURES), term=terms).sort_values("p", kind="stable")
-    shown = known[:STRONGEST]
-    columns: dict[str, Any] = {"encoder": "name", "measure": "measure", "comparison": "term", "heads": ("n", 0)}
-    return Table.of(
-        "Heads by claims",
-        shown,
-        {**columns, "value": ("value", 4), "p": ("p", probability), "q": ("q", probability)},
-        f"The {len(shown)} smallest p of {len(known)} comparisons, all within layers (heads are permuted within "
-        "layers); two-sided; q over all of them. Effects are with the head open minus closed: below 0 in log d_M, or "
-        "above 0 in CosSim, the head smooths. All are in the frame tests.",
-        texts=3,
-    )
+    signs = "Effects are with the head open minus closed: below 0 in log d_M, or above 0 in CosSim, the head smooths."
+    return tests_table(result, MEASURES, signs)
 
 
 def _heads(result: Result) -> Table:
@@ -241,10 +213,6 @@ CURVES = {
 }
 
 
-def _read(result: Result) -> str:
-    return f"{result.about['sentences']} sentences of {result.about['split']} of {result.about['corpus']}"
-
-
 def _dashed(result: Result, frame: pd.DataFrame) -> pd.DataFrame:
     """With the column ``shut``: whether some heads of the encoder are."""
     shut = {
@@ -262,7 +230,7 @@ def _curves(result: Result) -> Spec:
         if key in frame
     ]
     explained = [
-        f"Means over {_read(result)}; layer 0 are the embeddings. Dashed: some heads shut.",
+        f"Means over {result.source}; layer 0 are the embeddings. Dashed: some heads shut.",
         "d_M: distance to equal token vectors. Higher CosSim, lower relative d_M: tokens are more alike.",
     ]
     return figure(panels(charts, 3), "How alike tokens are, layer by layer", explained)
@@ -281,7 +249,7 @@ def _deviations(result: Result) -> Spec | None:
         for name, rows in frame.groupby("name", observed=True)
     ]
     explained = [
-        f"One dot for each sentence and layer; a sample of {_read(result)}. Dashed: 1, above which (and with weights "
+        f"One dot for each sentence and layer; a sample of {result.source}. Dashed: 1, above which (and with weights "
         "near 0) tokens must grow alike from layer to layer (Shi et al. 2022)."
     ]
     return figure(panels(charts, 3), "Deviations before LayerNorm against similarity of tokens", explained)
@@ -297,7 +265,7 @@ def _between(result: Result) -> Spec | None:
     ]
     explained = [
         "Share of the spread of a sentence's words (squared d_M) that lies between gold labels, minus that of labels "
-        f"drawn blindly. Means over {_read(result)}."
+        f"drawn blindly. Means over {result.source}."
     ]
     return figure(panels(charts, 3), "What spread is left between labels", explained)
 
@@ -314,7 +282,7 @@ def _maps(result: Result) -> Spec | None:
     ]
     closed = result.frames["encoders"].query("measure == 'closed_on'")["value"].max()
     explained = [
-        f"Rows are layers (1 above), columns heads. {_read(result)}; effects: with the head open minus closed, over "
+        f"Rows are layers (1 above), columns heads. {result.source}; effects: with the head open minus closed, over "
         f"{closed:.0f} of them. Blue: open, the head brings tokens together; red: apart. A dash: shut, removed or not "
         "measured."
     ]
@@ -327,7 +295,7 @@ def _weights(result: Result) -> Spec | None:
     if not len(frame):
         return None
     chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
-    return figure(chart, "How fusion weighs layers", [f"Means over tokens of {_read(result)}."])
+    return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
 
 
 FIGURES = {

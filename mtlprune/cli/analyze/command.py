@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from annotated_types import Ge, Le
 
 from mtlprune.analyses.analysis import Analysis, Request
 from mtlprune.cli.analyze.lens_options import Claims, Corpus, Device, Names, Out, Sentences, Split
@@ -47,9 +46,12 @@ def command(name: str, analysis: Analysis) -> Any:
 
 def _option(field: Any) -> Any:
     """A field of an analysis's own settings as an option."""
-    limits = {type(limit): limit for limit in field.metadata}
-    low, high = limits.get(Ge), limits.get(Le)
-    bounds = {"min": low and low.ge, "max": high and high.le}
+    bounds = {
+        bound: getattr(limit, key)
+        for limit in field.metadata
+        for key, bound in (("ge", "min"), ("le", "max"))
+        if hasattr(limit, key)
+    }
     option: Any = typer.Option
     return Annotated[field.annotation, option(help=field.description, **bounds)]
 
