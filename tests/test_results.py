@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import mtlprune
+from mtlprune.files import RunError
 from mtlprune.results import Result, ResultError, head_rows, read_result, write_result
 
 COMMITTED = Path(__file__).parents[1] / "results/smoothing"
@@ -106,7 +107,7 @@ def _change(folder: Path, **values: Any) -> None:
 def test_what_is_damaged_is_refused(damage: Any, said: str, tmp_path: Path) -> None:
     write_result(tmp_path, result())
     damage(tmp_path)
-    with pytest.raises(ResultError, match=said):
+    with pytest.raises(RunError, match=said):
         read_result(tmp_path / "made-up.json")
 
 

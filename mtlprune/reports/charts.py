@@ -37,8 +37,8 @@ WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 FORMATS = ("png", "svg", "pdf")
 SCALE = 2
 """Pixels of a PNG for each of a chart."""
-NARROWEST = 0.2
-"""How small panels may become, as a share of their size."""
+CRAMPED, NARROWEST = 0.4, 0.2
+"""How small panels may become, as a share of their size, until fewer stand side by side, and at all."""
 POINT = 72 / 2.54
 """Points a centimetre."""
 Spec = dict[str, Any]
@@ -323,6 +323,9 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
     wanted = style.width * POINT
     whole, half = (_size(_svg(styled(spec, style, factor)))[0] for factor in (1.0, 0.5))
     factor = 1 + (wanted - whole) / (2 * (whole - half))  # words keep their size, panels give way
+    columns = spec.get("columns", 1)
+    if factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec["concat"]):  # whose rows belong
+        return svg({**spec, "columns": columns - 1}, style)
     if factor < NARROWEST:
         least = (whole - 2 * (1 - NARROWEST) * (whole - half)) / POINT
         raise ChartError(

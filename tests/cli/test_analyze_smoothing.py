@@ -94,3 +94,15 @@ def test_what_is_missing_or_damaged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "smoothing.json").write_text("{}")
     with pytest.raises(RunError, match="encoders"):
         read(tmp_path, "smoothing")
+
+
+def test_committed_results_are_drawn_without_measuring(mtlprune: Call, tmp_path: Path) -> None:
+    committed = Path(__file__).parents[2] / "results/smoothing"
+    words = ("--format", "pdf,svg", "--width", 16, "--font-size", 8, "--no-title", "--out", tmp_path)
+    answer = mtlprune("analyze", "show", committed, *words)
+    assert answer.code == 0, answer.err
+    names = {f"smoothing-{name}.{kind}" for name in ("layers", "sigma", "labels", "heads") for kind in ("pdf", "svg")}
+    assert {path.name for path in tmp_path.iterdir()} == names | {"smoothing.md"}
+    for mistake in (("--format", "gif"), ("--width", "2")):
+        answer = mtlprune("analyze", "show", committed, *mistake, "--out", tmp_path / "new")
+        assert answer.code == 2 and answer.err.count("\n") <= 2 and not (tmp_path / "new").exists()

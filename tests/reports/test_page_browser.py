@@ -248,7 +248,7 @@ def _contrast(one: str, other: str) -> float:
 
 def test_charts_answer_to_the_pointer_and_stand_without_a_script(browser: Browser, tmp_path: Path) -> None:
     committed = Path(__file__).parents[2] / "results/smoothing"
-    run = write_study_run(tmp_path / "run", ["pos"], 1)
+    run = write_study_run(tmp_path / "run", ["pos"], 1, True, 0.9, gold_sentences())
     text = report(Sources([run], analyses=[committed]), Choices(resamples=0), lambda *_: gold_sentences())
     file = tmp_path / "report.html"
     file.write_text(text, encoding="utf-8")
