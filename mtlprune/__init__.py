@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mtlprune.model import MultiTaskModel
+    from mtlprune.results import Result
 
 # oneDNN keeps compiled kernels with their buffers, about a megabyte each, for the shapes it met last. Rows are rounded
 # so that few shapes occur (tasks/products.py): about 950 in 50 joint steps of five tasks. Read at the first product.
@@ -33,3 +34,17 @@ def load(run: str | Path, task: str | None = None) -> MultiTaskModel:
     from mtlprune.model import MultiTaskModel  # here, so that `import mtlprune` does not load torch
 
     return MultiTaskModel.load(run, task=task)
+
+
+def read_results(folder: str | Path) -> dict[str, Result]:
+    """What analyses found, by their names; ``read_results("found")["smoothing"].frames`` are data frames.
+
+    Args:
+        folder: that `mtlprune analyze ... --out` wrote, with this version or an earlier one.
+
+    Raises:
+        ResultError: a damaged Result, or none.
+    """
+    from mtlprune.analyses.analysis import results_in
+
+    return results_in(Path(folder))

@@ -17,7 +17,7 @@ STOREYS = [  # a room may import from those below; within a storey, as long as i
     {"errors"},
     {"sentence", "layers", "files", "memory"},
     {"corpora", "structs", "arborescence", "scores", "baselines", "records"},
-    {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "model", "statistics", "claimed_heads"},
+    {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "model", "statistics", "claimed_heads", "results"},
     {"training", "pretraining", "analyses"},
     {"reports"},
     {"analyses/show"},

@@ -12,7 +12,7 @@ from random_sentences import corpora, sentences
 
 from mtlprune.analyses.dissection.term_items import term_items
 from mtlprune.analyses.probes.items import read_items
-from mtlprune.analyses.smoothing.label_split import word_labels
+from mtlprune.analyses.smoothing.maths import word_labels
 from mtlprune.baselines import Majority
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count as count_corpus

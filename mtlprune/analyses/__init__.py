@@ -1,1 +1,4 @@
-"""What runs have in common and where they differ: numbers from run folders alone. Nothing here imports torch."""
+"""Analyses of what encoders, heads and runs know. Each is a package with a record (analysis.py)."""
+
+ANALYSES = {"smoothing": "smoothing"}
+"""Command of ``mtlprune analyze`` → package here whose ANALYSIS is a record, in the order of display."""

@@ -10,19 +10,24 @@ All encoders see the same sentences: what is too long for one of them is left ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.subjects import ProbeError, Source, Subject, find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches
+from mtlprune.results import SHUT, Grid, Result
 from mtlprune.sentence import Sentence
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,3 +111,65 @@ def read(
         raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
     chosen = [found[row] for row in kept]
     return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, seed)
+
+
+# -- one Result from all of them ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an analysis found of one encoder.
+
+    Attributes:
+        frames: as in a Result, without the keys encoder, run and seed.
+        about: more for its entry in ``about["encoders"]``.
+        notes: what is left out and why, in sentences.
+    """
+
+    frames: Mapping[str, DataFrame]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def read_request(request: Request) -> Reading:
+    """Who reads what, as ``read`` has it."""
+    return read(request.names, request.corpus, request.split, request.sentences, request.seed)
+
+
+def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Subject], Found]) -> Result:
+    """Call ``one`` for every encoder and gate set, and join what it finds.
+
+    Raises:
+        EncoderError, RunError: a subject cannot be loaded.
+    """
+    import pandas as pd
+
+    kinds = {source.name: source.kind for source in reading.sources}
+    encoders: list[dict[str, Any]] = []
+    notes: list[str] = []
+    parts: dict[str, list[DataFrame]] = {}
+    for subject in reading.subjects(request.device):
+        request.on_status(f"{subject.label}, seed {subject.seed}")
+        found = one(subject)
+        keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
+        places = subject.encoder.places
+        shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > SHUT).sum())}
+        encoders.append({**keys, "kind": kinds[subject.name], **shape, **found.about})
+        notes += found.notes
+        for name, frame in found.frames.items():
+            if len(frame):
+                parts.setdefault(name, []).append(
+                    pd.DataFrame(dict.fromkeys(keys), frame.index).assign(**keys).join(frame)
+                )
+    settings = {**request.options.model_dump(), "seed": request.seed, "device": request.device}
+    about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
+    return Result(analysis, about, {name: pd.concat(each, ignore_index=True) for name, each in parts.items()})
+
+
+def gate_grid(subject: Subject) -> Grid:
+    """(L, A): the gate of each head, 1 where the run has none, 0 where the head was removed."""
+    places = subject.encoder.places
+    found = np.zeros((places.layers, places.heads))
+    for layer, kept in enumerate(map(list, places.kept)):
+        found[layer, kept] = 1.0 if subject.gates is None else subject.gates[layer, kept].cpu().numpy()
+    return found

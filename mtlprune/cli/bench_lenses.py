@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,7 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
     refused, read = "", 0
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         try:
-            _verb(lens)([subject], Path(corpus), Path(folder) / lens, sentences=sentences)
+            _verb(lens)(names=[subject], corpus=Path(corpus), out=Path(folder) / lens, sentences=sentences)
             tree = json.loads((Path(folder) / lens / f"{lens}.json").read_text(encoding="utf-8"))
             read = tree.get("head", tree)["sentences"]
         except Exception as error:
@@ -176,13 +177,14 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
 
 
 def _verb(lens: str) -> Callable[..., Any]:
+    from mtlprune.analyses.analysis import find
     from mtlprune.cli.analyze import degeneration as analyze_degeneration
     from mtlprune.cli.analyze import dissect as analyze_dissect
-    from mtlprune.cli.analyze import smoothing as analyze_smoothing
     from mtlprune.cli.analyze import syntax as analyze_syntax
+    from mtlprune.cli.analyze.command import run
 
     verbs: dict[str, Callable[..., Any]] = {
-        "smoothing": analyze_smoothing.smoothing,
+        "smoothing": partial(run, find("smoothing")),
         "dissection": analyze_dissect.dissect,
         "syntax": analyze_syntax.syntax,
         "degeneration": analyze_degeneration.degeneration,

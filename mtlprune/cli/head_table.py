@@ -76,7 +76,7 @@ def head_table(
 def _join(joined: HeadTable, runs: list[Path], probes: Path | None, analyses: list[Path], of: str) -> None:
     """What needs no encoder."""
     from mtlprune.analyses.heads.columns import claim_columns
-    from mtlprune.analyses.heads.show.reading import READERS, add_analyses, add_probes
+    from mtlprune.analyses.heads.show.reading import FILES, add_analyses, add_probes
     from mtlprune.claimed_heads import load_claims
 
     if runs:
@@ -87,7 +87,7 @@ def _join(joined: HeadTable, runs: list[Path], probes: Path | None, analyses: li
         add_analyses(joined, folder, of)
     there = {column.source for column in joined.columns}
     sources = {"claims": "RUNS", "probes": "--probes"}
-    sources |= {name.removesuffix(".json"): "--analyses" for name in READERS}
+    sources |= {name.removesuffix(".json"): "--analyses" for name in FILES}
     absent = [f"{source} ({option})" for source, option in sources.items() if source not in there]
     if absent:
         joined.notes.append(f"Not named, so without columns: {', '.join(absent)}.")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from mtlprune.errors import printable, printable_lines
 
@@ -58,9 +58,23 @@ class Grid:
     key: str = ""
     """Names it among the tables of a report."""
 
+    @classmethod
+    def of(
+        cls, title: str, frame: Any, columns: Mapping[str, str | tuple[str, Any]], caption: str, texts: int = 1
+    ) -> Grid:
+        """A table of a data frame.
+
+        Args:
+            columns: heading → a column shown as it is, or a column and what shows its numbers: how many decimals, or a
+                function. – where the frame has no such column or no number.
+        """
+        shown = [(name, str) if isinstance(name, str) else name for name in columns.values()]
+        rows = [[_shown(row.get(name), how) for name, how in shown] for row in frame.to_dict("records")]
+        return cls(list(columns), rows, texts, title, caption)
+
     def words(self) -> str:
         """Title and caption as one text."""
-        return f"{self.title}{'' if self.title.endswith('?') else '.'} {self.caption}"
+        return f"{self.title}{'' if self.title.endswith(('?', '.')) else '.'} {self.caption}"
 
     def part(self) -> str:
         """Title, table and caption in Markdown."""
@@ -107,6 +121,12 @@ def latex_document(remarks: Sequence[str], parts: Sequence[str]) -> str:
     """Tables for \\input into a document that loads booktabs and longtable, after remarks as comments."""
     head = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
     return printable_lines("\n".join([*head, *parts]))
+
+
+def _shown(value: Any, how: Any) -> str:
+    if value is None or value != value:  # NaN
+        return "–"
+    return number(value, how) if isinstance(how, int) else str(how(value))
 
 
 def markdown_document(make: Callable[Params, str]) -> Callable[Params, str]:

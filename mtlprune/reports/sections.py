@@ -1,12 +1,14 @@
 """What a part of the report page is made of; every source of results offers one such part.
 
-A section says nothing of HTML: words are plain text (the page escapes them), figures are drawings, tables are rows.
+A section says nothing of HTML: words are plain text (the page escapes them), figures are drawings or charts,
+tables are rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mtlprune.reports.drawing import Drawing
 from mtlprune.reports.grid import Grid
@@ -36,9 +38,9 @@ def rows_of(table: Grid) -> Rows:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing, what it shows in words for those who do not see it, and its caption."""
+    """A drawing or a chart's specification, what it shows in words for those who do not see it, and its caption."""
 
-    drawing: Drawing
+    drawing: Drawing | dict[str, Any]
     alt: str
     caption: str = ""
 

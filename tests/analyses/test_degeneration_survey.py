@@ -14,13 +14,13 @@ from gated_runs import claim
 from tiny import WORDS
 from torch import Tensor
 
+from mtlprune.analyses.claims.groups import read_groups
 from mtlprune.analyses.degeneration import claims as degeneration_claims
 from mtlprune.analyses.degeneration import maths as dg
 from mtlprune.analyses.degeneration.cloud import draw
 from mtlprune.analyses.degeneration.results import encoder as entry
 from mtlprune.analyses.degeneration.survey import HEAD_MEASURES, Degeneration, DegenerationSettings, DegenerationSurvey
 from mtlprune.analyses.reading import Reading
-from mtlprune.analyses.smoothing.claims import read_groups
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe

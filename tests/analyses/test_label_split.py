@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtlprune.analyses.smoothing.label_split import LabelSplit, permuted, shares, word_labels
-from mtlprune.analyses.smoothing.maths import split
+from mtlprune.analyses.smoothing.maths import LabelSplit, between_shares, permuted, split, word_labels
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 WORDS = ("she", "gave", "Ann", "Lee", "it", "to", "keep")
@@ -51,7 +50,7 @@ def grams(rows: list[torch.Tensor], width: int) -> torch.Tensor:
 def test_shares_are_those_of_the_split() -> None:
     held = [vectors(1, 6), vectors(2, 4)]
     labels = torch.tensor([[0, 1, 0, 2, 2, 1], [0, 0, 1, 1, -1, -1]])
-    found = shares(grams(held, 6), labels[:, None])[:, 0, 0]
+    found = between_shares(grams(held, 6), labels[:, None])[:, 0, 0]
     for values, numbers, share in zip(held, labels, found, strict=True):
         within, between = split(values, numbers[: len(values)])
         assert float(share) == pytest.approx(float(between / (within + between)))
@@ -60,7 +59,7 @@ def test_shares_are_those_of_the_split() -> None:
 def test_chance_is_exactly_the_mean_over_all_orders() -> None:
     labels = (0, 0, 0, 1, 2)
     orders = torch.tensor(sorted(set(itertools.permutations(labels))))
-    mean = float(shares(grams([vectors(3, 5)], 5), orders[None])[0, :, 0].mean())
+    mean = float(between_shares(grams([vectors(3, 5)], 5), orders[None])[0, :, 0].mean())
     assert mean == pytest.approx((3 - 1) / (5 - 1))
 
 

@@ -14,19 +14,17 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 
 from mtlprune.analyses.smoothing.maths import (
-    LIPSCHITZ,
-    LayerNorms,
     cosine,
     distance,
     least_deviation,
     mixing,
-    product_norm,
     published_factor,
     relative_distance,
     rigorous_bound,
     shares_of_dimensions,
     split,
 )
+from mtlprune.encoder.post_norm import LIPSCHITZ, LayerNorms, product_norm
 
 SEEDS = st.integers(0, 10**6)
 

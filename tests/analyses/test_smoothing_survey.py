@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,19 +14,19 @@ from tiny import FAMILIES, WORDS, make_config
 from torch import Tensor
 from transformers import BertModel
 
-from mtlprune.analyses.reading import Reading
-from mtlprune.analyses.smoothing.claims import Groups, compare, correct, difference, rank
-from mtlprune.analyses.smoothing.head_closing import closings
-from mtlprune.analyses.smoothing.post_norm import head_norms, read_layers, refusal
-from mtlprune.analyses.smoothing.results import summary, write
-from mtlprune.analyses.smoothing.show.figures import drawings
-from mtlprune.analyses.smoothing.show.reading import read_smoothing
-from mtlprune.analyses.smoothing.show.tables import markdown
-from mtlprune.analyses.smoothing.survey import BOUNDS, EFFECTS, STATES, Settings, Smoothing, Survey
+from mtlprune.analyses.analysis import Request, find
+from mtlprune.analyses.claims.groups import Groups, compare, compared, difference, rank
+from mtlprune.analyses.reading import Found, Reading, survey
+from mtlprune.analyses.smoothing import Options
+from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, STATES, Survey
 from mtlprune.analyses.subjects import Subject
+from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
+from mtlprune.encoder.post_norm import head_norms, read_layers, refusal
 from mtlprune.encoder.removal import remove_heads
+from mtlprune.reports.analyses import figures, markdown
+from mtlprune.results import Result, read_result, write_result
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
@@ -48,16 +47,35 @@ def sentence(number: int, first: int, words: int) -> Sentence:
 
 
 SENTENCES = [sentence(k, 3 * k, size) for k, size in enumerate((5, 11, 3, 8, 1, 6))]
-SETTINGS = Settings(closing=4, permutations=19)
+REQUEST = Request((), Path("nowhere"), Options(closing=4, permutations=19))
 
 
 def reading(sentences: list[Sentence] = SENTENCES) -> Reading:
     return Reading("tiny", "f" * 64, "dev", sentences, 0, [], 0)
 
 
-def measured(encoder: Encoder, gates: Tensor | None = None, sentences: list[Sentence] = SENTENCES) -> Smoothing:
-    subject = Subject("pretrained", "tiny", 0, encoder, gates, "tiny")
-    return Survey(reading(sentences), subject, "tiny", SETTINGS).run()
+class Measured:
+    """What was found of one encoder, as arrays: of sentences (S, L + 1), of layers (rows,), of heads (L, A)."""
+
+    def __init__(self, encoder: Encoder, gates: Tensor | None = None, sentences: list[Sentence] = SENTENCES) -> None:
+        subject = Subject("pretrained", "tiny", 0, encoder, gates, "tiny")
+        self.found: Found = Survey(reading(sentences), subject, REQUEST).run()
+        frame, heads = self.found.frames["sentences"], self.found.frames["heads"]
+        tables = {name: frame.pivot(index="sentence", columns="layer", values=name) for name in frame.columns[3:]}
+        ids = [one.id for one in sentences]
+        self.sentences = {name: table.loc[ids].to_numpy() for name, table in tables.items()}
+        pivots = {
+            name: rows.pivot(index="layer", columns="head", values="value") for name, rows in heads.groupby("measure")
+        }
+        self.heads = {name: table.to_numpy() for name, table in pivots.items()}
+        self.notes = self.found.notes
+
+    def rows(self, frame: str, measure: str) -> np.ndarray:
+        held = self.found.frames[frame]
+        return held.loc[held["measure"] == measure, "value"].to_numpy()
+
+
+measured = Measured
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +100,7 @@ def test_the_bound_holds_on_random_berts(bert: Encoder, activation: str, scale: 
             torch.nn.init.normal_(parameter, 0, 0.5)
     encoder = Encoder(model, config, bert.tokenizer, pooling="mean", word_dropout=0.0, limit=64)
     for gates in (None, torch.rand(20, 4)):
-        survey = Survey(reading(), Subject("x", "x", 0, encoder, gates, "x"), "x", SETTINGS)
+        survey = Survey(reading(), Subject("x", "x", 0, encoder, gates, "x"), REQUEST)
         survey.mean, survey.inside = torch.zeros(21, 32), torch.ones(21, 32)
         found = survey._all_sentences()
         assert (found["ratio"] <= found["bound"] * (1 + 1e-9)).all()
@@ -104,7 +122,7 @@ def test_gates_and_removed_heads_are_one(bert: Encoder) -> None:
         np.testing.assert_allclose(removed.heads[name][open_], gated.heads[name][open_], rtol=1e-6, atol=1e-12)
         assert np.isnan(removed.heads[name][~open_]).all()
     assert (gated.heads["amplification"][~open_] == 0).all() and np.isnan(gated.heads["effect"][~open_]).all()
-    assert [row["s"] for row in gated.constants] == pytest.approx([row["s"] for row in removed.constants])
+    assert gated.rows("layers", "s") == pytest.approx(removed.rows("layers", "s"))
 
 
 def test_a_layer_without_heads(bert: Encoder) -> None:
@@ -113,8 +131,8 @@ def test_a_layer_without_heads(bert: Encoder) -> None:
     cut.head_map = remove_heads(cut.transformer, gates, bert.places.kept)
     del cut.places
     found = measured(cut)
-    assert (found.sentences["bound_attention"][:, 0] == 1).all() and (found.sentences["mixing"][:, 0] == 0).all()
-    assert (found.sentences["ratio"] <= found.sentences["bound"])[[0, 1, 2, 3, 5]].all()
+    assert (found.sentences["bound_attention"][:, 1] == 1).all() and (found.sentences["mixing"][:, 1] == 0).all()
+    assert (found.sentences["ratio"] <= found.sentences["bound"])[[0, 1, 2, 3, 5], 1:].all()
 
 
 def test_padding_and_order_of_batches_change_nothing(bert: Encoder) -> None:
@@ -123,8 +141,8 @@ def test_padding_and_order_of_batches_change_nothing(bert: Encoder) -> None:
     for name, values in together.sentences.items():
         np.testing.assert_allclose(shuffled.sentences[name], values[order], rtol=1e-9, atol=1e-12, err_msg=name)
     np.testing.assert_allclose(shuffled.heads["mixing"], together.heads["mixing"], rtol=1e-9)
-    for one, other in zip(together.labels, shuffled.labels, strict=True):
-        assert one["share"] == pytest.approx(other["share"]) and one["chance"] == pytest.approx(other["chance"])
+    for name in ("share", "chance"):
+        assert together.rows("labels", name) == pytest.approx(shuffled.rows("labels", name))
     alone = measured(bert, sentences=[SENTENCES[1]])
     for name in (*STATES[:1], "distance", "ratio", *BOUNDS):
         np.testing.assert_allclose(alone.sentences[name][0], together.sentences[name][1], rtol=1e-9)
@@ -136,10 +154,11 @@ def test_every_family(tiny_encoder: Callable[[str], Path], family: str) -> None:
     found = measured(encoder, GATES)
     assert np.isfinite(found.sentences["cosine"][:, 1:]).all() and np.isfinite(found.heads["effect"][0, 0])
     if family in ("modernbert", "eurobert"):
-        assert found.constants is None and "bound" not in found.sentences and "no post-LN encoder" in found.notes[0]
+        assert "bound" not in found.sentences and not len(found.rows("layers", "s"))
+        assert "no post-LN encoder" in found.notes[0]
     else:
         assert refusal(encoder) is None and not found.notes
-        assert (found.sentences["ratio"] <= found.sentences["bound"] * (1 + 1e-5)).all()
+        assert (found.sentences["ratio"] <= found.sentences["bound"] * (1 + 1e-5))[:, 1:].all()
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert"])
@@ -166,35 +185,50 @@ def test_norms_of_heads_by_definition(bert: Encoder) -> None:
         assert float(head_norms(bert, GATES)[1][head]) == pytest.approx(norm.item())
 
 
+class Two(Reading):
+    """A pretrained encoder, and the same with gates as a run."""
+
+    def subjects(self, device: str = "cpu"):
+        return iter(self.pair)
+
+
+def result_of(*pair: Subject) -> Result:
+    held = Two(*(getattr(reading(), name) for name in reading().__dataclass_fields__))
+    object.__setattr__(held, "pair", pair)
+    held.sources.extend(SimpleNamespace(name=one.name, kind="tiny") for one in pair)
+    made = survey("smoothing", held, REQUEST, lambda subject: Survey(held, subject, REQUEST).run())
+    return compared(made, None, COMPARED, 0)
+
+
 def test_files_hold_what_was_found(bert: Encoder, tmp_path: Path) -> None:
-    found = [measured(bert), replace(measured(bert, GATES), label="POS", seed=1)]
-    write(tmp_path, summary(found, reading().head(), {"closing": 4}, None, []), found, [s.id for s in SENTENCES])
-    tree = json.loads((tmp_path / "smoothing.json").read_text())
-    first, second = tree["encoders"]
-    assert first["layers"][2]["cosine"]["mean"] == pytest.approx(np.nanmean(found[0].sentences["cosine"][:, 2]), 1e-4)
-    assert [head["gate"] for head in second["heads"]] == pytest.approx(GATES.flatten().tolist())
-    assert second["heads"][1]["effect"] is None and first["exceeded"] == {"bound": 0, "published": 0}
-    import pyarrow.parquet as pq
+    pair = Subject("pretrained", "tiny", 0, bert, None, "tiny"), Subject("POS", "run", 1, bert, GATES, "tiny")
+    write_result(tmp_path, result_of(*pair))
+    result, alone = read_result(tmp_path / "smoothing.json"), measured(bert)
+    assert result.names == ["pretrained", "POS, 6 of 8 heads"]
+    layers = result.wide("layers")
+    assert layers["cosine"][2] == pytest.approx(np.nanmean(alone.sentences["cosine"][:, 2]), 1e-4)
+    grids = result.grids(result.about["encoders"][1])
+    assert grids["gate"] == pytest.approx(GATES.numpy()) and np.isnan(grids["effect"][0, 1])
+    assert set(result.wide("encoders")["bound_exceeded"]) == {0} and result.about["claims"] is None
+    held = result.frames["sentences"]
+    assert len(held) == 2 * 6 * 3 and held["encoder"].iloc[-1] == "POS"
 
-    table = pq.read_table(tmp_path / "sentences.parquet").to_pydict()
-    assert len(table["layer"]) == 2 * 6 * 3 and table["encoder"][-1] == "POS"
 
-
-def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder: Callable[[str], Path]) -> None:
     encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager", fusion="gate")
     torch.manual_seed(1)
     torch.nn.init.normal_(encoder.fusion.gate)
-    found = measured(encoder, GATES)
     weights = []
     for one in SENTENCES:  # one by one, so without padding
         seen = observe(encoder, encoder.collate(encoder.tokenize_all([one.words])), GATES, {"hidden"})
         there = seen.batch.attention_mask[0].bool()
         weights.append(encoder.fusion.weights(seen.hidden[1:])[0, there])
     mean = torch.cat(weights).mean(0).tolist()
-    assert [row["mean"] for row in found.fusion["weights"]] == pytest.approx(mean, rel=1e-4)
-    assert found.fusion["kind"] == "gate" and sum(mean) == pytest.approx(1)
-    write(tmp_path, summary([found], reading().head(), asdict(SETTINGS), None, []), [found], [s.id for s in SENTENCES])
-    assert "fusion" in drawings(content := read_smoothing(tmp_path)) and "Weights of the fusion" in markdown(content)
+    result = result_of(Subject("POS", "run", 1, encoder, GATES, "tiny"))
+    assert result.wide("layers")["fusion"].dropna().tolist() == pytest.approx(mean, rel=1e-4)
+    assert result.about["encoders"][0]["fusion"] == "gate" and sum(mean) == pytest.approx(1)
+    record = find("smoothing")
+    assert "fusion" in figures(record, result) and "Weights of the fusion" in markdown(record, result)
 
 
 def groups(counts: np.ndarray) -> Groups:
@@ -225,12 +259,21 @@ def test_a_difference_by_hand_and_what_cannot_be_compared() -> None:
     assert np.isnan(difference(values, first, np.zeros_like(first), 200, generator)["p"])
 
 
-def test_tests_are_corrected_together_and_shut_heads_left_out() -> None:
+def test_shut_heads_are_left_out() -> None:
     generator = np.random.default_rng(1)
     counts = generator.integers(0, 5, (4, 6))
     grid = {name: generator.standard_normal((4, 6)) for name in ("mixing", "amplification", *EFFECTS)}
-    tests = compare(groups(counts), {**grid, "gate": np.ones((4, 6))}, 200, 0)
-    correct(tests)
-    assert len(tests) == 24 and all(t["q"] >= t["p"] or np.isnan(t["p"]) for t in tests)
-    shut = compare(groups(counts), {**grid, "gate": np.eye(4, 6)}, 200, 0)
-    assert max(test["heads"] for test in shut) == 4
+    tests = compare(groups(counts), {**grid, "gate": np.ones((4, 6))}, COMPARED, 200, 0)
+    assert len(tests) == 24
+    shut = compare(groups(counts), {**grid, "gate": np.eye(4, 6)}, COMPARED, 200, 0)
+    assert max(test["n"] for test in shut) == 4
+
+
+def test_tests_are_corrected_together(bert: Encoder) -> None:
+    result = result_of(Subject("pretrained", "tiny", 0, bert, None, "tiny"))
+    counts = np.array([[4, 0, 1, 0], [0, 3, 0, 1]])
+    found = compared(result, Groups("tiny", ("POS", "NER", "DEP", "SRL"), counts, {"POS": counts / 4}), COMPARED, 0)
+    tests = found.frames["tests"]
+    known = tests.dropna(subset=["p"])
+    assert (known["q"] >= known["p"]).all() and len(known) and found.about["claims"]["groups"]["stem"] == 2
+    assert set(tests["term"]) >= {"stem - free", "tasks", "tasks, pooled"}

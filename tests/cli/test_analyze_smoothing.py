@@ -12,7 +12,9 @@ import pytest
 from gated_runs import write_run
 from tiny import HEADS, LAYERS
 
-from mtlprune.analyses.smoothing.show.section import section
+import mtlprune as package
+from mtlprune.analyses.analysis import find, read
+from mtlprune.reports.analyses import section
 from mtlprune.reports.sections import Figure, Rows
 from mtlprune.runs import RunError
 
@@ -43,13 +45,20 @@ def test_files_section_and_claims(mtlprune: Call, lab: Any, encoder: Path, claim
     out = tmp_path / "results"
     answer = mtlprune("analyze", "smoothing", encoder, "--corpus", lab.corpus, "--out", out, *FEW, *claims)
     assert answer.code == 0, answer.err
-    figures = {f"{name}.{ending}" for name in ("layers", "sigma", "labels", "heads") for ending in ("png", "svg")}
-    assert {path.name for path in out.iterdir()} == figures | {"smoothing.json", "smoothing.md", "sentences.parquet"}
+    names = ("layers", "sigma", "labels", "heads")
+    figures = {f"smoothing-{name}.{ending}" for name in names for ending in ("png", "svg")}
+    result = package.read_results(out)["smoothing"]
+    tables = {f"smoothing-{name}.parquet" for name in result.frames}
+    assert {path.name for path in out.iterdir()} == figures | tables | {"smoothing.json", "smoothing.md"}
     tree = json.loads((out / "smoothing.json").read_text())
-    assert tree["sentences"] == 6 and tree["claims"]["groups"]["stem"] >= 1 and len(tree["claims"]["tests"]) == 24
+    assert (
+        tree["sentences"] == 6
+        and tree["claims"]["groups"]["stem"] >= 1
+        and result.frames["tests"]["q"].notna().sum() <= 24
+    )
     assert "the rigorous bound holds everywhere" in answer.out and "q <" in answer.out
     assert "## The bound and its factors" in (out / "smoothing.md").read_text()
-    made = section(out)
+    made = section(find("smoothing"), result)
     assert made.key == "over-smoothing" and sum(isinstance(block, Figure) for block in made.blocks) == 4
     tables = [block for block in made.blocks if isinstance(block, Rows)]
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows) and len(tables) >= 5
@@ -79,9 +88,21 @@ def test_mistakes_are_sentences_and_nothing_is_written(
         assert not out.exists()
 
 
-def test_a_section_needs_results(tmp_path: Path) -> None:
+def test_what_is_missing_or_damaged_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="mtlprune analyze smoothing"):
-        section(tmp_path)
+        read(tmp_path, "smoothing")
     (tmp_path / "smoothing.json").write_text("{}")
-    with pytest.raises(RunError, match="expected corpus"):
-        section(tmp_path)
+    with pytest.raises(RunError, match="encoders"):
+        read(tmp_path, "smoothing")
+
+
+def test_committed_results_are_drawn_without_measuring(mtlprune: Call, tmp_path: Path) -> None:
+    committed = Path(__file__).parents[2] / "results/smoothing"
+    words = ("--format", "pdf,svg", "--width", 16, "--font-size", 8, "--no-title", "--out", tmp_path)
+    answer = mtlprune("analyze", "show", committed, *words)
+    assert answer.code == 0, answer.err
+    names = {f"smoothing-{name}.{kind}" for name in ("layers", "sigma", "labels", "heads") for kind in ("pdf", "svg")}
+    assert {path.name for path in tmp_path.iterdir()} == names | {"smoothing.md"}
+    for mistake in (("--format", "gif"), ("--width", "2")):
+        answer = mtlprune("analyze", "show", committed, *mistake, "--out", tmp_path / "new")
+        assert answer.code == 2 and answer.err.count("\n") <= 2 and not (tmp_path / "new").exists()

@@ -327,3 +327,22 @@ def _contrast(one: str, other: str) -> float:
         ]
         light.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
     return (max(light) + 0.05) / (min(light) + 0.05)
+
+
+def test_charts_answer_to_the_pointer_and_stand_without_a_script(browser: Browser, tmp_path: Path) -> None:
+    committed = Path(__file__).parents[2] / "results/smoothing"
+    run = write_study_run(tmp_path / "run", ["pos"], 1, True, 0.9, gold_sentences())
+    text = report(Sources([run], analyses=[committed]), Choices(resamples=0), lambda *_: gold_sentences())
+    file = tmp_path / "report.html"
+    file.write_text(text, encoding="utf-8")
+    visit = Visit(browser, file)
+    chart = visit.page.locator("figure.chart").first
+    assert chart.locator("svg").count() == 1 and chart.locator(".vega").count() == 0  # not in view, so not run
+    chart.scroll_into_view_if_needed()
+    chart.locator(".vega svg").wait_for()
+    assert "CosSim" in (chart.locator("svg").get_attribute("aria-label") or "")
+    chart.locator(".vega .mark-symbol path").first.hover(force=True)
+    visit.page.locator("#vg-tooltip-element.visible").wait_for()
+    assert visit.said == [] and visit.asked == [file.as_uri()]
+    still = Visit(browser, file, java_script_enabled=False)
+    assert still.page.locator("figure.chart svg[role=img]").count() == 4

@@ -1,6 +1,6 @@
 """Are heads that many tasks claim more isotropic than others of their layers? Permutation tests within layers.
 
-The groups and tests are those of :mod:`.smoothing_claims`; here they are asked of HEAD_MEASURES, and of mean gates too.
+The groups and tests are those of claims/groups.py; here they are asked of HEAD_MEASURES, and of mean gates too.
 
 Letters: L layers, A heads a layer.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtlprune.analyses.claims.groups import GROUPS, Groups, difference, rank
 from mtlprune.analyses.degeneration.survey import HEAD_MEASURES, Degeneration
-from mtlprune.analyses.smoothing.claims import GROUPS, Groups, difference, rank
 from mtlprune.claimed_heads import is_joint
 from mtlprune.statistics.permutation import corrected
 
@@ -31,7 +31,7 @@ def compare(groups: Groups, heads: Mapping[str, Floats], permutations: int, seed
         heads: HEAD_MEASURES, (L, A) each; NaN where there is no head.
 
     Returns:
-        One entry a test, as :func:`.smoothing_claims.compare` gives them; ``test`` may be "gates", too.
+        One entry a test, as its ``compare`` gives them; ``test`` may be "gates", too.
     """
     generator = np.random.default_rng([seed, 75])
     gates = np.mean([gates for label, gates in groups.gates.items() if not is_joint(label)], axis=0)

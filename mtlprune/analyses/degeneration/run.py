@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mtlprune.analyses.claims.groups import Groups, read_groups
 from mtlprune.analyses.claims.stem import STEM_TASKS
 from mtlprune.analyses.degeneration import claims as degeneration_claims
 from mtlprune.analyses.degeneration import pairs as degeneration_pairs
@@ -15,7 +16,6 @@ from mtlprune.analyses.degeneration.labels import Decoder, Frequencies, decoders
 from mtlprune.analyses.degeneration.results import ROWS, decoder, encoder, write
 from mtlprune.analyses.degeneration.survey import Degeneration, DegenerationSettings, survey
 from mtlprune.analyses.reading import Reading
-from mtlprune.analyses.smoothing.claims import Groups, read_groups
 from mtlprune.claimed_heads import ClaimError, load_claims
 
 log = logging.getLogger(__name__)

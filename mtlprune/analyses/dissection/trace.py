@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.analyses.dissection.maths import LayerTrace, Lift, Norm, Trace
-from mtlprune.analyses.smoothing.post_norm import POST_NORM
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.families import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.post_norm import POST_NORM
 
 FIRST_NORM = "embeddings.LayerNorm"
 LIFTS = {

@@ -1,16 +1,36 @@
-"""mtlprune analyze: further lenses on the same heads, one sub-verb each."""
+"""mtlprune analyze: further analyses of the same heads, one command each; those with a record are made from it."""
 
 from __future__ import annotations
 
-import typer
+from typing import Any
 
+import typer
+from typer.core import TyperGroup
+
+from mtlprune.analyses import ANALYSES
 from mtlprune.cli.analyze import breaks as analyze_breaks
 from mtlprune.cli.analyze import degeneration as analyze_degeneration
 from mtlprune.cli.analyze import dissect as analyze_dissect
-from mtlprune.cli.analyze import smoothing as analyze_smoothing
+from mtlprune.cli.analyze import show as analyze_show
 from mtlprune.cli.analyze import syntax as analyze_syntax
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+class Analyses(TyperGroup):
+    """Imports a record only when somebody asks for its command."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*ANALYSES, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        if name not in ANALYSES:
+            return super().get_command(ctx, name)
+        from mtlprune.analyses.analysis import find
+        from mtlprune.cli.analyze.command import command
+
+        return command(name, find(ANALYSES[name]))
+
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, cls=Analyses)
 
 
 @app.callback()
@@ -18,8 +38,8 @@ def analyze() -> None:
     """Over-smoothing, exact decomposition, syntactic attention, degeneration."""
 
 
-app.command("smoothing", short_help="Do token vectors grow alike, and through what?")(analyze_smoothing.smoothing)
 app.command("syntax", short_help="Which heads attend along dependency arcs?")(analyze_syntax.syntax)
 app.command("breaks", short_help="Where does a logged curve bend?")(analyze_breaks.breaks)
 app.command("dissect", short_help="What comes from input, heads, feed-forward, rest?")(analyze_dissect.dissect)
 app.command("degeneration", short_help="Cones and isotropy; rare labels.")(analyze_degeneration.degeneration)
+app.command("show", short_help="Draw what an analysis found once more, for a paper.")(analyze_show.show)

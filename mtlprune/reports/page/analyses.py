@@ -1,7 +1,4 @@
-"""Sections of further analyses: which files in a folder belong to which, and how their blocks become markup.
-
-A sixth one is a line in SECTIONS and a module with ``section(folder: Path) -> Section``.
-"""
+"""Sections of further analyses: which files in a folder belong to which, and how their blocks become markup."""
 
 from __future__ import annotations
 
@@ -9,17 +6,22 @@ from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from mtlprune.analyses import ANALYSES
+from mtlprune.analyses.analysis import find, read
 from mtlprune.files import RunError, read_json, reading
+from mtlprune.reports import analyses as shown
 from mtlprune.reports.page.render import Part
+from mtlprune.reports.sections import Section
 
 SECTIONS: dict[str, tuple[str, str]] = {
-    "smoothing": ("smoothing.json", "mtlprune.analyses.smoothing.show.section"),
+    **{name: (f"{name}.json", "") for name in ANALYSES.values()},
     "dissection": ("dissection.json", "mtlprune.analyses.dissection.show.section"),
     "syntax": ("syntax.json", "mtlprune.analyses.syntax.show.section"),
     "degeneration": ("degeneration.json", "mtlprune.analyses.degeneration.show.section"),
     "head-table": ("heads.json", "mtlprune.analyses.heads.show.section"),
 }
-"""Name → the file that an analysis leaves in its folder, and the module that reads the folder; imported when needed."""
+"""Name → the file that an analysis leaves in its folder, and the module that reads the folder, imported when needed; ""
+where a record says it all."""
 
 
 def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
@@ -45,13 +47,21 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     made: list[Part] = []
     for name, folder in sorted(found, key=lambda one: names.index(one[0])):
         with reading(folder / SECTIONS[name][0], RunError, "make it anew"):
-            section = import_module(SECTIONS[name][1]).section(folder)
+            section = _section(name, folder)
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({folder})"
         caveats = list(_elsewhere(folder / SECTIONS[name][0], title, data))
         made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis"))
     return made
+
+
+def _section(name: str, folder: Path) -> Section:
+    module = SECTIONS[name][1]
+    if module:
+        made: Section = import_module(module).section(folder)
+        return made
+    return shown.section(find(name), read(folder, name))
 
 
 def _elsewhere(file: Path, title: str, data: Collection[str]) -> Iterator[str]:

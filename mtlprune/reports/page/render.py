@@ -19,8 +19,9 @@ from markupsafe import Markup, escape
 
 from mtlprune import __version__
 from mtlprune.errors import printable_lines
+from mtlprune.reports import charts
 from mtlprune.reports.grid import Grid, Strong
-from mtlprune.reports.page.figures import inked, is_map
+from mtlprune.reports.page.figures import chart, inked, is_map
 from mtlprune.reports.sections import Figure, Paragraph, Rows
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
@@ -65,6 +66,9 @@ def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
             the last name.
     """
     script = "\n".join(map(_asset, SCRIPTS))
+    blocks = (block for part in parts for block in part.holds.get("blocks", ()))
+    if any(isinstance(block, Figure) and isinstance(block.drawing, dict) for block in blocks):
+        script += f"\n{_asset('chart.js')}\n{charts.script()}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     shared = os.path.commonpath([str(folder.absolute().parent) for folder in folders])
     policy = (
@@ -101,7 +105,7 @@ def _environment() -> Environment:
         finalize=_shown,
     )
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    made.filters |= {"without_paths": without_paths, "inked": inked}
+    made.filters |= {"without_paths": without_paths, "inked": inked, "chart": chart}
     made.tests["map"] = is_map
     for kind in (Strong, Figure, Paragraph):
         made.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)

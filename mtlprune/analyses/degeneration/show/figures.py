@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mtlprune.analyses.degeneration.show.heads import head_maps
-from mtlprune.analyses.degeneration.show.reading import decoder_name
-from mtlprune.analyses.smoothing.show.reading import names
+from mtlprune.analyses.degeneration.show.reading import decoder_name, names
 from mtlprune.layers import in_order
 from mtlprune.reports.drawing import Drawing
 from mtlprune.reports.facets import HUES, Curve, Panel, facets

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mtlprune.analyses.smoothing.show.reading import names
+from mtlprune.analyses.degeneration.show.reading import names
 from mtlprune.reports import palettes
 from mtlprune.reports.axes import titles
 from mtlprune.reports.drawing import Box, Drawing, Shape, Text, text_width

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlprune.analyses.smoothing.show.reading import names
 from mtlprune.files import RunError, read_made, reading, undefined
 
 SUMMARY = "degeneration.json"
@@ -50,3 +49,19 @@ def decoder_name(content: Mapping[str, Any], decoder: Mapping[str, Any]) -> str:
         return found[0]
     runs = {other["run"] for other in content["decoders"] if other["label"] == decoder["label"]}
     return decoder["label"] if len(runs) == 1 else f"{decoder['label']}, seed {decoder['seed']}"
+
+
+def names(content: Mapping[str, Any]) -> list[str]:
+    """What each encoder is called: its label; with its seed, and if need be its run, where labels are not enough."""
+    encoders = content["encoders"]
+    labels = [encoder["label"] for encoder in encoders]
+    found = []
+    for encoder in encoders:
+        name = encoder["label"]
+        if labels.count(name) > 1:
+            name += f", seed {encoder['seed']}"
+        shut = sum(head["gate"] <= 1e-3 for head in encoder["heads"])
+        if shut:
+            name += f", {len(encoder['heads']) - shut} of {len(encoder['heads'])} heads"
+        found.append(name)
+    return found

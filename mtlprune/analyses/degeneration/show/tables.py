@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mtlprune.analyses.degeneration.show.reading import decoder_name
-from mtlprune.analyses.smoothing.show.reading import names
+from mtlprune.analyses.degeneration.show.reading import decoder_name, names
 from mtlprune.layers import in_order
 from mtlprune.reports.grid import Grid, number, probability
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mtlprune.analyses.degeneration.show.reading import names
 from mtlprune.analyses.degeneration.show.tables import tables
-from mtlprune.analyses.smoothing.show.reading import names
 from mtlprune.reports.grid import markdown_document
 
 LEVEL = 0.05

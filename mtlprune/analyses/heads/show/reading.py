@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtlprune.analyses import ANALYSES, analysis
+from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.heads.columns import HeadColumn, HeadTable, HeadTableError
 from mtlprune.analyses.probes.show.reading import read_probes
 from mtlprune.analyses.probes.show.results import ROOT, LabelResult
@@ -83,28 +85,39 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
     Raises:
         HeadTableError: no known result there, a damaged one, or none of this encoder.
     """
-    here = [name for name in READERS if (folder / name).is_file()]
+    here = [name for name in FILES if (folder / name).is_file()]
     if not here:
         raise HeadTableError(
-            f"{folder} holds none of {', '.join(READERS)}; name a folder that `mtlprune analyze ... --out DIR` wrote"
+            f"{folder} holds none of {', '.join(FILES)}; name a folder that `mtlprune analyze ... --out DIR` wrote"
         )
     for name in here:
         path = folder / name
-        with reading(path, HeadTableError, "make it anew"):
-            encoders = read_json(path, HeadTableError, "make it anew")["encoders"]
-            labels = [str(encoder.get("label", encoder.get("encoder"))) for encoder in encoders]
-            chosen = [one for one, label in zip(encoders, labels, strict=True) if label == of]
-            if not chosen:
-                raise _not_there(folder, of, labels)
-            each = [READERS[name](encoder) for encoder in chosen]
-        if len(chosen) > 1:
-            table.notes.append(f"{name}: means of {len(chosen)} results of {of}.")
         source = name.removesuffix(".json")
+        hidden: set[str] = set()
+        with reading(path, HeadTableError, "make it anew"):
+            if source in ANALYSES.values():
+                columns, result = find(source).columns, read(folder, source)
+                labelled = [(one["encoder"], _named(result.grids(one), columns)) for one in result.about["encoders"]]
+                hidden = {column.title for column in columns if not column.tested}
+            else:
+                encoders = read_json(path, HeadTableError, "make it anew")["encoders"]
+                labelled = [(str(one.get("label", one.get("encoder"))), READERS[name](one)) for one in encoders]
+            each = [grids for label, grids in labelled if label == of]
+            if not each:
+                raise _not_there(folder, of, [label for label, _ in labelled])
+        if len(each) > 1:
+            table.notes.append(f"{name}: means of {len(each)} results of {of}.")
         found = {key: np.mean([one[key] for one in each], axis=0) for key in each[0]}
         if not found:
             table.notes.append(f"{path} says nothing of single heads.")
-        tested = {key: not key.startswith("UAS ") for key in found}  # the better of two directions is their column
-        table.add([HeadColumn(key, source, values, tested[key]) for key, values in found.items()], str(path))
+        hidden |= {key for key in found if key.startswith("UAS ")}  # the better of two directions is their column
+        table.add([HeadColumn(key, source, values, key not in hidden) for key, values in found.items()], str(path))
+
+
+def _named(grids: Mapping[str, Floats], columns: Sequence[analysis.Column]) -> dict[str, Floats]:
+    """By title, what is known of any head."""
+    known = {column.title: grids[column.measure] for column in columns if column.measure in grids}
+    return {title: grid for title, grid in known.items() if not np.isnan(grid).all()}
 
 
 def _not_there(folder: Path, of: str, there: Sequence[str]) -> HeadTableError:
@@ -128,16 +141,6 @@ def _listed(heads: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dic
                 value = head.get(key)
                 grid[head["layer"] - 1, head["head"] - 1] = math.nan if value is None else value
     return found
-
-
-def _smoothing(encoder: Mapping[str, Any]) -> dict[str, Floats]:
-    names = {
-        "mixing": "λ",
-        "amplification": "amplification",
-        "effect": "closing: d_M after layer",
-        "effect_last": "closing: d_M at end",
-    }
-    return _listed(encoder["heads"], names)
 
 
 def _syntax(encoder: Mapping[str, Any]) -> dict[str, Floats]:
@@ -170,7 +173,8 @@ def _degeneration(encoder: Mapping[str, Any]) -> dict[str, Floats]:
 
 READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {
     "syntax.json": _syntax,
-    "smoothing.json": _smoothing,
     "dissection.json": _dissection,
     "degeneration.json": _degeneration,
 }
+"""Of analyses without a record."""
+FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values())}, reverse=True)

@@ -8,16 +8,51 @@ Encoders that normalise before the blocks instead (ModernBERT, EuroBERT) have no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.analyses.smoothing.maths import LIPSCHITZ, LayerNorms, product_norm
 from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+
+LIPSCHITZ = {
+    "relu": 1.0,
+    "gelu": 1.1290,
+    "gelu_new": 1.1290,
+    "gelu_fast": 1.1290,
+    "gelu_pytorch_tanh": 1.1290,
+    "silu": 1.0999,
+    "swish": 1.0999,
+    "tanh": 1.0,
+}
+"""The largest slope of an activation, rounded up."""
+
+
+class LayerNorms(NamedTuple):
+    """What a bound needs to know of one post-LN layer; heads are those the layer has, gates applied."""
+
+    gains: tuple[float, float]
+    """Largest absolute gain of the LayerNorm after attention, and of that after the feed-forward part."""
+    epsilons: tuple[float, float]
+    feed_forward: tuple[float, float]
+    """Spectral norms of its two matrices."""
+    lipschitz: float
+    """Largest slope of the activation."""
+    heads: Tensor
+    """(n,): |z| ‖W_O W_V‖₂ of each head."""
+
+    @property
+    def largest(self) -> float:
+        """s: the largest singular value among feed-forward matrices and the maps W_O W_V of heads."""
+        return max([*self.feed_forward, *self.heads.tolist()])
+
+    @property
+    def open(self) -> int:
+        """h: heads that are not shut."""
+        return int((self.heads > 0).sum())
 
 
 @dataclass(frozen=True)
@@ -137,6 +172,12 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
             norms = norms * gates[layer, list(kept)].cpu().double().abs()
         found.append(norms)
     return found
+
+
+def product_norm(left: Tensor, right: Tensor) -> Tensor:
+    """‖left · right‖₂ of thin factors, (..., H, d) and (..., d, H), by way of d × d matrices. (...)"""
+    first, second = torch.linalg.qr(left).R, torch.linalg.qr(right.transpose(-1, -2)).R
+    return torch.linalg.matrix_norm(first @ second.transpose(-1, -2), ord=2)
 
 
 def _gain(norm: Any) -> float:

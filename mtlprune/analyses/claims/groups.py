@@ -1,8 +1,8 @@
-"""Do heads that many tasks claim smooth more than others of their layers? Permutation tests within layers.
+"""Do heads that many tasks claim differ from others of their layers? Permutation tests within layers.
 
-Depth alone predicts both which heads tasks keep and how much heads mix tokens, so values are compared within layers
-only. Groups are those of ``mtlprune overlap``: stem heads (claimed by STEM_TASKS single tasks or more), exclusive ones
-(by one), free ones (by none).
+Depth alone predicts both which heads tasks keep and most of what can be measured of them, so values are compared within
+layers only. Groups are those of ``mtlprune overlap``: stem heads (claimed by STEM_TASKS single tasks or more),
+exclusive ones (by one), free ones (by none).
 
 Letters: L layers, A heads a layer, P permutations.
 """
@@ -11,23 +11,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
 from mtlprune.analyses.claims.claimants import Claimant, group
 from mtlprune.analyses.claims.stem import STEM_TASKS
-from mtlprune.claimed_heads import Claim, ClaimError
+from mtlprune.analyses.reading import Reading
+from mtlprune.claimed_heads import Claim, ClaimError, load_claims
+from mtlprune.results import SHUT, Result, head_rows
 from mtlprune.statistics.permutation import corrected, permuted, tail
 
 Grid = NDArray[np.float64]  # (L, A)
 
 GROUPS = ("stem", "exclusive", "free")
-MEASURES = ("mixing", "amplification", "effect", "effect_last", "cosine_effect", "cosine_effect_last")
+PERMUTATIONS = 10_000
+"""Of heads within layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,34 +76,101 @@ def read_groups(claims: Sequence[Claim]) -> Groups:
     return Groups(claims[0].encoder, tuple(claimant.label for claimant in single), counts, gates)
 
 
-def compare(groups: Groups, heads: Mapping[str, Grid], permutations: int, seed: int) -> list[dict[str, Any]]:
+def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
+    """The groups that runs make; None without runs.
+
+    Raises:
+        ClaimError: claims that cannot be read, or that are of no encoder that is measured.
+    """
+    if not claims:
+        return None
+    groups = read_groups(load_claims(claims))
+    if all(source.kind != groups.encoder for source in reading.sources):
+        raise ClaimError(
+            f"the claims are of {groups.encoder}, but none of the encoders to be measured is that one or began with it "
+            f"({', '.join(sorted({source.kind for source in reading.sources}))}); heads of different encoders do not "
+            "correspond"
+        )
+    return groups
+
+
+def compared(result: Result, groups: Groups | None, measures: Sequence[str], seed: int) -> Result:
+    """A Result whose ``heads`` are compared by claims, with two frames more; without groups ``claims`` is None.
+
+    - ``claims``: by head and task the mean ``gate``; ``tasks``, how many single tasks claim the head.
+    - ``tests``: ``term`` is "stem - free", ... or "tasks"; q over all of them; "tasks, pooled" is Spearman's
+      correlation over all heads without regard to layers, and no test.
+    """
+    settings = {**result.about["settings"], "head_permutations": PERMUTATIONS}
+    about: dict[str, Any] = {**result.about, "settings": settings, "claims": None}
+    if groups is None:
+        return replace(result, about=about)
+    tests: list[dict[str, Any]] = []
+    notes = []
+    for one in result.about["encoders"]:
+        grids = result.grids(one)
+        if one["kind"] != groups.encoder or grids["gate"].shape != groups.counts.shape:
+            notes.append(
+                f"{one['encoder']} ({one['run']}) is not compared with claims: they are of {groups.encoder}'s heads."
+            )
+            continue
+        if shut := int((grids["gate"] <= SHUT).sum()):
+            notes.append(
+                f"{one['encoder']} ({one['run']}) has {shut} heads shut; they take no part in its comparison with "
+                "claims, so free heads may be missing."
+            )
+        keys = {key: one[key] for key in ("encoder", "run", "seed")}
+        tests += [{**keys, **test} for test in compare(groups, grids, measures, PERMUTATIONS, seed)]
+    for test, q in zip(tests, corrected([test["p"] for test in tests]), strict=True):
+        test["q"] = float(q)
+    if len(groups.labels) < STEM_TASKS:
+        notes.append(
+            f"Claims are of {', '.join(groups.labels)} only, and a stem head is claimed by {STEM_TASKS} single tasks "
+            "or more, so there are none."
+        )
+    pooled = []
+    for test in tests:
+        if "pooled" in test:
+            pooled.append({**test, "term": "tasks, pooled", "value": test.pop("pooled"), "p": math.nan, "q": math.nan})
+            pooled[-1].pop("pooled")
+    gates = [head_rows({"gate": gate}).assign(task=label) for label, gate in groups.gates.items()]
+    claims = [*gates, head_rows({"tasks": groups.counts.astype(np.float64)}).assign(task=None)]
+    about["claims"] = {
+        "encoder": groups.encoder,
+        "tasks": list(groups.labels),
+        "groups": {name: int(groups.of(name).sum()) for name in GROUPS},
+    }
+    about["notes"] = [*notes, *about["notes"]]
+    frames = {**result.frames, "claims": pd.concat(claims, ignore_index=True)}
+    return replace(
+        result, about=about, frames={**frames, "tests": pd.DataFrame([*tests, *pooled])} if tests else frames
+    )
+
+
+def compare(
+    groups: Groups, heads: Mapping[str, Grid], measures: Sequence[str], permutations: int, seed: int
+) -> list[dict[str, Any]]:
     """Every measure by pairs of groups, and against the number of tasks that claim a head; heads of one encoder.
 
     Args:
-        heads: MEASURES and ``gate``, (L, A); NaN where there is no head. Shut heads are left out.
+        heads: ``measures`` and ``gate``, (L, A); NaN where there is no head. Shut heads are left out.
 
     Returns:
-        One entry a test: ``measure``, ``test`` ("stem - free", ..., or "tasks"), ``value`` (difference of means within
-        layers; for "tasks" Spearman within layers), ``heads`` that count, ``p`` (two-sided), and for "tasks" also
+        One entry a test: ``measure``, ``term`` ("stem - free", ..., or "tasks"), ``value`` (difference of means within
+        layers; for "tasks" Spearman within layers), ``n`` heads that count, ``p`` (two-sided), and for "tasks" also
         ``pooled``, Spearman over all heads without regard to layers.
     """
     generator = np.random.default_rng([seed, 62])
     found = []
-    for measure in MEASURES:
-        values = np.where(heads["gate"] > 1e-3, heads[measure], np.nan)
-        for first, second in combinations(GROUPS, 2):
-            found.append(
-                {"measure": measure, "test": f"{first} - {second}"}
-                | difference(values, groups.of(first), groups.of(second), permutations, generator)
-            )
-        found.append({"measure": measure, "test": "tasks"} | rank(values, groups.counts, permutations, generator))
+    for measure in measures:
+        values = np.where(heads["gate"] > SHUT, heads[measure], np.nan)
+        tests = {
+            f"{first} - {second}": difference(values, groups.of(first), groups.of(second), permutations, generator)
+            for first, second in combinations(GROUPS, 2)
+        }
+        tests["tasks"] = rank(values, groups.counts, permutations, generator)
+        found += [{"measure": measure, "term": term, "n": test.pop("heads"), **test} for term, test in tests.items()]
     return found
-
-
-def correct(tests: Sequence[dict[str, Any]]) -> None:
-    """Add ``q`` (Benjamini and Hochberg 1995) over all tests that were made, in place."""
-    for test, q in zip(tests, corrected([test["p"] for test in tests]), strict=True):
-        test["q"] = float(q)
 
 
 def difference(

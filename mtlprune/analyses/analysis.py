@@ -1,0 +1,131 @@
+"""The record that every analysis is.
+
+From a record follow, written once: the command and its options (cli/analyze), the Result folder (results.py), Markdown,
+figures and the section of the report page (reports/analyses.py), and the columns of the table of heads. Neither a
+record nor what shows it loads torch: what measures is imported when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtlprune.analyses import ANALYSES
+from mtlprune.blocks import Block
+
+if TYPE_CHECKING:
+    from mtlprune.results import Result
+
+
+@dataclass(frozen=True)
+class Column:
+    """One measure of the frame ``heads`` as a column of the table of heads: its mean over the seeds of an encoder."""
+
+    measure: str
+    title: str
+    meaning: str
+    tested: bool = True
+    """Whether it is compared with other columns; what only restates another one is not."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody asks an analysis for.
+
+    Attributes:
+        names: run folders and encoders.
+        corpus, split, sentences: what they read; ``sentences`` None for all.
+        claims: runs with gates, for groups of heads.
+        options: of the analysis.
+        seed: of samples and permutations.
+        device: where encoders run.
+        on_status, on_batch: told of each encoder, called after each batch.
+    """
+
+    names: Sequence[str]
+    corpus: Path
+    options: Any
+    split: str = "dev"
+    sentences: int | None = None
+    claims: Sequence[Path] = ()
+    seed: int = 0
+    device: str = "cpu"
+    on_status: Callable[[str], None] = lambda words: None
+    on_batch: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One analysis.
+
+    Attributes:
+        name: its package in mtlprune.analyses, its command, and what its files begin with.
+        title: of its section and its Markdown; the section's anchor is ``key``.
+        question: one line of help.
+        help: what the command does, in paragraphs.
+        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "claims" (runs with gates).
+        options: its own settings.
+        columns: of the table of heads.
+    """
+
+    name: str
+    title: str
+    key: str
+    question: str
+    help: str
+    needs: frozenset[str] = frozenset({"encoders"})
+    options: type[Block] = Block
+    columns: tuple[Column, ...] = field(default=())
+
+    def measure(self, request: Request) -> Result:
+        """Compute it: ``measure`` of the package's ``measure.py``, which loads torch."""
+        found: Result = import_module(f"mtlprune.analyses.{self.name}.measure").measure(request)
+        return found
+
+    @property
+    def show(self) -> Any:
+        """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
+        Table), ``FIGURES`` (name → Figure) and, where earlier versions wrote another form, ``earlier``."""
+        return import_module(f"mtlprune.analyses.{self.name}.show")
+
+
+def find(name: str) -> Analysis:
+    """The record of an analysis, by its name."""
+    analysis: Analysis = import_module(f"mtlprune.analyses.{name}").ANALYSIS
+    return analysis
+
+
+def read(folder: Path, name: str) -> Result:
+    """The Result of an analysis in a folder, of this version or an earlier one.
+
+    Raises:
+        ResultError: there is none, or a damaged one.
+    """
+    from mtlprune.files import read_json, reading
+    from mtlprune.results import AGAIN, ResultError, read_result
+
+    path = Path(folder) / f"{name}.json"
+    if not path.is_file():
+        raise ResultError(f"{path} is missing; `mtlprune analyze {name} ... --out {folder}` makes it")
+    content = read_json(path, ResultError, AGAIN)
+    if isinstance(content, dict) and "format" in content:
+        return read_result(path)
+    with reading(path, ResultError, f"run `mtlprune analyze {name}` again"):
+        found: Result = find(name).show.earlier(content)
+        return found
+
+
+def results_in(folder: Path) -> dict[str, Result]:
+    """Every Result in a folder, by the name of its analysis. Raises ResultError: a damaged one, or none."""
+    from mtlprune.results import ResultError
+
+    found = {name: read(folder, name) for name in ANALYSES.values() if (Path(folder) / f"{name}.json").is_file()}
+    if not found:
+        raise ResultError(
+            f"{folder} holds no Result of {', '.join(ANALYSES)}; name a folder that `mtlprune analyze ... --out DIR` "
+            "wrote"
+        )
+    return found

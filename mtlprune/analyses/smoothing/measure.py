@@ -1,0 +1,366 @@
+"""Over-smoothing of encoders and runs, read off the sentences of a corpus batch by batch.
+
+    result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), Options()))
+
+Two passes over the sentences (the first for the corpus mean), one over a sample in which each head is closed in turn.
+Tokens are sub-words with special tokens ([CLS], [SEP]) unless a name says otherwise: attention rests on special tokens,
+so the bound would not hold without them. Words (label split) are means of their sub-words, without special tokens.
+
+Letters for shapes: S sentences, B of a batch, T places, H hidden size, L layers, A heads a layer, n heads it has now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.claims.groups import compared, groups_of
+from mtlprune.analyses.reading import Found, Reading, batches, gate_grid, read_request, survey
+from mtlprune.analyses.smoothing import Options, maths
+from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
+from mtlprune.analyses.subjects import Subject
+from mtlprune.encoder.fusion import Fusion
+from mtlprune.encoder.head_closing import closings
+from mtlprune.encoder.observe import Observation, observe
+from mtlprune.encoder.post_norm import head_norms, norm_names, read_layers, refusal
+from mtlprune.results import Result, head_rows, spread
+from mtlprune.sentence import declared
+
+OUTLIERS = 3
+"""Dimensions left out for ``cosine_without_outliers``: those that give most to the expected cosine."""
+STATES = ("cosine", "cosine_centred", "cosine_without_outliers", "cosine_pieces", "distance", "relative_distance")
+"""Of hidden states: L + 1 a sentence, the embeddings first."""
+STEPS = ("ratio", "mixing")
+"""Of layers: L a sentence."""
+BOUNDS = ("sigma1", "sigma2", "published", "bound", "bound_norm", "bound_attention")
+"""The same, of post-LN layers only."""
+EFFECTS = ("effect", "effect_last", "cosine_effect", "cosine_effect_last")
+COMPARED = ("mixing", "amplification", *EFFECTS)
+"""Measures of heads that are compared by how many tasks claim a head."""
+LABELS = ("share", "chance", "gain", "between", "within", "null_sd")
+POINTS = 120
+"""Sentences whose σ₁σ₂ and CosSim stand in the frame ``points``, for the figure."""
+Columns = dict[str, NDArray[np.float64]]
+
+
+def measure(request: Request) -> Result:
+    """All subjects, and heads by claims. Frames, layers and heads from 1 (layer 0: the embeddings):
+
+    - ``layers``: STATES, STEPS and BOUNDS over sentences (``spread``); of post-LN layers the norms and gains behind the
+      bound, and of σ₁σ₂ over sentences ``least``, ``above_one`` and ``spearman`` with CosSim; ``fusion`` and
+      ``fusion_sd``, the weights of a fusion.
+    - ``encoders``: ``tokens`` (a sentence), ``closed_on``, and how near the ratio comes to ``bound`` and ``published``
+      (``_nearest``, ``_exceeded``).
+    - ``labels``: by task LABELS; p of share.
+    - ``heads``: ``gate``, ``mixing``, ``norm``, ``amplification``, EFFECTS with their standard errors (``_se``).
+      Effects are open minus closed: d_M as a difference of logarithms, so below 0 the head smooths.
+    - ``outliers``, ``points``, ``sentences``: wide.
+    - ``claims``, ``tests``: of ``compared``.
+
+    Raises:
+        ClaimError: claims that cannot be read, or that are of no encoder that is measured.
+        EncoderError, RunError: a subject cannot be loaded, or its heads are not known.
+    """
+    reading = read_request(request)
+    groups = groups_of(request.claims, reading)
+    result = survey("smoothing", reading, request, lambda subject: Survey(reading, subject, request).run())
+    return compared(result, groups, COMPARED, request.seed)
+
+
+class Survey:
+    """The passes over one subject.
+
+    Args:
+        reading: its sentences.
+        subject: encoder and gates.
+        request: how much.
+    """
+
+    def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
+        self.reading, self.subject, self.request = reading, subject, request
+        self.options: Options = request.options
+        places = subject.encoder.places
+        self.layers, self.heads, self.kept = places.layers, places.heads, places.kept
+        self.refused = refusal(subject.encoder)
+        self.norms = head_norms(subject.encoder, subject.gates)
+        self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
+        self.fused = None if subject.encoder.fusion is None else FusionWeights(subject.encoder.fusion)
+
+    def run(self) -> Found:
+        """All passes."""
+        self.mean, unit = self._corpus_mean()
+        shares = maths.shares_of_dimensions(unit)  # (L + 1, H)
+        top = shares.topk(min(OUTLIERS, shares.shape[1]))
+        self.inside = torch.ones_like(shares, dtype=torch.bool).scatter(1, top.indices, False)
+        columns = self._all_sentences()
+        effects, closed_on = self._effects()
+        tokens = columns.pop("tokens")
+        facts = {"tokens": float(tokens.mean()), "closed_on": closed_on}
+        layers = [*self._layers(columns), *self._constants()]
+        frames: dict[str, Any] = {
+            "heads": head_rows({**self._of_heads(), **effects}),
+            "labels": pd.DataFrame(self._labels()),
+            "outliers": pd.DataFrame(
+                {"layer": layer, "dimension": dimension, "share": share}
+                for layer, (indices, values) in enumerate(zip(top.indices.tolist(), top.values.tolist(), strict=True))
+                for dimension, share in zip(indices, values, strict=True)
+            ),
+            "sentences": self._sentences(columns, tokens),
+        }
+        if "bound" in columns:
+            products, after = columns["sigma1"] * columns["sigma2"], columns["cosine"][:, 1:]
+            layers += _sigma(products, after)
+            frames["points"] = _points(products, after)
+            for name in ("bound", "published"):
+                nearest = columns["ratio"] / columns[name]
+                facts[f"{name}_nearest"] = float(np.nanmax(nearest))
+                facts[f"{name}_exceeded"] = int((nearest > 1 + 1e-6).sum())
+        about = {}
+        if self.fused is not None:
+            layers += self.fused.rows()
+            about["fusion"] = self.fused.fusion.kind
+        frames |= {
+            "layers": pd.DataFrame(layers),
+            "encoders": pd.DataFrame(facts.items(), columns=["measure", "value"]),
+        }
+        return Found(frames, about, [f"{self.subject.label}: {self.refused}."] if self.refused else [])
+
+    def _corpus_mean(self) -> tuple[Tensor, Tensor]:
+        """(L + 1, H) each: the mean over all tokens of their vectors, and of these at length 1."""
+        sums = units = torch.zeros(())
+        tokens = 0
+        for _, batch in self.reading.batches(self.subject, self.request.device):
+            seen = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"})
+            here = torch.stack(seen.hidden)[:, batch.attention_mask.bool()].double()  # (L + 1, tokens, H)
+            sums = here.sum(1) + sums
+            units = torch.nn.functional.normalize(here, dim=-1).sum(1) + units
+            tokens += here.shape[1]
+            self.request.on_batch()
+        return sums / tokens, units / tokens
+
+    def _all_sentences(self) -> Columns:
+        """STATES (S, L + 1), STEPS and BOUNDS (S, L), and ``tokens`` (S,)."""
+        count, seed = len(self.reading.sentences), self.request.seed
+        found: Columns = {name: np.full((count, self.layers + 1), np.nan) for name in STATES}
+        found |= {name: np.full((count, self.layers), np.nan) for name in STEPS + (() if self.refused else BOUNDS)}
+        found["tokens"] = np.zeros(count)
+        self.sums = np.zeros((self.layers, self.heads))  # of λ
+        self.splits = [
+            LabelSplit(task, self.layers + 1, self.options.permutations, seed)
+            for task in declared(self.reading.sentences)
+        ]
+        want = {"hidden", "attention"} | (set() if self.refused else {"norms"})
+        for rows, batch in self.reading.batches(self.subject, self.request.device):
+            seen = observe(self.subject.encoder, batch, self.subject.gates, want)
+            for name, values in {**self._states(seen), **self._steps(seen)}.items():
+                found[name][rows] = values.cpu().numpy().T
+            found["tokens"][rows] = batch.attention_mask.sum(1).cpu().numpy()
+            found["ratio"][rows] = found["distance"][rows, 1:] / found["distance"][rows, :-1]
+            grams = word_grams(seen)
+            if self.fused is not None:
+                self.fused.add(seen)
+            for split in self.splits:
+                split.add([self.reading.sentences[row] for row in rows], grams)
+            self.request.on_batch()
+        return found
+
+    def _states(self, seen: Observation) -> dict[str, Tensor]:
+        """STATES, (L + 1, B) each."""
+        mask, pieces = seen.batch.attention_mask.bool(), seen.batch.source >= 0
+        columns: dict[str, list[Tensor]] = {name: [] for name in STATES}
+        for layer, hidden in enumerate(seen.hidden):
+            vectors = hidden.double()
+            for name, value in (
+                ("cosine", maths.cosine(vectors, mask)),
+                ("cosine_centred", maths.cosine(vectors - self.mean[layer], mask)),
+                ("cosine_without_outliers", maths.cosine(vectors * self.inside[layer], mask)),
+                ("cosine_pieces", maths.cosine(vectors, pieces)),
+                ("distance", maths.distance(vectors, mask)),
+                ("relative_distance", maths.relative_distance(vectors, mask)),
+            ):
+                columns[name].append(value)
+        return {name: torch.stack(values) for name, values in columns.items()}
+
+    def _steps(self, seen: Observation) -> dict[str, Tensor]:
+        """``mixing`` and BOUNDS, (L, B) each; λ of heads is summed on the way."""
+        mask = seen.batch.attention_mask.bool()
+        found: dict[str, list[Tensor]] = {"mixing": []}
+        inputs = {(entry.layer, entry.name): entry.values for entry in seen.norms}
+        for layer in range(self.layers):
+            mixings = maths.mixing(seen.attention[layer].double(), mask)  # (B, n)
+            self.sums[layer, list(self.kept[layer])] += mixings.sum(0).cpu().numpy()
+            strongest = mixings.masked_fill(self.norms[layer].to(mixings) == 0, 0.0)
+            found["mixing"].append(strongest.amax(1) if strongest.shape[1] else strongest.new_zeros(len(mask)))
+            if self.post_norm is None:
+                continue
+            part = self.post_norm[layer]
+            read = [inputs[layer, name].double() for name in norm_names(self.subject.encoder)]
+            plain = [maths.least_deviation(values, mask) for values in read]
+            held = [maths.least_deviation(v, mask, e) for v, e in zip(read, part.epsilons, strict=True)]
+            bound = maths.rigorous_bound(part, held[0], held[1], mixings)
+            for name, value in (
+                ("sigma1", plain[0]),
+                ("sigma2", plain[1]),
+                ("published", maths.published_factor(part, plain[0], plain[1], mixings)),
+                ("bound", bound.value),
+                ("bound_norm", bound.norm),
+                ("bound_attention", bound.attention),
+            ):
+                found.setdefault(name, []).append(value)
+        return {name: torch.stack(values) for name, values in found.items()}
+
+    def _of_heads(self) -> Columns:
+        shape = self.layers, self.heads
+        norm, mixings = np.full(shape, np.nan), np.full(shape, np.nan)
+        for layer, kept in enumerate(map(list, self.kept)):
+            norm[layer, kept] = self.norms[layer].numpy()
+            mixings[layer, kept] = self.sums[layer, kept] / len(self.reading.sentences)
+        return {
+            "gate": gate_grid(self.subject),
+            "mixing": mixings,
+            "norm": norm,
+            "amplification": np.sqrt(mixings) * norm,
+        }
+
+    def _layers(self, columns: Columns) -> Iterator[dict[str, Any]]:
+        for name, values in columns.items():
+            for layer, column in enumerate(values.T, self.layers + 1 - values.shape[1]):
+                yield from ({"layer": layer, **row} for row in spread(name, column))
+
+    def _sentences(self, columns: Columns, tokens: NDArray[np.float64]) -> pd.DataFrame:
+        """One row a layer and sentence."""
+        ids = [sentence.id for sentence in self.reading.sentences]
+        first = [self.layers + 1 - values.shape[1] for values in columns.values()]
+        parts = [
+            pd.DataFrame({"layer": layer, "sentence": ids, "tokens": tokens.astype(np.int32)}).assign(
+                **{
+                    name: values[:, layer - low].astype(np.float32) if layer >= low else np.float32("nan")
+                    for low, (name, values) in zip(first, columns.items(), strict=True)
+                }
+            )
+            for layer in range(self.layers + 1)
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+    def _labels(self) -> Iterator[dict[str, Any]]:
+        for record in (record for split in self.splits for record in split.records()):
+            for name in LABELS:
+                row = {"layer": record["layer"], "task": record["task"], "measure": name, "value": record[name]}
+                yield {**row, "p": record["p"] if name == "share" else math.nan, "n": record["sentences"]}
+
+    def _constants(self) -> Iterator[dict[str, Any]]:
+        """What does not depend on sentences; nothing where the encoder is not post-LN."""
+        for layer, part in enumerate(self.post_norm or (), 1):
+            values = {
+                "gain1": part.gains[0],
+                "gain2": part.gains[1],
+                "inner": part.feed_forward[0],
+                "outer": part.feed_forward[1],
+                "s": part.largest,
+                "heads": part.open,
+                "bound_feed_forward": 1 + part.lipschitz * part.feed_forward[0] * part.feed_forward[1],
+            }
+            yield from ({"layer": layer, "measure": name, "value": value} for name, value in values.items())
+
+    def _effects(self) -> tuple[Columns, int]:
+        """EFFECTS of closing each head, and their standard errors, over a sample of sentences."""
+        number = min(self.options.closing, len(self.reading.sentences))
+        drawn = np.random.default_rng([self.request.seed, 61]).permutation(len(self.reading.sentences))[:number]
+        sample = [self.reading.sentences[row] for row in sorted(drawn)]
+        values: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+        for _, batch in batches(self.subject.encoder, sample, self.request.device):
+            hidden = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"}).hidden
+            mask = batch.attention_mask.bool()
+            before = [_smoothness(state, mask) for state in hidden]
+            for closed in closings(self.subject.encoder, batch, self.subject.gates):
+                after = before[closed.layer + 1] - _smoothness(closed.after, mask)
+                last = before[-1] - _smoothness(closed.last, mask)
+                values.setdefault((closed.layer, closed.head), []).append(
+                    torch.stack([after[0], last[0], after[1], last[1]]).cpu().numpy()
+                )
+            self.request.on_batch()
+        found = {
+            name: np.full((self.layers, self.heads), np.nan) for name in (*EFFECTS, *(f"{name}_se" for name in EFFECTS))
+        }
+        for place, parts in values.items():
+            rows = np.concatenate(parts, axis=1)  # (4, sentences)
+            for name, row in zip(EFFECTS, rows, strict=True):
+                found[name][place] = row.mean()
+                found[f"{name}_se"][place] = row.std(ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.nan
+        return found, number
+
+
+def _smoothness(hidden: Tensor, mask: Tensor) -> Tensor:
+    """(2, B): log d_M and CosSim."""
+    vectors = hidden.double()
+    return torch.stack([maths.distance(vectors, mask).log(), maths.cosine(vectors, mask)])
+
+
+def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterator[dict[str, Any]]:
+    """σ₁σ₂ and CosSim after the layer, (S, L) each, over sentences."""
+    for layer, (product, cosine) in enumerate(zip(products.T, after.T, strict=True), 1):
+        values = {
+            "above_one": float((product > 1).mean()),
+            "least": float(product.min()),
+            "spearman": _spearman(product, cosine),
+        }
+        yield from ({"layer": layer, "measure": name, "value": value} for name, value in values.items())
+
+
+def _spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    known = ~(np.isnan(first) | np.isnan(second))
+    if known.sum() < 3 or np.ptp(first[known]) == 0 or np.ptp(second[known]) == 0:
+        return math.nan
+    return float(stats.spearmanr(first[known], second[known]).statistic)
+
+
+def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.DataFrame:
+    """Both of POINTS sentences, the same in each layer."""
+    rows = np.linspace(0, len(products) - 1, min(POINTS, len(products))).round().astype(int)
+    layers = np.repeat(np.arange(1, products.shape[1] + 1), len(rows))
+    return pd.DataFrame(
+        {"layer": layers, "product": products[rows].T.ravel().round(4), "cosine": after[rows].T.ravel().round(4)}
+    )
+
+
+@dataclass
+class FusionWeights:
+    """What a trained fusion makes of the layers: sums over batches of the weight each layer has.
+
+    Args:
+        fusion: of the encoder that is observed.
+    """
+
+    fusion: Fusion
+
+    def __post_init__(self) -> None:
+        self.tokens = 0
+        self.sums = torch.zeros(self.fusion.layers, dtype=torch.float64)
+        self.squares = torch.zeros_like(self.sums)
+
+    @torch.no_grad()
+    def add(self, seen: Observation) -> None:
+        """Count a batch in which hidden states were observed; all tokens, special ones too, no padding."""
+        weights = self.fusion.weights([*seen.hidden[1:-1], seen.last])  # (B, T, L)
+        held = weights[seen.batch.attention_mask.bool()].double().cpu()
+        self.tokens += len(held)
+        self.sums += held.sum(0)
+        self.squares += held.square().sum(0)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """For each layer the mean and the standard deviation over tokens."""
+        mean = self.sums / self.tokens
+        deviation = (self.squares / self.tokens - mean.square()).clamp(min=0).sqrt()
+        for layer, (value, sd) in enumerate(zip(mean.tolist(), deviation.tolist(), strict=True), 1):
+            yield {"layer": layer, "measure": "fusion", "value": value}
+            yield {"layer": layer, "measure": "fusion_sd", "value": sd}

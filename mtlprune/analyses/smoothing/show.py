@@ -1,0 +1,418 @@
+"""What over-smoothing shows: tables, sentences and figures of a Result, and results of earlier versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.claims.show.groups import by_claims, tests_table
+from mtlprune.reports.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
+from mtlprune.reports.grid import Grid, probability
+from mtlprune.results import SHUT, Result, head_rows
+
+TOKENS = (
+    "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
+    "(means of sub-words) without [CLS] and [SEP]"
+)
+MEASURES = {
+    "mixing": "λ",
+    "amplification": "√λ ‖W_O W_V‖",
+    "effect": "Δ log d_M after its layer",
+    "effect_last": "Δ log d_M at the end",
+    "cosine_effect": "Δ CosSim after its layer",
+    "cosine_effect_last": "Δ CosSim at the end",
+}
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from."""
+    told = result.about
+    return (
+        f"{result.source} ({told['fingerprint'][:8]}), "
+        f"{told['too_long']} too long and left out; seed {told['seed']}. Tokens: {TOKENS}. Heads were closed one by "
+        f"one in {min(told['settings']['closing'], told['sentences'])} of the sentences."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """What the numbers say."""
+    layers, facts = result.wide("layers"), result.wide("encoders").set_index("name")
+    found = []
+    for name, rows in layers.groupby("name", observed=True):
+        first, last = rows.iloc[0], rows.iloc[-1]
+        words = (
+            f"{name}: CosSim {first['cosine']:.2f} (embeddings) → {last['cosine']:.2f} (last layer), "
+            f"relative d_M {first['relative_distance']:.2f} → {last['relative_distance']:.2f}"
+        )
+        if "bound_nearest" in facts and not math.isnan(facts.loc[name, "bound_nearest"]):
+            exceeded = int(facts.loc[name, "bound_exceeded"])
+            held = f"is exceeded {exceeded} times" if exceeded else "holds everywhere"
+            words += f"; the rigorous bound {held}, the nearest ratio is {facts.loc[name, 'bound_nearest']:.1e} of it"
+        found.append(f"{words}.")
+    return [*found, *by_claims(result)]
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _layers(result: Result) -> Grid:
+    columns: dict[str, Any] = {"encoder": "name", "layer": "layer", "CosSim": ("cosine", 3)}
+    columns |= {"minus corpus mean": ("cosine_centred", 3), "without outliers": ("cosine_without_outliers", 3)}
+    columns |= {"no [CLS], [SEP]": ("cosine_pieces", 3), "d_M / ‖H‖": ("relative_distance", 3)}
+    return Grid.of(
+        "Similarity of tokens",
+        result.wide("layers"),
+        {**columns, "d_M": ("distance", 2), "ρ": ("ratio", 3)},
+        "Means over sentences; layer 0 are the embeddings. Outliers: the three dimensions that give most to the "
+        "expected cosine of the layer. ρ: d_M after the layer over d_M before it. CosSim near 0 does not exclude that "
+        "tokens are close together: read d_M / ‖H‖ beside it.",
+    )
+
+
+def _factors(result: Result) -> Grid:
+    columns: dict[str, Any] = {"encoder": "name", "layer": "layer", "heads": ("heads", 0), "σ₁": ("sigma1", 3)}
+    columns |= {"σ₂": ("sigma2", 3), "s": ("s", 1), "λ": ("mixing", 2), "LayerNorms": ("bound_norm_median", 2)}
+    columns |= {"feed-forward": ("bound_feed_forward", 1), "attention": ("bound_attention_median", 1)}
+    columns |= {"bound": ("bound_median", 0), "published v": ("published_median", 0), "ρ": ("ratio", 3)}
+    return Grid.of(
+        "The bound and its factors",
+        _with(result, "bound"),
+        columns,
+        "Heads: those not shut. σ: least standard deviation of a LayerNorm's input in a sentence, mean over sentences. "
+        "λ: of the most mixing head. Bound = LayerNorms × feed-forward × attention (medians over sentences). A bound "
+        "above 1 does not mean that tokens do not grow alike.",
+    )
+
+
+def _sigma(result: Result) -> Grid:
+    held = _with(result, "least")
+    return Grid.of(
+        "σ₁σ₂ against CosSim over sentences",
+        held.assign(share=100 * held.get("above_one", math.nan)),
+        {
+            "encoder": "name",
+            "layer": "layer",
+            "least σ₁σ₂": ("least", 3),
+            "sentences above 1 (%)": ("share", 1),
+            "Spearman with CosSim": ("spearman", 2),
+        },
+        "σ₁σ₂ > 1 suffices for collapse only where weights vanish (s → 0).",
+    )
+
+
+def _with(result: Result, measure: str) -> pd.DataFrame:
+    """The layers of which a measure is known."""
+    held = result.wide("layers")
+    return held[held[measure].notna()] if measure in held else held[:0]
+
+
+def _labels(result: Result) -> Grid:
+    p = result.wide("labels", "p")
+    rows = []
+    for (_, task), here in result.wide("labels").groupby(["name", "task"], observed=True, sort=False):
+        first, best, last = here.iloc[0], here.loc[here["gain"].idxmax()], here.iloc[-1]
+        gains = {"first": first["gain"], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
+        n = result.named("labels").query("name == @last['name'] and task == @task")["n"].iloc[-1]
+        rows.append({**last, **gains, "task": task.upper(), "n": int(n), "p": p.loc[here.index[-1], "share"]})
+    return Grid.of(
+        "Spread between gold labels",
+        pd.DataFrame(rows),
+        {
+            "encoder": "name",
+            "task": "task",
+            "sentences": ("n", 0),
+            "gain, embeddings": ("first", 3),
+            "best gain": ("best", 3),
+            "in layer": ("where", 0),
+            "gain, last layer": ("gain", 3),
+            "share, last": ("share", 3),
+            "chance": ("chance", 3),
+            "p": ("p", probability),
+            "between": ("between", 1),
+            "within": ("within", 1),
+        },
+        "Share of d_M² of a sentence's words that lies between labels, minus what labels drawn blindly have (K − 1)/(n "
+        "− 1); means over sentences. p: labels permuted within sentences. between, within: parts of d_M² after the "
+        "last layer.",
+        texts=2,
+    )
+
+
+def _tests(result: Result) -> Grid:
+    signs = "Effects are with the head open minus closed: below 0 in log d_M, or above 0 in CosSim, the head smooths."
+    return tests_table(result, MEASURES, signs)
+
+
+def _heads(result: Result) -> Grid:
+    heads = result.wide("heads").dropna(subset=["effect"]).sort_values(["name", "effect"], kind="stable")
+    if "claims" in result.frames:
+        claims = result.frames["claims"].query("measure == 'tasks'")[["layer", "head", "value"]]
+        heads = heads.merge(claims.rename(columns={"value": "tasks"}), on=["layer", "head"], how="left")
+    ranked = heads.groupby("name", observed=True).cumcount()
+    size = heads.groupby("name", observed=True)["effect"].transform("size")
+    shown = heads[(size <= 5) | (ranked < 3) | (ranked >= size - 2)]
+    return Grid.of(
+        "Heads that smooth most, and least",
+        shown.assign(place=shown["layer"].astype(str) + "-" + shown["head"].astype(str)),
+        {
+            "encoder": "name",
+            "head": "place",
+            "tasks": ("tasks", 0),
+            "λ": ("mixing", 2),
+            "√λ ‖W_O W_V‖": ("amplification", 2),
+            "Δ log d_M": ("effect", 4),
+            "± s.e.": ("effect_se", 4),
+            "at the end": ("effect_last", 4),
+            "Δ CosSim": ("cosine_effect", 4),
+        },
+        "Three heads with the lowest and two with the highest effect on d_M after their layer. All are in the frame "
+        "heads.",
+        texts=2,
+    )
+
+
+def _fusion(result: Result) -> Grid:
+    kinds = dict(zip(result.names, (one.get("fusion") for one in result.about["encoders"]), strict=True))
+    held = _with(result, "fusion")
+    return Grid.of(
+        "Weights of the fusion",
+        held.assign(kind=held["name"].map(kinds)),
+        {
+            "encoder": "name",
+            "fusion": "kind",
+            "layer": ("layer", 0),
+            "weight": ("fusion", 3),
+            "sd over tokens": ("fusion_sd", 3),
+        },
+        "gate: mean weight over tokens. scalar_mix: the weight. max: share of features that the layer wins. concat: "
+        "share of the squared Frobenius norm of the projection.",
+        texts=2,
+    )
+
+
+TABLES = (_layers, _factors, _sigma, _labels, _tests, _heads, _fusion)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+CURVES = {
+    "cosine": ("CosSim", "CosSim"),
+    "cosine_centred": ("CosSim, corpus mean removed", "CosSim"),
+    "cosine_without_outliers": ("CosSim without outlier dimensions", "CosSim"),
+    "relative_distance": ("relative d_M", "d_M / norm"),
+    "distance": ("d_M", "d_M"),
+    "ratio": ("ratio of d_M, after / before", "ratio"),
+}
+
+
+def _dashed(result: Result, frame: pd.DataFrame) -> pd.DataFrame:
+    """With the column ``shut``: whether some heads of the encoder are."""
+    shut = {
+        name: one["open"] < one["layers"] * one["heads"]
+        for name, one in zip(result.names, result.about["encoders"], strict=True)
+    }
+    return frame.assign(shut=[shut[name] for name in frame["name"]])
+
+
+def _curves(result: Result) -> Spec:
+    frame = _dashed(result, result.wide("layers"))
+    charts = [
+        lines(frame, "layer", key, title=title, y_title=y, dashed="shut")
+        for key, (title, y) in CURVES.items()
+        if key in frame
+    ]
+    explained = [
+        f"Means over {result.source}; layer 0 are the embeddings. Dashed: some heads shut.",
+        "d_M: distance to equal token vectors. Higher CosSim, lower relative d_M: tokens are more alike.",
+    ]
+    return figure(panels(charts, 3), "How alike tokens are, layer by layer", explained)
+
+
+def _deviations(result: Result) -> Spec | None:
+    frame = result.named("points")
+    if not len(frame):
+        return None
+    depth = alt.Color(
+        "layer:O", scale=alt.Scale(scheme="viridis"), legend=alt.Legend(orient="bottom", symbolSize=90, title="layer")
+    )
+    words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the layer"}
+    charts = [
+        dots(rows[["layer", "product", "cosine"]], "product", "cosine", depth, title=str(name), **words) + mark(1)
+        for name, rows in frame.groupby("name", observed=True)
+    ]
+    explained = [
+        f"One dot for each sentence and layer; a sample of {result.source}. Dashed: 1, above which (and with weights "
+        "near 0) tokens must grow alike from layer to layer (Shi et al. 2022)."
+    ]
+    return figure(panels(charts, 3), "Deviations before LayerNorm against similarity of tokens", explained)
+
+
+def _between(result: Result) -> Spec | None:
+    if "labels" not in result.frames:
+        return None
+    frame = _dashed(result, result.wide("labels"))
+    charts = [
+        lines(rows, "layer", "gain", title=task.upper(), y_title="share minus chance", zero=True, dashed="shut")
+        for task, rows in frame.groupby("task", sort=False)
+    ]
+    explained = [
+        "Share of the spread of a sentence's words (squared d_M) that lies between gold labels, minus that of labels "
+        f"drawn blindly. Means over {result.source}."
+    ]
+    return figure(panels(charts, 3), "What spread is left between labels", explained)
+
+
+def _maps(result: Result) -> Spec | None:
+    """One row for each encoder: λ, the effect after the layer, the effect at the end."""
+    frame = result.wide("heads")
+    if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
+        return None
+    maps = [
+        head_map(frame, "mixing", title="λ"),
+        head_map(frame, "effect", title="Δ log d_M after its layer", diverging=True, words=False),
+        head_map(frame, "effect_last", title="Δ log d_M at the end", diverging=True, words=False),
+    ]
+    closed = result.frames["encoders"].query("measure == 'closed_on'")["value"].max()
+    explained = [
+        f"Rows are layers (1 above), columns heads. {result.source}; effects: with the head open minus closed, over "
+        f"{closed:.0f} of them. Blue: open, the head brings tokens together; red: apart. A dash: shut, removed or not "
+        "measured."
+    ]
+    chart = panels(maps, 3, spacing=36).resolve_scale(color="independent")
+    return figure(chart, "What heads do to the similarity of tokens", explained)
+
+
+def _weights(result: Result) -> Spec | None:
+    frame = _with(result, "fusion")
+    if not len(frame):
+        return None
+    chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
+    return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
+
+
+FIGURES = {
+    "layers": Chart(
+        _curves, "Lines by layer, one an encoder: CosSim, d_M and their variants", "Similarity of tokens by layer."
+    ),
+    "sigma": Chart(
+        _deviations,
+        "Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder",
+        "σ₁σ₂ against CosSim, a dot a sentence and layer.",
+    ),
+    "labels": Chart(
+        _between,
+        "Lines by layer, a panel a task: share of spread between labels over chance",
+        "Share of spread between gold labels, beyond chance.",
+    ),
+    "heads": Chart(
+        _maps,
+        "Maps of layers by heads: λ and the effects of closing a head, a row an encoder",
+        "λ of heads, and what closing them changes.",
+    ),
+    "fusion": Chart(
+        _weights,
+        "Lines by layer, one a run: the weight that its fusion gives the layer",
+        "Weights that fusion gives layers.",
+    ),
+}
+
+
+# -- results of earlier versions ---------------------------------------------------------------------------------------
+
+
+def earlier(content: Mapping[str, Any]) -> Result:
+    """The Result in a ``smoothing.json`` without frames; null is NaN there, and what is missing stays away."""
+    encoders: list[dict[str, Any]] = []
+    parts: dict[str, list[dict[str, Any]]] = {name: [] for name in ("layers", "encoders", "labels", "heads", "points")}
+    for old in content["encoders"]:
+        keys = {"encoder": old["label"], "run": old.get("run", ""), "seed": old.get("seed", 0)}
+        heads = old["heads"]
+        layers, a_layer = old.get("shape") or (max(h["layer"] for h in heads), max(h["head"] for h in heads))
+        fusion = old.get("fusion") or {"kind": None, "weights": []}
+        one = {**keys, "kind": old.get("kind"), "layers": layers, "heads": a_layer, "fusion": fusion["kind"]}
+        encoders.append({**one, "open": sum(head.get("gate", 1) > SHUT for head in heads)})
+        found = {name: list(make(old)) for name, make in _EARLIER.items()}
+        found["layers"] += [
+            {"layer": layer, "measure": measure, "value": row[key]}
+            for layer, row in enumerate(fusion["weights"], 1)
+            for measure, key in (("fusion", "mean"), ("fusion_sd", "sd"))
+        ]
+        for name, rows in found.items():
+            parts[name] += [{**keys, **row} for row in rows]
+    frames = {name: pd.DataFrame(rows).fillna({"value": math.nan}) for name, rows in parts.items() if rows}
+    claims = content.get("claims")
+    told = {key: content[key] for key in content.keys() - {"encoders", "claims"}}
+    told |= {"encoders": encoders, "claims": None, "notes": content.get("notes", [])}
+    if claims is not None:
+        told["claims"] = {key: claims[key] for key in ("encoder", "tasks", "groups")}
+        grids = [head_rows({"gate": np.array(gate)}).assign(task=task) for task, gate in claims["gates"].items()]
+        counted = head_rows({"tasks": np.array(claims["counts"], float)}).assign(task=None)
+        frames["claims"] = pd.concat([*grids, counted], ignore_index=True)
+        tests = pd.DataFrame(claims["tests"]).rename(columns={"test": "term", "heads": "n"})
+        pooled = tests[tests["term"] == "tasks"].assign(
+            term="tasks, pooled", value=tests["pooled"], p=math.nan, q=math.nan
+        )
+        frames["tests"] = pd.concat([tests, pooled], ignore_index=True).drop(columns="pooled")
+    return Result("smoothing", told, frames)
+
+
+def _layers_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in old.get("layers", ()):
+        for name in row.keys() - {"layer"}:
+            found = row[name]
+            yield {
+                "layer": row["layer"],
+                "measure": name,
+                "value": found["mean"],
+                "low": found["q05"],
+                "high": found["q95"],
+            }
+            for key in ("median", "sd"):
+                yield {"layer": row["layer"], "measure": f"{name}_{key}", "value": found[key]}
+    for layer, row in enumerate(old.get("constants") or (), 1):
+        for name, value in row.items():
+            yield {"layer": layer, "measure": "heads" if name == "open" else name, "value": value}
+    for row in old.get("sigma", ()):
+        for name in row.keys() - {"layer"}:
+            yield {"layer": row["layer"], "measure": name, "value": row[name]}
+
+
+def _encoders_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    values = {"tokens": old.get("mean_tokens"), "closed_on": old.get("closed_on")}
+    for what in ("exceeded", "nearest"):
+        values |= {f"{name}_{what}": value for name, value in old.get(what, {}).items()}
+    yield from ({"measure": name, "value": value} for name, value in values.items() if value is not None)
+
+
+def _labels_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in old.get("labels", ()):
+        for name in ("share", "chance", "gain", "between", "within", "null_sd"):
+            keys = {"layer": row["layer"], "task": row["task"], "measure": name}
+            yield {**keys, "value": row[name], "p": row["p"] if name == "share" else math.nan, "n": row["sentences"]}
+
+
+def _heads_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in old["heads"]:
+        for name in row.keys() - {"layer", "head"}:
+            yield {"layer": row["layer"], "head": row["head"], "measure": name, "value": row[name]}
+
+
+def _points_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from ({"layer": layer, "product": x, "cosine": y} for layer, x, y in old.get("points", ()))
+
+
+_EARLIER = {
+    "layers": _layers_before,
+    "encoders": _encoders_before,
+    "labels": _labels_before,
+    "heads": _heads_before,
+    "points": _points_before,
+}

@@ -1,0 +1,65 @@
+"""How every analysis is shown: Markdown, figures and the section of the report page, from its record and its Result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.files import replacing, write_text
+from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, render
+from mtlprune.reports.grid import Grid, markdown_document
+from mtlprune.reports.sections import Figure, Paragraph, Section, rows_of
+from mtlprune.results import Result
+
+
+def tables(analysis: Analysis, result: Result) -> list[Grid]:
+    """All that there is something to say in."""
+    return [table for table in (make(result) for make in analysis.show.TABLES) if table.rows]
+
+
+def figures(analysis: Analysis, result: Result) -> dict[str, tuple[Chart, Spec]]:
+    """By name, only those that there is something for."""
+    made = {name: (chart, chart.make(result)) for name, chart in analysis.show.FIGURES.items()}
+    return {name: (chart, spec) for name, (chart, spec) in made.items() if spec is not None}
+
+
+@markdown_document
+def markdown(analysis: Analysis, result: Result) -> str:
+    """The whole of NAME.md."""
+    show = analysis.show
+    lines = [f"# {analysis.title}\n", show.about(result) + "\n", *(f"- {line}" for line in show.findings(result)), ""]
+    parts = ["\n".join(lines), *(table.part() for table in tables(analysis, result))]
+    if result.about["notes"]:
+        parts.append("## Notes\n\n" + "".join(f"- {note}\n" for note in result.about["notes"]))
+    runs = zip(result.names, result.about["encoders"], strict=True)
+    parts.append("## Encoders\n\n" + "".join(f"- {name}: {one['run']}\n" for name, one in runs))
+    return "\n".join(parts)
+
+
+def write_shown(
+    analysis: Analysis, result: Result, folder: Path, formats: Sequence[str] = ("png", "svg"), style: Style = PLAIN
+) -> None:
+    """Write NAME.md and NAME-FIGURE in each format, each whole or not at all.
+
+    Raises:
+        RunError: the disk refuses, or a figure cannot be drawn so narrow.
+    """
+    made = {
+        f"{analysis.name}-{name}.{kind}": render(spec, kind, style)
+        for name, (_, spec) in figures(analysis, result).items()
+        for kind in formats
+    }
+    for name, content in made.items():
+        with replacing(folder / name) as beside:
+            beside.write_bytes(content)
+    write_text(folder / f"{analysis.name}.md", markdown(analysis, result))
+
+
+def section(analysis: Analysis, result: Result) -> Section:
+    """Its part of the report page."""
+    show = analysis.show
+    words = [Paragraph(line) for line in (show.about(result), *show.findings(result), *result.about["notes"])]
+    drawn = [Figure(spec, chart.alt, chart.caption) for chart, spec in figures(analysis, result).values()]
+    rows = map(rows_of, tables(analysis, result))
+    return Section(analysis.key, analysis.title, [*words, *drawn, *rows])

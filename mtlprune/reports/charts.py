@@ -1,0 +1,404 @@
+"""Charts: one declarative specification (Altair, Vega-Lite) for PNG, SVG and PDF, without a browser, and for the page.
+
+    chart = panels([lines(frame, "layer", "cosine", title="CosSim"), ...], columns=3)
+    spec = figure(chart, "How alike tokens are", ["Means over 1,000 sentences."])
+    render(spec, "pdf", Style(width=16.0, font_size=8, title=False))
+
+Frames are data frames with a column ``name``, an ordered categorical: what each line or map is of.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import math
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import altair as alt
+import pandas as pd
+import vl_convert
+from PIL import Image
+
+from mtlprune.files import RunError
+
+HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
+"""After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
+INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
+SEQUENTIAL = ("#ffffff", "#000000")
+DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
+"""Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
+WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
+"""Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
+FORMATS = ("png", "svg", "pdf")
+SCALE = 2
+"""Pixels of a PNG for each of a chart."""
+CRAMPED, NARROWEST = 0.4, 0.2
+"""How small panels may become, as a share of their size, until fewer stand side by side, and at all."""
+POINT = 72 / 2.54
+"""Points a centimetre."""
+Spec = dict[str, Any]
+
+
+class ChartError(RunError):
+    """A figure that cannot be drawn as asked; the message says why and what to do."""
+
+
+class Chart(NamedTuple):
+    """A figure of an analysis: what makes its specification from a Result (None: there is nothing to show), what it
+    shows in words for those who do not see it, and its caption."""
+
+    make: Callable[[Any], Spec | None]
+    alt: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a file is to look.
+
+    Attributes:
+        width: of the whole figure, in centimetres; None: as it comes.
+        font_size: of all words but titles, in points.
+        title: whether title and explanation stand above; a paper has its own captions.
+    """
+
+    width: float | None = None
+    font_size: float = 11
+    title: bool = True
+
+
+PLAIN = Style()
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def data(frame: pd.DataFrame) -> alt.InlineData:
+    """Rows as JSON has them, five digits, null for NaN; as many as there are: inline data know no limit of rows."""
+    return alt.InlineData(
+        values=[{key: _plain(value) for key, value in row.items()} for row in frame.to_dict("records")]
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value
+
+
+def colours(frame: pd.DataFrame, dashed: str | None = None) -> dict[str, Any]:
+    """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
+
+    Hues come again after ten names, dashed.
+    """
+    names = list(frame["name"].cat.categories)
+    marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
+    dashes = [[5, 3] if name in marked or place >= len(HUES) else [1, 0] for place, name in enumerate(names)]
+    columns = max(1, min(6, 700 // (6 * max(map(len, names), default=1) + 44)))
+    legend = alt.Legend(orient="bottom", columns=columns, title=None, symbolType="stroke", symbolSize=300)
+    hues = [HUES[place % len(HUES)] for place in range(len(names))]
+    return {
+        "color": alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=hues)),
+        "strokeDash": alt.StrokeDash("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=dashes)),
+    }
+
+
+def lines(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    title: str = "",
+    x_title: str | None = None,
+    y_title: str | None = None,
+    zero: bool = False,
+    whole: bool = True,
+    dashed: str | None = None,
+) -> alt.Chart:
+    """One panel with a line a ``name``.
+
+    Args:
+        zero: whether 0 is on the vertical axis.
+        whole: whether x counts (layers): ticks at whole numbers.
+        dashed: a column of truths: which lines are dashed.
+    """
+    kept = frame.dropna(subset=[y])
+    across = alt.Axis(grid=False, tickMinStep=1, format="d") if whole else alt.Axis(grid=False)
+    return (
+        alt.Chart(data(kept[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
+        .mark_line(point=alt.OverlayMarkDef(size=22, filled=True, strokeDash=[1, 0]))
+        .encode(
+            alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
+            alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
+            tooltip=[alt.Tooltip("name:N", title="encoder"), _tip(x, "d" if whole else ".4~g"), _tip(y)],
+            **colours(frame, dashed),
+        )
+    )
+
+
+def dots(
+    frame: pd.DataFrame, x: str, y: str, colour: alt.Color, *, title: str = "", x_title: str = "", y_title: str = ""
+) -> alt.Chart:
+    """One panel with a dot a row."""
+    return (
+        alt.Chart(data(frame), title=title, width=WIDTH, height=HEIGHT)
+        .mark_circle(size=12, opacity=0.8)
+        .encode(
+            alt.X(
+                f"{_field(x)}:Q",
+                title=x_title,
+                axis=alt.Axis(grid=False, tickCount=5),
+                scale=alt.Scale(zero=False, nice=False, padding=ROOM),
+            ),
+            alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=ROOM)),
+            colour,
+        )
+    )
+
+
+def mark(x: float) -> alt.Chart:
+    """A dashed line at a value of x, to be laid over a panel."""
+    rule = alt.Chart(alt.InlineData(values=[{"x": x}])).mark_rule(strokeDash=[5, 3], color=SOFT, strokeWidth=1.2)
+    return rule.encode(alt.X("x:Q"))
+
+
+def head_map(
+    frame: pd.DataFrame,
+    value: str,
+    *,
+    title: str = "",
+    limit: float | None = None,
+    diverging: bool = False,
+    words: bool = True,
+) -> alt.FacetChart:
+    """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
+
+    Args:
+        frame: ``name``, ``layer``, ``head`` and the values.
+        limit: the size at which the colour is darkest; None for the 98th percentile, so that one head does not pale all
+            others.
+        diverging: blue below 0, red above; else white at 0, black at the limit.
+        words: whether names stand beside the maps.
+    """
+    known = frame[value].abs().dropna()
+    most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
+    scale = alt.Scale(
+        domain=[-most, 0, most] if diverging else [0, most],
+        range=list(DIVERGING if diverging else SEQUENTIAL),
+        clamp=True,
+        interpolate="rgb",
+    )
+    legend = alt.Legend(orient="bottom", title=None, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
+    columns = int(frame["head"].max())
+    ends = sorted({1, int(frame["layer"].max())})
+    kept = frame[[column for column in ("name", "layer", "head", value) if column in frame]]
+    base = alt.Chart(data(kept)).encode(
+        alt.X("head:O", title=None, axis=None),
+        alt.Y("layer:O", title=None, axis=alt.Axis(values=ends, ticks=False, domain=False)),
+    )
+    cells = base.mark_rect(stroke=RULE, strokeWidth=1).encode(
+        alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend),
+        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", _tip(value)],
+    )
+    shown = alt.datum[value]
+    empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff")
+    dashes = base.transform_filter(f"!isValid({shown})").mark_rule(strokeWidth=1, color=RULE)
+    dashes = dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75))
+    size = {"width": columns * CELL, "height": int(frame["layer"].max()) * CELL}
+    header = alt.Header(
+        title=None, labels=words, labelAngle=0, labelAlign="left", labelOrient="left", labelAnchor="middle"
+    )
+    names = list(frame["name"].cat.categories)
+    return (
+        alt.layer(cells, empty, dashes)
+        .properties(**size)
+        .facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
+    )
+
+
+def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:
+    """Panels with axes of their own, side by side and one below the other, with one legend."""
+    return alt.concat(*charts, columns=min(columns, len(charts)), spacing=spacing)
+
+
+def _field(name: str) -> str:
+    """A column as Vega names it: what would be a path or a shorthand is escaped."""
+    return re.sub(r"([.\[\]:])", r"\\\1", name)
+
+
+def _tip(name: str, form: str = ".4~g") -> alt.Tooltip:
+    return alt.Tooltip(f"{_field(name)}:Q", title=name.replace("_", " "), format=form)
+
+
+# -- whole figures -----------------------------------------------------------------------------------------------------
+
+
+def figure(chart: Any, title: str, explained: Sequence[str] = ()) -> Spec:
+    """The specification of a figure, with its title and what it shows in a line or two above."""
+    spec: Spec = chart.to_dict()
+    room = max(380, max(_widths(spec), default=0))
+    wrapped = [part for line in explained for part in textwrap.wrap(line, int(room / 5.6))]
+    spec["title"] = {"text": title, "subtitle": wrapped}
+    return spec
+
+
+def _widths(spec: Any) -> Iterator[int]:
+    """How wide the rows of a specification are, about."""
+    if "concat" in spec:
+        each = [next(_widths(part), WIDTH) + 60 for part in spec["concat"]]
+        yield sum(each[: spec.get("columns", len(each))])
+    elif "hconcat" in spec:
+        yield sum(next(_widths(part), WIDTH) + 60 for part in spec["hconcat"])
+    elif "layer" in spec or "spec" in spec:
+        yield from (
+            spec.get("width") or next(_widths(part), WIDTH) for part in [*spec.get("layer", []), spec.get("spec")][:1]
+        )
+    else:
+        yield spec.get("width", WIDTH)
+
+
+def config(font_size: float, factor: float = 1.0) -> Spec:
+    """Vega-Lite's ``config``: ink, rules and sizes of words."""
+    small = {"labelFontSize": font_size, "titleFontSize": font_size, "labelColor": INK, "titleColor": SOFT}
+    plain = {"labelFontWeight": "normal", "titleFontWeight": "normal", "labelLimit": 0, "titleLimit": 0}
+    return {
+        "aria": False,  # the picture as a whole says what it shows
+        "font": "sans-serif",
+        "background": "#ffffff",
+        "view": {"stroke": None},
+        "concat": {"spacing": 24},
+        "padding": 16,
+        "axis": {
+            **small,
+            **plain,
+            "gridColor": PALE,
+            "domainColor": RULE,
+            "ticks": False,
+            "labelPadding": 6,
+            "labelFlush": False,
+        },
+        "legend": {**small, **plain, "columnPadding": 16, "offset": 16, "gradientLength": 120 * max(factor, 0.7)},
+        "header": {**small, **plain, "labelPadding": 14},
+        "text": {"fontSize": font_size},
+        "line": {"strokeWidth": 1.6 * max(factor, 0.6)},
+        "title": {
+            "anchor": "start",
+            "frame": "group",
+            "fontSize": font_size + 1,
+            "fontWeight": "normal",
+            "color": INK,
+            "subtitleColor": SOFT,
+            "subtitleFontSize": font_size,
+            "subtitleLineHeight": font_size * 1.45,
+            "subtitlePadding": 6,
+        },
+    }
+
+
+def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
+    """A figure as a file: one of FORMATS. Same specification, same bytes.
+
+    Raises:
+        ChartError: its words alone are wider than ``style.width``.
+    """
+    text = svg(spec, style)
+    if kind == "svg":
+        return text.encode()
+    if kind == "pdf":
+        return bytes(vl_convert.svg_to_pdf(text))
+    packed = io.BytesIO()
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=SCALE))) as picture:
+        picture.convert("RGB").save(packed, "PNG", optimize=True)  # a third of the bytes
+    return packed.getvalue()
+
+
+def svg(spec: Spec, style: Style = PLAIN) -> str:
+    """A figure as SVG, with ids that depend on the picture alone, so that two figures may share a page."""
+    if style.width is None:
+        return _renumbered(_svg(styled(spec, style)))
+    wanted = style.width * POINT
+    whole, half = (_size(_svg(styled(spec, style, factor)))[0] for factor in (1.0, 0.5))
+    factor = 1 + (wanted - whole) / (2 * (whole - half))  # words keep their size, panels give way
+    columns = spec.get("columns", 1)
+    if factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec["concat"]):  # whose rows belong
+        return svg({**spec, "columns": columns - 1}, style)
+    if factor < NARROWEST:
+        least = (whole - 2 * (1 - NARROWEST) * (whole - half)) / POINT
+        raise ChartError(
+            f"--width {style.width:g}: this figure with its words is at least {least:.1f} cm wide; name a greater "
+            "width or a smaller --font-size"
+        )
+    text = _svg(styled(spec, style, factor))
+    width, height = _size(text)  # near what is wanted: ticks and legends may have moved
+    scaled = f'width="{wanted:.2f}" height="{height * wanted / width:.2f}"'
+    return _renumbered(re.sub(r'width="[\d.]+" height="[\d.]+"', scaled, text, count=1))
+
+
+def styled(spec: Spec, style: Style = PLAIN, factor: float = 1.0) -> Spec:
+    """The specification with the look of a style, its panels so many times as wide and high."""
+    held = {key: value for key, value in spec.items() if key != "title" or style.title}
+    if "title" in held:
+        held["title"] = {**held["title"], "frame": "bounds", "fontSize": style.font_size + 6, "offset": 14}
+    return {**_scaled(held, factor, style.font_size), "config": config(style.font_size, factor)}
+
+
+def _scaled(part: Any, factor: float, font_size: float) -> Any:
+    """Every panel's size, and with it its marks and the breaks of its title; data stay as they are."""
+    if isinstance(part, list):
+        return [_scaled(one, factor, font_size) for one in part]
+    if not isinstance(part, Mapping):
+        return part
+    made = {
+        key: value if key in ("data", "datasets", "encoding") else _scaled(value, factor, font_size)
+        for key, value in part.items()
+    }
+    powers = {"width": 1, "height": 1, "spacing": 1, "strokeWidth": 1, "size": 2}  # a dot's size is its area
+    made |= {key: part[key] * factor**power for key, power in powers.items() if isinstance(part.get(key), int | float)}
+    width = made.get("width") or made.get("spec", {}).get("width")
+    if width and isinstance(part.get("title"), str):
+        made["title"] = textwrap.wrap(part["title"], max(8, int(width / (0.5 * font_size))))
+    return made
+
+
+def _svg(spec: Spec) -> str:
+    """Vega's, with two decimals and circles as such: a third of the bytes where there are many dots."""
+    text = str(vl_convert.vegalite_to_svg(spec))
+    text = re.sub(r'\b(?:transform|d)="[^"]*"', lambda m: re.sub(r"\d+\.\d{3,}", _two_decimals, m[0]), text)
+    return _CIRCLE.sub(r'<circle cx="\1" cy="\2" r="\3"', text)
+
+
+def _two_decimals(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}"
+
+
+_CIRCLE = re.compile(
+    r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" d="M([\d.]+),0A\3,\3,0,1,1,-\3,0A\3,\3,0,1,1,\3,0"'
+)
+
+
+def _size(text: str) -> tuple[float, float]:
+    found = re.search(r'<svg [^>]*\bwidth="([\d.]+)" height="([\d.]+)"', text)
+    assert found is not None
+    return float(found[1]), float(found[2])
+
+
+def _renumbered(text: str) -> str:
+    """Ids of gradients and clips as a digest of the picture and a number: Vega counts over all that a process drew."""
+    names = list(dict.fromkeys(re.findall(r'\bid="([^"]+)"', text)))
+    pattern = {name: f"v{place}" for place, name in enumerate(names)}
+
+    def renamed(prefix: str) -> str:
+        return re.sub(r'(\bid="|url\(#|href="#)([^")]+)', lambda m: m[1] + prefix + pattern.get(m[2], m[2]), text)
+
+    return renamed(f"c{hashlib.sha256(renamed('').encode()).hexdigest()[:8]}") if names else text
+
+
+@functools.lru_cache(1)
+def script() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script that needs no network; it leaves ``window.vegaEmbed`` only."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return "(() => {" + bundle.replace("</script", "<\\/script") + "})();"

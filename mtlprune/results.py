@@ -1,0 +1,202 @@
+"""A Result: what an analysis found, as a folder of tidy tables (Parquet) beside one small JSON.
+
+    write_result(folder, Result("smoothing", about, {"heads": frame}))   # smoothing.json, smoothing-heads.parquet
+    result = read_result(folder / "smoothing.json")
+    result.wide("heads")                                                 # a row a head, a column a measure
+
+A frame says in KEYS what a row is of, and in VALUES what was found; layers and heads count from 1, layer 0 are the
+embeddings. Frames without ``measure`` (sentences, point clouds, spectra) stay wide: what is no key there is a value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mtlprune.files import (
+    RunError,
+    file_sha256,
+    one_writer,
+    read_json,
+    reading,
+    remove,
+    replacing,
+    verify_file,
+    write_text,
+)
+
+KEYS: tuple[str, ...] = ("encoder", "run", "seed", "split", "layer", "head", "task", "label", "sentence")
+KEYS += ("step", "mode", "control", "direction", "term", "other")
+VALUES = ("measure", "value", "low", "high", "p", "q", "n")
+FORMAT = 1
+AGAIN = "run the analysis again"
+SHUT = 1e-3
+"""Gates up to this are closed."""
+
+Grid = NDArray[np.float64]  # (L, A)
+
+
+class ResultError(RunError):
+    """A Result that cannot be read; the message says why and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What an analysis found.
+
+    Attributes:
+        analysis: its name; the files of the folder begin with it.
+        about: provenance and settings, JSON's own types: ``corpus``, ``split``, ``sentences``, ``settings``, ``notes``,
+            ... and ``encoders``, one entry an encoder in the order of display: ``encoder`` (its label), ``run``,
+            ``seed``, ``layers``, ``heads`` (a layer) and ``open`` (heads that are not closed).
+        frames: by name.
+    """
+
+    analysis: str
+    about: Mapping[str, Any]
+    frames: Mapping[str, pd.DataFrame]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What each encoder is called: its label; with its seed, or its number of open heads, where there is need."""
+        encoders = self.about["encoders"]
+        labels = [one["encoder"] for one in encoders]
+        found = []
+        for one in encoders:
+            name = one["encoder"] + (f", seed {one['seed']}" if labels.count(one["encoder"]) > 1 else "")
+            total = one["layers"] * one["heads"]
+            found.append(name if one["open"] == total else f"{name}, {one['open']} of {total} heads")
+        return found
+
+    @property
+    def source(self) -> str:
+        """What was read, in words."""
+        return f"{self.about['sentences']} sentences of {self.about['split']} of {self.about['corpus']}"
+
+    def named(self, frame: str) -> pd.DataFrame:
+        """A frame with ``name`` in front, ordered as the encoders are; empty where the Result has no such frame."""
+        if frame not in self.frames:
+            return pd.DataFrame({"name": pd.Categorical([], self.names), "measure": [], "value": []})
+        known = {
+            (one["encoder"], one["seed"]): name for one, name in zip(self.about["encoders"], self.names, strict=True)
+        }
+        held = self.frames[frame]
+        names = [known[label, seed] for label, seed in zip(held["encoder"], held["seed"], strict=True)]
+        made = held.assign(name=pd.Categorical(names, list(dict.fromkeys(self.names)), ordered=True))
+        return made[["name", *held.columns]].sort_values("name", kind="stable", ignore_index=True)
+
+    def wide(self, frame: str, column: str = "value") -> pd.DataFrame:
+        """One row for each place, one column for each measure, ``name`` first; NaN where nothing was measured."""
+        held = self.named(frame)
+        keys = [key for key in ("name", *KEYS) if key in held]
+        rows = held[keys].drop_duplicates(ignore_index=True)
+        number = held.merge(rows.reset_index(), on=keys, how="left")["index"]
+        table = held.assign(row=number.to_numpy()).pivot(index="row", columns="measure", values=column)
+        return pd.concat([rows, table.rename_axis(index=None, columns=None)], axis=1)
+
+    def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
+        """Measure → (L, A) of one of ``about["encoders"]``, NaN where nothing is known of a head."""
+        held = self.frames.get(frame, pd.DataFrame(columns=["encoder", "seed"]))
+        mine = held[(held["encoder"] == encoder["encoder"]) & (held["seed"] == encoder["seed"])]
+        found = {}
+        for measure, rows in mine.groupby("measure", sort=False) if len(mine) else ():
+            found[str(measure)] = grid = np.full((encoder["layers"], encoder["heads"]), np.nan)
+            grid[rows["layer"].to_numpy() - 1, rows["head"].to_numpy() - 1] = rows["value"]
+        return found
+
+
+def head_rows(grids: Mapping[str, Grid]) -> pd.DataFrame:
+    """The frame of ``{measure: (L, A)}``: layer, head, measure, value."""
+    parts = []
+    for measure, grid in grids.items():
+        layers, heads = np.indices(grid.shape).reshape(2, -1) + 1
+        parts.append(pd.DataFrame({"layer": layers, "head": heads, "measure": measure, "value": grid.ravel()}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]]:
+    """Rows of a number that each sentence has one of: mean with the quantiles of 5 and 95 %, ``_median``, ``_sd``.
+
+    NaN counts for nothing; ``n`` numbers are left.
+    """
+    known = values[~np.isnan(values)]
+    low, median, high = np.quantile(known, (0.05, 0.5, 0.95)) if len(known) else (math.nan,) * 3
+    mean = float(known.mean()) if len(known) else math.nan
+    deviation = float(known.std(ddof=1)) if len(known) > 1 else math.nan
+    yield {"measure": measure, "value": mean, "low": low, "high": high, "n": len(known)}
+    yield {"measure": f"{measure}_median", "value": median, "n": len(known)}
+    yield {"measure": f"{measure}_sd", "value": deviation, "n": len(known)}
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there.
+
+    Numbers are stored with six digits; float32 as it is.
+
+    Raises:
+        RunError: the disk refuses.
+        ValueError: a frame with columns that are neither keys nor values, or with two rows for one place and measure.
+    """
+    stored = {}
+    with one_writer(folder):
+        for name, frame in result.frames.items():
+            keys = _keys(name, frame)
+            path = folder / f"{result.analysis}-{name}.parquet"
+            with replacing(path) as beside:
+                _six_digits(frame).to_parquet(beside, index=False)
+            values = [column for column in frame.columns if column not in keys]
+            stored[name] = {"rows": len(frame), "keys": keys, "values": values, "sha256": file_sha256(path)}
+        content = {"analysis": result.analysis, "format": FORMAT, **result.about, "frames": stored}
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
+        write_text(folder / f"{result.analysis}.json", f"{text}\n")
+        kept = {f"{result.analysis}-{name}.parquet" for name in stored}
+        remove(*(path for path in folder.glob(f"{result.analysis}-*.parquet") if path.name not in kept))
+
+
+def read_result(path: Path) -> Result:
+    """What ``write_result`` wrote; ``path`` is that of the JSON.
+
+    Raises:
+        ResultError: it is missing or damaged, or its tables are not those it was written with.
+    """
+    content = read_json(path, ResultError, AGAIN)
+    with reading(path, ResultError, AGAIN):
+        if content["format"] != FORMAT:
+            raise ResultError(
+                f"{path}: expected format {FORMAT}, found {content['format']!r}; install a newer mtlprune"
+            )
+        name, stored = str(content["analysis"]), content["frames"]
+        about = {key: value for key, value in content.items() if key not in ("analysis", "format", "frames")}
+        about["encoders"], about["notes"]  # what everything that is shown begins with
+    frames = {}
+    for frame, entry in stored.items():
+        table = path.with_name(f"{name}-{frame}.parquet")
+        with reading(table, ResultError, AGAIN):
+            verify_file(table, entry["sha256"], AGAIN)
+            frames[frame] = pd.read_parquet(table)
+    return Result(name, about, frames)
+
+
+def _keys(name: str, frame: pd.DataFrame) -> list[str]:
+    """The keys of a frame, which is checked."""
+    keys = [column for column in frame.columns if column in KEYS]
+    if "measure" in frame:
+        if unknown := set(frame.columns) - set(KEYS) - set(VALUES):
+            raise ValueError(f"frame {name}: {', '.join(sorted(unknown))} is neither a key nor a value of a tidy frame")
+        if (twice := frame.duplicated([*keys, "measure"])).any():
+            raise ValueError(f"frame {name}: two rows for {frame[twice].iloc[0].to_dict()}")
+    return keys
+
+
+def _six_digits(frame: pd.DataFrame) -> pd.DataFrame:
+    columns: Sequence[str] = frame.select_dtypes("float64").columns
+    return frame.assign(**{name: [float(f"{value:.6g}") for value in frame[name]] for name in columns})

@@ -1,0 +1,79 @@
+"""Charts: the committed Result of smoothing drawn for page and paper; bytes repeat, NaN is marked, widths are kept."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mtlprune.reports.charts import POINT, ChartError, Style, figure, head_map, lines, panels, render, svg
+from mtlprune.results import head_rows
+
+NAMES = ["first", "second <b>"]
+
+
+def frame(**grids: np.ndarray) -> pd.DataFrame:
+    parts = [head_rows({"value": grid}).assign(name=name) for name, grid in zip(NAMES, grids.values(), strict=True)]
+    held = pd.concat(parts, ignore_index=True)
+    return held.assign(name=pd.Categorical(held["name"], NAMES))
+
+
+MAPS = frame(one=np.array([[0.0, 1.0, np.nan], [-1.0, 0.5, 1e9]]), two=np.zeros((2, 3)))
+
+
+def rectangles(text: str) -> list[str]:
+    """Colours of 15 × 15 cells, in the order of drawing."""
+    return re.findall(r'<path d="M[-\d.]+,[-\d.]+h15v15h-15Z" fill="([^"]*)"', text)
+
+
+def test_a_map_has_a_cell_for_each_head_and_a_dash_where_nothing_is_known() -> None:
+    text = svg(figure(head_map(MAPS, "value", limit=1.0, diverging=True), "A map"))
+    cells = rectangles(text)
+    assert len(cells) == 12
+    assert cells[1] == cells[4] == "rgb(178, 24, 43)" and cells[2] == "rgb(33, 102, 172)"  # clamped; below 0
+    assert cells[0] == "rgb(255, 255, 255)" and cells[5] == "#ffffff"  # 0, and what is not known
+    assert "second &lt;b&gt;" in text and "<b>" not in text
+    ElementTree.fromstring(text)
+
+
+def test_the_same_bytes_again_and_ids_of_its_own() -> None:
+    spec = figure(head_map(MAPS, "value", limit=1.0), "A map")
+    assert render(spec, "png") == render(spec, "png") and render(spec, "svg") == render(spec, "svg")
+    other = svg(figure(head_map(MAPS, "value", limit=2.0), "A map"))
+    mine, others = (set(re.findall(r'\bid="([^"]+)"', text)) for text in (svg(spec), other))
+    assert mine and not mine & others
+    for text in (svg(spec), other):
+        assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(re.findall(r'\bid="([^"]+)"', text))
+
+
+def curves(rows: int = 7) -> pd.DataFrame:
+    parts = [pd.DataFrame({"name": name, "layer": range(rows), "value": np.arange(rows) * 0.1}) for name in NAMES]
+    held = pd.concat(parts, ignore_index=True)
+    return held.assign(name=pd.Categorical(held["name"], NAMES))
+
+
+@pytest.mark.parametrize("width", [8.0, 16.0])
+def test_a_paper_gets_its_width_and_its_size_of_words(width: float) -> None:
+    spec = figure(panels([lines(curves(), "layer", "value", title=str(k)) for k in range(3)], 3), "Three", ["Words."])
+    text = svg(spec, Style(width, 8, title=False))
+    found = re.search(r'<svg [^>]*width="([\d.]+)"[^>]*viewBox="0 0 ([\d.]+)', text)
+    assert float(found[1]) == pytest.approx(width * POINT, abs=0.1)
+    assert float(found[1]) / float(found[2]) == pytest.approx(1, abs=0.08)  # so words have 8 points, as asked
+    rows = set(re.findall(r'concat_\d_group"[^>]*><g transform="translate\([-\d.]+,([-\d.]+)', text))
+    assert (len(rows) == 1) == (width == 16)  # fewer panels side by side where there is little room
+    assert 'font-size="8px"' in text and "Three" not in text and "Three" in svg(spec)
+    assert render(spec, "pdf", Style(width, 8)).startswith(b"%PDF")
+
+
+def test_what_is_too_narrow_is_refused() -> None:
+    spec = figure(panels([lines(curves(), "layer", "value") for _ in range(3)], 3), "Three")
+    with pytest.raises(ChartError, match=r"at least [0-9.]+ cm wide"):
+        render(spec, "pdf", Style(1.5))
+
+
+def test_there_is_no_limit_of_rows() -> None:
+    text = svg(figure(lines(curves(3000), "layer", "value"), "Many"))
+    assert text.count("<circle") >= 6000

@@ -1,0 +1,133 @@
+"""Results: what is written is read back, what is damaged is refused, and what earlier versions wrote is still read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mtlprune
+from mtlprune.files import RunError
+from mtlprune.results import Result, ResultError, head_rows, read_result, write_result
+
+COMMITTED = Path(__file__).parents[1] / "results/smoothing"
+GRIDS = {
+    ("pretrained", 0): {"gate": np.ones((2, 3)), "mixing": np.array([[1 / 3, 2, 3], [4, np.nan, 6]])},
+    ("POS", 1): {"gate": np.eye(2, 3), "mixing": np.arange(6.0).reshape(2, 3)},
+    ("POS", 2): {"gate": np.ones((2, 3)), "mixing": -np.arange(6.0).reshape(2, 3)},
+}
+
+
+def result() -> Result:
+    encoders = [
+        {
+            "encoder": label,
+            "run": f"{label}-{seed}",
+            "seed": seed,
+            "layers": 2,
+            "heads": 3,
+            "open": int(grids["gate"].sum()),
+        }
+        for (label, seed), grids in GRIDS.items()
+    ]
+    frames = [
+        head_rows(grids).assign(encoder=label, seed=seed) for (label, seed), grids in reversed(list(GRIDS.items()))
+    ]
+    return Result("made-up", {"encoders": encoders, "notes": []}, {"heads": pd.concat(frames, ignore_index=True)})
+
+
+def test_what_is_written_is_read_back_with_six_digits(tmp_path: Path) -> None:
+    write_result(tmp_path, result())
+    found = read_result(tmp_path / "made-up.json")
+    assert found.names == ["pretrained", "POS, seed 1, 2 of 6 heads", "POS, seed 2"]
+    for one, grids in zip(found.about["encoders"], GRIDS.values(), strict=True):
+        for measure, grid in found.grids(one).items():
+            np.testing.assert_allclose(grid, grids[measure], rtol=1e-5)
+    wide = found.wide("heads")
+    assert list(wide["name"].unique()) == found.names and len(wide) == 18  # in the order of the encoders
+    assert wide["mixing"][0] == 0.333333 and np.isnan(wide.query("layer == 2 and head == 2")["mixing"].iloc[0])
+    first = (tmp_path / "made-up-heads.parquet").read_bytes()
+    write_result(tmp_path, result())
+    assert (tmp_path / "made-up-heads.parquet").read_bytes() == first
+
+
+def test_tables_of_an_earlier_writing_go(tmp_path: Path) -> None:
+    held = result()
+    write_result(tmp_path, Result("made-up", held.about, {**held.frames, "more": held.frames["heads"]}))
+    (tmp_path / "other-heads.parquet").write_bytes(b"of another analysis")
+    write_result(tmp_path, held)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "made-up.json",
+        "made-up-heads.parquet",
+        "other-heads.parquet",
+    }
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"layer": [1], "measure": ["m"], "value": [1.0], "colour": ["red"]}),
+        pd.DataFrame({"layer": [1, 1], "measure": ["m", "m"], "value": [1.0, 2.0]}),
+    ],
+)
+def test_untidy_frames_are_refused(frame: pd.DataFrame, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="frame untidy"):
+        write_result(tmp_path, Result("made-up", {"encoders": [], "notes": []}, {"untidy": frame}))
+    assert not (tmp_path / "made-up.json").exists()
+
+
+def _cut(folder: Path) -> None:
+    table = folder / "made-up-heads.parquet"
+    table.write_bytes(table.read_bytes()[:-9])
+
+
+def _without_table(folder: Path) -> None:
+    (folder / "made-up-heads.parquet").unlink()
+
+
+def _change(folder: Path, **values: Any) -> None:
+    path = folder / "made-up.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_cut, "changed or damaged"),
+        (_without_table, "is missing"),
+        (lambda folder: _change(folder, format=2), "expected format 1, found 2"),
+        (lambda folder: _change(folder, frames={"heads": {}}), "no 'sha256'"),
+        (lambda folder: (folder / "made-up.json").write_text("{"), "not readable as JSON"),
+    ],
+)
+def test_what_is_damaged_is_refused(damage: Any, said: str, tmp_path: Path) -> None:
+    write_result(tmp_path, result())
+    damage(tmp_path)
+    with pytest.raises(RunError, match=said):
+        read_result(tmp_path / "made-up.json")
+
+
+def test_results_of_earlier_versions_are_read() -> None:
+    """Every number of the committed smoothing.json stands in a frame."""
+    old = json.loads((COMMITTED / "smoothing.json").read_text(encoding="utf-8"))
+    found = mtlprune.read_results(COMMITTED)["smoothing"]
+    numbers = set(np.concatenate([f.select_dtypes("number").to_numpy(float).ravel() for f in found.frames.values()]))
+
+    def missing(value: Any) -> list[float]:
+        if isinstance(value, dict):
+            return [one for key, part in value.items() if key != "outliers" for one in missing(part)]
+        if isinstance(value, list):
+            return [one for part in value for one in missing(part)]
+        return [value] if isinstance(value, float) and value not in numbers else []
+
+    assert not missing(old["encoders"]) and not missing(old["claims"]["tests"])
+    assert found.names[-1] == "MTL-5, seed 2, 36 of 72 heads"
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="holds no Result of smoothing"):
+        mtlprune.read_results(tmp_path)
