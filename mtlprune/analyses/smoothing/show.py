@@ -179,9 +179,13 @@ def _heads(result: Result) -> Grid:
     )
 
 
+def _kinds(result: Result) -> dict[str, str | None]:
+    """Name → how the encoder joins its layers."""
+    return dict(zip(result.names, (one.get("fusion") for one in result.about["encoders"]), strict=True))
+
+
 def _fusion(result: Result) -> Grid:
-    kinds = dict(zip(result.names, (one.get("fusion") for one in result.about["encoders"]), strict=True))
-    held = _with(result, "fusion")
+    kinds, held = _kinds(result), _with(result, "fusion")
     return Grid.of(
         "Weights of the fusion",
         held.assign(kind=held["name"].map(kinds)),
@@ -291,9 +295,11 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _weights(result: Result) -> Spec | None:
-    frame = _with(result, "fusion")
+    frame = _with(result, "fusion").copy()
     if not len(frame):
         return None
+    named = frame["name"].cat.remove_unused_categories()
+    frame["name"] = named.cat.rename_categories({name: f"{name} ({kind})" for name, kind in _kinds(result).items()})
     chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
     return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
 
