@@ -83,7 +83,7 @@ class Learner(Protocol):
         """A value for a sentence."""
 
 
-class Tags:
+class TagsLearner:
     """The word's most frequent tag; for unknown words the most frequent tag of all."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Tags:
         return tuple(next(iter(self._tags.ranked(word, "")), "") for word in words)
 
 
-class Spans:
+class SpansLearner:
     """The word's most frequent IOB2 tag; runs of tags become spans."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Spans:
         return tuple(spans)
 
 
-class Trees:
+class TreesLearner:
     """The most frequent (head's distance, relation) that stays within the sentence.
 
     The first word that is mostly a root is the root (else the first word); words that cannot be attached, and one word
@@ -153,7 +153,7 @@ class Trees:
         return next((relation for d, relation in [*ranked, *self._arcs.ranked("", "")] if d), "dep")
 
 
-class Brackets:
+class BracketsLearner:
     """The most frequent label over whole sentences, and in it at each word the most frequent *list of brackets that
     open there*, each with its length, or right-branching up to the sentence's end; cut where they would cross."""
 
@@ -185,7 +185,7 @@ class Brackets:
         return tuple(brackets)
 
 
-class Frames:
+class FramesLearner:
     """A word is a predicate where it mostly is one; it has every label that at least half of the predicates with that
     word have, at that label's most frequent place relative to the predicate."""
 
@@ -228,11 +228,11 @@ class Frames:
 
 
 LEARNERS: dict[str, type[Learner]] = {
-    "tags": Tags,
-    "spans": Spans,
-    "tree": Trees,
-    "brackets": Brackets,
-    "frames": Frames,
+    "tags": TagsLearner,
+    "spans": SpansLearner,
+    "tree": TreesLearner,
+    "brackets": BracketsLearner,
+    "frames": FramesLearner,
 }
 
 
@@ -252,7 +252,7 @@ class Majority:
             raise SentenceError("the majority baseline counts words in train, but train has no sentence")
         known = {name for sentence in sentences for name in sentence.layers()}
         self.layers = {name: kind for name, kind in declared(sentences).items() if name in known}
-        self._tags = Tags()
+        self._tags = TagsLearner()
         self._learners: dict[str, Learner] = {name: LEARNERS[kind_of(kind)]() for name, kind in self.layers.items()}
         for s in sentences:
             if s.pos is not None:

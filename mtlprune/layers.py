@@ -88,7 +88,7 @@ class Kind:
         return tuple(tree)
 
 
-class Spans(Kind):
+class SpansKind(Kind):
     """Flat spans; brackets share all but the check."""
 
     columns = {"start": "int[]", "end": "int[]", "label": "text[]"}
@@ -117,7 +117,7 @@ class Spans(Kind):
         return tuple(Span(*span) for span in tree)
 
 
-class Tree(Kind):
+class TreeKind(Kind):
     """Heads and relations."""
 
     columns = {"head": "int[]", "relation": "text[]"}
@@ -149,7 +149,7 @@ class Tree(Kind):
         return Dependencies(tuple(tree["heads"]), tuple(tree["relations"]))
 
 
-class Brackets(Spans):
+class BracketsKind(SpansKind):
     """Nested spans."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
@@ -172,7 +172,7 @@ class Brackets(Spans):
             open_spans.append(span)
 
 
-class Frames(Kind):
+class FramesKind(Kind):
     """Predicates with their arguments."""
 
     columns = {
@@ -211,7 +211,13 @@ class Frames(Kind):
         return tuple(Predicate(p["index"], p["roleset"], cut, p["lemma"]) for p, cut in zip(tree, spans, strict=True))
 
 
-KINDS: dict[str, Kind] = {"tags": Kind(), "spans": Spans(), "tree": Tree(), "brackets": Brackets(), "frames": Frames()}
+KINDS: dict[str, Kind] = {
+    "tags": Kind(),
+    "spans": SpansKind(),
+    "tree": TreeKind(),
+    "brackets": BracketsKind(),
+    "frames": FramesKind(),
+}
 RESERVED = ("id", "words", "joint", "shared", *KINDS)
 """Names that mean something else beside those of layers, in sentences, runs and gates."""
 

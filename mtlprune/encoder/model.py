@@ -247,6 +247,7 @@ class Encoder(nn.Module):
         with reading(folder / SETTINGS, EncoderError, remedy):
             if settings.pop("context"):
                 return cls.load(name, attention=attention, **settings)
+            config = load_config(name)  # first of all: it verifies the folder's files
             weights = read_weights(folder / EMBEDDINGS, EncoderError, remedy)
             table = nn.Embedding.from_pretrained(weights["weight"], freeze=False, padding_idx=None)
-            return cls(table, load_config(name), load_tokenizer(name), limit=None, **settings).eval()
+            return cls(table, config, load_tokenizer(name), limit=None, **settings).eval()

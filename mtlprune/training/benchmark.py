@@ -39,7 +39,7 @@ STEPS = 1000  # of the run that a gated step pretends to belong to
 
 
 @dataclass
-class Result:
+class Measured:
     """Seconds over the batches measured, by kind, and what they mean."""
 
     settings: dict[str, Any]
@@ -75,7 +75,7 @@ def measure(
     memory: bool,
     tick: Callable[[], None] = lambda: None,
     trained: Path | None = None,
-) -> Result:
+) -> Measured:
     """Measure a configuration.
 
     Args:
@@ -114,7 +114,7 @@ def measure(
         for kind, stepper in steppers.items():
             fastest[kind][place] = min(fastest[kind][place], stepper.step(batch.rows))
         tick()
-    result = Result(
+    result = Measured(
         {"precision": settings.precision, "device": settings.device, "threads": settings.threads},
         sum(len(batch.rows) for batch in chosen),
     )
@@ -206,7 +206,9 @@ class Stepper:
         return seconds[0]
 
 
-def measure_evaluation(run: Run, precision: torch.dtype, rounds: int, result: Result, tick: Callable[[], None]) -> None:
+def measure_evaluation(
+    run: Run, precision: torch.dtype, rounds: int, result: Measured, tick: Callable[[], None]
+) -> None:
     """The bare forward pass over dev beside predicting and counting every task on it."""
     model = run.model.eval()
     pieces = model.encoder.tokenize_all([sentence.words for sentence in run.dev])

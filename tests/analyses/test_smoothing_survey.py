@@ -17,7 +17,7 @@ from transformers import BertModel
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.claims.groups import Groups, compare, compared, difference, rank
 from mtlprune.analyses.reading import Found, Reading, survey
-from mtlprune.analyses.smoothing import Options
+from mtlprune.analyses.smoothing import SmoothingOptions
 from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, STATES, Survey
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.head_closing import closings
@@ -47,7 +47,7 @@ def sentence(number: int, first: int, words: int) -> Sentence:
 
 
 SENTENCES = [sentence(k, 3 * k, size) for k, size in enumerate((5, 11, 3, 8, 1, 6))]
-REQUEST = Request((), Path("nowhere"), Options(closing=4, permutations=19))
+REQUEST = Request((), Path("nowhere"), SmoothingOptions(closing=4, permutations=19))
 
 
 def reading(sentences: list[Sentence] = SENTENCES) -> Reading:

@@ -36,7 +36,7 @@ def test_the_verb_joins_by_layer_and_head(mtlprune, analyses: Path, tmp_path: Pa
     assert (rows["1", "2"]["UAS"], rows["2", "1"]["UAS"], rows["2", "3"]["UAS"]) == ("2", "6", "")
     assert any("claims (RUNS)" in note for note in read_heads(tmp_path / "out")["notes"])
     blocks = section(tmp_path / "out").blocks
-    assert any(isinstance(block, Rows) and block.sortable and len(block.rows) == 6 for block in blocks)
+    assert any(isinstance(block, Rows) and len(block.rows) == 6 for block in blocks)
 
 
 def test_the_verb_refuses_in_sentences(mtlprune, analyses: Path, tmp_path: Path):

@@ -269,7 +269,7 @@ def test_restore_refuses_what_is_not_whole(tiny_encoder, tmp_path):
         with pytest.raises(RunError, match="SHA-256"):
             Encoder.restore(folder)
         (folder / SUMS).unlink()  # as an earlier release left it
-        with pytest.raises(EncoderError, match=r"folder|whole"):
+        with pytest.raises(EncoderError, match=r"folder|whole|readable"):
             Encoder.restore(folder)
 
 

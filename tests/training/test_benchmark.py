@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.training import mixing
-from mtlprune.training.benchmark import Result, Stepper, evenly, make_run, measure, sampled_epoch, serves_all
+from mtlprune.training.benchmark import Measured, Stepper, evenly, make_run, measure, sampled_epoch, serves_all
 from mtlprune.training.checkpoint import epoch_generator
 
 Settings = Callable[..., dict[str, Any]]
@@ -100,7 +100,7 @@ def test_batches_are_taken_evenly_by_size(lengths, count):
 
 
 def test_ratios_by_hand():
-    result = Result({}, 8, {"bare encoder": 2.0, "STL pos": 2.5}, 30.0, 10.0, 4, 0.5, 1.5)
+    result = Measured({}, 8, {"bare encoder": 2.0, "STL pos": 2.5}, 30.0, 10.0, 4, 0.5, 1.5)
     assert result.ratios() == {
         "bare encoder": 1.0,
         "STL pos": 1.25,

@@ -8,7 +8,7 @@ from mtlprune.analyses.analysis import Analysis, Column
 from mtlprune.blocks import Block
 
 
-class Options(Block):
+class SmoothingOptions(Block):
     """How much is measured."""
 
     closing: int = Field(default=64, ge=0, description="Sentences in which each head is closed in turn.")
@@ -26,7 +26,7 @@ ANALYSIS = Analysis(
     labels beside chance; λ, amplification and the measured effect of closing each head, between heads that tasks claim
     and others of the same layers where --claims names runs with gates.""",
     needs=frozenset({"encoders", "claims"}),
-    options=Options,
+    options=SmoothingOptions,
     columns=(
         Column("mixing", "λ", "how much the head's attention mixes tokens"),
         Column("amplification", "amplification", "√λ ‖W_O W_V‖"),

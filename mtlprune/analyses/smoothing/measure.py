@@ -1,6 +1,6 @@
 """Over-smoothing of encoders and runs, read off the sentences of a corpus batch by batch.
 
-    result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), Options()))
+    result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), SmoothingOptions()))
 
 Two passes over the sentences (the first for the corpus mean), one over a sample in which each head is closed in turn.
 Tokens are sub-words with special tokens ([CLS], [SEP]) unless a name says otherwise: attention rests on special tokens,
@@ -26,7 +26,7 @@ from torch import Tensor
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import compared, groups_of
 from mtlprune.analyses.reading import Found, Reading, batches, gate_grid, read_request, survey
-from mtlprune.analyses.smoothing import Options, maths
+from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.fusion import Fusion
@@ -88,7 +88,7 @@ class Survey:
 
     def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
         self.reading, self.subject, self.request = reading, subject, request
-        self.options: Options = request.options
+        self.options: SmoothingOptions = request.options
         places = subject.encoder.places
         self.layers, self.heads, self.kept = places.layers, places.heads, places.kept
         self.refused = refusal(subject.encoder)
