@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import itertools
 import json
@@ -116,30 +115,19 @@ def one_writer(folder: Path) -> Iterator[None]:
     Raises:
         RunError: the folder cannot be made or written.
     """
+    from filelock import FileLock
+
     lock = folder / ".writing"
-    while True:
-        try:
-            make_folder(folder)
-            handle = lock.open("a")
-        except OSError as error:
-            raise RunError(f"{folder} could not be written ({error.strerror or error})") from error
-        with handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if not is_still(lock, handle.fileno()):
-                continue  # the one before has removed it
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
-            return
-
-
-def is_still(path: Path, descriptor: int) -> bool:
-    """Whether a path still leads to a file that was opened by it; another process may have removed it meanwhile."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        make_folder(folder)
+        held = FileLock(lock).acquire()
+    except OSError as error:
+        raise RunError(f"{folder} could not be written ({error.strerror or error})") from error
+    with held:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def _whose() -> str:

@@ -9,13 +9,12 @@ A record (mtlprune.records) is read as a run is, as far as no weights and no pre
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
@@ -23,7 +22,6 @@ from mtlprune import records, run_forms
 from mtlprune.files import (
     RunError,
     file_sha256,
-    is_still,
     make_folder,
     one_writer,
     read_json,
@@ -108,21 +106,24 @@ class RunFolder:
         """
         if self.path.is_dir() and not self.config_path.exists():
             self.check_ours()
+        from filelock import FileLock, Timeout
+
         lock = self.path / ".lock"
-        with self._opened(lock) as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not is_still(lock, handle.fileno()):
-                    raise BlockingIOError  # its owner removed it just now
-            except BlockingIOError:
-                handle.seek(0)
-                owner = handle.read().strip() or "unknown"
-                raise RunError(
-                    f"{self.path} is in use by another process (number {owner}); wait for it, or choose another --out"
-                ) from None
-            handle.truncate(0)
-            handle.write(str(os.getpid()))
-            handle.flush()
+        try:
+            make_folder(self.path)
+            held = FileLock(lock, blocking=False).acquire()
+        except Timeout:
+            owner = lock.read_text(encoding="utf-8").strip() or "unknown"
+            raise RunError(
+                f"{self.path} is in use by another process (number {owner}); wait for it, or choose another --out"
+            ) from None
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: expected a run folder or a place to make one, found what cannot be written "
+                f"({error.strerror}); choose another --out"
+            ) from None
+        with held:
+            lock.write_text(str(os.getpid()), encoding="utf-8")
             try:
                 yield
             finally:
@@ -131,18 +132,16 @@ class RunFolder:
                         lock.unlink()
                         self.path.rmdir()
 
-    @contextlib.contextmanager
-    def _opened(self, lock: Path) -> Iterator[IO[str]]:
+    def in_use(self) -> bool:
+        """Whether a process trains in the folder."""
+        from filelock import FileLock, Timeout
+
         try:
-            make_folder(self.path)
-            handle = lock.open("a+")
-        except OSError as error:
-            raise RunError(
-                f"{self.path}: expected a run folder or a place to make one, found what cannot be written "
-                f"({error.strerror}); choose another --out"
-            ) from None
-        with handle:
-            yield handle
+            if (lock := self.path / ".lock").is_file():
+                FileLock(lock, blocking=False).acquire().lock.release()
+        except Timeout:
+            return True
+        return False
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""

@@ -13,7 +13,6 @@ Knows nothing of torch.
 from __future__ import annotations
 
 import datetime
-import fcntl
 import fnmatch
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -145,18 +144,6 @@ class Place:
         owner = read_owner(path)
         return owner if owner is not None and is_alive(path, owner) else None
 
-    def in_use(self) -> bool:
-        """Whether a process outside the sweep, such as `mtlprune train`, trains in the run folder."""
-        lock = self.root / self.label / ".lock"
-        try:
-            with lock.open("rb+") as handle:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
-
 
 @dataclass(frozen=True)
 class State:
@@ -187,7 +174,7 @@ def _state(place: Place, splits: list[str]) -> State:
     owner = place.owner()
     if owner is not None:
         return State("running", f"{owner} since {owner.since}, {_progress(place)}")
-    if place.in_use():
+    if place.run.in_use():
         return State("running", f"a process outside the sweep, {_progress(place)}")
     place.check()
     failure = place.read_failure()

@@ -6,11 +6,8 @@ for made in record(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), go
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -19,7 +16,7 @@ from typing import Any
 import yaml
 
 from mtlprune import records
-from mtlprune.files import json_text, make_folder, sync, sync_tree, write_json
+from mtlprune.files import json_text, replacing_folder, write_json
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import count
 from mtlprune.sentence import Sentence, declared
@@ -56,46 +53,19 @@ def record(runs: Iterable[str | Path], out: Path, gold: Gold) -> Iterator[Record
     """
     folders = [RunFolder.existing(path) for path in expanded(runs)]
     sweep = _sweep(folders)
-    with _locked(out) if out.is_dir() else contextlib.nullcontext():
-        targets = _targets(folders, out, sweep)
+    targets = _targets(folders, out, sweep)
     made_gold: dict[str, tuple[str, records.GoldTables]] = {}
     for folder, target in zip(folders, targets, strict=True):
-        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            _write(folder, beside, out, gold, made_gold)
-            sync_tree(beside)
-            with _locked(out):
-                _put_in_place(beside, target)
+            with replacing_folder(target) as beside:
+                _write(folder, beside, out, gold, made_gold)
         except OSError as error:
             raise RunError(f"{target} could not be written ({error.strerror or error})") from error
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
         yield Recorded(
             target, sum((target / name).stat().st_size for name in (*records.contents(target), records.FILE))
         )
     if sweep is not None:
         _write_index(sweep, out)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait for other processes that put records into the folder."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some network file systems cannot lock folders
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _put_in_place(beside: Path, target: Path) -> None:
-    old = beside.with_suffix(".old")
-    if target.exists():
-        target.rename(old)
-    beside.rename(target)
-    sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 # -- before anything is written ----------------------------------------------------------------------------------------
@@ -149,7 +119,6 @@ def _write(
     source: RunFolder, folder: Path, out: Path, gold: Gold, made_gold: dict[str, tuple[str, records.GoldTables]]
 ) -> None:
     """Write the record of a run into ``folder``, and its gold tables where they are missing."""
-    make_folder(folder)
     named: dict[str, dict[str, str]] = {}
     for name in (*KEPT, *(f"scores/{split}.json" for split in source.splits())):
         if (source.path / name).is_file():

@@ -53,7 +53,7 @@ class Stop:
 def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int | None) -> int:
     """Do a cell; returns what the process ends with."""
     mine = take(place.beside("owner"))
-    if mine is None or place.in_use():
+    if mine is None or place.run.in_use():
         if mine is not None:
             place.beside("owner").unlink(missing_ok=True)
         return BUSY
