@@ -17,7 +17,7 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.encoder.gates import Gates, HardConcrete
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import Pieces
-from mtlprune.encoder.weights import read_weights
+from mtlprune.encoder.sources import read_weights
 from mtlprune.errors import out_of_memory
 from mtlprune.layers import Layer
 from mtlprune.runs import RunError, RunFolder

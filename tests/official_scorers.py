@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.cli.scorer_files import write_scorer_files
+from mtlprune.corpora.export import write_scorer_files
 from mtlprune.sentence import Sentence
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mtlprune.encoder.families import FAMILIES
+from mtlprune.encoder.heads import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mtlprune"
 STOREYS = [  # a room may import from those below; within a storey, as long as it does not go in circles
     {"errors"},
-    {"sentence", "layers", "files", "memory"},
+    {"sentence", "layers", "files"},
     {"corpora", "structs", "arborescence", "scores", "baselines", "records"},
     {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "model", "statistics", "claimed_heads", "results"},
     {"training", "pretraining", "analyses"},
@@ -143,7 +143,6 @@ LIGHT = {
     "mtlprune.cli": HEAVY,
     "mtlprune.sweeps": HEAVY,
     "mtlprune.sweeps.worker": HEAVY,
-    "mtlprune.sweeps.job": HEAVY,
     "mtlprune.structs": ("supar",),
     "mtlprune.baselines": HEAVY,
     "mtlprune.corpora.grammar": ("torch", "transformers", "supar"),

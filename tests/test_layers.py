@@ -17,8 +17,8 @@ from mtlprune.baselines import Majority
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count as count_corpus
 from mtlprune.corpora.export import export
-from mtlprune.corpora.fingerprint import fingerprint
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
+from mtlprune.corpora.tables import fingerprint
 from mtlprune.files import RunError
 from mtlprune.layers import LAYERS, Layer, LayerError, in_order, kind_of
 from mtlprune.run_forms import check_sentence

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from mtlprune.cli import (
     analyze,
@@ -20,7 +21,6 @@ from mtlprune.cli import (
     overlap,
     plot,
     predict,
-    pretrain,
     probe,
     prune,
     quickstart,
@@ -30,9 +30,34 @@ from mtlprune.cli import (
     table,
     train,
 )
-from mtlprune.cli.mistakes import exit_code, is_spoken, sentence
+from mtlprune.cli.console import exit_code, is_spoken, sentence
+from mtlprune.errors import MtlpruneError
+
+RENAMED = {"status": "sweep --status"}
+"""Commands of earlier releases, and what does their work now."""
+
+
+class Commands(TyperGroup):
+    """Lists commands in panels; says of a renamed one what it is called now."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in RENAMED:
+            raise MtlpruneError(f"there is no command {cmd_name} any more; use `mtlprune {RENAMED[cmd_name]}`")
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = getattr(command, "rich_help_panel", None)
+            rows = panels.setdefault(panel if isinstance(panel, str) else "Commands", [])
+            rows.append((name, command.get_short_help_str(formatter.width)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,9 +68,7 @@ app.command("quickstart", short_help="The main job on generated sentences; ends 
 app.add_typer(data.app, name="data", help="Build, check, show and export corpora.")
 app.command("check", short_help="What a run would need, and whether all fits.")(check.check)
 app.command("train", short_help="Train a run, or go on with it.")(train.train)
-app.command("pretrain", short_help="Pretrain a masked language model, watched.")(pretrain.pretrain)
-app.command("sweep", short_help="Run what is missing of many runs from one file.")(sweep.sweep)
-app.command("status", short_help="Where the cells of a sweep stand.")(sweep.status)
+app.command("sweep", short_help="Run what is missing of many runs, or show where they stand.")(sweep.sweep)
 app.command("evaluate", short_help="Score a run on a split.")(evaluate.evaluate)
 app.command("predict", short_help="Annotate sentences with every task of a run.")(predict.predict)
 app.add_typer(runs.app, name="runs", help="Small records of runs, without weights.")
@@ -58,7 +81,11 @@ app.command("heads", short_help="One head, or a table of all of them.", cls=head
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
 app.add_typer(analyze.app, name="analyze", help="Further lenses on the same heads.")
 app.command("prune", short_help="Take closed heads out of a run's encoder.")(prune.prune)
-app.command("bench", short_help="Speed and memory on this machine.")(bench.bench)
+for name, command, words in (
+    ("pretrain", train.pretrain, "Pretrain a masked language model, watched."),
+    ("bench", bench.bench, "Speed and memory on this machine."),
+):
+    app.command(name, short_help=words, rich_help_panel="Advanced")(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -30,8 +30,8 @@ def bench(
     """
     from rich.table import Table
 
+    from mtlprune.cli.check import check_settings
     from mtlprune.cli.console import console
-    from mtlprune.cli.early import check_settings
     from mtlprune.cli.progress import counted
     from mtlprune.config.files import ConfigError
     from mtlprune.files import write_json

@@ -157,8 +157,8 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
     """
     import torch
 
-    from mtlprune.cli.mistakes import exit_code, sentence
-    from mtlprune.memory import peak_memory
+    from mtlprune.cli.console import exit_code, sentence
+    from mtlprune.training.hardware import peak_memory
 
     if threads is not None:
         torch.set_num_threads(threads)

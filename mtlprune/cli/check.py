@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mtlprune.config.config import Config
+    from mtlprune.sweeps.sheet import Sheet
     from mtlprune.training.inspection import Inspection
+
 
 SHOWN = 8  # unseen labels named by name
 
@@ -23,11 +29,9 @@ def check(
     ] = None,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
-    from mtlprune.cli.early import check_settings
 
     check_settings(config, overrides or ())
 
-    from mtlprune.cli import pruning_display
     from mtlprune.cli.console import console
     from mtlprune.config.config import load_config
     from mtlprune.corpora.store import load_corpus
@@ -38,9 +42,9 @@ def check(
     with console(stderr=True).status("checking …"):
         found = inspect(settings, load_corpus(Path(settings.data.path)))
     terminal.print(_split_table(found))
-    for line in [*_facts(found), *pruning_display.plan(found)]:
+    for line in [*_facts(found), *_plan(found)]:
         terminal.print(line, soft_wrap=True)
-    for line in [*_warnings(found), *pruning_display.warnings(found)]:
+    for line in [*_warnings(found), *_pruning_warnings(found)]:
         terminal.print(f"warning: {line}", style="yellow", soft_wrap=True)
     terminal.print("ready", style="bold")
 
@@ -100,3 +104,146 @@ def _warnings(found: Inspection) -> list[str]:
         if number > 0.01 * found.words[split]:
             warnings.append(f"{split}: {number / found.words[split]:.1%} of the words become unknown tokens")
     return warnings
+
+
+# -- pruning --------------------------------------------------
+
+TRAVEL = 25
+"""Rate times updates that gates need to come to a given number of heads (docs/gates.md)."""
+SHUT = 2.4
+"""How far a logit lies below 0 where its head is shut."""
+FAST = 0.1
+"""The largest rate that was tried with success."""
+
+
+def start_and_freeze(config: Config) -> str:
+    """train.start and train.freeze in words; empty where a run begins from the pretrained encoder and trains it all."""
+    train = config.train
+    begun = [f"starts from {train.start}, its best epoch"] if train.start else []
+    frozen = [f"frozen: {' and '.join(train.freeze)}"] if train.freeze else []
+    return "; ".join([*begun, *frozen])
+
+
+def _plan(found: Inspection) -> Iterator[str]:
+    """What pruning is going to do, a line each."""
+    if text := start_and_freeze(found.config):
+        yield text
+    if found.heads is None:
+        return
+    settings, tasks, total = found.config.pruning, found.config.tasks, sum(found.updates)
+    layers, each = found.heads
+    heads = f"{layers * each} heads ({layers} layers × {each})"
+    if settings.method == "importance":
+        sentences = min(settings.importance_sentences, found.sentences[found.config.data.train])
+        yield (
+            f"pruning: {settings.keep} of {heads} kept, those that matter most to the loss of {settings.importance_of} "
+            f"on {sentences:,} training sentences"
+        )
+    elif settings.method == "random":
+        how = (
+            f"as many in each layer as {settings.layers_like} has open"
+            if settings.layers_like
+            else (f"{settings.keep} of them, spread over the layers")
+        )
+        yield f"pruning: {heads}, kept at random: {how}"
+    else:
+        sets = "one set for all tasks" if len(tasks) > 1 else "one set"
+        if settings.sets == "per_task":
+            sets = f"one set a task, so {len(tasks)} encodings of a batch instead of one"
+        yield f"pruning: gates on {heads}, {sets}; rate {settings.rate:g}"
+        yield _penalty(found, total)
+
+
+def _penalty(found: Inspection, total: int) -> str:
+    settings = found.config.pruning
+    if settings.penalty == "lambda":
+        return f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
+    goal = f"penalty {settings.penalty}: {settings.keep} heads" + (" a set" if settings.sets == "per_task" else "")
+    fixed = " and those heads are fixed" if settings.penalty == "exact" else ""
+    return f"{goal}; after update {found.settled:,} of {total:,} an epoch may be the best{fixed}"
+
+
+def _pruning_warnings(found: Inspection) -> Iterator[str]:
+    """Settings that hardly do what was meant."""
+    settings, total = found.config.pruning, sum(found.updates)
+    if settings.method != "gates":
+        return
+    way = settings.rate * total
+    if total >= TRAVEL / FAST:
+        rate = f"take about {TRAVEL / total:.2g}"
+    elif settings.rate < FAST:
+        rate = f"take {FAST} and train for about {TRAVEL / FAST:.0f} updates"
+    else:
+        rate = f"train for about {TRAVEL / settings.rate:.0f} updates"
+    if settings.penalty == "lambda" and way < SHUT:
+        yield (
+            f"pruning.rate: {settings.rate:g} moves a gate by at most about {way:.2g} in {total:,} updates; hardly any "
+            f"head will close; {rate}"
+        )
+    if settings.penalty != "lambda" and way < 0.9 * TRAVEL:
+        yield (
+            f"pruning.rate: {settings.rate:g} is small for {total:,} updates; the gates may not come to "
+            f"{settings.keep} heads in time; {rate}"
+        )
+
+
+# -- A wrong path of a corpus is said at once: before torch and all that needs it are loaded, which takes seconds --
+
+
+def check_corpora(*paths: Path | None) -> None:
+    """Raises CorpusError where no corpus lies at a path that is given."""
+    from mtlprune.corpora.store import check_there
+
+    for path in paths:
+        if path is not None:
+            check_there(path)
+
+
+def check_settings(source: str | Path, overrides: Sequence[str] = ()) -> None:
+    """The same of the data.path (or data.corpora) that a configuration names; the rest is looked at later.
+
+    Raises:
+        ConfigError: the file or an override is not readable.
+        CorpusError: no corpus there.
+    """
+    from mtlprune.config.files import tree_of
+
+    check_tree(tree_of(source, overrides))
+
+
+def check_tree(tree: Mapping[str, Any]) -> None:
+    """The same of a configuration's keys and values."""
+    data = tree.get("data")
+    block = data if isinstance(data, Mapping) else {}
+    named = block.get("corpora", block.get("path"))
+    several = named.split(",") if isinstance(named, str) and "corpora" in block else named
+    paths = several if isinstance(several, list) else [several]
+    check_corpora(*(Path(path.strip()) for path in paths if isinstance(path, str)))
+
+
+def check_run(run: Path, data: Path | None = None) -> None:
+    """The same of a run's own corpus, or of ``data`` instead. Raises RunError too: no run, or a damaged one."""
+    from mtlprune.corpora import CorpusError
+    from mtlprune.runs import RunFolder
+
+    folder = RunFolder.existing(run)
+    folder.refuse_record("weights")
+    tree = folder.read_config()
+    try:
+        check_tree(tree) if data is None else check_corpora(data)
+    except CorpusError as error:
+        raise CorpusError(f"{folder.path}: {error}") from None
+
+
+def check_sweep(sheet: Sheet, overrides: Sequence[str] = ()) -> None:
+    """The same of the first cell of a sweep."""
+    from mtlprune.config.files import apply_override, find_config, merged, read_tree
+
+    beside = sheet.path.parent / sheet.base
+    tree = read_tree(beside if beside.is_file() else find_config(sheet.base))
+    for recipe in itertools.islice(sheet.recipes(), 1):
+        for layer in recipe.layers:
+            tree = merged(tree, copy.deepcopy(layer))
+    for override in overrides:
+        apply_override(tree, override)
+    check_tree(tree)

@@ -1,4 +1,4 @@
-"""The terminal, and how scores look on it."""
+"""The terminal, how scores look on it, and which exceptions are users' mistakes: one sentence, no traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mtlprune.errors import printable_lines
+from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ def rank() -> int:
 
 def console(stderr: bool = False) -> Console:
     """The terminal; into files and pipes, lines are as long as they need to be. Of several processes one speaks."""
-    from mtlprune.cli.plain_console import PlainConsole
+    from mtlprune.cli.display import PlainConsole
 
     quiet = rank() > 0
     made = PlainConsole(stderr=stderr, highlight=False, markup=False, quiet=quiet)
@@ -85,3 +85,38 @@ def scores_table(
             table.add_row("", name, f"{value:.2f}")
         table.add_section()
     return table
+
+
+MISTAKE = 2
+
+ADVICE: dict[type[OSError], str] = {
+    PermissionError: "; this user may not read or write there: name another place, or change its rights",
+    FileNotFoundError: "; check the path",
+    FileExistsError: " and is no folder; name another place",
+    NotADirectoryError: "; a part of the path is a file: name another place",
+    IsADirectoryError: "; a file was expected: name one",
+}
+
+
+def exit_code(error: BaseException) -> int | None:
+    """2 for what the user can mend, 3 for a training that broke, None for a defect of ours."""
+    if isinstance(error, MtlpruneError):
+        return error.exit_code
+    return MISTAKE if isinstance(error, OSError) or out_of_memory(error) else None
+
+
+def is_spoken(error: BaseException) -> bool:
+    """Whether this process is to say it: what fails in all processes of a run is said once."""
+    spoken_by = getattr(error, "spoken_by", None)
+    return spoken_by is None or rank() < spoken_by
+
+
+def sentence(error: BaseException) -> str:
+    """The error as one line, safe to print."""
+    if out_of_memory(error):
+        text = "memory ran out; make batches smaller (train.batch_tokens), free some, or take another machine"
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename or 'a file'}: {error.strerror}{ADVICE.get(type(error), '')}"
+    else:
+        text = " ".join(str(error).splitlines())
+    return printable(text)

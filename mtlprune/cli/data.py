@@ -25,7 +25,7 @@ GRAMMAR_DEFAULTS = {"train": 4000, "dev": 500, "test": 500, "seed": 1}
 
 def _build_ewt5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
     from mtlprune.corpora.ewt5 import MASKED_TOKENS, build_ewt5, ewt5_files
-    from mtlprune.corpora.fingerprint import source_digest
+    from mtlprune.corpora.tables import source_digest
 
     sources: Path = options["sources"]
     masked = options.get("masked_tokens", False)
@@ -38,8 +38,8 @@ def _build_ewt5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
 
 
 def _build_ontonotes5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
-    from mtlprune.corpora.fingerprint import source_digest
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
+    from mtlprune.corpora.tables import source_digest
 
     def tell(line: str) -> None:
         console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
@@ -205,7 +205,7 @@ def show(
     import difflib
     import re
 
-    from mtlprune.cli.sentence_display import print_sentence
+    from mtlprune.cli.display import print_sentence
     from mtlprune.corpora import CorpusError
     from mtlprune.corpora.store import load_corpus
 

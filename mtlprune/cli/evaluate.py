@@ -26,14 +26,14 @@ def evaluate(
     device: Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)] = None,
 ) -> None:
     """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""
-    from mtlprune.cli.early import check_run
+    from mtlprune.cli.check import check_run
 
     check_run(run, data)
 
     from mtlprune.cli.console import console, scores_table
     from mtlprune.files import make_folder
     from mtlprune.runs import RunFolder
-    from mtlprune.training.scoring import evaluate_run
+    from mtlprune.training.evaluation import evaluate_run
 
     terminal = console()
     folder = RunFolder.with_weights(run)
@@ -54,7 +54,7 @@ def evaluate(
 
 
 def _write_files(gold: list[Any], predicted: list[Any], folder: Path, terminal: Console) -> None:
-    from mtlprune.cli.scorer_files import write_scorer_files
+    from mtlprune.corpora.export import write_scorer_files
 
     for layer, number in write_scorer_files(gold, predicted, folder).items():
         terminal.print(f"{folder}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences", soft_wrap=True)

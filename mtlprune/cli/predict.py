@@ -115,7 +115,7 @@ def predict(
 def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
     from mtlprune.cli.console import console
-    from mtlprune.cli.sentence_display import print_sentence
+    from mtlprune.cli.display import print_sentence
     from mtlprune.runs import replacing
 
     if out is not None:
@@ -222,8 +222,7 @@ def as_text(sentences: Iterable[Sentence], kind: str) -> Iterable[str]:
 def _for_eyes(sentence: Sentence) -> str:
     from io import StringIO
 
-    from mtlprune.cli.plain_console import PlainConsole
-    from mtlprune.cli.sentence_display import print_sentence
+    from mtlprune.cli.display import PlainConsole, print_sentence
 
     page = PlainConsole(file=StringIO(), width=120)
     print_sentence(page, sentence, "predicted")

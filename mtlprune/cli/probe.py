@@ -54,7 +54,7 @@ def probe(
     DEP and SRL by what words attend to most; POS, NER and CON by the nearest centroid of what heads say. Beside each
     result: the same encoder with random weights, shuffled labels, the best fixed offset, and chance.
     """
-    from mtlprune.cli.early import check_corpora
+    from mtlprune.cli.check import check_corpora
 
     check_corpora(corpus)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -13,7 +14,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from typing_extensions import Self
 
 from mtlprune.cli.console import console
-from mtlprune.cli.pruning_display import open_heads, open_heads_short
 
 if TYPE_CHECKING:
     from mtlprune.pretraining.loop import PretrainingEvent as PretrainingEvent
@@ -177,3 +177,33 @@ def _measured(line: Mapping[str, Any]) -> str:
     parts += [("UAS by relation", line.get("uas_best"), ".1f"), ("BLiMP", line.get("blimp"), ".1f")]
     parts += [("TwoNN", line.get("twonn_mean"), ".1f")]
     return "  ".join(f"{name} {value:{form}}" for name, value, form in parts if value is not None)
+
+
+def open_heads(gates: Mapping[str, Any]) -> str:
+    """How many heads are open, and how many of a sample are expected to be.
+
+    41 of 72 heads open (expected 43.2) or heads open of 72: pos 41 (expected 43.2), dep 30 (expected 31.0)
+    """
+    counts = {name: f"{count}{_expected(gates, name)}" for name, count in gates["open"].items()}
+    total = number_of_heads(gates)
+    if list(counts) == ["shared"]:
+        return f"{gates['open']['shared']} of {total} heads open{_expected(gates, 'shared')}"
+    return f"heads open of {total}: {', '.join(f'{name} {count}' for name, count in counts.items())}"
+
+
+def open_heads_short(gates: Mapping[str, Any]) -> str:
+    """The same for a line that has little room: heads 41/72 or heads pos 41 dep 30 of 72."""
+    total, opened = number_of_heads(gates), gates["open"]
+    if list(opened) == ["shared"]:
+        return f"heads {opened['shared']}/{total}"
+    return f"heads {' '.join(f'{name} {count}' for name, count in opened.items())} of {total}"
+
+
+def _expected(gates: Mapping[str, Any], name: str) -> str:
+    expected = gates["expected"][name]
+    return "" if math.isclose(expected, gates["open"][name]) else f" (expected {expected:.1f})"
+
+
+def number_of_heads(gates: Mapping[str, Any]) -> int:
+    """L · A"""
+    return sum(len(layer) for layer in next(iter(gates["gates"].values())))

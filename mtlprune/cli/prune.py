@@ -37,7 +37,7 @@ def prune(
 
     Open gates are folded into the weights. DIR is evaluated on dev and works with evaluate, predict, bench and table.
     """
-    from mtlprune.cli.early import check_run
+    from mtlprune.cli.check import check_run
 
     check_run(run)
 

@@ -41,7 +41,7 @@ def quickstart(
     from mtlprune.reports.scores.tables import compare, markdown
     from mtlprune.reports.scores.tests import with_tests
     from mtlprune.runs import RunFolder
-    from mtlprune.training.scoring import evaluate_run
+    from mtlprune.training.evaluation import evaluate_run
 
     began = time.monotonic()
     terminal = console()

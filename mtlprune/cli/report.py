@@ -50,7 +50,7 @@ def report(
 
     The file opens from disk, needs no network, and shows everything essential without JavaScript.
     """
-    from mtlprune.cli.early import check_corpora
+    from mtlprune.cli.check import check_corpora
 
     check_corpora(data)
 

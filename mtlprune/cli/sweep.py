@@ -1,4 +1,4 @@
-"""mtlprune sweep: run what is missing of many runs. mtlprune status: where they stand."""
+"""mtlprune sweep: run what is missing of many runs, or show where they stand."""
 
 from __future__ import annotations
 
@@ -25,33 +25,35 @@ SOME_FAILED, INTERRUPTED = 1, 130
 MOST_ROWS = 1000
 """Cells that are listed one by one, of a sweep of more only such as are begun."""
 
-File = Annotated[Path, typer.Argument(help="The YAML file of a sweep.", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY.PATH=VALUE", help="Settings of all cells, over the file's.", show_default=False),
-]
-Out = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.", show_default=False)
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(metavar="CELL", help="These cells, or patterns such as 'gates-*'; repeatable.", show_default=False),
-]
-Seeds = Annotated[str | None, typer.Option(metavar="1,2", help="Cells with these seeds.", show_default=False)]
-Encoders = Annotated[str | None, typer.Option(metavar="A,B", help="Cells with these encoders.", show_default=False)]
-
 
 def sweep(
-    file: File,
-    overrides: Overrides = None,
-    out: Out = None,
-    only: Only = None,
-    seeds: Seeds = None,
-    encoders: Encoders = None,
+    file: Annotated[Path, typer.Argument(help="The YAML file of a sweep.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings of all cells, over the file's.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.", show_default=False)
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CELL", help="These cells, or patterns such as 'gates-*'; repeatable.", show_default=False
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="1,2", help="Cells with these seeds.", show_default=False)
+    ] = None,
+    encoders: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Cells with these encoders.", show_default=False)
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.", show_default=False),
     ] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show where cells stand: done, running, failed, left; train nothing.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List cells and times; train nothing.")] = False,
     times: Annotated[bool, typer.Option(help="In a dry run, measure cells of whose kind none is finished.")] = True,
     adopt: Annotated[
@@ -85,8 +87,8 @@ def sweep(
         whole = _adopt(whole, adopt, terminal)
         whole.write_index()
         whole, cells = _asked(file, overrides, out, only, seeds, encoders)
-    if dry_run:  # what other verbs take the folder for stays as it was
-        _list(whole, cells, jobs, times, terminal)
+    if status or dry_run:  # what other commands take the folder for stays as it was
+        _list(whole, cells, jobs, times and not status, terminal)
         return
     whole.write_index()
     if print_commands:
@@ -126,7 +128,7 @@ def _asked(
     seeds: str | None,
     encoders: str | None,
 ) -> tuple[Sweep, dict[str, Cell]]:
-    from mtlprune.cli.early import check_sweep
+    from mtlprune.cli.check import check_sweep
     from mtlprune.sweeps.sheet import SweepError, read_sheet
 
     sheet = read_sheet(file)
@@ -219,8 +221,7 @@ def _clock(seconds: float) -> str:
 
 def _measure(cells: Mapping[str, Cell], times: Times) -> None:
     """Measure one cell of each kind whose time is not known."""
-    from mtlprune.cli.console import console
-    from mtlprune.cli.mistakes import exit_code, sentence
+    from mtlprune.cli.console import console, exit_code, sentence
     from mtlprune.cli.progress import counted
 
     bar = console(stderr=True)
@@ -242,7 +243,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None:
-    from mtlprune.cli.interrupt import Interruption
+    from mtlprune.cli.display import Interruption
     from mtlprune.sweeps.crew import Crew, visible_gpus
 
     def tell(event: str, cell: Cell, note: str) -> None:
@@ -281,19 +282,3 @@ def _sum_up(outcome: Mapping[str, State], cells: Mapping[str, Cell], terminal: C
             terminal.print(f"blocked: {name}: {found.note}", soft_wrap=True)
     counts: Counter[str] = Counter(found.kind for found in outcome.values())
     terminal.print(f"{len(outcome)} cells: {_counted(counts)}", soft_wrap=True)
-
-
-def status(
-    file: File,
-    overrides: Overrides = None,
-    out: Out = None,
-    only: Only = None,
-    seeds: Seeds = None,
-    encoders: Encoders = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once, for the time left.")] = None,
-) -> None:
-    """Show where the cells of a sweep stand: done, running, failed, left."""
-    from mtlprune.cli.console import console
-
-    whole, cells = _asked(file, overrides, out, only, seeds, encoders)
-    _list(whole, cells, jobs, False, console())

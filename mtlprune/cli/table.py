@@ -46,7 +46,7 @@ def table(
 
     Differences to STL are tested over seeds and sentences, from the stored counts.
     """
-    from mtlprune.cli.early import check_corpora
+    from mtlprune.cli.check import check_corpora
 
     check_corpora(majority)
 

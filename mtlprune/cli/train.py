@@ -1,4 +1,4 @@
-"""mtlprune train: begin a run, or go on with it."""
+"""mtlprune train and pretrain: begin a run, or go on with it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlprune.config.config import Config
+    from mtlprune.pretraining.config import PretrainConfig
     from mtlprune.runs import RunFolder
     from mtlprune.training.checkpoint import Progress
+
 
 INTERRUPTED = 130
 
@@ -36,12 +38,11 @@ def train(
     One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
     go on.
     """
-    from mtlprune.cli.early import check_settings
+    from mtlprune.cli.check import check_settings
 
     check_settings(config, overrides or ())
 
     from mtlprune.cli.console import console, rank
-    from mtlprune.cli.pruning_display import best_line
     from mtlprune.config.config import default_folder, load_config
     from mtlprune.runs import RunFolder
 
@@ -51,15 +52,15 @@ def train(
     train_run(settings, folder, terminal)
     if rank():  # of several processes the first one owns the folder
         return
-    terminal.print(_best_table(settings, folder, best_line(folder)))
+    terminal.print(_best_table(settings, folder, _best_line(folder)))
 
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
+    from mtlprune.cli.check import start_and_freeze
     from mtlprune.cli.console import shown_log
-    from mtlprune.cli.interrupt import Interruption
+    from mtlprune.cli.display import Interruption
     from mtlprune.cli.progress import TrainingWatch
-    from mtlprune.cli.pruning_display import start_and_freeze
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
 
@@ -107,7 +108,7 @@ def _pruning(config: Config) -> str:
 def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | None) -> object:
     from rich.table import Table
 
-    from mtlprune.cli.pruning_display import number_of_heads
+    from mtlprune.cli.progress import number_of_heads
     from mtlprune.scores import main_score, name_of
 
     best, decoders = folder.read_best(), config.model_dump()["decoders"]
@@ -132,3 +133,72 @@ def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | No
             owner = "heads" if name == "shared" else f"heads of {name}"
             table.add_row(owner, "open", f"{count} of {number_of_heads(gates)}", "", "")
     return table
+
+
+def _best_line(folder: RunFolder) -> dict[str, Any] | None:
+    """The line of gates.jsonl that belongs to the run's best epoch; None in a run without gates."""
+    if not folder.gates_path.is_file():
+        return None
+    best = folder.read_best()["joint"]["epoch"]
+    found = [line for line in folder.read_gates() if line["epoch"] == best]
+    return found[-1] if found else None
+
+
+def pretrain(
+    config: Annotated[
+        str, typer.Argument(help="A YAML file, such as experiments/syntax/base.yaml.", show_default=False)
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)
+    ] = None,
+) -> None:
+    """Pretrain a masked language model; the same command again goes on where it stopped.
+
+    Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
+    each checkpoint is a folder that transformers loads and `encoder.name` takes. Ctrl-C leaves a run that can go on.
+    """
+    from mtlprune.cli.check import check_settings
+
+    check_settings(config, overrides or ())
+
+    from mtlprune.cli.console import console, shown_log
+    from mtlprune.cli.display import Interruption
+    from mtlprune.cli.progress import PretrainingWatch
+    from mtlprune.config.config import default_folder
+    from mtlprune.pretraining.config import load_pretraining
+    from mtlprune.pretraining.loop import CHECKPOINTS, finished
+    from mtlprune.pretraining.loop import pretrain as run
+    from mtlprune.runs import RunFolder
+
+    settings = load_pretraining(config, overrides or [])
+    folder = RunFolder(out or default_folder(settings))
+    terminal = console()
+    done_before = finished(folder) is not None
+    _begins(terminal, settings, folder)
+    again = f"the same command goes on: {command()}"
+    try:
+        with shown_log(terminal), Interruption(terminal) as stop, PretrainingWatch(terminal) as watch:
+            progress = run(settings, folder, watch=watch, stop=stop)
+    except KeyboardInterrupt:
+        terminal.print(f"stopped at once; what came after the last saved state is lost; {again}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if not progress.finished:
+        terminal.print(f"stopped after update {progress.step}; its state is saved; {again}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED)
+    state = "was finished already" if done_before else "finished"
+    last = folder.path / CHECKPOINTS / f"step-{progress.step}"
+    terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}", soft_wrap=True)
+
+
+def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> None:
+    syntax, words = settings.syntax, [f"pretraining {folder.path}: {', '.join(settings.data.corpora)}"]
+    if syntax.strength:
+        until = f" until update {syntax.release}" if syntax.release else ""
+        words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){until}")
+    if settings.cosreg:
+        words.append(f"CosReg γ {settings.cosreg:g}")
+    terminal.print("; ".join(words), soft_wrap=True)

@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.weights import read_weights
+from mtlprune.encoder.sources import read_weights
 from mtlprune.errors import out_of_memory
 
 Kind = Literal["none", "concat", "max", "gate", "scalar_mix"]

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.gates import OPEN
+from mtlprune.encoder.heads import by_layer, family_of
 from mtlprune.encoder.model import Encoder
 
 

@@ -17,8 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.batch import EncoderBatch, Frame, collate
-from mtlprune.encoder.encoded import Encoded
+from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
 from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
@@ -31,8 +30,8 @@ from mtlprune.encoder.sources import (
     locate,
     positions,
     quiet,
+    read_weights,
 )
-from mtlprune.encoder.weights import read_weights
 from mtlprune.files import read_json, reading, replacing_folder, write_json, write_sums
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]

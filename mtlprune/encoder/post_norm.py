@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.families import by_layer, family_of
+from mtlprune.encoder.heads import by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 

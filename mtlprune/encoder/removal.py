@@ -21,12 +21,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.families import Family, by_layer, family_of
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.head_map import FILE, KeptHeads
+from mtlprune.encoder.heads import Family, by_layer, family_of
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import load_config, load_transformer
-from mtlprune.encoder.weights import read_weights
+from mtlprune.encoder.sources import load_config, load_transformer, read_weights
 from mtlprune.errors import out_of_memory
 
 __all__ = ["KeptHeads", "load_pruned", "remove_heads"]

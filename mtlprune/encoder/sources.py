@@ -8,7 +8,7 @@ import inspect
 import logging
 import socket
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 
 import torch
 from huggingface_hub import constants, try_to_load_from_cache
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
 from transformers import (
     MODEL_MAPPING,
     AutoConfig,
@@ -31,9 +33,41 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging as hf_logging
 
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.weights import check_finite
-from mtlprune.errors import out_of_memory
-from mtlprune.files import SUMS, file_sha256, read_json, verify_sums
+from mtlprune.errors import MtlpruneError, out_of_memory
+from mtlprune.files import SUMS, file_sha256, read_json, reading, verify_sums
+
+# -- Reading weights: what is wrong with a safetensors file, or with the numbers in it, is a sentence that names it --
+
+
+def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[str, Tensor]:
+    """All tensors of a safetensors file, on the CPU.
+
+    Args:
+        error: the kind to raise.
+        remedy: what to do, for messages.
+
+    Raises:
+        error: the file is missing, cannot be read, or holds a number that is none.
+    """
+    with reading(path, error, remedy):
+        try:
+            found = load_file(path)
+        except SafetensorError as refused:
+            raise error(f"{path}: not readable as safetensors ({refused}); {remedy}") from None
+    check_finite(found, path, error, remedy)
+    return found
+
+
+def check_finite(tensors: Mapping[str, Tensor], path: Path | str, error: type[MtlpruneError], remedy: str) -> None:
+    """Refuse weights among which are NaN or infinite numbers: all that is computed with them is nothing.
+
+    Raises:
+        error: names the file, or what else ``path`` says, and the first tensor.
+    """
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise error(f"{path}: {name} holds numbers that are not finite (NaN or infinity); {remedy}")
+
 
 log = logging.getLogger(__name__)
 

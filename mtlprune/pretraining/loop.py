@@ -23,12 +23,9 @@ from torch import Tensor, nn
 
 from mtlprune.encoder.sources import quiet
 from mtlprune.files import reading, remove, remove_halves, replacing_folder, write_sums
-from mtlprune.memory import peak_memory
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.pretraining.embeddings import tied_embeddings
-from mtlprune.pretraining.masking import mask, prediction_loss
-from mtlprune.pretraining.model import Weights
+from mtlprune.pretraining.model import Weights, mask, prediction_loss, tied_embeddings
 from mtlprune.pretraining.setup import (
     Pretraining,
     check_same,
@@ -41,11 +38,11 @@ from mtlprune.pretraining.watching import measure
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training import hardware
 from mtlprune.training.arcs import attention_seen, batch_arcs
-from mtlprune.training.batches import batches
 from mtlprune.training.checkpoint import Progress, epoch_generator, load_checkpoint, save_checkpoint, seed_step
-from mtlprune.training.cosreg import mean_cosine
+from mtlprune.training.hardware import peak_memory
 from mtlprune.training.loop import TrainingError
-from mtlprune.training.optimizer import schedule
+from mtlprune.training.mixing import batches
+from mtlprune.training.optimisation import mean_cosine, schedule
 
 log = logging.getLogger(__name__)
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import nn
-from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import (
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
+from mtlprune.config.config import ConfigError
+from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_tokenizer, locate, quiet
-from mtlprune.pretraining.config import ModelConfig, PretrainConfig
-from mtlprune.pretraining.vocabulary import learn_pieces
+from mtlprune.pretraining.config import MaskConfig, ModelConfig, PretrainConfig
 from mtlprune.sentence import Sentence
 
 log = logging.getLogger(__name__)
@@ -91,3 +103,120 @@ def _started(start: str) -> PreTrainedModel:
     if missing:
         log.warning("%s has no head that predicts pieces; it begins at random (%s)", start, ", ".join(missing[:2]))
     return model
+
+
+# -- A small vocabulary of word pieces, learnt from a corpus --
+
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def learn_pieces(sentences: Iterable[Sentence], size: int) -> PreTrainedTokenizerBase:
+    """An uncased BERT tokenizer whose word pieces are learnt from these words.
+
+    Words are given in sorted order, each as often as it occurs, so that the order of sentences means nothing.
+
+    Args:
+        size: pieces at most, special tokens included; letters that occur have pieces whatever it is.
+    """
+    words = Counter(word for sentence in sentences for word in sentence.words)
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    letters = sorted({letter for word in words for letter in made.normalizer.normalize_str(word)} - {" "})
+    # numbered beforehand: the trainer would number them in the order of a hash table, and break ties by number
+    fixed = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters)]
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=fixed, show_progress=False)
+    made.train_from_iterator(_repeated(sorted(words.items())), trainer)
+    return BertTokenizer(vocab=made.get_vocab(), do_lower_case=True)
+
+
+def _repeated(counted: Sequence[tuple[str, int]]) -> Iterator[str]:
+    for word, number in counted:
+        for _ in range(number):
+            yield word
+
+
+# -- Tied embeddings, which CosReg is put on (Gao et al. 2019) --
+
+
+def tied_embeddings(model: PreTrainedModel) -> Tensor:
+    """(V, H), the table that reads pieces and predicts them.
+
+    Raises:
+        ConfigError: they are two tables.
+    """
+    head = model.get_output_embeddings()
+    table = model.get_input_embeddings().weight
+    if head is None or head.weight is not table:
+        raise ConfigError(
+            "cosreg: the theory is about embeddings that are read and predicted with one table, but this model "
+            "predicts with another one; leave cosreg out"
+        )
+    return table
+
+
+# -- Which pieces are to be predicted, and what is shown in their place (Devlin et al. 2019) --
+
+
+class Masked(NamedTuple):
+    """A batch with pieces hidden.
+
+    Attributes:
+        shown: (B, L) int64.
+        places: (M,) int64, slots (row · L + column) of the pieces to be predicted.
+        gold: (M,) int64.
+    """
+
+    shown: Tensor
+    places: Tensor
+    gold: Tensor
+
+
+def mask(batch: EncoderBatch, settings: MaskConfig, mask_id: int, plain: Tensor, generator: torch.Generator) -> Masked:
+    """Choose pieces one by one; special tokens and padding are never chosen.
+
+    Args:
+        batch: on the CPU.
+        mask_id: of the mask token.
+        plain: ids that may be shown as random ones.
+        generator: of the CPU; all that is random is drawn from it.
+    """
+    ids = batch.input_ids
+    chance, how = (torch.rand(ids.shape, generator=generator) for _ in range(2))
+    others = plain[torch.randint(len(plain), ids.shape, generator=generator)]
+    chosen = (chance < settings.share) & (batch.source >= 0)
+    shown = ids.masked_fill(chosen & (how < settings.hidden), mask_id)
+    swapped = chosen & (how >= settings.hidden) & (how < settings.hidden + settings.random)
+    shown = torch.where(swapped, others, shown)
+    places = chosen.flatten().nonzero()[:, 0]
+    return Masked(shown, places, ids.flatten()[places])
+
+
+def prediction_loss(model: PreTrainedModel, masked: Masked, there: Tensor) -> Tensor:
+    """Σ of −log p of the hidden pieces, in float32; 0 where there are none.
+
+    Args:
+        masked: on the model's device.
+        there: (B, L), 1 at tokens, 0 at padding.
+    """
+    with _head_at(model, masked.places, masked.shown.shape):
+        logits = model(input_ids=masked.shown, attention_mask=there).logits  # (M, V)
+    return functional.cross_entropy(logits.float(), masked.gold, reduction="sum")
+
+
+@contextmanager
+def _head_at(model: PreTrainedModel, places: Tensor, shape: torch.Size) -> Iterator[None]:
+    """Let the head, the largest part of a small model, run on some slots alone."""
+
+    def pick(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden: Tensor = args[0]
+        return (hidden.flatten(0, 1)[places] if hidden.shape[:2] == shape else hidden, *args[1:])
+
+    body = model.base_model
+    first = next(child for child in model.children() if child is not body)
+    handle = first.register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -20,8 +20,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import load_tokenizer, positions
 from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.pretraining.embeddings import tied_embeddings
-from mtlprune.pretraining.model import build_model, make_tokenizer
+from mtlprune.pretraining.model import build_model, make_tokenizer, tied_embeddings
 from mtlprune.runs import RunError, RunFolder, flat
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.training import hardware

@@ -17,12 +17,12 @@ from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.files import plain
-from mtlprune.pretraining.masking import mask, prediction_loss
+from mtlprune.pretraining.model import mask, prediction_loss
 from mtlprune.pretraining.setup import Pretraining
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.twonn import DimensionError, twonn
 from mtlprune.training.arcs import arc_price, attention_seen, batch_arcs
-from mtlprune.training.cosreg import mean_cosine
+from mtlprune.training.optimisation import mean_cosine
 
 ROWS = 64
 MASKS = 15

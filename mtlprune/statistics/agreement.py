@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,3 +96,128 @@ def overlap_coefficient(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> flo
     """|one ∩ other| / min(|one|, |other|) (Szymkiewicz and Simpson); NaN where one is empty."""
     smaller = min(int(one.sum()), int(other.sum()))
     return int((one & other).sum()) / smaller if smaller else math.nan
+
+
+# -- Where gates vary: between layers, heads, tasks and seeds, estimated by the method of moments. Letters: T tasks,
+# S_t seeds of task t, L layers, A heads a layer --
+
+
+PARTS = ("layers", "heads", "tasks", "tasks_by_layers", "tasks_by_heads", "seeds")
+
+
+@dataclass(frozen=True)
+class Variance:
+    """Variance components of gates, and their shares.
+
+    Model: gate = layer + head within layer + task + task × layer + task × head within layer + (seed of a task: its
+    level + its × layer + its × head within layer), all random effects.
+    """
+
+    components: dict[str, float]
+    """Part → estimate, as it is: it can be below 0 where the true variance is near 0 (that of the seeds is a sum of
+    three, each at least 0). NaN: not separable."""
+    shares: dict[str, float]
+    """Part → share of the sum, estimates below 0 counted as 0; NaN: not separable, or gates do not vary."""
+    seeds: dict[str, float]
+    """The component of the seeds by what varies between them: level (how open all is), layers, heads."""
+    total: float
+    """Sum of the estimates, those below 0 counted as 0."""
+
+
+def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
+    """Variance components by the analysis of variance of unweighted task means (method of moments).
+
+    Expected mean squares are solved for the components (Searle, Casella and McCulloch 1992, chapter 4). Tasks weigh the
+    same; with S_t seeds the seed noise in a task's mean is divided by S_t, whose reciprocals are averaged, which keeps
+    the estimates unbiased for different numbers of seeds.
+
+    What cannot be told apart: with one task, parts of tasks are NaN and lie within layers and heads; with one seed
+    each, seeds are NaN and lie within the parts of tasks; with one layer, or one head a layer, their parts are NaN.
+
+    Args:
+        gates: one array (S_t, L, A) a task; without any, all is NaN.
+    """
+    if not gates:
+        nothing = dict.fromkeys(PARTS, math.nan)
+        return Variance(nothing, nothing, dict.fromkeys(("level", "layers", "heads"), math.nan), math.nan)
+    means = np.stack([task.mean(0) for task in gates])  # (T, L, A)
+    tasks, layers, heads = means.shape
+    free = sum(len(task) - 1 for task in gates)
+    noise = float(np.mean([1 / len(task) for task in gates]))
+    ms_run, ms_run_layer, ms_run_head = _seed_squares(gates, free, layers, heads)
+    run = ms_run - ms_run_layer / layers if layers > 1 else ms_run - ms_run_head / heads
+    run_layer = ms_run_layer - ms_run_head / heads if layers > 1 else 0.0
+    if tasks > 1:
+        ms_task, ms_task_layer, ms_task_head = _task_squares(means)
+    else:  # as if tasks did not differ: only the seeds' noise is in the one mean
+        ms_task, ms_task_layer, ms_task_head = 0.0, noise * ms_run_layer, noise * ms_run_head
+    task_head = ms_task_head - noise * ms_run_head
+    task_layer = ms_task_layer - ms_task_head / heads - noise * run_layer if layers > 1 else 0.0
+    task = ms_task - (ms_task_layer / layers if layers > 1 else ms_task_head / heads) - noise * run
+    ms_head = _mean_square(means.mean(0) - means.mean((0, 2))[:, None], layers * (heads - 1))
+    ms_layer = _mean_square(means.mean((0, 2)) - means.mean(), layers - 1)
+    estimates = {
+        "layers": ms_layer - ms_head / heads - ms_task_layer / tasks + ms_task_head / (heads * tasks),
+        "heads": ms_head - ms_task_head / tasks,
+        "tasks": task,
+        "tasks_by_layers": task_layer,
+        "tasks_by_heads": task_head,
+        "seeds": run + run_layer + ms_run_head,
+    }
+    void = _void(tasks, free, layers, heads)
+    components = {part: math.nan if part in void else estimates[part] for part in PARTS}
+    within = {"level": run, "layers": run_layer, "heads": ms_run_head}
+    if "seeds" in void:
+        within = dict.fromkeys(within, math.nan)
+    else:
+        components["seeds"] = sum(max(0.0, value) for value in within.values())
+    positive = {part: max(0.0, value) for part, value in components.items() if part not in void}
+    total = sum(positive.values())
+    varies = any(np.ptp(task) > 0 for task in gates) or np.ptp(means) > 0
+    shares = {part: positive[part] / total if part in positive and varies and total else math.nan for part in PARTS}
+    return Variance(components, shares, within, total)
+
+
+def _void(tasks: int, free: int, layers: int, heads: int) -> set[str]:
+    """The parts that cannot be estimated."""
+    void = set()
+    if tasks < 2:
+        void |= {"tasks", "tasks_by_layers", "tasks_by_heads"}
+    if free < 1:
+        void.add("seeds")
+    if layers < 2:
+        void |= {"layers", "tasks_by_layers"}
+    if heads < 2:
+        void |= {"heads", "tasks_by_heads"}
+    return void
+
+
+def _mean_square(deviations: NDArray[np.floating], free: int) -> float:
+    return float((deviations**2).sum() / free) if free > 0 else 0.0
+
+
+def _seed_squares(
+    gates: Sequence[NDArray[np.floating]], free: int, layers: int, heads: int
+) -> tuple[float, float, float]:
+    """Mean squares between seeds of a task: of their means, of their layers' means, of their heads."""
+    off = np.concatenate([task - task.mean(0) for task in gates])  # (ΣS, L, A), seeds minus their task's mean
+    level = off.mean((1, 2), keepdims=True)
+    by_layer = off.mean(2, keepdims=True) - level
+    return (
+        _mean_square(level, free),
+        _mean_square(by_layer, free * (layers - 1)),
+        _mean_square(off - by_layer - level, free * layers * (heads - 1)),
+    )
+
+
+def _task_squares(means: NDArray[np.floating]) -> tuple[float, float, float]:
+    """Mean squares between tasks: of their means, of their layers' means, of their heads; means is (T, L, A)."""
+    tasks, layers, heads = means.shape
+    off = means - means.mean(0)
+    level = off.mean((1, 2), keepdims=True)
+    by_layer = off.mean(2, keepdims=True) - level
+    return (
+        _mean_square(level, tasks - 1),
+        _mean_square(by_layer, (tasks - 1) * (layers - 1)),
+        _mean_square(off - by_layer - level, (tasks - 1) * layers * (heads - 1)),
+    )

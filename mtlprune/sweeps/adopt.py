@@ -10,9 +10,8 @@ from typing import NamedTuple
 from mtlprune.config.config import Config, build_config
 from mtlprune.files import write_text
 from mtlprune.runs import RunFolder
-from mtlprune.sweeps.cells import Cell, Sweep
+from mtlprune.sweeps.cells import REFERENCES, Cell, Sweep, digest
 from mtlprune.sweeps.folder import find_label, labels
-from mtlprune.sweeps.identity import REFERENCES, digest
 from mtlprune.sweeps.sheet import SweepError
 
 

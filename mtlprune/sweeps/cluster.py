@@ -14,8 +14,8 @@ from typing import Any
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.crew import worker_command, write_config
 from mtlprune.sweeps.folder import ASIDE
-from mtlprune.sweeps.job import CellJob
 from mtlprune.sweeps.sheet import SweepError
+from mtlprune.sweeps.worker import CellJob
 
 CLUSTERS = ("slurm", "local")
 MINUTES = 24 * 60

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.files import RunError, read_json, write_json
-from mtlprune.sweeps.cells import Cell
+from mtlprune.sweeps.cells import REFERENCES, Cell, digest
 from mtlprune.sweeps.folder import ASIDE, touched
-from mtlprune.sweeps.identity import REFERENCES, digest
 
 FILE = "times.json"
 BATCHES = 6

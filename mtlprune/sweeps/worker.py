@@ -13,18 +13,21 @@ import logging
 import os
 import platform
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtlprune.sweeps.folder import Place
-from mtlprune.sweeps.owners import Heart, take
+from mtlprune.sweeps.owners import DEAD_AFTER, Heart, began, take
 
 if TYPE_CHECKING:
     from mtlprune.config.config import Config
     from mtlprune.training.loop import Event
+
 
 FAILED, BUSY, STOPPED = 1, 75, 130
 
@@ -74,8 +77,8 @@ def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int
 
 def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop) -> bool:
     """Train and score; False where it was stopped before."""
+    from mtlprune.training.evaluation import evaluate_run
     from mtlprune.training.loop import train
-    from mtlprune.training.scoring import evaluate_run
 
     place.check()
     # A finished run is only scored: one that was adopted names other runs by the paths that they had then.
@@ -141,3 +144,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+# -- What a job of a cluster runs. Knows nothing of torch, so that a job begins at once --
+
+
+GRACE = 60.0
+"""Seconds that a job whose worker was stopped waits for its own end."""
+
+
+class CellJob:
+    """What a job runs: a cell's process.
+
+    Args:
+        command: of that process.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command = list(command)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self) -> str:
+        """Do the cell. Raises RuntimeError where it fails; the reason stands in the sweep's folder."""
+        until = time.monotonic() + 2 * DEAD_AFTER
+        while (code := self._code()) == BUSY and time.monotonic() < until:
+            time.sleep(DEAD_AFTER / 8)  # an owner that was killed on another machine is not known to be dead at once
+        if code == STOPPED:
+            time.sleep(GRACE)  # the cluster stopped all processes of the job; this one goes with the job
+        if code == BUSY:
+            return "another process does this cell"
+        if code:
+            how = "failed" if code == FAILED else f"ended with code {code}"
+            raise RuntimeError(f"the cell {how}; `mtlprune sweep --status` tells why")
+        return "done"
+
+    def _code(self) -> int:
+        self.process = subprocess.Popen(self.command)
+        while (code := self.process.poll()) is None:
+            time.sleep(0.2)
+        return code
+
+    def checkpoint(self) -> Any:
+        """Called by submitit before the job has to go: the cell's process writes a checkpoint and ends."""
+        import submitit
+
+        if self.process is not None:
+            self.process.terminate()
+            while began(self.process.pid):  # not wait(), which may be under way in the code that this interrupts
+                time.sleep(0.1)
+        return submitit.helpers.DelayedSubmission(CellJob(self.command))

@@ -1,4 +1,12 @@
-"""What a run leaves in its folder while it trains; of several processes only the first one writes."""
+"""What a run leaves in its folder while it trains; of several processes only the first one writes.
+
+For TensorBoard (extra ``tensorboard``):
+
+loss/TASK            each update, before weighing
+dev/TASK, dev/joint  each evaluation, *the* score in percent
+gates/open/SET, gates/expected/SET
+gates/map/SET        a picture: a row a layer, layer 1 at the top, a column a head; white 0, black 1
+"""
 
 from __future__ import annotations
 
@@ -8,15 +16,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import remove, remove_halves
-from mtlprune.memory import peak_memory
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.files import make_folder, remove, remove_halves, sync_tree
 from mtlprune.runs import RunFolder
+from mtlprune.training.arcs import uas_line
 from mtlprune.training.checkpoint import Progress, save_checkpoint, save_weights
 from mtlprune.training.evaluation import Evaluation
+from mtlprune.training.hardware import peak_memory
 from mtlprune.training.parallel import Team
 from mtlprune.training.pruning import record
-from mtlprune.training.tensorboard import Board
-from mtlprune.training.uas_log import uas_line
 
 
 class Archive:
@@ -137,3 +147,73 @@ def tidy(folder: RunFolder, progress: Progress) -> None:
     remove(*(path for path in weights.glob("epoch-*.safetensors") if path not in kept))
     if progress.finished:
         remove(folder.checkpoint_path)
+
+
+# -- For TensorBoard (extra ``tensorboard``): losses, dev scores, and the gates as numbers and as a live map --
+
+
+FOLDER = "tensorboard"
+CELL = 16
+"""Pixels of a head's square."""
+
+
+def _wait_for_a_new_second(folder: Path) -> None:
+    """Files are read in the order of their names, which hold the second they were begun in, then process and count as
+    text: two of one second may be read the wrong way round, and the later one taken for old."""
+    while any(f".tfevents.{int(time.time()):010d}." in path.name for path in folder.glob("*")):
+        time.sleep(0.05)
+
+
+class Board:
+    """Writes into a run's folder ``tensorboard``.
+
+    Args:
+        run: the run folder; None: nothing is written.
+        step: updates done so far; what an earlier process wrote of later ones is marked to be forgotten.
+    """
+
+    def __init__(self, run: Path | None, step: int) -> None:
+        self.writer: Any = None
+        if run is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            make_folder(run / FOLDER)
+            _wait_for_a_new_second(run / FOLDER)
+            self.writer = SummaryWriter(str(run / FOLDER), purge_step=step + 1)
+
+    def losses(self, step: int, losses: Mapping[str, float]) -> None:
+        """The losses of one update."""
+        if self.writer is None:
+            return
+        for task, loss in losses.items():
+            self.writer.add_scalar(f"loss/{task}", loss, step)
+
+    def evaluation(self, step: int, scores: Mapping[str, float], gates: Mapping[str, Any] | None) -> None:
+        """The scores of an evaluation and, in a run with gates, its line of gates.jsonl."""
+        if self.writer is None:
+            return
+        for name, score in scores.items():
+            self.writer.add_scalar(f"dev/{name}", score, step)
+        if gates is not None:
+            for name, values in gates["gates"].items():
+                self.writer.add_scalar(f"gates/open/{name}", gates["open"][name], step)
+                self.writer.add_scalar(f"gates/expected/{name}", gates["expected"][name], step)
+                self.writer.add_image(f"gates/map/{name}", picture(np.array(values)), step, dataformats="HW")
+        self.flush()
+
+    def flush(self) -> None:
+        """Put on the disk what was told so far."""
+        if self.writer is not None:
+            self.writer.flush()
+            sync_tree(Path(self.writer.log_dir))
+
+    def close(self) -> None:
+        """To be called at the end; ends the writer's thread."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+def picture(gates: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Grey levels, a square of CELL pixels a head. (L, A) → (L · CELL, A · CELL)"""
+    grey = np.rint(255 * (1 - gates)).astype(np.uint8)
+    return grey.repeat(CELL, axis=0).repeat(CELL, axis=1)

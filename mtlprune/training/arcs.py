@@ -14,10 +14,11 @@ them, H heads over all layers that count.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -27,10 +28,19 @@ from transformers import PreTrainedModel
 
 from mtlprune.blocks import SyntaxConfig
 from mtlprune.config.config import ConfigError
+from mtlprune.encoder.arcs import DIRECTIONS, uas_of
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.families import by_layer, family_of
+from mtlprune.encoder.heads import by_layer, family_of
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.sentence import Dependencies
+from mtlprune.files import plain
+from mtlprune.model import MultiTaskModel
+from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.training.checkpoint import Progress
+from mtlprune.training.pruning import gate_sets
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Beginning
+
 
 Masks = list[tuple[int, ...]]
 """For each layer the places of the heads that count."""
@@ -234,3 +244,113 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 def _many(output: Any) -> bool:
     return isinstance(output, tuple) and len(output) > 1
+
+
+# -- The price on attention along arcs in multi-task training: on all heads, or on a named set of them --
+
+
+def check_syntax(run: Beginning) -> None:
+    """Refuse a price where there are no trees, on heads that are not there, or where several processes each see only
+    their own arcs. Raises ConfigError."""
+    config = run.config
+    if not config.syntax.strength:
+        return
+    if run.processes > 1:
+        raise ConfigError(
+            f"syntax.strength: the price is on the arcs of a whole batch, which {run.processes} processes share out; "
+            "train on one process"
+        )
+    if all(sentence.dep is None for sentence in run.train):
+        raise ConfigError(
+            f"syntax.strength: the price needs dependency trees, and no training sentence of {config.data.path} has "
+            "one; take a corpus with the layer dep, or leave syntax out"
+        )
+    if config.syntax.heads is not None:
+        named_heads(config.syntax.heads, run.model.encoder.places.kept)
+
+
+class SyntaxTerm:
+    """What a training adds to its loss, if its settings say so.
+
+    Args:
+        run: the run's configuration, model and trees.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self.trees = run.trees
+        self.pressure: SyntaxPressure | None = None
+        self._price: tuple[Tensor, float] | None = None
+        if run.config.syntax.strength:
+            encoder = run.model.encoder
+            transformer = cast(PreTrainedModel, encoder.transformer)
+            self.pressure = SyntaxPressure(run.config.syntax, transformer, encoder.places.kept)
+
+    @contextlib.contextmanager
+    def seen(self, batch: EncoderBatch, rows: Sequence[int], step: int) -> Iterator[None]:
+        """Keep the attention maps of one forward pass, if they cost anything in this update.
+
+        Args:
+            rows: training sentences of the batch.
+            step: updates done.
+        """
+        self._price = None
+        if self.pressure is None or not self.pressure.active(step):
+            yield
+            return
+        with attention_seen(self.pressure.transformer) as maps:
+            yield
+        self._price = self.pressure(maps, batch_arcs(batch, [self.trees[row] for row in rows]))
+
+    def added(self, loss: Tensor, now: Progress) -> Tensor:
+        """The loss with the price of what was seen; the price without λ is noted among the losses as ``syntax``."""
+        if self._price is None:
+            return loss
+        term, price = self._price
+        past, number = now.losses.get("syntax", (0.0, 0))
+        now.losses["syntax"] = [past + price, number + 1]
+        return loss + term
+
+
+# -- Which heads attend along dependency arcs, at every evaluation of a training: uas.jsonl --
+
+
+UNGATED = "none"
+"""What stands in place of a gate set's name in a run without gates."""
+
+
+def check_uas(run: Beginning) -> None:
+    """Refuse at the beginning what could not be measured at the first evaluation.
+
+    Raises:
+        ConfigError: no sentence of dev has a tree.
+        EncoderError: a family whose heads are unknown, or an encoder without context.
+    """
+    if not run.config.train.log_uas:
+        return
+    if all(sentence.dep is None for sentence in run.dev):
+        raise ConfigError(
+            "train.log_uas: UAS of heads needs dependency trees, and no sentence of the split "
+            f"{run.config.data.dev} has one; leave it out, or take a corpus with the layer dep"
+        )
+    _ = run.model.encoder.places
+
+
+def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: int) -> dict[str, Any]:
+    """One line of uas.jsonl.
+
+    Args:
+        dev: sentences, some with trees; words, punctuation and roots count as in `ArcCounts.uas`.
+
+    Returns:
+        epoch, step, and uas: gate set (``none`` where there are no gates) → direction → (L, A) in percent; None for
+        heads that are closed or removed.
+    """
+    values: dict[str, Tensor | None] = {name: gates.evaluated().detach() for name, gates in gate_sets(model).items()}
+    found: dict[str, dict[str, list[list[float | None]]]] = {}
+    for name, gates in (values or {UNGATED: None}).items():
+        shares = uas_of(model.encoder, dev, gates).uas()  # (D, L, A)
+        found[name] = {
+            direction: plain([[round(float(share), 4) for share in layer] for layer in table])
+            for direction, table in zip(DIRECTIONS, shares, strict=True)
+        }
+    return {"epoch": epoch, "step": step, "uas": found}

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlprune import memory
 from mtlprune.blocks import PruningConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
@@ -28,7 +27,7 @@ from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_ga
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.evaluation import evaluate
-from mtlprune.training.optimizer import make_optimizer
+from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.pruning import Pressure
 from mtlprune.training.setup import Run, decide, load_data, read_splits, settle
 
@@ -242,7 +241,7 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
         stepper.step(batch.rows)
     if run.model.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
-    return memory.peak_memory()
+    return hardware.peak_memory()
 
 
 def evenly(plan: list[mixing.MiniBatch], count: int, lengths: list[int]) -> list[mixing.MiniBatch]:

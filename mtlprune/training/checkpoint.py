@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mtlprune import run_forms
-from mtlprune.encoder.weights import check_finite
+from mtlprune.encoder.sources import check_finite
 from mtlprune.errors import out_of_memory
 from mtlprune.files import RunError, append_line, file_sha256, log_size, parse_json, reading, replacing, restore_log
 

@@ -1,8 +1,11 @@
-"""Which precision and device a run uses; decided once, written down, said in the log."""
+"""Which precision and device a run uses, decided once; and how much main memory its process took."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
+from pathlib import Path
 
 import torch
 
@@ -57,3 +60,17 @@ def choose_threads(wanted: int | None) -> int:
 def dtype(precision: str) -> torch.dtype:
     """bf16 or fp32 as a torch dtype."""
     return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+
+
+# -- How much main memory this process took --
+
+
+def peak_memory() -> int:
+    """The most main memory this process has held so far, in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux ru_maxrss begins with what the parent held when it started this process
+        for line in status.read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -26,8 +26,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.families import by_layer, family_of
-from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of
 from mtlprune.encoder.sources import FLOAT32_ONLY
 from mtlprune.model import autocast
 

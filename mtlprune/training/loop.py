@@ -33,15 +33,13 @@ from mtlprune.sentence import Sentence
 from mtlprune.tasks.base import Term
 from mtlprune.training import hardware, mixing
 from mtlprune.training.archive import Archive, logs, take_up, tidy
-from mtlprune.training.balance import Balance
+from mtlprune.training.arcs import SyntaxTerm
 from mtlprune.training.checkpoint import AGAIN, Progress, epoch_generator, load_checkpoint, seed_step
-from mtlprune.training.cosreg import cosreg
 from mtlprune.training.evaluation import Evaluation, evaluate
-from mtlprune.training.optimizer import make_optimizer, schedule
+from mtlprune.training.optimisation import Balance, cosreg, make_optimizer, schedule
 from mtlprune.training.parallel import ALONE, Team, joined
 from mtlprune.training.pruning import Pressure, fix_heads, gate_sets
 from mtlprune.training.setup import check_same, check_whole, decide, prepare
-from mtlprune.training.syntax import SyntaxTerm
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import importlib.util
 import logging
 import os
 import platform
@@ -28,13 +29,11 @@ from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks.base import Target
 from mtlprune.training import hardware
-from mtlprune.training.cosreg import check_cosreg
+from mtlprune.training.arcs import check_syntax, check_uas
 from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.optimisation import check_cosreg
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.start import origins, read_labels, start_from
-from mtlprune.training.syntax import check_syntax
-from mtlprune.training.tensorboard import check_tensorboard
-from mtlprune.training.uas_log import check_uas
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +76,15 @@ class Beginning:
     resumes: bool = False
     """From a checkpoint, so that other runs are not asked again."""
     processes: int = 1
+
+
+def check_tensorboard(run: Beginning) -> None:
+    """Raises ConfigError where logs for TensorBoard are wanted and could not be written."""
+    if run.config.train.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError(
+            "train.tensorboard: the package tensorboard is not installed; in a clone of mtlprune, run: "
+            'pip install -e ".[tensorboard]"; or train with train.tensorboard=false'
+        )
 
 
 CHECKS: tuple[Callable[[Beginning], None], ...] = (

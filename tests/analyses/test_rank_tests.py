@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mtlprune.statistics.rank_tests import layered_rank_test, rank_test, ranks_within_layers
+from mtlprune.statistics.permutation import layered_rank_test, rank_test, ranks_within_layers
 
 numbers = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=4, max_size=12)
 

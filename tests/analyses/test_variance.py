@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mtlprune.statistics.variance import PARTS, decompose
+from mtlprune.statistics.agreement import PARTS, decompose
 
 TRUE = {"layers": 3.0, "heads": 2.0, "tasks": 1.0, "tasks_by_layers": 0.5, "tasks_by_heads": 1.5}
 SEEDS = {"level": 0.4, "layers": 0.3, "heads": 1.2}

@@ -11,7 +11,7 @@ from conll2012_files import NAMED, put, small_corpus
 from rich.console import Console
 from shared_corpora import EWT, needs_ewt
 
-from mtlprune.cli.sentence_display import format_tree_lines, print_sentence
+from mtlprune.cli.display import format_tree_lines, print_sentence
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.store import load_corpus
 from mtlprune.sentence import Sentence, Span

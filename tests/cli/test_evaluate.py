@@ -11,15 +11,15 @@ import official_scorers
 import pytest
 from safetensors.torch import load_file, save_file
 
-from mtlprune.cli.scorer_files import write_scorer_files
 from mtlprune.config.config import load_config
+from mtlprune.corpora.export import write_scorer_files
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
 from mtlprune.files import file_sha256
 from mtlprune.runs import RunFolder
 from mtlprune.scores import main_score, ner_seqeval, score
 from mtlprune.sentence import Predicate, Sentence, Span
-from mtlprune.training import scoring
+from mtlprune.training import evaluation as scoring
 from mtlprune.training.loop import train
 
 Call = Callable[..., Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlprune.cli.mistakes import exit_code, sentence
+from mtlprune.cli.console import exit_code, sentence
 from mtlprune.errors import MtlpruneError
 from mtlprune.runs import RunFolder
 

@@ -69,7 +69,7 @@ def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept: Swept) ->
 
 def test_status_and_dry_run_list_cells_without_doing_them(mtlprune: Call, swept: Swept) -> None:
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
-    status = mtlprune("status", swept.file, "--out", swept.out)
+    status = mtlprune("sweep", "--status", swept.file, "--out", swept.out)
     assert status.code == 0 and "4 cells: 2 done, 1 failed, 1 left" in status.out
     assert "failed: " in status.out and "2 cells whose time is not known" in status.out
     more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--seeds", "1", "--only", "static-*")
@@ -80,7 +80,7 @@ def test_status_and_dry_run_list_cells_without_doing_them(mtlprune: Call, swept:
 def test_editing_one_field_leaves_what_it_touches(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
     text = swept.file.read_text().replace("pruning: gates", "pruning: {method: gates, strength: 0.5}")
     (tmp_path / "mine.yaml").write_text(text)
-    listed = mtlprune("status", tmp_path / "mine.yaml", "--out", swept.out, "--only", "none-*,static-*")
+    listed = mtlprune("sweep", "--status", tmp_path / "mine.yaml", "--out", swept.out, "--only", "none-*,static-*")
     assert "2 cells: 1 done, 1 left" in listed.out
 
 
@@ -181,7 +181,7 @@ def test_a_mistake_is_one_sentence(
 def test_records_of_a_sweep_stand_where_it_stood(mtlprune: Call, swept: Swept, lab: Any, tmp_path: Path) -> None:
     out = tmp_path / "records"
     assert mtlprune("runs", "record", swept.out, "--out", out).code == 0
-    status = mtlprune("status", swept.file, "--out", out)
+    status = mtlprune("sweep", "--status", swept.file, "--out", out)
     assert status.code == 0 and status.out.count("done: record") == 2 and "4 cells: 2 done, 2 left" in status.out
     tables = [mtlprune("table", f"{place}:none-*,static-*", "--resamples", 20) for place in (swept.out, out)]
     assert tables[0].code == 0 and tables[0].out == tables[1].out
@@ -206,7 +206,7 @@ def test_a_damaged_cell_fails_alone(mtlprune: Call, swept: Swept, tmp_path: Path
     for path in bad.glob(file):
         DAMAGE[file](path)
     only = ("--out", tmp_path / "out", "--only", "none-*,static-*")
-    for command in (("status", swept.file, *only), ("sweep", swept.file, *only, "--dry-run", "--no-times")):
+    for command in (("sweep", swept.file, "--status", *only), ("sweep", swept.file, *only, "--dry-run", "--no-times")):
         listed = mtlprune(*command)
         assert listed.code == 0 and "2 cells: 1 done, 1 failed" in listed.out, listed.err
     again = mtlprune("sweep", swept.file, *only)
@@ -232,6 +232,6 @@ def test_a_cell_without_its_results_is_scored_again(
     whole = path.read_bytes()
     path.write_text(text)
     options = ("--out", tmp_path / "out", "--only", "none-*")
-    assert "1 cells: 1 left" in mtlprune("status", swept.file, *options).out
+    assert "1 cells: 1 left" in mtlprune("sweep", "--status", swept.file, *options).out
     assert mtlprune("sweep", swept.file, *options).code == 0
     assert json.loads(path.read_bytes()) == json.loads(whole)

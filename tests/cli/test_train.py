@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from mtlprune.cli.interrupt import Interruption
+from mtlprune.cli.display import Interruption
 from mtlprune.cli.progress import Pace, clock
 from mtlprune.runs import RunFolder
 from mtlprune.training.checkpoint import Progress

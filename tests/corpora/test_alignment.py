@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from random_sentences import flat_spans, nested_spans, predicates
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.alignment import Group, Regrouping, move_entities
+from mtlprune.corpora.ewt5 import Group, Regrouping, move_entities
 from mtlprune.sentence import Predicate, Sentence, Span
 
 

@@ -16,12 +16,12 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.ewt5 import build_ewt5, read_masked_tags
 from mtlprune.corpora.export import export
-from mtlprune.corpora.fingerprint import fingerprint
+from mtlprune.corpora.formats.brackets import read_ptb
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
 from mtlprune.corpora.formats.propbank import read_props
-from mtlprune.corpora.formats.ptb import read_ptb
 from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.corpora.tables import fingerprint
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 Corpus = dict[str, list[Sentence]]

@@ -11,10 +11,10 @@ from random_sentences import corpora
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export
+from mtlprune.corpora.formats.brackets import read_ptb
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
 from mtlprune.corpora.formats.propbank import read_props
-from mtlprune.corpora.formats.ptb import read_ptb
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 several_files = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -15,8 +15,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
 from mtlprune.corpora.grammar.derivation import HEAD, VerbFrame, derive, leaf, phrase
-from mtlprune.corpora.grammar.lexicon import NOUNS, plural
-from mtlprune.corpora.grammar.verbs import VERBS
+from mtlprune.corpora.grammar.lexicon import NOUNS, VERBS, plural
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 SPLITS = ("train", "dev", "test")

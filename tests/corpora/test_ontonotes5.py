@@ -12,8 +12,8 @@ import pytest
 from conll2012_files import NAMED, PLAIN, put
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.fingerprint import source_digest
 from mtlprune.corpora.ontonotes5 import build_ontonotes5
+from mtlprune.corpora.tables import source_digest
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 TREELESS = ("Uh XX (TOP* - - *", "well XX *) - - *")

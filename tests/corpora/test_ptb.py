@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.brackets import format_tree
-from mtlprune.corpora.formats.ptb import bare_label, read_ptb
+from mtlprune.corpora.formats.brackets import bare_label, format_tree, read_ptb
 from mtlprune.sentence import Sentence, Span
 
 TREE = """(TOP (S (NP-SBJ-1 (DT The) (NN gate))

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from random_sentences import corpora
 
 from mtlprune.corpora import CorpusError, store
-from mtlprune.corpora.fingerprint import fingerprint, source_digest
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
-from mtlprune.corpora.tables import from_table, to_table
+from mtlprune.corpora.tables import fingerprint, from_table, source_digest, to_table
 from mtlprune.sentence import Dependencies, Predicate, Sentence, SentenceError, Span
 
 FULL = Sentence(
@@ -119,7 +118,7 @@ def test_any_difference_changes_the_fingerprint(other: dict[str, list[Sentence]]
 
 def test_the_fingerprint_is_the_same_everywhere() -> None:
     """In another process with another hash seed, and by hand."""
-    code = "import test_store, mtlprune.corpora.fingerprint as f; print(f.fingerprint(test_store.SPLITS))"
+    code = "import test_store, mtlprune.corpora.tables as f; print(f.fingerprint(test_store.SPLITS))"
     tests = Path(__file__).parent
     path = os.pathsep.join(map(str, (tests, tests.parent, tests.parents[1])))
     environment = {**os.environ, "PYTHONHASHSEED": "123", "PYTHONPATH": path}

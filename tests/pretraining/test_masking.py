@@ -10,8 +10,8 @@ from transformers import AutoModelForMaskedLM
 from mtlprune.encoder.batch import Frame, collate
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.pretraining.config import MaskConfig
-from mtlprune.pretraining.masking import Masked, mask, prediction_loss
-from mtlprune.training.cosreg import mean_cosine
+from mtlprune.pretraining.model import Masked, mask, prediction_loss
+from mtlprune.training.optimisation import mean_cosine
 
 CLS, SEP, MASK = 2, 3, 4
 PLAIN = torch.arange(5, 100)

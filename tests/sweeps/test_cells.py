@@ -18,8 +18,17 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 from mtlprune.sweeps import cells
-from mtlprune.sweeps.cells import Cell, Sweep, narrowed, resolve
-from mtlprune.sweeps.identity import WITHOUT_EFFECT, Known, data_noted, digest, whole_digest
+from mtlprune.sweeps.cells import (
+    WITHOUT_EFFECT,
+    Cell,
+    Known,
+    Sweep,
+    data_noted,
+    digest,
+    narrowed,
+    resolve,
+    whole_digest,
+)
 from mtlprune.sweeps.sheet import SweepError, read_sheet
 
 UNLIKELY = "never the default"

@@ -14,9 +14,8 @@ from own_slurm import NoSlurm, found, running
 from mtlprune.sweeps.cells import Cell, resolve
 from mtlprune.sweeps.cluster import levels, parse_options, submit
 from mtlprune.sweeps.folder import state
-from mtlprune.sweeps.job import CellJob
 from mtlprune.sweeps.sheet import SweepError, read_sheet
-from mtlprune.sweeps.worker import main
+from mtlprune.sweeps.worker import CellJob, main
 
 Write = Callable[[str], Path]
 TWO = 'cells: {one: {}, two: {train: {start: "@one", freeze: decoders}, pruning: gates}}\n'

@@ -63,7 +63,7 @@ def trainer(settings: dict[str, Any], folder: Path, team: Any) -> Any:
     from mtlprune.runs import RunFolder
     from mtlprune.training.checkpoint import Progress
     from mtlprune.training.loop import _Trainer
-    from mtlprune.training.optimizer import make_optimizer
+    from mtlprune.training.optimisation import make_optimizer
     from mtlprune.training.setup import prepare
 
     config = build_config(settings)

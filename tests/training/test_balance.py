@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from mtlprune.training.balance import Balance
+from mtlprune.training.optimisation import Balance
 
 
 def losses(**values: float) -> dict[str, torch.Tensor]:

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlprune.training.batches import ROWS, batches
 from mtlprune.training.checkpoint import epoch_generator
+from mtlprune.training.mixing import ROWS, batches
 
 lengths = st.lists(st.integers(1, 60), max_size=60)
 

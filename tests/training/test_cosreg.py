@@ -17,8 +17,8 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.tasks.base import Task
 from mtlprune.tasks.pos import POS
-from mtlprune.training.cosreg import check_cosreg, cosreg
 from mtlprune.training.loop import _begin
+from mtlprune.training.optimisation import check_cosreg, cosreg
 from mtlprune.training.parallel import ALONE
 from mtlprune.training.setup import Beginning
 

@@ -16,8 +16,8 @@ from mtlprune.reports.scores.tables import compare, markdown
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
+from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.loop import train
-from mtlprune.training.scoring import evaluate_run
 
 NAMES = {"pos": "a_tags", "ner": "b_spans", "dep": "c_tree", "con": "d_brackets", "srl": "e_frames"}
 

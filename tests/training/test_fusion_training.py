@@ -12,7 +12,7 @@ from interrupted import KILLED, Moment, outcome, run
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
-from mtlprune.training.optimizer import make_optimizer
+from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.setup import build_model, read_splits
 from mtlprune.training.start import check_kin
 

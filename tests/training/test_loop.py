@@ -21,7 +21,7 @@ from mtlprune.training.checkpoint import Progress
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, _Trainer, train
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.optimizer import make_optimizer, schedule
+from mtlprune.training.optimisation import make_optimizer, schedule
 from mtlprune.training.setup import prepare
 
 Settings = Callable[..., dict[str, Any]]

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtlprune.config.config import TrainConfig
-from mtlprune.training.batches import batches
 from mtlprune.training.checkpoint import epoch_generator
-from mtlprune.training.mixing import joint, plan, sampled, sampling_probabilities
+from mtlprune.training.mixing import batches, joint, plan, sampled, sampling_probabilities
 
 
 def test_probabilities_by_hand():

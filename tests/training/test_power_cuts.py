@@ -19,9 +19,9 @@ from mtlprune.errors import MtlpruneError
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.loop import pretrain
 from mtlprune.runs import RunError, RunFolder
+from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.loop import train
 from mtlprune.training.pruning import surgery
-from mtlprune.training.scoring import evaluate_run
 
 GIVEN = Path(__file__).parents[1] / "first_release"
 

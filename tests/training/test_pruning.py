@@ -22,7 +22,7 @@ from mtlprune.scores import main_score
 from mtlprune.training.checkpoint import Progress
 from mtlprune.training.loop import _Trainer, train
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.optimizer import make_optimizer
+from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.pruning import even_counts, importance, random_mask, sentence_derivatives
 from mtlprune.training.pruning.penalty import TargetPenalty
 from mtlprune.training.setup import Run, prepare

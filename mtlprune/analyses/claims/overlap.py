@@ -26,9 +26,8 @@ from mtlprune.analyses.claims.run_labels import LabelTest, label_tests
 from mtlprune.analyses.claims.stem import STEM_TASKS, ClaimedBy, Head, claimed_by, list_heads
 from mtlprune.analyses.claims.undefined import explain
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim
-from mtlprune.statistics.agreement import WithinLabel, within_label
+from mtlprune.statistics.agreement import Variance, WithinLabel, decompose, within_label
 from mtlprune.statistics.permutation import shared_null
-from mtlprune.statistics.variance import Variance, decompose
 
 
 @dataclass(frozen=True)

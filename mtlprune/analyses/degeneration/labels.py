@@ -29,7 +29,7 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.label_scores import count_labels
-from mtlprune.statistics.rank_tests import rank_test
+from mtlprune.statistics.permutation import rank_test
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
 

@@ -19,8 +19,8 @@ import math
 import torch
 from torch import Tensor
 
-from mtlprune.training.cosreg import mean_cosine as mean_cosine
-from mtlprune.training.cosreg import unit_rows
+from mtlprune.training.optimisation import mean_cosine as mean_cosine
+from mtlprune.training.optimisation import unit_rows
 
 TINY = 1e-12
 """Of the largest squared singular value: what is smaller is rounding."""

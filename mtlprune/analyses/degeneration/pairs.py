@@ -11,7 +11,7 @@ import numpy as np
 from mtlprune.analyses.degeneration.labels import LEAST, Decoder
 from mtlprune.analyses.subjects import variant
 from mtlprune.statistics.label_scores import FEW
-from mtlprune.statistics.rank_tests import rank_test
+from mtlprune.statistics.permutation import rank_test
 
 PAIR_TESTS = {
     "cosine": "cosine to the mean row, joint",

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from mtlprune.statistics.permutation import layered_hypergeometric_p
-from mtlprune.statistics.rank_tests import layered_rank_test
+from mtlprune.statistics.permutation import layered_hypergeometric_p, layered_rank_test
 
 Floats = NDArray[np.float64]
 RESAMPLES = 1000

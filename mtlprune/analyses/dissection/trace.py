@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.analyses.dissection.maths import LayerTrace, Lift, Norm, Trace
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.families import by_layer
+from mtlprune.encoder.heads import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from mtlprune.claimed_heads import Claim, is_joint
 from mtlprune.files import RunError, plain
-from mtlprune.statistics.permutation import corrected
-from mtlprune.statistics.rank_tests import layered_rank_test
+from mtlprune.statistics.permutation import corrected, layered_rank_test
 
 Floats = NDArray[np.float64]
 

@@ -19,8 +19,8 @@ from mtlprune.analyses.probes.survey import SOUND, Data, Learnt, ProbeSurvey, Sp
 from mtlprune.analyses.subjects import ProbeError, Subject, find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
-from mtlprune.memory import peak_memory
 from mtlprune.sentence import Sentence
+from mtlprune.training.hardware import peak_memory
 
 FORWARD, LEARN, SCORE = "forward pass with attention", "centroids of all tasks", "scoring all tasks"
 

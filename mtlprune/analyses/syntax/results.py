@@ -16,7 +16,7 @@ from scipy import stats
 from mtlprune.analyses.syntax.survey import SyntaxFindings
 from mtlprune.encoder.arc_counts import DIRECTIONS, LEAST, UNLISTED, ArcCounts, Best
 from mtlprune.files import plain, replacing, write_json
-from mtlprune.statistics.rank_tests import layered_rank_test
+from mtlprune.statistics.permutation import layered_rank_test
 from mtlprune.statistics.twonn import Dimension
 
 SUMMARY, TABLE = "syntax.json", "syntax.parquet"

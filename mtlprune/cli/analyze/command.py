@@ -62,7 +62,7 @@ def run(analysis: Analysis, *, corpus: Path, out: Path, claims: list[Path] | Non
     Args:
         values: the rest of a Request, and the analysis's own settings.
     """
-    from mtlprune.cli.early import check_corpora
+    from mtlprune.cli.check import check_corpora
 
     check_corpora(corpus)
 

@@ -30,7 +30,7 @@ def degeneration(
     angles, spectrum, effective rank, IsoScore; where the mean vector comes from, by term and by head; whether rare
     labels lie in the cone, and whether labels that fell further lose more F1 in joint training.
     """
-    from mtlprune.cli.early import check_corpora
+    from mtlprune.cli.check import check_corpora
 
     check_corpora(corpus)
 

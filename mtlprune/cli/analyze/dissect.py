@@ -34,7 +34,7 @@ def dissect(
     with several encoders, which term carries the loss of multi-task learning, whether gates keep the heads with the
     largest shares, and whether the joint encoder is a compromise of the single ones. Post-LN encoders only.
     """
-    from mtlprune.cli.early import check_corpora
+    from mtlprune.cli.check import check_corpora
 
     check_corpora(corpus)
 

@@ -41,7 +41,7 @@ def syntax(
 
     Heads are chosen on all sentences, as published, and on one half to be scored on the other.
     """
-    from mtlprune.cli.early import check_corpora
+    from mtlprune.cli.check import check_corpora
 
     check_corpora(corpus)
 

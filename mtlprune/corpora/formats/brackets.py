@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.sentence import Sentence, Span
+from mtlprune.corpora.formats.lines import malformed, read_lines
+from mtlprune.sentence import Sentence, SentenceError, Span
 
 _STAR = re.compile(r"((?:\([^()*\s]+)*)\*(\)*)")
 ROOTS = frozenset({"TOP", "ROOT", "S1"})
@@ -112,3 +116,156 @@ def format_tree(sentence: Sentence, tags: Sequence[str] | None = None) -> str:
 
 def _escape(text: str) -> str:
     return "_".join(text.replace("(", "-LRB-").replace(")", "-RRB-").split())
+
+
+# -- Penn Treebank brackets: trees over one or many lines to sentences with words, tags and constituents --
+# The tokenizer is our own: a backslash in a leaf is a character like any other (EWT has a sentence whose one token is a
+# backslash; readers that treat it as an escape lose that tree).
+
+
+log = logging.getLogger(__name__)
+
+EMPTY = "-NONE-"
+BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
+_TOKEN = re.compile(r"[()]|[^ \t()]+")
+_CATEGORY = re.compile(r"[^-=]+")
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node of a tree being read: a pre-terminal where ``word`` is set, else a bracket with children."""
+
+    label: str | None
+    line: int
+    word: str | None = None
+    children: list[_Node] = field(default_factory=list)
+
+
+def bare_label(label: str) -> str:
+    """The category alone: cut at the first hyphen or equals sign (NP-SBJ-1, NP=2), unless the label begins with one."""
+    category = _CATEGORY.match(label)
+    return category[0] if category else label
+
+
+def read_ptb(
+    path: Path, *, functions: bool = False, empties: bool = False, unescape: bool = False
+) -> Iterator[Sentence]:
+    """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike.
+
+    Args:
+        path: UTF-8; a byte order mark, CRLF and a missing last newline do no harm.
+        functions: keep function tags and indices (NP-SBJ-1); by default only the category stays.
+        empties: keep empty elements (-NONE-) as words; by default they go, and the nodes left empty with them.
+        unescape: turn the words -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- into the brackets; by default they stay.
+
+    Yields:
+        Sentences with words, pos and con. The id is the file's name without its last suffix, a slash and the tree's
+        number, from 1. A tree of empty elements only yields nothing (a warning is logged; its number stays free).
+
+    Raises:
+        CorpusError: with file and line, at unbalanced brackets, text outside trees, a leaf without a tag, a node
+            without a label or without content.
+    """
+    for number, tree in enumerate(_trees(path), 1):
+        words: list[str] = []
+        tags: list[str] = []
+        spans: list[Span | None] = []
+        _collect(tree, words, tags, spans, functions, empties)
+        if not words:
+            log.warning("%s, line %d: the tree holds empty elements only and was left out", path, tree.line)
+            continue
+        con = drop_root([span for span in spans if span is not None], len(words))
+        if unescape:
+            words = [BRACKETS.get(word, word) for word in words]
+        try:
+            sentence = Sentence(f"{path.stem}/{number}", tuple(words), pos=tuple(tags), con=con).validate()
+        except SentenceError as error:
+            raise malformed(path, tree.line, str(error)) from None
+        yield sentence
+
+
+def _trees(path: Path) -> Iterator[_Node]:
+    """Top-level nodes, in order; brackets are matched and every node has a label and content."""
+    stack: list[_Node] = []
+    for line, token in ((number, token) for number, text in read_lines(path) for token in _TOKEN.findall(text)):
+        if token == "(":
+            stack.append(_Node(None, line))
+        elif not stack:
+            raise malformed(
+                path,
+                line,
+                f"expected the ( that opens a tree, found {token!r}"
+                + ("; there is one ) too many before it" if token == ")" else "; remove text outside trees"),
+            )
+        elif token != ")":
+            _add_text(path, line, stack[-1], token)
+        else:
+            node = stack.pop()
+            _check_closed(path, line, node, top=not stack)
+            if stack:
+                _add_child(path, stack[-1], node)
+            else:
+                yield node
+    if stack:
+        raise malformed(
+            path,
+            stack[0].line,
+            f"the tree that begins here is not closed at the end of the file; expected {len(stack)} more )",
+        )
+
+
+def _add_text(path: Path, line: int, node: _Node, token: str) -> None:
+    if node.label is None and not node.children:
+        node.label = token
+    elif node.word is None and not node.children:
+        node.word = token
+    else:
+        raise malformed(
+            path,
+            line,
+            f"expected (TAG word) around every word, found {token!r} as one more child of "
+            f"{node.label or 'a node without label'}",
+        )
+
+
+def _add_child(path: Path, parent: _Node, node: _Node) -> None:
+    if parent.word is not None:
+        raise malformed(
+            path,
+            node.line,
+            f"({node.label} follows the word {parent.word!r} inside {parent.label}; "
+            "expected a node to hold either one word or other nodes",
+        )
+    parent.children.append(node)
+
+
+def _check_closed(path: Path, line: int, node: _Node, top: bool) -> None:
+    if node.word is None and not node.children:
+        raise malformed(path, line, f"({node.label or ''}) holds neither a word nor other nodes")
+    if node.label is None:
+        if not top:
+            raise malformed(path, node.line, "a node without label inside a tree; only the root may lack one")
+        node.label = "TOP"
+
+
+def _collect(
+    tree: _Node, words: list[str], tags: list[str], spans: list[Span | None], functions: bool, empties: bool
+) -> None:
+    """Walk in pre-order without recursion; a bracket that covers no word stays None in ``spans``."""
+    todo: list[tuple[_Node, int]] = [(tree, -1)]  # a node with its place in spans: to be closed; with -1: to be opened
+    begins: dict[int, int] = {}
+    while todo:
+        node, place = todo.pop()
+        label = str(node.label)
+        if place >= 0:
+            if len(words) > begins[place]:
+                spans[place] = Span(begins[place], len(words), label if functions else bare_label(label))
+        elif node.word is not None:
+            if empties or label != EMPTY:
+                words.append(node.word)
+                tags.append(label)
+        else:
+            begins[len(spans)] = len(words)
+            todo.append((node, len(spans)))
+            spans.append(None)
+            todo.extend((child, -1) for child in reversed(node.children))

@@ -2,16 +2,228 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from mtlprune.corpora.grammar import lexicon
-from mtlprune.corpora.grammar.adjuncts import Adjuncts
 from mtlprune.corpora.grammar.derivation import HEAD, Node, VerbFrame, leaf, phrase
 from mtlprune.corpora.grammar.frames import CLAUSAL, COMPLEMENTS, EVENTIVE, GAPS, PASSIVES, WEIGHTS, Clause, Filler
-from mtlprune.corpora.grammar.nouns import Nominal, seen_in_train
-from mtlprune.corpora.grammar.verb_group import Auxiliary, inflect, verb_group
-from mtlprune.corpora.grammar.verbs import VERBS, Verb
+from mtlprune.corpora.grammar.lexicon import VERBS, Verb, gerund, third
+from mtlprune.corpora.grammar.nouns import Draw, Nominal, NounPhrases, seen_in_train
+
+# -- What a clause of the generated corpus may hold besides complements: times, places, manners; phrases after nouns --
+
+
+_TIMES = (("day", 3.0), ("month", 2.0), ("year", 2.0), ("bare", 2.0), ("last", 2.0), ("span", 1.0))
+_SUBORDINATORS = {
+    "because": "ARGM-CAU",
+    "after": "ARGM-TMP",
+    "before": "ARGM-TMP",
+    "while": "ARGM-TMP",
+    "although": "ARGM-ADV",
+    "if": "ARGM-ADV",
+}
+
+
+class Adjuncts(NounPhrases, ABC):
+    """Draws adjuncts. What a phrase belongs to follows from the verb, the preposition and the kinds of the nouns."""
+
+    def __init__(self, draw: Draw) -> None:
+        super().__init__(draw)
+        self.frames: list[VerbFrame] = []  # the predicates of one sentence so far
+
+    @abstractmethod
+    def clause(self, depth: int) -> tuple[Node, Clause]:
+        """A finite clause."""
+
+    @abstractmethod
+    def purpose(self, clause: Clause) -> Node:
+        """``to VP`` that says what for."""
+
+    def adjuncts(self, clause: Clause) -> list[tuple[str, Node]]:
+        """What follows the complements: nothing where it could be taken for a part of what stands before."""
+        if clause.closed or clause.frame in CLAUSAL:
+            return []
+        chance = self.draw.chance
+        edges = []
+        if clause.frame != "copula" and chance(0.08):
+            edges.append(self._manner(clause))
+        if clause.frame != "copula" and clause.last not in lexicon.HAS_PLACE and chance(0.15):
+            edges.append(self.place(clause))
+        if chance(0.2):
+            edges.append(self.time(clause))
+        if clause.depth > 0 and chance(0.1):
+            edges.append(self.subordinate(clause))
+            clause.closed = True
+        elif clause.frame in ("transitive", "motion") and clause.last != "proposal" and self._may_aim(clause):
+            edges.append(clause.take("advcl", self.purpose(clause), "ARGM-PRP"))
+            clause.closed = True
+        return edges
+
+    def _may_aim(self, clause: Clause) -> bool:
+        return clause.subject.kind == "person" and not clause.passive and not clause.gap and self.draw.chance(0.07)
+
+    def adverb(self, clause: Clause) -> tuple[str, Node]:
+        """An adverb before the verb."""
+        word = leaf(self.draw.word(lexicon.LIGHT_ADVERBS), "RB")
+        return clause.take("advmod", phrase("ADVP", (HEAD, word)), "ARGM-ADV")
+
+    def _manner(self, clause: Clause) -> tuple[str, Node]:
+        word = leaf(self.draw.word(lexicon.MANNER), "RB")
+        return clause.take("advmod", phrase("ADVP", (HEAD, word)), "ARGM-MNR")
+
+    def place(self, clause: Clause) -> tuple[str, Node]:
+        """Where it happened; ``by`` the river, as an agent would stand after ``by``."""
+        preposition, kinds = self.draw.weighted(
+            ((("in", ("place",)), 4.0), (("at", ("building", "event")), 3.0), (("near", ("landmark",)), 1.0),
+             (("by", ("landmark",)), 1.5))
+        )  # fmt: skip
+        node, clause.last = self.prepositional(preposition, kinds)
+        return clause.take("obl", node, "ARGM-LOC")
+
+    def time(self, clause: Clause) -> tuple[str, Node]:
+        """When it happened, as a PP or a bare noun phrase."""
+        form = self.draw.weighted(_TIMES)
+        if form in ("bare", "last"):
+            if form == "bare":
+                noun = phrase("NP", (HEAD, leaf(self.draw.any_of(("yesterday", "today", "tomorrow")), "NN")))
+            else:
+                word, tag = self.draw.any_of((("last", "JJ"), ("next", "JJ"), ("this", "DT"), ("every", "DT")))
+                unit = leaf(self.draw.any_of(("week", "year", "month", "summer", "winter")), "NN")
+                noun = phrase("NP", ("amod" if tag == "JJ" else "det", leaf(word, tag)), (HEAD, unit))
+            return clause.take("obl:unmarked", noun, "ARGM-TMP")
+        if form == "span":
+            count = leaf(self.draw.word(lexicon.CARDINALS), "CD")
+            unit = leaf(self.draw.any_of(("years", "months", "weeks", "days", "hours")), "NNS")
+            noun = phrase("NP", ("nummod", count), (HEAD, unit))
+        else:
+            words, tag = {
+                "day": (lexicon.DAYS, "NNP"),
+                "month": (lexicon.MONTHS, "NNP"),
+                "year": (lexicon.YEARS, "CD"),
+            }[form]
+            noun = phrase("NP", (HEAD, leaf(self.draw.word(words), tag)))
+        preposition = {"span": "for", "day": "on"}.get(form, "in")
+        return clause.take("obl", self.preposition(preposition, noun), "ARGM-TMP")
+
+    def subordinate(self, clause: Clause) -> tuple[str, Node]:
+        """An adverbial clause."""
+        word = self.draw.any_of(tuple(_SUBORDINATORS))
+        inner, _ = self.clause(clause.depth - 1)
+        return clause.take("advcl", phrase("SBAR", ("mark", leaf(word, "IN")), (HEAD, inner)), _SUBORDINATORS[word])
+
+    def with_phrase(self, first: Nominal, verb: Verb | None) -> Nominal:
+        """A noun with a prepositional phrase of its own, unless the verb claims that preposition."""
+        claimed = lexicon.VERB_PP.get(verb.flag, ("", (), "")) if verb else ("", (), "")
+        options = [
+            (preposition, kinds)
+            for preposition, kinds in lexicon.NOUN_PP.get(first.kind, ())
+            if preposition != claimed[0] or not set(kinds) & set(claimed[1])
+        ]
+        if not options:
+            return first
+        node, last = self.prepositional(*self.draw.any_of(options))
+        return Nominal(phrase("NP", (HEAD, first.node), ("nmod", node)), first.agreement, first.kind, last=last)
+
+
+# -- The words before a verb in the generated corpus (modals, have, be, do, to, not) and the verb's own form --
+
+
+_BE = {"VB": "be", "VBN": "been", "VBG": "being", "VBZ": "is", "VBP": "are", "VBD": "were"}
+_HAVE = {"VB": "have", "VBN": "had", "VBG": "having", "VBZ": "has", "VBP": "have", "VBD": "had"}
+_DO = {"VBZ": "does", "VBP": "do", "VBD": "did"}
+_MODALS = ("can", "will", "may", "could", "would", "should", "must", "might")
+_CONTRACTED = frozenset(
+    {*_DO.values(), *_HAVE.values(), "is", "are", "was", "were", "could", "would", "should"} - {"having"}
+)
+BARE = frozenset({"VBG", "VBN"})
+
+
+class Auxiliary(NamedTuple):
+    """One word before the verb, how it depends on the verb, and the argument it is ("" for none)."""
+
+    node: Node
+    relation: str
+    label: str = ""
+
+
+class VerbGroup(NamedTuple):
+    """The auxiliaries in order, the tag of the verb, and the negation that follows the first of them all, if any."""
+
+    auxiliaries: list[Auxiliary]
+    tag: str
+    negation: Node | None
+
+
+def inflect(verb: Verb, tag: str, agreement: str) -> str:
+    """The form of a verb under a Penn tag."""
+    if verb.lemma == "be":
+        return _be(tag, agreement)
+    if tag == "VBZ":
+        return third(verb.lemma)
+    return {"VBD": verb.past, "VBN": verb.participle, "VBG": gerund(verb.lemma)}.get(tag, verb.lemma)
+
+
+def verb_group(
+    draw: Draw,
+    form: str,
+    agreement: str,
+    passive: bool = False,
+    eventive: bool = True,
+    copula: bool = False,
+    inverted: bool = False,
+) -> VerbGroup:
+    """Draw tense, mood, aspect and negation.
+
+    Args:
+        form: "finite", "TO" for an infinitive, or one of BARE for a participle without auxiliaries.
+        agreement: of the subject, as in Nominal.
+        eventive: may be progressive.
+        copula: needs no *do*.
+        inverted: a question, which needs an auxiliary.
+    """
+    if form in BARE:
+        return VerbGroup([], form, None)
+    finite = form == "finite"
+    chain, tag = _opening(draw, finite, agreement)
+    if finite and draw.chance(0.12):
+        chain.append(Auxiliary(leaf(_HAVE[tag], tag), "aux"))
+        tag = "VBN"
+    if finite and eventive and not passive and draw.chance(0.1):
+        chain.append(Auxiliary(leaf(_be(tag, agreement), tag), "aux"))
+        tag = "VBG"
+    if passive:
+        chain.append(Auxiliary(leaf(_be(tag, agreement), tag), "aux:pass"))
+        tag = "VBN"
+    negated = finite and not inverted and draw.chance(0.13)
+    if (negated or inverted) and not chain and not copula:
+        chain.append(Auxiliary(leaf(_DO[tag], tag), "aux"))
+        tag = "VB"
+    carrier = chain[0].node.word if chain else _be(tag, agreement)
+    return VerbGroup(chain, tag, _negation(draw, carrier) if negated else None)
+
+
+def _opening(draw: Draw, finite: bool, agreement: str) -> tuple[list[Auxiliary], str]:
+    if not finite:
+        return [Auxiliary(leaf("to", "TO"), "mark")], "VB"
+    if draw.chance(0.2):
+        return [Auxiliary(leaf(draw.any_of(_MODALS), "MD"), "aux", "ARGM-MOD")], "VB"
+    if draw.chance(0.55):
+        return [], "VBD"
+    return [], "VBZ" if agreement == "3" else "VBP"
+
+
+def _be(tag: str, agreement: str) -> str:
+    if tag == "VBD" and agreement != "p":
+        return "was"
+    return "am" if tag == "VBP" and agreement == "1" else _BE[tag]
+
+
+def _negation(draw: Draw, carrier: str) -> Node:
+    short = carrier in _CONTRACTED and draw.chance(0.5)
+    return leaf("n't" if short else draw.any_of(("not", "not", "never")), "RB")
+
 
 Modifier = tuple[str, Node]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mtlprune.corpora.grammar.verbs import Verb
+from mtlprune.corpora.grammar.lexicon import Verb
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 HEAD = "head"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from mtlprune.corpora.grammar import lexicon
 from mtlprune.corpora.grammar.derivation import HEAD, Node, leaf, phrase
+from mtlprune.corpora.grammar.lexicon import Verb
 from mtlprune.corpora.grammar.nouns import Nominal
-from mtlprune.corpora.grammar.verbs import Verb
 
 if TYPE_CHECKING:
     from mtlprune.corpora.grammar.clauses import Clauses

@@ -14,7 +14,7 @@ from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, overlap, top_mask
 from mtlprune.model import MultiTaskModel
-from mtlprune.training.batches import batches
+from mtlprune.training.mixing import batches
 from mtlprune.training.pruning.head_gradients import derivatives
 from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
 from mtlprune.training.start import check_finished, check_kin, check_same_labels

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.encoded import Encoded
-from mtlprune.encoder.families import by_layer
-from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.batch import Encoded, EncoderBatch
+from mtlprune.encoder.heads import HeadPlaces, by_layer
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.tasks.base import Target

@@ -1,14 +1,70 @@
-"""One sentence with all its layers, for eyes."""
+"""What a terminal shows: text that cannot steer it, one sentence with all its layers, the answer to Ctrl-C."""
 
 from __future__ import annotations
 
-from rich.console import Console
+import signal
+import threading
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.errors import printable_lines
 from mtlprune.sentence import LAYERS, Sentence, Span
+
+
+class PlainConsole(Console):
+    """As rich's, which lets escape sequences in text through."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else printable_lines(segment.text)
+            yield segment if text == segment.text else Segment(text, segment.style)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Ask it whether somebody wants training to stop; a second signal raises KeyboardInterrupt at once.
+
+        with Interruption(terminal) as wanted:
+            train(..., stop=wanted)
+
+    Args:
+        terminal: where the first signal is answered.
+    """
+
+    def __init__(self, terminal: Console) -> None:
+        self.terminal = terminal
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
+            self._before = {number: signal.signal(number, self._answer) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _answer(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self.terminal.print(f"{name}: stopping after this update; once more stops at once", soft_wrap=True)
+
 
 _TREE_WIDTH = 100  # a bracket that fits is one line
 
