@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from mtlprune.files import (
     file_sha256,
     make_folder,
     one_writer,
+    parse_json,
     read_json,
     read_json_lines,
     read_yaml,
@@ -216,6 +218,28 @@ class RunFolder:
             raise RunError(f"{self.path / 'vocabulary.json'}: expected the labels of every task of the run")
         return found
 
+    def is_finished(self) -> bool:
+        """Whether a run lies here that was trained to its end."""
+        return self.config_path.is_file() and "finished" in self.read_manifest()
+
+    def check_whole(self) -> None:
+        """Refuse a run that was begun and cannot be read, or is finished without the weights that it names.
+
+        Weights are not read: the length of the file is the one that its own header gives.
+
+        Raises:
+            RunError: what is wrong, and with which file.
+        """
+        if not self.config_path.is_file():
+            return
+        with reading(self.path, RunError, "remove the folder to have it trained anew"):
+            if not {"tasks", "train"} <= self.read_config().keys():  # defaults alone would be valid
+                raise ValueError("a configuration that was cut short")
+            if self.is_finished():
+                self.read_vocabularies()
+                for best in self.read_best().values() if not self.is_record else ():
+                    _check_length(self.weights_path(best["epoch"]))
+
     def hashes(self) -> dict[str, str]:
         """Name → SHA-256 of the vocabulary and of the encoder's files, as they are now."""
         paths = [self.path / "vocabulary.json", *sorted(self.encoder_path.rglob("*"))]
@@ -359,6 +383,18 @@ class RunFolder:
             return records.read_counts(self.path / "counts" / f"{split}.parquet", self._read_gold(split))
         return self.read_json(f"counts/{split}.json", run_forms.check_counts)
 
+    def why_damaged(self, split: str) -> str:
+        """What is wrong with the results of a split; "" where nothing is."""
+        try:
+            with reading(self.path / "counts" / f"{split}.json"):
+                scores, counts = self.read_scores(split), self.read_counts(split)
+                sizes = {len(column) for task in scores for column in counts["counts"][task].values()}
+                if not counts["ids"] or sizes != {len(counts["ids"])}:
+                    raise ValueError("not as many counts as sentences")
+        except RunError as error:
+            return str(error)
+        return ""
+
     def has_labels(self, split: str) -> bool:
         """Whether this is a record that counts labels by sentence; for a run, predictions and corpus say it."""
         return (self.path / "labels" / f"{split}.parquet").is_file()
@@ -392,6 +428,20 @@ class RunFolder:
                 run_forms.check_sentence(tree)
                 found.append(from_json(tree))
         return found
+
+
+def _check_length(path: Path) -> None:
+    """Raise RunError where a file of weights is missing or cut short."""
+    with reading(path, RunError, "the weights of its best epoch are needed"), path.open("rb") as handle:
+        size = path.stat().st_size
+        length = struct.unpack("<Q", handle.read(8))[0] if size >= 8 else size
+        if length > size - 8:
+            raise RunError(f"{path} is cut short: it has {size} bytes, fewer than its header")
+        header = parse_json(handle.read(length).decode("utf-8"))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        expected = 8 + length + max(ends, default=0)
+        if size != expected or not ends:
+            raise RunError(f"{path} is cut short or damaged: expected {expected} bytes of weights, found {size}")
 
 
 def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

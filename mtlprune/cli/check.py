@@ -192,11 +192,11 @@ def _pruning_warnings(found: Inspection) -> Iterator[str]:
 
 def check_corpora(*paths: Path | None) -> None:
     """Raises CorpusError where no corpus lies at a path that is given."""
-    from mtlprune.corpora.store import check_there
+    from mtlprune.corpora.store import read_info
 
     for path in paths:
         if path is not None:
-            check_there(path)
+            read_info(path)
 
 
 def check_settings(source: str | Path, overrides: Sequence[str] = ()) -> None:

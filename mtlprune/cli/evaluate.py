@@ -39,7 +39,7 @@ def evaluate(
     folder = RunFolder.with_weights(run)
     if predictions is not None:
         make_folder(predictions)  # before the work, which would be lost if they had no place
-    if "finished" not in folder.read_manifest():
+    if not folder.is_finished():
         words = f"{folder.path} is not trained to the end; its best weights so far are taken"
         terminal.print(f"warning: {words}", soft_wrap=True)
     result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)

@@ -47,7 +47,7 @@ def prune(
     terminal = console()
     asked = surgery.request(run, task, heads)
     with surgery.appearing(out) as folder:
-        if "finished" not in asked.source.read_manifest():
+        if not asked.source.is_finished():
             words = f"{asked.source.path} is not trained to the end; its best weights so far are taken"
             terminal.print(f"warning: {words}", soft_wrap=True)
         pruned = surgery.prune(asked, folder, out, device)

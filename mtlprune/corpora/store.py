@@ -156,7 +156,7 @@ def check_free(out: Path, overwrite: bool) -> None:
             f"{out}: expected a folder yet to be made, found one; name another, or replace it (--overwrite)"
         )
     try:
-        _read_info(out)
+        read_info(out)
     except CorpusError as error:
         raise CorpusError(f"{out}: only a corpus is ever overwritten, and this is none ({error}); remove it") from error
 
@@ -180,7 +180,8 @@ def _write_tables(sentences: Mapping[str, list[Sentence]], folder: Path, mark: s
             datasets.enable_progress_bars()
 
 
-def _read_info(path: Path) -> dict[str, Any]:
+def read_info(path: Path) -> dict[str, Any]:
+    """The description of a corpus, read at once. Raises CorpusError where none lies, or a damaged one."""
     file = path / INFO
     if not file.is_file():
         what = f"found no {INFO} in it" if path.is_dir() else "found no such folder"
@@ -214,11 +215,6 @@ def _read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def check_there(path: Path) -> None:
-    """Raise CorpusError where no corpus lies; only its description is read, which takes no time."""
-    _read_info(Path(path))
-
-
 def load_corpus(path: Path) -> Corpus:
     """Open a corpus; its sentences are memory-mapped and decoded when they are asked for.
 
@@ -234,7 +230,7 @@ def load_corpus(path: Path) -> Corpus:
     from mtlprune.corpora.tables import schema
 
     path = Path(path)
-    info = _read_info(path)
+    info = read_info(path)
     known = _is_verified(path, info)
     if not known:
         _verify_files(path, info)

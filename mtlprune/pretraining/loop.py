@@ -9,7 +9,6 @@ for each update:                batch from (seed, epoch); masks and dropout from
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import math
 import shutil
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.encoder.sources import quiet
-from mtlprune.files import reading, remove, remove_halves, replacing_folder, write_sums
+from mtlprune.files import remove, remove_halves, replacing_folder, write_sums
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.model import Weights, mask, prediction_loss, tied_embeddings
@@ -38,8 +37,15 @@ from mtlprune.pretraining.watching import measure
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training import hardware
 from mtlprune.training.arcs import attention_seen, batch_arcs
-from mtlprune.training.checkpoint import Progress, epoch_generator, load_checkpoint, save_checkpoint, seed_step
-from mtlprune.training.hardware import peak_memory
+from mtlprune.training.checkpoint import (
+    Progress,
+    epoch_generator,
+    finished,
+    load_checkpoint,
+    note_end,
+    save_checkpoint,
+    seed_step,
+)
 from mtlprune.training.loop import TrainingError
 from mtlprune.training.mixing import batches
 from mtlprune.training.optimisation import mean_cosine, schedule
@@ -100,15 +106,6 @@ def pretrain(
         trainer = _Pretrainer(prepare(config, folder, corpora), folder)
         trainer.watch, trainer.stop = watch, stop
         return trainer.run()
-
-
-def finished(folder: RunFolder) -> Progress | None:
-    """Where a finished run stands; None where it is still to be begun or to go on."""
-    if not folder.config_path.exists():
-        return None
-    record = folder.read_manifest().get("finished")
-    with reading(folder.path / "manifest.json"):
-        return Progress(**record) if record else None
 
 
 def make_optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.AdamW:
@@ -268,8 +265,6 @@ class _Pretrainer:
         """Note the end in the manifest; the resumable state is of no more use."""
         self.progress.finished = True
         self.note()
-        ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        end = {"ended": ended, "peak_memory": peak_memory(), "finished": self.progress.end()}
-        self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **end})
+        note_end(self.folder, self.progress)
         remove(self.folder.checkpoint_path)
         return self.progress

@@ -40,7 +40,7 @@ def adopt(sweep: Sweep, offered: Iterable[Path]) -> Iterator[Adopted]:
     """
     cells = {cell.digest: cell for cell in sweep.cells.values()}
     for run in _runs(offered):
-        if not run.config_path.is_file() or "finished" not in run.read_manifest():
+        if not run.is_finished():
             yield Adopted(run.path, None, "it is not trained to the end")
         elif "pruned" in run.read_manifest():
             yield Adopted(run.path, None, "its heads were removed")

@@ -17,11 +17,10 @@ from pydantic import ValidationError
 
 from mtlprune.blocks import Block, TrainConfig
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
-from mtlprune.corpora import CorpusError
-from mtlprune.corpora.store import INFO
-from mtlprune.files import read_json, reading
+from mtlprune.corpora.store import read_info
 from mtlprune.sweeps.folder import Place, find_label, labels, write_index
 from mtlprune.sweeps.sheet import Recipe, Sheet, SweepError, nearest
+from mtlprune.training.hardware import collector_paused
 
 # -- What makes two runs the same: the settings that change a result, without those that do not --
 
@@ -109,18 +108,6 @@ def _counted(part: str, block: Any, beside: tuple[Any, ...]) -> dict[str, Any]:
     return tree
 
 
-def data_noted(path: Path) -> tuple[str, list[str]]:
-    """The fingerprint and the names of the splits of a stored corpus. Raises CorpusError where there is none."""
-    if not (path / INFO).is_file():
-        raise CorpusError(
-            f"{path}: expected a corpus made by 'mtlprune data build', found none; build it, or name another with "
-            "data.path=..."
-        )
-    with reading(path / INFO, CorpusError, "build the corpus anew"):
-        info = read_json(path / INFO, CorpusError)
-        return str(info["fingerprint"]), list(info["splits"])
-
-
 MARK = "@"
 """Before the name of a cell, in a setting that names another run."""
 
@@ -157,6 +144,7 @@ class Sweep:
         write_index(self.root, self.name, self.file, rows)
 
 
+@collector_paused()
 def resolve(sheet: Sheet, root: Path, overrides: Sequence[str] = ()) -> Sweep:
     """Make the cells of a sweep.
 
@@ -172,11 +160,11 @@ def resolve(sheet: Sheet, root: Path, overrides: Sequence[str] = ()) -> Sweep:
     beside = sheet.path.parent / sheet.base
     base = read_tree(beside if beside.is_file() else find_config(sheet.base))
     recipes = {recipe.name: recipe for recipe in sheet.recipes()}
-    shared = _Shared(base, overrides)
+    shared = _Shared(base, dict(sheet.settings), overrides)
     blocks = {name: shared.blocks(recipe) for name, recipe in recipes.items()}
     needs = {name: _references(sheet, name, found, recipes) for name, found in blocks.items()}
     cells: dict[str, Cell] = {}
-    noted: dict[str, tuple[str, list[str]]] = {}
+    noted: dict[str, dict[str, Any]] = {}
     same: dict[str, tuple[str, str]] = {}
     known: Known = {}
     there = labels(root)
@@ -186,12 +174,14 @@ def resolve(sheet: Sheet, root: Path, overrides: Sequence[str] = ()) -> Sweep:
         config = shared.config(blocks[name], paths, f"{sheet.path}, cell {name}")
         path = config.data.path
         if path not in noted:
-            noted[path] = data_noted(Path(path))
-        whole = whole_digest(config, noted[path][0], {key: other.digest for key, other in others.items()}, known)
+            noted[path] = read_info(Path(path))
+        whole = whole_digest(
+            config, noted[path]["fingerprint"], {key: other.digest for key, other in others.items()}, known
+        )
         first = same.setdefault(whole[:LETTERS], (whole, name))
         _refuse_the_same(sheet, whole, name, first)
         letters = whole[:LETTERS] if first[1] == name else whole[: 2 * LETTERS]  # of 160,000, some share eight letters
-        _refuse_splits(sheet, name, config, noted[path][1])
+        _refuse_splits(sheet, name, config, list(noted[path]["splits"]))
         place = Place(root, find_label(root, name, letters, there))
         cells[name] = Cell(name, config, letters, tuple(dict.fromkeys(needs[name].values())), place, sheet.evaluate)
     return Sweep(sheet.name, sheet.path, root, cells)
@@ -234,11 +224,11 @@ class _Shared:
     """Configurations of cells; a block that several cells have alike is joined and checked once.
 
     Args:
-        base: under all layers of a cell.
+        base, settings: under all layers of a cell of its own; the second one is every cell's first layer.
         overrides: over them.
     """
 
-    def __init__(self, base: dict[str, Any], overrides: Sequence[str]) -> None:
+    def __init__(self, base: dict[str, Any], settings: dict[str, Any], overrides: Sequence[str]) -> None:
         self.base = base
         self.overrides: dict[str, list[str]] = {}
         for override in overrides:
@@ -249,14 +239,24 @@ class _Shared:
         self.alike: dict[int, str] = {}
         """Of blocks ``train``, by their identity: all but the seed."""
         self.checked: dict[tuple[Any, ...], Config] = {}
+        self.under = {
+            key: [layer for layer in (base, settings) if key in layer]
+            for key in dict.fromkeys([*self.overrides, *base, *settings])
+            if key != "name"
+        }
+        self.common = {key: self._block(key, given) for key, given in self.under.items()}
 
     def blocks(self, recipe: Recipe) -> dict[str, _Block]:
         """The blocks of a cell by key, its name among them."""
-        layers: dict[str, list[dict[str, Any]]] = {key: [] for key in self.overrides}
-        for layer in (self.base, {"name": recipe.title or recipe.name}, *recipe.layers):
+        titled = {"name": recipe.title or recipe.name}
+        names = [layer for layer in (self.base, titled, *recipe.layers) if "name" in layer]
+        own: dict[str, list[dict[str, Any]]] = {}
+        for layer in recipe.layers[1:]:
             for key in layer:
-                layers.setdefault(key, []).append(layer)
-        return {key: self._block(key, given) for key, given in layers.items()}
+                if key != "name":
+                    own.setdefault(key, [*self.under.get(key, ())]).append(layer)
+        changed = {key: self._block(key, given) for key, given in own.items()}
+        return {**self.common, "name": self._block("name", names), **changed}
 
     def _block(self, key: str, layers: Sequence[dict[str, Any]]) -> _Block:
         if key == "name":  # its own layer is gone at once, and another one may get its id

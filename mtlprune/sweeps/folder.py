@@ -23,7 +23,6 @@ from typing import Any, Literal
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import read_json, reading, write_json
 from mtlprune.runs import RunFolder
-from mtlprune.sweeps.lengths import check_length
 from mtlprune.sweeps.owners import Owner, is_alive, read_owner
 from mtlprune.sweeps.sheet import SweepError, is_sheet, nearest, read_sheet
 
@@ -57,63 +56,27 @@ class Place:
         return self.root / ASIDE / f"{self.label}.{kind}"
 
     def finished(self) -> bool:
-        """Trained to the end, in a run folder that can be read; ``check`` tells what is wrong with another one."""
+        """Trained to the end, in a run folder that can be read; ``run.check_whole`` tells what is wrong."""
         try:
-            self.check()
-            return self._ended()
+            self.run.check_whole()
+            return self.run.is_finished()
         except MtlpruneError:
             return False
-
-    def _ended(self) -> bool:
-        return self.run.config_path.is_file() and "finished" in self.run.read_manifest()
-
-    def check(self) -> None:
-        """Refuse a run that was begun and cannot be read, or is finished without the weights that it names.
-
-        Weights are not read: the length of the file is the one that its own header gives.
-
-        Raises:
-            MtlpruneError: what is wrong, and with which file.
-        """
-        if not self.run.config_path.is_file():
-            return
-        with reading(self.run.path, SweepError, "remove the folder to have the cell trained anew"):
-            config = self.run.read_config()
-            if not {"tasks", "train"} <= config.keys():  # a run writes all of them; defaults alone would be valid
-                raise ValueError("a configuration that was cut short")
-            if not self._ended():
-                return
-            self.run.read_vocabularies()
-            for best in self.run.read_best().values() if not self.run.is_record else ():
-                check_length(self.run.weights_path(best["epoch"]))
 
     def unscored(self, splits: Iterable[str]) -> list[str]:
         """The splits among these, and dev where its results are damaged, that a finished cell has no results of."""
         dev = [split for split in self.run.splits() if split == self.run.read_config()["data"].get("dev", "dev")]
-        return [split for split in dict.fromkeys([*dev, *splits]) if self._wrong_results(split)]
-
-    def _wrong_results(self, split: str) -> str:
-        """What is wrong with the results of a split; "" where nothing is."""
-        path = self.run.path / "counts" / f"{split}.json"
-        try:
-            with reading(path, SweepError):
-                scores, counts = self.run.read_scores(split), self.run.read_counts(split)
-                sizes = {len(column) for task in scores for column in counts["counts"][task].values()}
-                if not counts["ids"] or not sizes <= {len(counts["ids"])} or len(sizes) != 1:
-                    raise ValueError("not as many counts as sentences")
-        except MtlpruneError as error:
-            return str(error)
-        return ""
+        return [split for split in dict.fromkeys([*dev, *splits]) if self.run.why_damaged(split)]
 
     def why_unusable(self) -> str | None:
         """Why tables and figures have to do without the cell: what is damaged, "" if it is not finished; else None."""
         try:
-            self.check()
+            self.run.check_whole()
         except MtlpruneError as error:
             return str(error)
         if not self.finished():
             return ""
-        return next((wrong for split in self.run.splits() if (wrong := self._wrong_results(split))), None)
+        return next((wrong for split in self.run.splits() if (wrong := self.run.why_damaged(split))), None)
 
     def seconds(self) -> float | None:
         """How long the finished cell was trained; None where it does not tell."""
@@ -176,7 +139,7 @@ def _state(place: Place, splits: list[str]) -> State:
         return State("running", f"{owner} since {owner.since}, {_progress(place)}")
     if place.run.in_use():
         return State("running", f"a process outside the sweep, {_progress(place)}")
-    place.check()
+    place.run.check_whole()
     failure = place.read_failure()
     if failure is not None:
         return State("failed", str(failure.get("reason")), failure)

@@ -97,7 +97,7 @@ def _targets(folders: Sequence[RunFolder], out: Path, sweep: Path | None) -> lis
     for folder in folders:
         if folder.is_record:
             raise RunError(f"{folder.path} is a record already; copy it, and the folder gold beside it")
-        if "finished" not in folder.read_manifest():
+        if not folder.is_finished():
             raise RunError(
                 f"{folder.path} is not trained to the end; the command that began it goes on, then record it"
             )

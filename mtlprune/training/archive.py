@@ -10,7 +10,6 @@ gates/map/SET        a picture: a row a layer, layer 1 at the top, a column a he
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,9 +21,8 @@ from numpy.typing import NDArray
 from mtlprune.files import make_folder, remove, remove_halves, sync_tree
 from mtlprune.runs import RunFolder
 from mtlprune.training.arcs import uas_line
-from mtlprune.training.checkpoint import Progress, save_checkpoint, save_weights
+from mtlprune.training.checkpoint import Progress, note_end, save_checkpoint, save_weights
 from mtlprune.training.evaluation import Evaluation
-from mtlprune.training.hardware import peak_memory
 from mtlprune.training.parallel import Team
 from mtlprune.training.pruning import record
 
@@ -102,11 +100,7 @@ class Archive:
         if not self.team.leads:
             return
         self.board.flush()
-        ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        end = {"ended": ended, "peak_memory": peak_memory(), "finished": self.progress.end()}
-        if self.team.grouped:
-            end["processes"] = self.team.size
-        self.folder.write_json("manifest.json", {**self.folder.read_manifest(), **end})
+        note_end(self.folder, self.progress, **({"processes": self.team.size} if self.team.grouped else {}))
 
     def tidy(self) -> None:
         """Remove large files nobody needs any more."""

@@ -6,6 +6,7 @@ so a run that goes on from here equals one that was never stopped, bit for bit (
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import zlib
@@ -24,6 +25,8 @@ from mtlprune import run_forms
 from mtlprune.encoder.sources import check_finite
 from mtlprune.errors import out_of_memory
 from mtlprune.files import RunError, append_line, file_sha256, log_size, parse_json, reading, replacing, restore_log
+from mtlprune.runs import RunFolder
+from mtlprune.training.hardware import peak_memory
 
 AGAIN = "remove it to begin anew"
 LATER = frozenset({"uas_size", "logs"})
@@ -91,6 +94,22 @@ class Progress:
     def end(self) -> dict[str, Any]:
         """What is noted of a finished run: all but the lines of its logs."""
         return {key: value for key, value in asdict(self).items() if key != "logs"}
+
+
+def finished(folder: RunFolder) -> Progress | None:
+    """Where a finished run stands; None where it is still to be begun or to go on."""
+    if not folder.config_path.exists():
+        return None
+    record = folder.read_manifest().get("finished")
+    with reading(folder.path / "manifest.json"):
+        return Progress(**record) if record else None
+
+
+def note_end(folder: RunFolder, progress: Progress, **more: Any) -> None:
+    """Write into the manifest how a run ended."""
+    ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    end = {"ended": ended, "peak_memory": peak_memory(), "finished": progress.end(), **more}
+    folder.write_json("manifest.json", {**folder.read_manifest(), **end})
 
 
 def seed_step(seed: int, step: int, tasks: Sequence[str] = (), rank: int = 0) -> None:

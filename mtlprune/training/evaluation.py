@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +53,7 @@ def evaluate(
         team: processes that share the sentences out; each is given the evaluation of all.
     """
     decoders = {name: task.options.model_dump() for name, task in model.tasks.items()}  # type: ignore[union-attr, operator]
-    with collector_paused():
+    with hardware.collector_paused():
         if team.size == 1:
             return count(sentences, list(model.annotate(sentences, precision)), decoders)
         rows = share(model, sentences, team)
@@ -83,18 +81,6 @@ def _joined(shares: Sequence[str], sentences: int, decoders: Mapping[str, Mappin
     order = range(sentences)
     whole = {task: [found[row] for row in order] for task, found in counts.items()}
     return _scored([predictions[row] for row in order], whole, decoders)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Python's search for cycles costs a twentieth of an evaluation, whose many small objects have none."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def count(

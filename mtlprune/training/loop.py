@@ -34,7 +34,7 @@ from mtlprune.tasks.base import Term
 from mtlprune.training import hardware, mixing
 from mtlprune.training.archive import Archive, logs, take_up, tidy
 from mtlprune.training.arcs import SyntaxTerm
-from mtlprune.training.checkpoint import AGAIN, Progress, epoch_generator, load_checkpoint, seed_step
+from mtlprune.training.checkpoint import AGAIN, Progress, epoch_generator, finished, load_checkpoint, seed_step
 from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.optimisation import Balance, cosreg, make_optimizer, schedule
 from mtlprune.training.parallel import ALONE, Team, joined
@@ -129,15 +129,6 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, team: Team) -> _Tr
     if team.leads:
         take_up(folder, progress)
     return _Trainer(run, folder, optimizer, progress, team=team)
-
-
-def finished(folder: RunFolder) -> Progress | None:
-    """Where a finished run stands; None where it is still to be begun or to go on."""
-    if not folder.config_path.exists():
-        return None
-    record = folder.read_manifest().get("finished")
-    with reading(folder.path / "manifest.json"):
-        return Progress(**record) if record else None
 
 
 class _Trainer:

@@ -33,7 +33,7 @@ def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
         raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")
     if not folder.config_path.is_file():
         raise ConfigError(f"{key}: expected the folder of a finished run, but {path} is none (it has no config.yaml)")
-    if "finished" not in folder.read_manifest():
+    if not folder.is_finished():
         raise ConfigError(
             f"{key}: expected a finished run, but {path} is not trained to the end; the command that began it goes on"
         )

@@ -16,14 +16,13 @@ from pydantic import BaseModel
 from mtlprune.config.config import Config, ConfigError, build_config, load_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import build_grammar
-from mtlprune.corpora.store import save_corpus
+from mtlprune.corpora.store import read_info, save_corpus
 from mtlprune.sweeps import cells
 from mtlprune.sweeps.cells import (
     WITHOUT_EFFECT,
     Cell,
     Known,
     Sweep,
-    data_noted,
     digest,
     narrowed,
     resolve,
@@ -244,7 +243,7 @@ def test_digests_of_shared_blocks_are_those_of_each_alone(sheet: Write) -> None:
 
 
 def digests_of_data(cell: Cell) -> str:
-    return data_noted(Path(cell.config.data.path))[0]
+    return read_info(Path(cell.config.data.path))["fingerprint"]
 
 
 def others_of(sweep: Sweep, cell: Cell) -> dict[str, str]:
