@@ -1,4 +1,4 @@
-"""Reading and writing: files that are whole or not there and survive a power cut, strict JSON and YAML, logs.
+"""Reading and writing: files that are whole or not there and survive a power cut, and logs.
 
 Whatever is wrong with a file that is read becomes one sentence that names it, in ``reading`` and nowhere else.
 """
@@ -17,13 +17,14 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from mtlprune.errors import MtlpruneError
+from mtlprune.strict import in_words, parse_json, parse_yaml, reason
 
 
 class RunError(MtlpruneError):
@@ -323,14 +324,7 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
     except yaml.YAMLError as found:
         raise error(f"{path}: not readable as YAML: {' '.join(str(found).split())}{after}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as found:
-        raise error(f"{path}: unexpected content: {_described(found)}{after}") from None
-
-
-def _described(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    if "integer string conversion" in text:
-        return "a number of thousands of digits"
-    return f"no {error}" if isinstance(error, KeyError) else text
+        raise error(f"{path}: unexpected content: {reason(found)}{after}") from None
 
 
 def file_sha256(path: Path) -> str:
@@ -415,111 +409,6 @@ def read_made(path: Path, command: str, needed: Sequence[str]) -> dict[str, Any]
     return dict(content)
 
 
-def parse_json(text: str) -> Any:
-    """JSON as the standard has it: no NaN, no infinite numbers, no halves of characters. Raises ValueError."""
-    value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
-    if "\\ud" in text or "\\uD" in text:
-        try:
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError("half a character (a lone surrogate)") from None
-    return value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name}, which is no number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text[:20]}, which is too large")
-    return value
-
-
-class _Strict(yaml.SafeLoader):
-    """yaml.SafeLoader, but for keys given twice; merge keys (<<) may be overridden, as YAML has it.
-
-    Times (2001-01-01) and numbers of base 60 (1:30), which nobody means here, are text.
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._keys: dict[int, str] = {}
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, AttributeError, KeyError, IndexError) as error:
-            if not isinstance(node, yaml.ScalarNode):
-                raise  # about a value within
-            kind, key = node.tag.rpartition(":")[2], self._keys.get(id(node), "value")
-            what = _described(error) if len(node.value) > 4000 else f"{node.value!r}, which is none"
-            raise ValueError(
-                f"line {node.start_mark.line + 1}: {key}: expected what {kind} means in YAML, found {what}"
-            ) from None
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        first: dict[str, int] = {}
-        self._keys |= {id(value): str(key.value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
-        for key, _ in node.value:
-            line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in first:
-                    raise ValueError(
-                        f"line {line}: {key.value} is given a second time (first in line {first[key.value]}); join both"
-                    )
-                first[key.value] = line
-        return super().construct_mapping(node, deep)
-
-
-_TAG = "tag:yaml.org,2002:"
-_NUMBERS = {  # as in YAML 1.1, but for base 60
-    f"{_TAG}int": re.compile(r"^([-+]?0b[0-1_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)$"),
-    f"{_TAG}float": re.compile(
-        r"^([-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-    ),
-}
-_Strict.yaml_implicit_resolvers = {
-    start: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in rules if tag != f"{_TAG}timestamp"]
-    for start, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-MOST_NODES = 200_000
-"""Values in a YAML file, each alias counted as often as it is used."""
-
-
-def parse_yaml(text: str) -> Any:
-    """YAML as its writer meant it: a key given twice is a mistake, not a silent loss of the first.
-
-    Raises yaml.YAMLError, ValueError (the message names line and key), or RecursionError.
-    """
-    loader = _Strict(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _count_nodes(node, {})
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values below a node, aliases written out. Raises ValueError where there are too many."""
-    if id(node) in known:
-        return known[id(node)]
-    if isinstance(node, yaml.MappingNode):
-        parts = [part for pair in node.value for part in pair]
-    else:
-        parts = node.value if isinstance(node, yaml.SequenceNode) else []
-    known[id(node)] = MOST_NODES  # an alias within what it names has no end
-    known[id(node)] = total = 1 + sum(_count_nodes(part, known) for part in parts)
-    if total > MOST_NODES:
-        raise ValueError(f"more than {MOST_NODES} values once its aliases are written out; write it shorter")
-    return total
-
-
 def read_yaml(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> Any:
     """What a YAML file holds."""
     with reading(path, error, remedy):
@@ -530,14 +419,7 @@ def read_yaml(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
             raise
         except ValueError as found:
             where = ", " if str(found).startswith("line ") else ": "
-            raise error(f"{path}{where}{_described(found)}") from None
-
-
-def in_words(value: Any) -> str:
-    """A YAML value in words, for messages: nothing, keys and values, or the value itself."""
-    if value is None:
-        return "nothing"
-    return "keys and values" if isinstance(value, dict) else repr(value)
+            raise error(f"{path}{where}{reason(found)}") from None
 
 
 # -- logs: one JSON object a line --------------------------------------------------------------------------------------

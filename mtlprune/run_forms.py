@@ -12,8 +12,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import NotRequired, TypedDict
 
 from mtlprune.blocks import BLOCKS
-from mtlprune.files import in_words
 from mtlprune.layers import KINDS, LAYERS, check_layer, kind_of
+from mtlprune.strict import in_words
 
 _form = with_config(ConfigDict(strict=True, allow_inf_nan=False))
 Whole = Annotated[int, Field(strict=True, ge=0, lt=2**63)]

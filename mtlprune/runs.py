@@ -25,7 +25,6 @@ from mtlprune.files import (
     file_sha256,
     make_folder,
     one_writer,
-    parse_json,
     read_json,
     read_json_lines,
     read_yaml,
@@ -40,6 +39,7 @@ from mtlprune.files import (
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.scores import main_score
 from mtlprune.sentence import Sentence
+from mtlprune.strict import parse_json
 
 __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing", "to_json"]
 

@@ -10,8 +10,6 @@ import pytest
 from mtlprune.files import (
     RunError,
     append_line,
-    parse_json,
-    parse_yaml,
     read_json,
     read_json_lines,
     read_yaml,
@@ -19,6 +17,7 @@ from mtlprune.files import (
     undefined,
     write_json,
 )
+from mtlprune.strict import parse_json, parse_yaml
 
 BAD_JSON = {
     "bytes": (b"\xff", "expected UTF-8 text, found byte 0xff in line 1"),

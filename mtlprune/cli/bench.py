@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from mtlprune.cli.console import Overrides
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mtlprune.training.benchmark import Measured
 
 
 def bench(
     config: Annotated[str, typer.Argument(help="Configuration file, preset, or a finished run.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="key.path=value ...")] = None,
+    overrides: Overrides = None,
     batches: Annotated[int, typer.Option(min=1, help="Training batches, spread over an epoch.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions; the fastest of each batch counts.")] = 3,
     memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
@@ -28,8 +35,6 @@ def bench(
     Decoding new weights costs more than decoding trained ones, whose predictions hang together: for the speed of
     evaluation give a finished run.
     """
-    from rich.table import Table
-
     from mtlprune.cli.check import check_settings
     from mtlprune.cli.console import console
     from mtlprune.cli.progress import counted
@@ -58,8 +63,26 @@ def bench(
     terminal = console()
     with counted(rounds * (batches + 1)) as (_, tick):
         result = measure(settings, batches, rounds, memory, tick=tick, trained=trained)
+    title = f"{settings.encoder.name} on {settings.data.path}"
+    terminal.print(_figures_table(result, title))
+    if result.memory:
+        terminal.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
+    if out is not None:
+        figures = {
+            "settings": result.settings,
+            "ratios": result.ratios(),
+            "steps": result.steps,
+            "memory": result.memory,
+        }
+        write_json(out, figures)
+
+
+def _figures_table(result: Measured, title: str) -> Table:
+    """Seconds, sentences a second and ratios: of steps, of epochs, of evaluation."""
+    from rich.table import Table
+
     how = ", ".join(f"{key} {value}" for key, value in result.settings.items())
-    table = Table(title=f"{settings.encoder.name} on {settings.data.path}: {how}")
+    table = Table(title=f"{title}: {how}")
     for column in ("", "seconds", "sentences/s", "ratio"):
         table.add_column(column, justify="left" if not column else "right")
     ratios = result.ratios()
@@ -74,9 +97,4 @@ def bench(
     for kind, seconds in (("bare forward over dev", result.bare_forward), ("evaluation, all tasks", result.evaluation)):
         ratio = seconds / result.bare_forward
         table.add_row(kind, f"{seconds:.2f}", f"{result.dev_sentences / seconds:.0f}", f"{ratio:.3f}")
-    terminal.print(table)
-    if result.memory:
-        terminal.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
-    if out is not None:
-        figures = {"settings": result.settings, "ratios": ratios, "steps": result.steps, "memory": result.memory}
-        write_json(out, figures)
+    return table

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli.console import Overrides
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -23,10 +25,7 @@ SHOWN = 8  # unseen labels named by name
 
 def check(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
 

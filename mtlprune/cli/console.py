@@ -6,7 +6,8 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,13 @@ from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_l
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
+]
+RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
+Device = Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)]
 
 
 def rank() -> int:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli.console import Device, RunFolderArgument
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    run: RunFolderArgument,
     split: Annotated[str, typer.Option(help="Such as dev or test.", show_default=False)],
     best: Annotated[
         str | None,
@@ -23,7 +25,7 @@ def evaluate(
         typer.Option(help="Write LAYER.gold and LAYER.pred for the official scorers here.", show_default=False),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Another corpus than the run's own.", show_default=False)] = None,
-    device: Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)] = None,
+    device: Device = None,
 ) -> None:
     """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""
     from mtlprune.cli.check import check_run

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
+
+from mtlprune.cli.console import Device, RunFolderArgument
 
 if TYPE_CHECKING:
     from mtlprune.corpora import CorpusError
@@ -22,7 +25,7 @@ SENTENCES, WORDS = 512, 16384
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    run: RunFolderArgument,
     file: Annotated[
         Path,
         typer.Argument(
@@ -40,7 +43,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)] = None,
+    device: Device = None,
     longest_con: Annotated[
         int | None,
         typer.Option(
@@ -58,16 +61,12 @@ def predict(
     from mtlprune.config.config import build_config
     from mtlprune.corpora import CorpusError
     from mtlprune.errors import printable
-    from mtlprune.runs import RunError, RunFolder
+    from mtlprune.runs import RunFolder
 
     terminal, bar = console(), console(stderr=True)
-    kind = format_ or _usual_format(out, terminal.is_terminal)
-    if kind not in ("jsonl", "conllu", "text"):
-        raise RunError(f"--format: expected jsonl, conllu or text, found {kind!r}")
     folder = RunFolder.with_weights(run)
     config = build_config(folder.read_config(), str(folder.config_path))
-    if kind == "conllu" and not {"pos", "dep"} & set(config.tasks):
-        raise RunError(f"--format conllu holds pos and dep, but {run} predicts {', '.join(config.tasks)}; use jsonl")
+    kind = _format(format_, out, terminal.is_terminal, config.tasks)
     skipped = 0
 
     def skip(error: CorpusError) -> None:
@@ -92,20 +91,14 @@ def predict(
         write = _writer(out, kind, files)
         _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
         limited, many = any(config.decoder(task).cubic for task in config.tasks), 0
-        group: list[tuple[int, Sentence]] | None = first
-        while group is not None:
+        for group in itertools.chain([first], groups):
+            given = [sentence for _, sentence in group]
             for number, sentence in group if limited else ():
                 if len(sentence) > longest:
-                    bar.print(
-                        f"warning: {file}, line {number}: a sentence of {len(sentence)} words gets no constituents; "
-                        f"more than {longest} would take long; --longest-con N allows more",
-                        soft_wrap=True,
-                    )
-            given = [sentence for _, sentence in group]
+                    bar.print(_too_long(file, number, len(sentence), longest), soft_wrap=True)
             write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
             many += len(given)
             advance(len(given))
-            group = next(groups, None)
     if skipped:
         bar.print(f"{file}: {skipped} bad lines or sentences were skipped", soft_wrap=True)
     if out is not None:
@@ -133,10 +126,26 @@ def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callabl
     return show
 
 
-def _usual_format(out: Path | None, terminal: bool) -> str:
-    if out is None:
-        return "text" if terminal else "jsonl"
-    return "conllu" if out.suffix.lower() in CONLLU_SUFFIXES else "jsonl"
+def _format(given: str | None, out: Path | None, terminal: bool, tasks: Sequence[str]) -> str:
+    """jsonl, conllu or text. Raises RunError: another one, or conllu where it would hold nothing."""
+    from mtlprune.files import RunError
+
+    usual = "text" if terminal else "jsonl"
+    if out is not None:
+        usual = "conllu" if out.suffix.lower() in CONLLU_SUFFIXES else "jsonl"
+    kind = given or usual
+    if kind not in ("jsonl", "conllu", "text"):
+        raise RunError(f"--format: expected jsonl, conllu or text, found {kind!r}")
+    if kind == "conllu" and not {"pos", "dep"} & set(tasks):
+        raise RunError(f"--format conllu holds pos and dep, but this run predicts {', '.join(tasks)}; use jsonl")
+    return kind
+
+
+def _too_long(file: Path, number: int, words: int, longest: int) -> str:
+    return (
+        f"warning: {file}, line {number}: a sentence of {words} words gets no constituents; more than {longest} would "
+        "take long; --longest-con N allows more"
+    )
 
 
 def read_sentences(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli.console import Device
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -31,7 +33,7 @@ def prune(
     ] = None,
     latency: Annotated[bool, typer.Option(help="Measure the time before and after.")] = True,
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions at least; the fastest counts.")] = 5,
-    device: Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)] = None,
+    device: Device = None,
 ) -> None:
     """Cut closed heads out of a run's encoder, check that it computes the same, and write it as a run of its own.
 

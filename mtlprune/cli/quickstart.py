@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlprune.cli.console import Overrides
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -18,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def quickstart(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the preset's.", show_default=False),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="The folder for corpus, runs and table.")] = Path("quickstart"),
     train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 1200,
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 150,

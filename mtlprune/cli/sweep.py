@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import say
+from mtlprune.cli.console import Overrides, say
 from mtlprune.errors import printable
 
 if TYPE_CHECKING:
@@ -28,10 +28,7 @@ MOST_ROWS = 1000
 
 def sweep(
     file: Annotated[Path, typer.Argument(help="The YAML file of a sweep.", show_default=False)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings of all cells, over the file's.", show_default=False),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.", show_default=False)
     ] = None,

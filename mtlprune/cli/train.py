@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from mtlprune.cli.console import Overrides
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,17 +24,13 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130
+Out = Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)]
 
 
 def train(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
+    out: Out = None,
 ) -> None:
     """Train a run; the same command again goes on where it stopped.
 
@@ -58,8 +57,6 @@ def train(
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.check import start_and_freeze
-    from mtlprune.cli.console import shown_log
-    from mtlprune.cli.display import Interruption
     from mtlprune.cli.progress import TrainingWatch
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
@@ -70,20 +67,30 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
         f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}",
         soft_wrap=True,
     )
+    watch = TrainingWatch(terminal, config.train.epochs)
+    progress = _attended(terminal, watch, partial(train_model, config, folder))
+    state = "was finished already" if done_before else "finished"
+    epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
+    terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s", soft_wrap=True)
+    return progress
+
+
+def _attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
+    """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
+    from mtlprune.cli.console import shown_log
+    from mtlprune.cli.display import Interruption
+
     again = f"the same command goes on: {command()}"
     try:
-        with shown_log(terminal), Interruption(terminal) as stop, TrainingWatch(terminal, config.train.epochs) as watch:
-            progress = train_model(config, folder, watch=watch, stop=stop)
+        with shown_log(terminal), Interruption(terminal) as stop, watch:
+            progress = training(watch=watch, stop=stop)
     except KeyboardInterrupt:
         terminal.print(f"stopped at once; what came after the last checkpoint is lost; {again}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     if not progress.finished:
-        where = f"epoch {progress.epoch + 1}, step {progress.step}"
+        where = f"epoch {progress.epoch + 1}, update {progress.step}"
         terminal.print(f"stopped in {where}; a checkpoint is written; {again}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED)
-    state = "was finished already" if done_before else "finished"
-    epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
-    terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s", soft_wrap=True)
     return progress
 
 
@@ -148,13 +155,8 @@ def pretrain(
     config: Annotated[
         str, typer.Argument(help="A YAML file, such as experiments/syntax/base.yaml.", show_default=False)
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
+    out: Out = None,
 ) -> None:
     """Pretrain a masked language model; the same command again goes on where it stopped.
 
@@ -165,8 +167,7 @@ def pretrain(
 
     check_settings(config, overrides or ())
 
-    from mtlprune.cli.console import console, shown_log
-    from mtlprune.cli.display import Interruption
+    from mtlprune.cli.console import console
     from mtlprune.cli.progress import PretrainingWatch
     from mtlprune.config.config import default_folder
     from mtlprune.pretraining.config import load_pretraining
@@ -179,16 +180,7 @@ def pretrain(
     terminal = console()
     done_before = finished(folder) is not None
     _begins(terminal, settings, folder)
-    again = f"the same command goes on: {command()}"
-    try:
-        with shown_log(terminal), Interruption(terminal) as stop, PretrainingWatch(terminal) as watch:
-            progress = run(settings, folder, watch=watch, stop=stop)
-    except KeyboardInterrupt:
-        terminal.print(f"stopped at once; what came after the last saved state is lost; {again}", soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
-    if not progress.finished:
-        terminal.print(f"stopped after update {progress.step}; its state is saved; {again}", soft_wrap=True)
-        raise typer.Exit(INTERRUPTED)
+    progress = _attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "was finished already" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
     terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}", soft_wrap=True)

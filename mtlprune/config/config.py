@@ -18,8 +18,8 @@ from mtlprune.config.files import apply_override as apply_override
 from mtlprune.config.files import find_config as find_config
 from mtlprune.config.files import merged as merged
 from mtlprune.config.files import read_tree as read_tree
-from mtlprune.files import in_words
 from mtlprune.layers import LAYERS, check_layer
+from mtlprune.strict import in_words
 from mtlprune.tasks import TASKS, Task
 
 Settings = TypeVar("Settings", bound=Block)

@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import in_words, parse_yaml, read_yaml, reading
+from mtlprune.files import read_yaml, reading
+from mtlprune.strict import in_words, parse_yaml
 
 PRESETS = Path(__file__).parents[1] / "presets"
 

@@ -184,7 +184,7 @@ def family_of(transformer: PreTrainedModel) -> Family:
         raise EncoderError(
             f"where attention heads lie is not known for the model type {kind!r}; expected one of "
             f"{', '.join(sorted(FAMILIES))}; to add it, write a row Family(...) for {kind!r} in FAMILIES of "
-            "mtlprune/encoder/families.py and a tiny model in tests/tiny.py, and run tests/encoder/test_heads.py"
+            "mtlprune/encoder/heads.py and a tiny model in tests/tiny.py, and run tests/encoder/test_heads.py"
         )
     return FAMILIES[kind]
 
@@ -203,7 +203,7 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
         raise EncoderError(
             f"expected a {config.model_type!r} model to have {path}, found none in {type(transformer).__name__}: "
             f"{error}; transformers {transformers_version} may lay it out differently: see FAMILIES in "
-            "mtlprune/encoder/families.py"
+            "mtlprune/encoder/heads.py"
         ) from error
     if getattr(config, "inner_group_num", 1) != 1:
         raise EncoderError(

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtlprune.files import RunError, in_words, read_yaml
+from mtlprune.files import RunError, read_yaml
+from mtlprune.strict import in_words
 
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 SHORT = {"seed": "train.seed", "encoder": "encoder.name"}

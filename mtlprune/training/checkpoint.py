@@ -24,8 +24,9 @@ from torch import nn
 from mtlprune import run_forms
 from mtlprune.encoder.sources import check_finite
 from mtlprune.errors import out_of_memory
-from mtlprune.files import RunError, append_line, file_sha256, log_size, parse_json, reading, replacing, restore_log
+from mtlprune.files import RunError, append_line, file_sha256, log_size, reading, replacing, restore_log
 from mtlprune.runs import RunFolder
+from mtlprune.strict import parse_json
 from mtlprune.training.hardware import peak_memory
 
 AGAIN = "remove it to begin anew"
