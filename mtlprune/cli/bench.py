@@ -38,7 +38,7 @@ def bench(
     from mtlprune.cli.check import check_settings
     from mtlprune.cli.console import console
     from mtlprune.cli.progress import counted
-    from mtlprune.config.files import ConfigError
+    from mtlprune.config import ConfigError
     from mtlprune.files import write_json
 
     if probes and lenses:

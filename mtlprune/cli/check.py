@@ -205,7 +205,7 @@ def check_settings(source: str | Path, overrides: Sequence[str] = ()) -> None:
         ConfigError: the file or an override is not readable.
         CorpusError: no corpus there.
     """
-    from mtlprune.config.files import tree_of
+    from mtlprune.config import tree_of
 
     check_tree(tree_of(source, overrides))
 
@@ -236,7 +236,7 @@ def check_run(run: Path, data: Path | None = None) -> None:
 
 def check_sweep(sheet: Sheet, overrides: Sequence[str] = ()) -> None:
     """The same of the first cell of a sweep."""
-    from mtlprune.config.files import apply_override, find_config, merged, read_tree
+    from mtlprune.config import apply_override, find_config, merged, read_tree
 
     beside = sheet.path.parent / sheet.base
     tree = read_tree(beside if beside.is_file() else find_config(sheet.base))

@@ -16,7 +16,7 @@ from mtlprune.cli.console import Device, RunFolderArgument
 
 if TYPE_CHECKING:
     from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats.lines import NumberedLine
+    from mtlprune.corpora.formats import NumberedLine
     from mtlprune.sentence import Sentence
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
@@ -163,8 +163,8 @@ def read_sentences(
         CorpusError: not UTF-8, not CoNLL-U, no sentence; the message names the line.
     """
     from mtlprune.corpora import CorpusError
+    from mtlprune.corpora.formats import decode_line, malformed
     from mtlprune.corpora.formats.conllu import read_blocks
-    from mtlprune.corpora.formats.lines import decode_line, malformed
     from mtlprune.sentence import Sentence, SentenceError
 
     stdin = str(file) == "-"
@@ -189,7 +189,7 @@ def read_sentences(
 
 def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[NumberedLine]:
     from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats.lines import NumberedLine, decode_line
+    from mtlprune.corpora.formats import NumberedLine, decode_line
 
     for number, raw in enumerate(stream, 1):
         try:

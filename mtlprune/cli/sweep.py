@@ -100,8 +100,7 @@ def sweep(
 def _launch(
     whole: Sweep, cells: Mapping[str, Cell], launcher: str, jobs: int | None, options: list[str], terminal: Console
 ) -> None:
-    from mtlprune.sweeps.cluster import CLUSTERS, parse_options, submit
-    from mtlprune.sweeps.crew import states
+    from mtlprune.sweeps.crew import CLUSTERS, parse_options, states, submit
     from mtlprune.sweeps.sheet import SweepError, nearest
 
     if launcher not in CLUSTERS:

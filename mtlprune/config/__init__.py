@@ -1,0 +1,104 @@
+"""What a run is told, before anyone knows what it means: files, their bases, overrides. Knows nothing of torch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mtlprune.errors import MtlpruneError
+from mtlprune.files import read_yaml, reading
+from mtlprune.strict import in_words, parse_yaml
+
+PRESETS = Path(__file__).parents[1] / "presets"
+
+
+class ConfigError(MtlpruneError):
+    """A configuration that cannot be used; the message names file and key, what was expected and what was found."""
+
+
+def tree_of(source: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Keys and values of a YAML file (or of a preset's name), overrides laid over them. Raises ConfigError."""
+    tree = read_tree(find_config(source))
+    for override in overrides:
+        apply_override(tree, override)
+    return tree
+
+
+def find_config(source: str | Path) -> Path:
+    """A file, or the preset of that name."""
+    path = Path(source)
+    if path.is_file():
+        return path
+    preset = PRESETS / f"{source}.yaml"
+    if preset.is_file():
+        return preset
+    names = sorted(p.stem for p in PRESETS.glob("*.yaml"))
+    raise ConfigError(
+        f"there is neither a file nor a preset {str(source)!r}{nearest(str(source), names)}; "
+        f"presets are {', '.join(names)}"
+    )
+
+
+def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The keys and values of a file, laid over those of its base. Raises ConfigError."""
+    if path.resolve() in [other.resolve() for other in seen]:
+        raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*seen, path]))}")
+    tree = read_yaml(path, ConfigError)
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: expected keys and values, found {in_words(tree)}")
+    if "grid" in tree or "cells" in tree:
+        raise ConfigError(f"{path} is the file of a sweep, not of one run: mtlprune sweep {path}")
+    base = tree.pop("base", None)
+    if base is None:
+        return tree
+    beside = path.parent / str(base)
+    return merged(read_tree(beside if beside.is_file() else find_config(str(base)), (*seen, path)), tree)
+
+
+def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Both, block by block; where both have a value, that of ``over``."""
+    both = dict(under)
+    for key, value in over.items():
+        old = both.get(key)
+        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return both
+
+
+def apply_override(tree: dict[str, Any], override: str) -> None:
+    """Set ``key.path=value`` in a tree. Raises ConfigError."""
+    path, sign, text = override.partition("=")
+    if not sign or not path:
+        raise ConfigError(f"expected key.path=value, found {override!r}")
+    with reading(f"{override[:60]} on the command line", ConfigError):
+        try:
+            value = parse_yaml(text)
+        except yaml.YAMLError:
+            raise ConfigError(f"{path}: the value {text!r} is not readable as YAML") from None
+    if isinstance(value, str) and value == text.strip():  # not in quotes
+        value = _number(value)
+    *blocks, last = path.split(".")
+    for block in blocks:
+        inner = tree.setdefault(block, {})
+        if block == "pruning" and isinstance(inner, str):  # pruning=gates pruning.keep=36
+            inner = tree[block] = {"method": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{override!r}: {block} is a single value, nothing lies below it")
+        tree = inner
+    tree[last] = value
+
+
+def _number(text: str) -> str | float:
+    """YAML 1.1 reads 1e-4 as text; people mean the number."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def nearest(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from pydantic import ConfigDict, ValidationError, create_model, field_validator, model_validator
 
 from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
-from mtlprune.config.files import PRESETS as PRESETS
-from mtlprune.config.files import ConfigError, nearest, tree_of
-from mtlprune.config.files import apply_override as apply_override
-from mtlprune.config.files import find_config as find_config
-from mtlprune.config.files import merged as merged
-from mtlprune.config.files import read_tree as read_tree
+from mtlprune.config import PRESETS as PRESETS
+from mtlprune.config import ConfigError, nearest, tree_of
+from mtlprune.config import apply_override as apply_override
+from mtlprune.config import find_config as find_config
+from mtlprune.config import merged as merged
+from mtlprune.config import read_tree as read_tree
 from mtlprune.layers import LAYERS, check_layer
 from mtlprune.strict import in_words
 from mtlprune.tasks import TASKS, Task

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import malformed, read_lines
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
-from mtlprune.corpora.formats.lines import malformed, read_lines
 from mtlprune.corpora.formats.propbank import Skeleton, read_skeletons
 from mtlprune.sentence import Predicate, Sentence, SentenceError, Span, check_unique
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import blocks, files_below, malformed, read_lines
 from mtlprune.corpora.formats.brackets import BRACKETS, format_tree
 from mtlprune.corpora.formats.conll2012 import Document, read_documents, with_unknown
 from mtlprune.corpora.formats.conllu import read_conllu
-from mtlprune.corpora.formats.lines import blocks, files_below, malformed, read_lines
 from mtlprune.sentence import Sentence
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mtlprune.corpora.formats.lines import files_below
+from mtlprune.corpora.formats import files_below
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.sentence import Sentence
 

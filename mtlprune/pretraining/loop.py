@@ -25,14 +25,7 @@ from mtlprune.files import remove, remove_halves, replacing_folder, write_sums
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.model import Weights, mask, prediction_loss, tied_embeddings
-from mtlprune.pretraining.setup import (
-    Pretraining,
-    check_same,
-    decide,
-    fingerprint,
-    load_corpora,
-    prepare,
-)
+from mtlprune.pretraining.setup import Pretraining, fingerprint, load_corpora, prepare
 from mtlprune.pretraining.watching import measure
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training import hardware
@@ -49,6 +42,7 @@ from mtlprune.training.checkpoint import (
 from mtlprune.training.loop import TrainingError
 from mtlprune.training.mixing import batches
 from mtlprune.training.optimisation import mean_cosine, schedule
+from mtlprune.training.setup import check_same, decide
 
 log = logging.getLogger(__name__)
 

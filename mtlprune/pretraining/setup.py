@@ -6,14 +6,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from mtlprune.blocks import TrainConfig
-from mtlprune.config.config import ConfigError, validated
+from mtlprune.config.config import ConfigError
 from mtlprune.corpora.blimp import Paradigm, read_blimp
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.model import Encoder
@@ -21,16 +21,12 @@ from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import load_tokenizer, positions
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.model import build_model, make_tokenizer, tied_embeddings
-from mtlprune.runs import RunError, RunFolder, flat
+from mtlprune.runs import RunFolder
 from mtlprune.sentence import Dependencies, Sentence
-from mtlprune.training import hardware
 from mtlprune.training.arcs import SyntaxPressure
 from mtlprune.training.setup import provenance, save_encoder_files, settle
 
 log = logging.getLogger(__name__)
-
-FREE = ("name", "train.checkpoint_minutes", "data.corpora")
-"""Settings that may change while a run goes on; of corpora the content may not."""
 
 
 @dataclass(eq=False)
@@ -81,37 +77,6 @@ def load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
 def fingerprint(corpora: Mapping[str, Corpus]) -> str:
     """Of all corpora together, in their order."""
     return "+".join(corpus.fingerprint for corpus in corpora.values())
-
-
-def decide(config: PretrainConfig, folder: RunFolder) -> PretrainConfig:
-    """Replace auto by what this machine offers, or by what the folder's run began with. Raises RunError."""
-    settings = config.train
-    begun: Mapping[str, Any] = folder.read_config().get("train", {}) if folder.config_path.exists() else {}
-    device = hardware.choose_device(begun.get("device", "auto") if settings.device == "auto" else settings.device)
-    precision = begun.get("precision", "auto") if settings.precision == "auto" else settings.precision
-    threads = settings.threads or begun.get("threads")
-    fixed = {
-        "device": device,
-        "precision": hardware.choose_precision(precision, device),
-        "threads": hardware.choose_threads(threads),
-    }
-    return config.model_copy(update={"train": settings.model_copy(update=fixed)})
-
-
-def check_same(config: PretrainConfig, folder: RunFolder, mark: str) -> None:
-    """Refuse to go on under other settings or on other data. Raises RunError."""
-    begun = validated(PretrainConfig, folder.read_config(), str(folder.config_path)).model_dump(mode="json")
-    now = dict(flat(config.model_dump(mode="json")))
-    changed = [
-        f"{path} (was {old!r}, is {now[path]!r})" for path, old in flat(begun) if old != now[path] and path not in FREE
-    ]
-    if changed:
-        raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")
-    if folder.read_manifest()["data"]["fingerprint"] != mark:
-        raise RunError(
-            f"{folder.path} was begun on other data than {', '.join(config.data.corpora)} now holds. Choose another "
-            "--out, or bring the data back"
-        )
 
 
 def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Corpus]) -> Pretraining:

@@ -106,7 +106,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, team: Team) -> _Tr
     config = decide(config, folder)
     team.take(config.train.device)
     if folder.config_path.exists():
-        check_same(config, folder, corpus)
+        check_same(config, folder, corpus.fingerprint)
     elif team.leads:
         folder.check_ours()
     if done := finished(folder):

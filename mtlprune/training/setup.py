@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from mtlprune import __version__
-from mtlprune.config.config import Config, ConfigError, TrainConfig, build_config
+from mtlprune.blocks import Block
+from mtlprune.config.config import Config, ConfigError, TrainConfig, validated
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
@@ -36,6 +37,8 @@ from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.start import origins, read_labels, start_from
 
 log = logging.getLogger(__name__)
+Decided = TypeVar("Decided", bound=Any)
+"""A configuration of a training or a pretraining."""
 
 PACKAGES = ("torch", "transformers", "datasets", "supar", "numpy", "safetensors", "tokenizers")
 
@@ -173,7 +176,7 @@ def settle(settings: TrainConfig) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, guards nothing here
 
 
-def decide(config: Config, folder: RunFolder | None = None) -> Config:
+def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
     """Replace auto by what this machine offers, or by what the folder's run began with.
 
     Raises:
@@ -233,28 +236,36 @@ def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev:
     return Run(config, model, pieces, targets, [len(p.ids) + frame for p in pieces], known, dev, trees)
 
 
-def check_same(config: Config, folder: RunFolder, corpus: Corpus) -> None:
-    """Refuse to go on with a run under another configuration, on other data, or after its heads were removed."""
-    if "pruned" in folder.read_manifest():
+FREE = ("name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path", "data.corpora")
+"""Settings that may change while a run goes on; of data the content may not."""
+
+
+def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
+    """Refuse to go on with a run under another configuration, on other data, or after its heads were removed.
+
+    Args:
+        config: of a training or a pretraining.
+        fingerprint: of the data as they are now.
+    """
+    manifest = folder.read_manifest()
+    if "pruned" in manifest:
         raise RunError(
             f"{folder.path} was made by `mtlprune prune` and is not trained on; to tune it further, begin a run from "
             f"it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
         )
     # a run of an earlier release lacks the settings that came later; it was trained with what is their default now
-    begun = build_config(folder.read_config(), str(folder.config_path)).model_dump(mode="json")
-    now = config.model_dump(mode="json")
+    begun = validated(type(config), folder.read_config(), str(folder.config_path)).model_dump(mode="json")
     changed = [
         f"{path} (was {old!r}, is {new!r})"
-        for path, old, new in _differences(begun, now)
-        if path not in ("name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path")
+        for path, old, new in _differences(begun, config.model_dump(mode="json"))
+        if path not in FREE
     ]
     if changed:
         raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")
-    manifest = folder.read_manifest()
-    if manifest["data"]["fingerprint"] != corpus.fingerprint:
+    if manifest["data"]["fingerprint"] != fingerprint:
         raise RunError(
-            f"{folder.path} was begun on data with fingerprint {manifest['data']['fingerprint']}, but "
-            f"{config.data.path} now has {corpus.fingerprint}. Choose another --out, or bring the data back"
+            f"{folder.path} was begun on data with fingerprint {manifest['data']['fingerprint']}, but the "
+            f"data named now have {fingerprint}. Choose another --out, or bring that data back"
         )
 
 

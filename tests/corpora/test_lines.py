@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.lines import blocks, read_lines
+from mtlprune.corpora.formats import blocks, read_lines
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from own_slurm import NoSlurm, found, running
 
 from mtlprune.sweeps.cells import Cell, resolve
-from mtlprune.sweeps.cluster import levels, parse_options, submit
+from mtlprune.sweeps.crew import levels, parse_options, submit
 from mtlprune.sweeps.folder import state
 from mtlprune.sweeps.sheet import SweepError, read_sheet
 from mtlprune.sweeps.worker import CellJob, main

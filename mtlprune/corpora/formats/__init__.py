@@ -1,0 +1,82 @@
+"""Readers of raw corpora, a file each; here text by lines and blocks, with the line numbers that every error names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from mtlprune.corpora import CorpusError
+
+
+class NumberedLine(NamedTuple):
+    """One line without its line break, and its number counted from 1."""
+
+    number: int
+    text: str
+
+
+def malformed(source: str | Path, line: int, what: str) -> CorpusError:
+    """The error every reader raises: ``FILE, line N: what``."""
+    return CorpusError(f"{source}, line {line}: {what}")
+
+
+def read_lines(path: Path) -> Iterator[NumberedLine]:
+    """The lines of a UTF-8 file, with or without BOM, CRLF and a last newline.
+
+    Raises:
+        CorpusError: the file is missing, unreadable or not UTF-8.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise CorpusError(f"{path}: expected a readable file, found: {reason}; check the path") from error
+    yield from decode_lines(data, path)
+
+
+def decode_lines(data: bytes, source: str | Path) -> Iterator[NumberedLine]:
+    """As :func:`read_lines`, for bytes that were read elsewhere; ``source`` names them in errors."""
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        yield decode_line(raw, number, source)
+
+
+def decode_line(raw: bytes, number: int, source: str | Path) -> NumberedLine:
+    """One line, with or without its end; the first one may begin with a BOM. Raises CorpusError."""
+    raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+    try:
+        return NumberedLine(number, raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8"))
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start} is 0x{raw[error.start]:02x}"
+        raise malformed(source, number, f"expected UTF-8 text, found that {place}; convert the file") from error
+
+
+def blocks(lines: Iterable[NumberedLine]) -> Iterator[list[NumberedLine]]:
+    """Runs of lines between blank lines."""
+    block: list[NumberedLine] = []
+    for line in lines:
+        if line.text.strip():
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """All files below a folder, those of linked folders too; a link back to a folder above it is not followed.
+
+    Raises:
+        CorpusError: a folder cannot be read.
+    """
+    above = (*above, folder.resolve())
+    try:
+        inside = list(folder.iterdir())
+    except OSError as error:
+        raise CorpusError(f"{folder}: the folder cannot be read ({error.strerror})") from error
+    for path in inside:
+        if not path.is_dir():
+            yield path
+        elif path.resolve() not in above:
+            yield from files_below(path, above)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.lines import malformed, read_lines
+from mtlprune.corpora.formats import malformed, read_lines
 from mtlprune.sentence import Sentence, SentenceError, Span
 
 _STAR = re.compile(r"((?:\([^()*\s]+)*)\*(\)*)")

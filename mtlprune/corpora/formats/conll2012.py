@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import malformed, read_lines
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, spans_from_stars
-from mtlprune.corpora.formats.lines import malformed, read_lines
 from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
 
 _BEGIN = re.compile(r"#begin document \((.+)\)(?:; part (\d+))?;?\s*")

@@ -11,7 +11,7 @@ from conllu.exceptions import ParseException
 from conllu.parser import parse_id_value, parse_int_value, parse_token_and_metadata
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.lines import NumberedLine, blocks, malformed, read_lines
+from mtlprune.corpora.formats import NumberedLine, blocks, malformed, read_lines
 from mtlprune.sentence import Dependencies, Sentence, SentenceError
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.lines import NumberedLine, blocks, malformed, read_lines
+from mtlprune.corpora.formats import NumberedLine, blocks, malformed, read_lines
 from mtlprune.sentence import Sentence, SentenceError, Span
 
 _TAG = re.compile(r"O|[BI]-\S+")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import NumberedLine, blocks, decode_lines, malformed, read_lines
 from mtlprune.corpora.formats.brackets import BracketError, drop_root, spans_from_stars
-from mtlprune.corpora.formats.lines import NumberedLine, blocks, decode_lines, malformed, read_lines
 from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
 
 _FIXED = ("document", "sentence", "token", "word", "part of speech", "parse bit", "lemma", "roleset")
