@@ -61,6 +61,10 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.config_path, self.encoder_path = self.path / "config.yaml", self.path / "encoder"
+        self.checkpoint_path = self.path / "checkpoint.safetensors"
+        self.metrics_path, self.gates_path = self.path / "metrics.jsonl", self.path / "gates.jsonl"
+        self.uas_path = self.path / "uas.jsonl"
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -156,18 +160,6 @@ class RunFolder:
             )
 
     # -- small files -------------------------------------------------------------------------------------------------
-
-    @property
-    def config_path(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def checkpoint_path(self) -> Path:
-        return self.path / "checkpoint.safetensors"
-
-    @property
-    def encoder_path(self) -> Path:
-        return self.path / "encoder"
 
     def weights_path(self, epoch: int) -> Path:
         return self.path / "weights" / f"epoch-{epoch:03d}.safetensors"
@@ -281,18 +273,6 @@ class RunFolder:
         write_text(self.path / name, text)
 
     # -- logs: one JSON object a line, in the order of training ------------------------------------------------------
-
-    @property
-    def metrics_path(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def gates_path(self) -> Path:
-        return self.path / "gates.jsonl"
-
-    @property
-    def uas_path(self) -> Path:
-        return self.path / "uas.jsonl"
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """A record an evaluation; none where nothing was logged. Raises RunError, naming file and line."""

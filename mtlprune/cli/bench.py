@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import Overrides
+from mtlprune.cli.console import Overrides, new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,12 +79,8 @@ def bench(
 
 def _figures_table(result: Measured, title: str) -> Table:
     """Seconds, sentences a second and ratios: of steps, of epochs, of evaluation."""
-    from rich.table import Table
-
     how = ", ".join(f"{key} {value}" for key, value in result.settings.items())
-    table = Table(title=f"{title}: {how}")
-    for column in ("", "seconds", "sentences/s", "ratio"):
-        table.add_column(column, justify="left" if not column else "right")
+    table = new_table(f"{title}: {how}", "", ">seconds", ">sentences/s", ">ratio")
     ratios = result.ratios()
     for kind, seconds in result.steps.items():
         table.add_row(kind, f"{seconds:.2f}", f"{result.sentences / seconds:.0f}", f"{ratios[kind]:.3f}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.console import Overrides
+from mtlprune.cli.console import Overrides, new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,19 +42,15 @@ def check(
         found = inspect(settings, load_corpus(Path(settings.data.path)))
     terminal.print(_split_table(found))
     for line in [*_facts(found), *_plan(found)]:
-        terminal.print(line, soft_wrap=True)
+        terminal.print(line)
     for line in [*_warnings(found), *_pruning_warnings(found)]:
-        terminal.print(f"warning: {line}", style="yellow", soft_wrap=True)
+        terminal.print(f"warning: {line}", style="yellow")
     terminal.print("ready", style="bold")
 
 
 def _split_table(found: Inspection) -> Table:
-    from rich.table import Table
 
-    table = Table()
-    table.add_column("")
-    for split in found.sentences:
-        table.add_column(split, justify="right")
+    table = new_table(None, "", *(f">{split}" for split in found.sentences))
     rows: dict[str, dict[str, int]] = {
         "sentences": found.sentences,
         "words": found.words,

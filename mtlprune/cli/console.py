@@ -41,6 +41,16 @@ def console(stderr: bool = False) -> Console:
     return PlainConsole(stderr=stderr, highlight=False, markup=False, width=240, quiet=quiet)
 
 
+def new_table(title: str | None, *columns: str) -> Table:
+    """An empty table; columns whose names begin with > are of numbers, to the right."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+    return table
+
+
 def say(text: object, nl: bool = True) -> None:
     """Print text as it is, but for signs that steer a terminal."""
     typer.echo(printable_lines(str(text)), nl=nl)
@@ -77,14 +87,9 @@ def scores_table(
     decoders: Mapping[str, Mapping[str, Any]],
 ) -> Table:
     """All scores of each task in percent, *the* score of each first and in bold."""
-    from rich.table import Table
-
     from mtlprune.scores import name_of
 
-    table = Table(title=title, title_justify="left")
-    table.add_column("task")
-    table.add_column("score")
-    table.add_column("%", justify="right")
+    table = new_table(title, "task", "score", ">%")
     for task, values in scores.items():
         main = names[task]
         table.add_row(task, name_of(task, main, decoders), f"{values[main]:.2f}", style="bold")

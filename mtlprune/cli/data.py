@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mtlprune.cli.console import console
+from mtlprune.cli.console import console, new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +42,7 @@ def _build_ontonotes5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str
     from mtlprune.corpora.tables import source_digest
 
     def tell(line: str) -> None:
-        console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
+        console(stderr=True).print(line)
 
     splits = build_ontonotes5(options["sources"], options.get("dep"), options.get("converter"), tell)
     return splits, {name: source_digest(path) for name, path in options.items()}
@@ -117,7 +117,7 @@ def build(
             raise CorpusError(f"{name}: expected sentences, found none in the sources; check them")
         corpus = save_corpus(splits, out, name=name, licence=builder.licence, sources=digests, overwrite=overwrite)
     sizes = ", ".join(f"{split} {len(corpus[split])}" for split in corpus.splits)
-    console().print(f"{out}: {name} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}", highlight=False)
+    console().print(f"{out}: {name} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}")
 
 
 def _choose(name: str, given: Mapping[str, Any]) -> Builder:
@@ -149,22 +149,17 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
     with console(stderr=True).status("checking …"):
         corpus.verify()
         table = _counts_table({split: corpus[split] for split in corpus.splits}, corpus.layers)
-    terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})", highlight=False, markup=False)
+    terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(table)
-    terminal.print(f"All sentences are valid; fingerprint {corpus.fingerprint}", highlight=False, soft_wrap=True)
+    terminal.print(f"All sentences are valid; fingerprint {corpus.fingerprint}")
 
 
 def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table:
-    from rich.table import Table
-
     from mtlprune.corpora.counts import count
     from mtlprune.layers import LAYERS
 
     counts = {split: count(sentences, layers) for split, sentences in splits.items()}
-    table = Table()
-    table.add_column("")
-    for split in counts:
-        table.add_column(split, justify="right")
+    table = new_table(None, "", *(f">{split}" for split in counts))
     every = list(counts.values())
     labels = sorted({label for c in every for label in c.entities})
     rows: dict[str, list[int] | list[str]] = {
@@ -245,4 +240,4 @@ def export(
     if corpus.info["splits"][split]["known"].get(layer) == 0:
         raise CorpusError(f"{folder}: expected sentences of {split} with the layer {layer}, found none; choose another")
     written = export_layer(sentences, layer, out)
-    console().print(f"{out}: {written} of {len(sentences)} sentences", highlight=False, soft_wrap=True, markup=False)
+    console().print(f"{out}: {written} of {len(sentences)} sentences")

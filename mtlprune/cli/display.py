@@ -27,6 +27,10 @@ class PlainConsole(Console):
             text = segment.text if segment.control else printable_lines(segment.text)
             yield segment if text == segment.text else Segment(text, segment.style)
 
+    def print(self, *objects: Any, **options: Any) -> None:  # type: ignore[override]
+        """As rich's; text is left to the terminal to wrap."""
+        super().print(*objects, **{"soft_wrap": all(isinstance(shown, str) for shown in objects), **options})
+
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -43,14 +43,14 @@ def evaluate(
         make_folder(predictions)  # before the work, which would be lost if they had no place
     if not folder.is_finished():
         words = f"{folder.path} is not trained to the end; its best weights so far are taken"
-        terminal.print(f"warning: {words}", soft_wrap=True)
+        terminal.print(f"warning: {words}")
     result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
     settings = folder.read_config()
     for task in settings["tasks"]:
         if task not in result.scores:
-            terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score", soft_wrap=True)
+            terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score")
     terminal.print(scores_table(result.scores, result.names, f"{folder.path}: {name}", settings.get("decoders", {})))
-    terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*", soft_wrap=True)
+    terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
     if predictions is not None:
         _write_files(gold, result.predictions, predictions, terminal)
 
@@ -59,4 +59,4 @@ def _write_files(gold: list[Any], predicted: list[Any], folder: Path, terminal: 
     from mtlprune.corpora.export import write_scorer_files
 
     for layer, number in write_scorer_files(gold, predicted, folder).items():
-        terminal.print(f"{folder}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences", soft_wrap=True)
+        terminal.print(f"{folder}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences")

@@ -72,7 +72,7 @@ def predict(
     def skip(error: CorpusError) -> None:
         nonlocal skipped
         skipped += 1
-        bar.print(f"warning: skipped: {printable(str(error))}", soft_wrap=True)
+        bar.print(f"warning: skipped: {printable(str(error))}")
 
     with contextlib.ExitStack() as files:
         stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
@@ -95,14 +95,14 @@ def predict(
             given = [sentence for _, sentence in group]
             for number, sentence in group if limited else ():
                 if len(sentence) > longest:
-                    bar.print(_too_long(file, number, len(sentence), longest), soft_wrap=True)
+                    bar.print(_too_long(file, number, len(sentence), longest))
             write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
             many += len(given)
             advance(len(given))
     if skipped:
-        bar.print(f"{file}: {skipped} bad lines or sentences were skipped", soft_wrap=True)
+        bar.print(f"{file}: {skipped} bad lines or sentences were skipped")
     if out is not None:
-        terminal.print(f"{out}: {many} sentences", soft_wrap=True)
+        terminal.print(f"{out}: {many} sentences")
 
 
 def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callable[[list[Sentence]], None]:

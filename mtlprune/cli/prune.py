@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.console import Device
+from mtlprune.cli.console import Device, new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,15 +51,15 @@ def prune(
     with surgery.appearing(out) as folder:
         if not asked.source.is_finished():
             words = f"{asked.source.path} is not trained to the end; its best weights so far are taken"
-            terminal.print(f"warning: {words}", soft_wrap=True)
+            terminal.print(f"warning: {words}")
         pruned = surgery.prune(asked, folder, out, device)
         for line in _account(asked, pruned):
-            terminal.print(line, soft_wrap=True, highlight=False)
+            terminal.print(line)
         terminal.print(_layers_table(pruned))
         terminal.print(_scores_table(asked, surgery.score(folder, pruned.model, asked.corpus)))
         if latency:
             _measure(folder, pruned, rounds, terminal)
-    terminal.print(f"written: {out}", soft_wrap=True)
+    terminal.print(f"written: {out}")
 
 
 def _account(asked: RemovalRequest, pruned: Pruned) -> Iterator[str]:
@@ -78,29 +78,18 @@ def _account(asked: RemovalRequest, pruned: Pruned) -> Iterator[str]:
 
 
 def _layers_table(pruned: Pruned) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Heads kept", title_justify="left")
-    table.add_column("layer", justify="right")
-    table.add_column("heads", justify="right")
-    table.add_column("which (from 1)")
+    table = new_table("Heads kept", ">layer", ">heads", "which (from 1)")
     for layer, row in enumerate(pruned.heads.kept, 1):
         table.add_row(str(layer), str(len(row)), " ".join(str(head + 1) for head in row) or "none")
     return table
 
 
 def _scores_table(asked: RemovalRequest, found: Evaluation) -> Table:
-    from rich.table import Table
-
     from mtlprune.scores import name_of
 
     split = asked.source.read_config()["data"]["dev"]
     before = asked.source.read_scores(split) if split in asked.source.splits() else {}
-    table = Table(title=f"{split}, before and after", title_justify="left")
-    for column in ("task", "score"):
-        table.add_column(column)
-    for column in ("before", "after"):
-        table.add_column(column, justify="right")
+    table = new_table(f"{split}, before and after", "task", "score", ">before", ">after")
     for task, value in found.main().items():
         name = found.names[task]
         old = before.get(task, {}).get(name)
@@ -145,16 +134,13 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
     folder.write_json("latency.json", {**how, "cells": [cell.record() for cell in cells]})
     terminal.print(_latency_table(cells, how))
     for length in sorted(set(LENGTHS) - set(lengths)):
-        terminal.print(
-            f"not measured: length {length}; the encoder sees {encoder.limit} tokens at once", soft_wrap=True
-        )
+        terminal.print(f"not measured: length {length}; the encoder sees {encoder.limit} tokens at once")
     if how["load"] > (os.cpu_count() or 1):
         terminal.print("note: more was running here than there are cores, so times are noisy; measure again when idle")
     terminal.print(
         "ms: fastest pass of the encoder. ideal: the removed heads' share of the FLOPs, 2·in·out a linear layer and "
         "vector, 4·B·T²·n·d a layer's heads. reached: (1 − removed / full) / ideal. attention: queries, keys, values, "
-        "scores, mixture and output projection alone",
-        soft_wrap=True,
+        "scores, mixture and output projection alone"
     )
 
 
@@ -166,13 +152,9 @@ def _reached(share: float | None) -> str:
 
 
 def _latency_table(cells: list[LatencyCell], how: dict[str, Any]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=", ".join(f"{key} {value}" for key, value in how.items()), title_justify="left")
-    for column in ("batch × length", "full ms", "masked", "removed", "ideal", "reached"):
-        table.add_column(column, justify="right")
-    for column in ("attention full ms", "masked", "removed", "ideal", "reached"):
-        table.add_column(column, justify="right")
+    measured = (">masked", ">removed", ">ideal", ">reached")
+    title = ", ".join(f"{key} {value}" for key, value in how.items())
+    table = new_table(title, ">batch × length", ">full ms", *measured, ">attention full ms", *measured)
     for cell in cells:
         row = [f"{cell.batch} × {cell.length}"]
         for part in (cell.encoder, cell.attention):

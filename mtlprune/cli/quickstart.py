@@ -58,8 +58,8 @@ def quickstart(
     files = {"table.md": text, "report.html": report(sources, Choices("mtlprune quickstart"), gold_of(None))}
     for name, content in files.items():
         write_text(out / name, content)
-    terminal.print(f"\n{text}\n{out / 'table.md'}, after {time.monotonic() - began:.0f} s", soft_wrap=True)
-    terminal.print(f"everything on one page: {(out / 'report.html').resolve().as_uri()}", soft_wrap=True)
+    terminal.print(f"\n{text}\n{out / 'table.md'}, after {time.monotonic() - began:.0f} s")
+    terminal.print(f"everything on one page: {(out / 'report.html').resolve().as_uri()}")
 
 
 def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:
@@ -80,7 +80,7 @@ def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:
         if corpus.info["sources"] != sources:
             raise CorpusError(f"{path}: expected the corpus of this quickstart, found another one; name another --out")
         return corpus
-    terminal.print(f"generating {path}: {settings}", soft_wrap=True)
+    terminal.print(f"generating {path}: {settings}")
     return save_corpus(build_grammar(**sizes), path, name="grammar", licence="Apache-2.0", sources=sources)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import Overrides, say
+from mtlprune.cli.console import Overrides, new_table, say
 from mtlprune.errors import printable
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def _launch(
     left = {name: cell for name, cell in cells.items() if standing[name].kind in ("left", "failed")}
     numbers = submit(left, whole.root, launcher, jobs, parse_options(options))
     for name, number in numbers.items():
-        terminal.print(f"{name}: job {number}", soft_wrap=True)
+        terminal.print(f"{name}: job {number}")
     counts: Counter[str] = Counter(found.kind for found in standing.values())
-    terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(counts)}", soft_wrap=True)
+    terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(counts)}")
 
 
 def _asked(
@@ -150,8 +150,8 @@ def _adopt(whole: Sweep, offered: list[Path], terminal: Console) -> Sweep:
     for run, cell, note in adopt(whole, offered):
         taken += cell is not None
         words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
-        terminal.print(f"{run} {words}", soft_wrap=True)
-    terminal.print(f"{taken} runs are cells of {whole.root}", soft_wrap=True)
+        terminal.print(f"{run} {words}")
+    terminal.print(f"{taken} runs are cells of {whole.root}")
     return whole
 
 
@@ -167,8 +167,6 @@ def _print_commands(cells: Mapping[str, Cell]) -> None:
 
 def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bool, terminal: Console) -> None:
     """Every cell with its state and its time, and what is left."""
-    from rich.table import Table
-
     from mtlprune.sweeps.crew import cores, states, visible_gpus
     from mtlprune.sweeps.times import Times, outlook
 
@@ -176,9 +174,7 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
     times = Times(whole.cells.values(), whole.root, max(1, cores() // several))
     if measure:
         _measure(cells, times)
-    table = Table(title=f"{whole.file} in {whole.root}", title_justify="left")
-    for column in ("cell", "state", "time", "needs", "folder"):
-        table.add_column(column, justify="right" if column == "time" else "left")
+    table = new_table(f"{whole.file} in {whole.root}", "cell", "state", ">time", "needs", "folder")
     counts: Counter[str] = Counter()
     for name, found in states(cells.values()).items():
         cell = cells[name]
@@ -189,16 +185,16 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
     terminal.print(table)
     if len(cells) > table.row_count:
         rows = f"{table.row_count:,} of {len(cells):,} cells are listed"
-        terminal.print(f"{rows}, those that are begun; narrow the others with --only", soft_wrap=True)
+        terminal.print(f"{rows}, those that are begun; narrow the others with --only")
     left = outlook(cells, times, several)
     at_once = f"{several} at once" if several > 1 else "one after the other"
     many = f"{left.unknown} cell{'s' if left.unknown > 1 else ''}"
-    terminal.print(f"{len(cells)} cells: {_counted(counts)}", soft_wrap=True)
+    terminal.print(f"{len(cells)} cells: {_counted(counts)}")
     if left.seconds:
         unknown = f"; {many} whose time is not known not counted" if left.unknown else ""
-        terminal.print(f"left, {at_once}: about {_clock(left.seconds)}{unknown}", soft_wrap=True)
+        terminal.print(f"left, {at_once}: about {_clock(left.seconds)}{unknown}")
     elif left.unknown:
-        terminal.print(f"left: {many} whose time is not known", soft_wrap=True)
+        terminal.print(f"left: {many} whose time is not known")
 
 
 def _time(cell: Cell, times: Times) -> str:
@@ -229,7 +225,7 @@ def _measure(cells: Mapping[str, Cell], times: Times) -> None:
             except Exception as error:
                 if exit_code(error) is None:
                     raise
-                bar.print(f"not measured: {cell.name}: {sentence(error)}", soft_wrap=True)
+                bar.print(f"not measured: {cell.name}: {sentence(error)}")
             tick()
 
 
@@ -245,7 +241,7 @@ def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None
     def tell(event: str, cell: Cell, note: str) -> None:
         words = {"waiting": "run by"}.get(event, "")
         text = " ".join(part for part in (words, note) if part)
-        terminal.print(f"{cell.name}: {event}{f': {text}' if text else ''}", soft_wrap=True)
+        terminal.print(f"{cell.name}: {event}{f': {text}' if text else ''}")
 
     again = f"the same command goes on: {shlex.join(['mtlprune', *sys.argv[1:]])}"
     with Interruption(terminal) as stop:
@@ -253,18 +249,15 @@ def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None
         threads = sorted({crew.threads_of(cell) for name, cell in cells.items() if name not in crew.final})
         counted = " or ".join(map(str, threads or [crew.threads]))
         shared = f"{counted} threads" + (f", {len(crew.gpus)} GPUs" if crew.gpus else "")
-        terminal.print(
-            f"{len(cells)} cells, {len(crew.final)} done already; {crew.jobs} at once, each with {shared}",
-            soft_wrap=True,
-        )
+        terminal.print(f"{len(cells)} cells, {len(crew.final)} done already; {crew.jobs} at once, each with {shared}")
         try:
             outcome = crew.run()
         except KeyboardInterrupt:
-            terminal.print(f"stopped at once; {again}", soft_wrap=True)
+            terminal.print(f"stopped at once; {again}")
             raise typer.Exit(INTERRUPTED) from None
     _sum_up(outcome, cells, terminal)
     if stop() and any(found.kind in ("left", "running") for found in outcome.values()):
-        terminal.print(f"stopped; checkpoints are written; {again}", soft_wrap=True)
+        terminal.print(f"stopped; checkpoints are written; {again}")
         raise typer.Exit(INTERRUPTED)
     if any(found.kind in ("failed", "blocked") for found in outcome.values()):
         raise typer.Exit(SOME_FAILED)
@@ -273,8 +266,8 @@ def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None
 def _sum_up(outcome: Mapping[str, State], cells: Mapping[str, Cell], terminal: Console) -> None:
     for name, found in outcome.items():
         if found.kind == "failed":
-            terminal.print(f"failed: {name}: {found.note} (log: {cells[name].place.beside('log')})", soft_wrap=True)
+            terminal.print(f"failed: {name}: {found.note} (log: {cells[name].place.beside('log')})")
         elif found.kind == "blocked":
-            terminal.print(f"blocked: {name}: {found.note}", soft_wrap=True)
+            terminal.print(f"blocked: {name}: {found.note}")
     counts: Counter[str] = Counter(found.kind for found in outcome.values())
-    terminal.print(f"{len(outcome)} cells: {_counted(counts)}", soft_wrap=True)
+    terminal.print(f"{len(outcome)} cells: {_counted(counts)}")

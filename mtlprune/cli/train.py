@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.console import Overrides
+from mtlprune.cli.console import Overrides, new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,15 +63,12 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
 
     done_before = finished(folder) is not None
     begins = start_and_freeze(config)
-    terminal.print(
-        f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}",
-        soft_wrap=True,
-    )
+    terminal.print(f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}")
     watch = TrainingWatch(terminal, config.train.epochs)
     progress = _attended(terminal, watch, partial(train_model, config, folder))
     state = "was finished already" if done_before else "finished"
     epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
-    terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s", soft_wrap=True)
+    terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s")
     return progress
 
 
@@ -85,11 +82,11 @@ def _attended(terminal: Console, watch: Any, training: Callable[..., Progress]) 
         with shown_log(terminal), Interruption(terminal) as stop, watch:
             progress = training(watch=watch, stop=stop)
     except KeyboardInterrupt:
-        terminal.print(f"stopped at once; what came after the last checkpoint is lost; {again}", soft_wrap=True)
+        terminal.print(f"stopped at once; what came after the last checkpoint is lost; {again}")
         raise typer.Exit(INTERRUPTED) from None
     if not progress.finished:
         where = f"epoch {progress.epoch + 1}, update {progress.step}"
-        terminal.print(f"stopped in {where}; a checkpoint is written; {again}", soft_wrap=True)
+        terminal.print(f"stopped in {where}; a checkpoint is written; {again}")
         raise typer.Exit(INTERRUPTED)
     return progress
 
@@ -113,19 +110,13 @@ def _pruning(config: Config) -> str:
 
 
 def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | None) -> object:
-    from rich.table import Table
-
     from mtlprune.cli.progress import number_of_heads
     from mtlprune.scores import main_score, name_of
 
     best, decoders = folder.read_best(), config.model_dump()["decoders"]
     scores = folder.read_scores(config.data.dev)
-    table = Table(title=f"{config.data.dev}, best epoch {best['joint']['epoch']}", title_justify="left")
-    table.add_column("task")
-    table.add_column("score")
-    table.add_column("%", justify="right")
-    table.add_column("own best", justify="right")
-    table.add_column("in epoch", justify="right")
+    title = f"{config.data.dev}, best epoch {best['joint']['epoch']}"
+    table = new_table(title, "task", "score", ">%", ">own best", ">in epoch")
     for task, values in scores.items():
         own = best[task]
         main = main_score(task, decoders)
@@ -183,7 +174,7 @@ def pretrain(
     progress = _attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "was finished already" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
-    terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}", soft_wrap=True)
+    terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}")
 
 
 def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> None:
@@ -193,4 +184,4 @@ def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> N
         words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){until}")
     if settings.cosreg:
         words.append(f"CosReg γ {settings.cosreg:g}")
-    terminal.print("; ".join(words), soft_wrap=True)
+    terminal.print("; ".join(words))
