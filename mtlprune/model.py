@@ -125,6 +125,11 @@ class MultiTaskModel(nn.Module):
 
     # -- training ----------------------------------------------------------------------------------------------------
 
+    def sizes(self) -> dict[str, int]:
+        """Encoder and each task → number of parameters."""
+        parts: dict[str, nn.Module] = {"encoder": self.encoder, **dict(self.tasks.items())}
+        return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+
     def collate(self, pieces: Sequence[Pieces], targets: Mapping[str, Sequence[Target | None]]) -> Batch:
         """Join tokenised sentences and, for each task named, their targets (None where the layer is unknown)."""
         batch = self.encoder.collate(pieces)

@@ -88,6 +88,11 @@ class Frame:
     padding: int
     capacity: int | None
 
+    @property
+    def size(self) -> int:
+        """The number of special tokens."""
+        return len(self.before) + len(self.after)
+
 
 def collate(sentences: Sequence[Pieces], frame: Frame) -> EncoderBatch:
     """Lay tokenised sentences out as rows.
@@ -154,7 +159,7 @@ def _split(whole: _Windows, capacity: int) -> _Windows:
 def row_width(pieces: int, frame: Frame) -> int:
     """Slots of a row for so many pieces: rounded up to a multiple of WIDTH, so that few shapes occur; a row never
     becomes longer than the model can see."""
-    specials = len(frame.before) + len(frame.after)
+    specials = frame.size
     width = -(-(pieces + specials) // WIDTH) * WIDTH
     return width if frame.capacity is None else min(width, frame.capacity + specials)
 

@@ -11,7 +11,7 @@ chain), whole passes are run instead. Heads whose gate is shut, or that were rem
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -105,12 +105,10 @@ def _watched(transformer: PreTrainedModel, take: Callable[[_Call], None]) -> Ite
         take(_Call(block, args, dict(options), _hidden(output)))
 
     blocks = dict.fromkeys(by_layer(transformer, family_of(transformer).attention.partition(".*.")[0] + ".*."))
-    handles = [block.register_forward_hook(partial(record), with_kwargs=True) for block in blocks]
-    try:
+    with ExitStack() as hooks:
+        for block in blocks:
+            hooks.enter_context(block.register_forward_hook(partial(record), with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _hidden(output: Any) -> Tensor:

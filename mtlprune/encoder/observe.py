@@ -241,17 +241,12 @@ def _norms_watched(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[
         if args[0].ndim == 3 and args[0].shape[:2] == shape:
             found.append(NormInput(next(layers), name, args[0]))
 
-    handles = [
-        module.register_forward_pre_hook(partial(record, name, iter(layers)))
-        for block, layers in layers_of.items()
-        for name, module in block.named_modules()
-        if type(module).__name__.endswith(NORMS)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for block, layers in layers_of.items():
+            for name, module in block.named_modules():
+                if type(module).__name__.endswith(NORMS):
+                    hooks.enter_context(module.register_forward_pre_hook(partial(record, name, iter(layers))))
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def observation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:

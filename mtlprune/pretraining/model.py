@@ -215,8 +215,5 @@ def _head_at(model: PreTrainedModel, places: Tensor, shape: torch.Size) -> Itera
 
     body = model.base_model
     first = next(child for child in model.children() if child is not body)
-    handle = first.register_forward_pre_hook(pick)
-    try:
+    with first.register_forward_pre_hook(pick):
         yield
-    finally:
-        handle.remove()

@@ -111,8 +111,7 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     _check_trees(config, train, dev)
     model.to(config.train.device)  # type: ignore[arg-type]  # transformers annotates a device only
     pieces = encoder.tokenize_all([sentence.words for sentence in train])
-    frame = len(encoder.frame.before) + len(encoder.frame.after)
-    lengths = [len(p.ids) + frame for p in pieces]
+    lengths = [len(p.ids) + encoder.frame.size for p in pieces]
     pressure = SyntaxPressure(config.syntax, model, encoder.places.kept)
     run = Pretraining(config, model, encoder, pieces, [s.dep for s in train], lengths, pressure, dev, paradigms)
     if not begun:

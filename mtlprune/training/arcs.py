@@ -233,13 +233,10 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
             )
         seen.append(maps[0])
 
-    modules = dict.fromkeys(by_layer(transformer, family_of(transformer).attention))
-    handles = [module.register_forward_hook(keep) for module in modules]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for module in dict.fromkeys(by_layer(transformer, family_of(transformer).attention)):
+            hooks.enter_context(module.register_forward_hook(keep))
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _many(output: Any) -> bool:

@@ -69,8 +69,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
     unknown = model.encoder.word_pieces.unknown
     known = {task: [model.tasks[task].known(s) for s in train] for task in config.tasks}  # type: ignore[operator]
-    frame = len(model.encoder.frame.before) + len(model.encoder.frame.after)
-    lengths = [len(row.ids) + frame for row in pieces[config.data.train]]
+    lengths = [len(row.ids) + model.encoder.frame.size for row in pieces[config.data.train]]
     updates = [
         len(mixing.plan(config.train, lengths, known, epoch_generator(config.train.seed, epoch)))
         for epoch in range(config.train.epochs)
@@ -90,10 +89,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         unseen=unseen_labels(config, vocabularies, dev),
         wide_arguments=count_wide(train, config) if "srl" in config.tasks else None,
         updates=updates,
-        parameters={
-            "encoder": sum(p.numel() for p in model.encoder.parameters()),
-            **{name: sum(p.numel() for p in task.parameters()) for name, task in model.tasks.items()},
-        },
+        parameters=model.sizes(),
         heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
         settled=first_settled(config, model, sum(updates)),
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -120,29 +120,22 @@ class TimedModel:
 
     @contextmanager
     def _hooked(self, enter: Callable[..., None], leave: Callable[..., None]) -> Iterator[None]:
-        handles = [part.register_forward_pre_hook(enter, prepend=True) for part in dict.fromkeys(self.attentions)]
-        handles += [part.register_forward_hook(leave) for part in dict.fromkeys(self.outputs)]
-        try:
+        with ExitStack() as hooks:
+            for part in dict.fromkeys(self.attentions):
+                hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
+            for part in dict.fromkeys(self.outputs):
+                hooks.enter_context(part.register_forward_hook(leave))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def flops(self, ids: Tensor) -> tuple[float, float]:
         """FLOPs of one pass over ``ids`` (B, T): the whole encoder, and its attention blocks alone."""
         counted = dict.fromkeys(("encoder", "attention"), 0.0)
         inside = {part for attention in self.attentions for part in attention.modules()} | set(self.outputs)
-        handles = [
-            part.register_forward_hook(partial(_count, counted, part in inside))
-            for part in self.model.modules()
-            if isinstance(part, nn.Linear)
-        ]
-        try:
-            with torch.inference_mode():
-                self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
-        finally:
-            for handle in handles:
-                handle.remove()
+        with ExitStack() as hooks, torch.inference_mode():
+            for part in self.model.modules():
+                if isinstance(part, nn.Linear):
+                    hooks.enter_context(part.register_forward_hook(partial(_count, counted, part in inside)))
+            self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
         squares = 4.0 * ids.shape[0] * ids.shape[1] ** 2 * sum(output.in_features for output in self.outputs)
         return counted["encoder"] + squares, counted["attention"] + squares
 

@@ -225,7 +225,6 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
 def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev: list[Sentence]) -> Run:
     """Tokenise and make targets, once."""
     pieces = model.encoder.tokenize_all([sentence.words for sentence in train])
-    frame = len(model.encoder.frame.before) + len(model.encoder.frame.after)
     known: dict[str, list[bool]] = {}
     targets: dict[str, list[Target | None]] = {}
     for name in config.tasks:
@@ -233,7 +232,9 @@ def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev:
         known[name] = [task.known(sentence) for sentence in train]
         targets[name] = [task.target(s) if has else None for s, has in zip(train, known[name], strict=True)]
     trees = [sentence.dep for sentence in train] if config.syntax.strength else []
-    return Run(config, model, pieces, targets, [len(p.ids) + frame for p in pieces], known, dev, trees)
+    return Run(
+        config, model, pieces, targets, [len(p.ids) + model.encoder.frame.size for p in pieces], known, dev, trees
+    )
 
 
 FREE = ("name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path", "data.corpora")
@@ -313,8 +314,7 @@ def write_beginning(
             "files": folder.hashes(),
             "begun_from": origins(config),
             "parameters": {
-                "encoder": sum(p.numel() for p in model.encoder.parameters()),
-                **{name: sum(p.numel() for p in task.parameters()) for name, task in model.tasks.items()},
+                **model.sizes(),
                 **({"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}),
             },
         },

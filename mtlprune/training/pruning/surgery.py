@@ -160,10 +160,10 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
     transformer = cast(PreTrainedModel, encoder.transformer)
     kept_before, full = encoder.places.kept, copy.deepcopy(transformer)
     left = MultiTaskModel(encoder, {name: model.tasks[name] for name in asked.tasks})  # type: ignore[misc]
-    before = parameters(left)
+    before = left.sizes()
     encoder.head_map = remove_heads(transformer, gates, kept_before)
     del encoder.places  # they knew the heads as they lay before
-    after = {"before": before, "after": parameters(left)}
+    after = {"before": before, "after": left.sizes()}
     write(asked, folder, out, left, after)
     again = MultiTaskModel.load(folder.path, device=str(model.device))
     removed = word_vectors(again, sentences, None)
@@ -197,12 +197,6 @@ def word_vectors(model: MultiTaskModel, sentences: Sequence[Sentence], gates: Te
     pieces = model.encoder.tokenize_all([sentence.words for sentence in sentences])
     rows = [model.encoder(model.encoder.collate([row]).to(model.device), gates).words for row in pieces]
     return torch.cat(rows)
-
-
-def parameters(model: MultiTaskModel) -> dict[str, int]:
-    """Encoder and each task → number of parameters."""
-    parts = {"encoder": model.encoder, **dict(model.tasks.items())}
-    return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
 
 
 def write(
