@@ -5,22 +5,17 @@ from __future__ import annotations
 import hashlib
 import http.client
 import logging
-import os
 import posixpath
-import shutil
 import ssl
 import tarfile
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.files import file_sha256
+from mtlprune.files import RunError, file_sha256, replacing, replacing_folder
 
 log = logging.getLogger(__name__)
 _CHUNK = 1 << 20  # bytes
@@ -46,27 +41,17 @@ def fetch(url: str, out: Path, sha256: str | None, *, git_blob: str | None = Non
     if out.is_file() and (sha256 or git_blob) and _mismatch(out, sha256, git_blob) is None:
         log.info("%s is already there and verified", out)
         return out
-    _make_folder(out.parent)
-    part = out.with_name(f"{out.name}.{os.getpid()}.part")
     try:
-        _stream(url, part, timeout)
-        wrong = _mismatch(part, sha256, git_blob)
-        if wrong:
-            raise CorpusError(
-                f"{url}: {wrong}; the file was not kept. The address serves something else than the pinned file: "
-                "try again, and if the checksum stays wrong, do not use this source"
-            )
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
+        with replacing(out) as part:
+            _stream(url, part, timeout)
+            if wrong := _mismatch(part, sha256, git_blob):
+                raise CorpusError(
+                    f"{url}: {wrong}; the file was not kept. The address serves something else than the pinned file: "
+                    "try again, and if the checksum stays wrong, do not use this source"
+                )
+    except RunError as error:
+        raise CorpusError(str(error)) from None
     return out
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CorpusError(f"{folder}: the folder could not be made, so nothing can be written there: {error}") from None
 
 
 def _stream(url: str, part: Path, timeout: float) -> None:
@@ -151,43 +136,32 @@ def extract_tar(archive: Path, out: Path, only: str = "", suffix: str = "") -> P
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise CorpusError(f"{out}: already there; expected a folder that does not exist yet. Remove it or name another")
-    _make_folder(out.parent)
     prefix = only.rstrip("/") + "/" if only else ""
-    with _staging(out) as staging:
-        try:
-            with tarfile.open(archive) as tar:
-                members = tar.getmembers()
-                for member in members:
-                    _check_member(archive, member, prefix)
-                wanted = [
-                    member
-                    for member in members
-                    if member.name.startswith(prefix) and member.name.endswith(suffix) and not member.isdir()
-                ]
-                if not wanted:
-                    raise CorpusError(f"{archive}: holds no file {only}/...{suffix}; is it the right archive?")
-                tar.extractall(staging, members=wanted, filter="data")
-        except tarfile.FilterError as error:
-            raise CorpusError(f"{archive}: refused: {error}; nothing was unpacked") from None
-        except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-            raise CorpusError(
-                f"{archive}: not a whole tar archive, or it could not be unpacked ({error}); nothing was unpacked. "
-                "Download it again"
-            ) from None
-        (staging / prefix).replace(out)
-    return out
-
-
-@contextmanager
-def _staging(out: Path) -> Iterator[Path]:
-    """A folder beside ``out``, gone afterwards whatever happens."""
-    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
-    inner = folder / "unpacked"
-    inner.mkdir()
     try:
-        yield inner
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with replacing_folder(out) as beside, tarfile.open(archive) as tar:
+            members = tar.getmembers()
+            for member in members:
+                _check_member(archive, member, prefix)
+            wanted = [
+                member
+                for member in members
+                if member.name.startswith(prefix) and member.name.endswith(suffix) and not member.isdir()
+            ]
+            if not wanted:
+                raise CorpusError(f"{archive}: holds no file {only}/...{suffix}; is it the right archive?")
+            for member in wanted:
+                member.name = member.name.removeprefix(prefix)
+                if member.islnk():  # a hard link counts from the archive's root
+                    member.linkname = member.linkname.removeprefix(prefix)
+            tar.extractall(beside, members=wanted, filter="data")
+    except tarfile.FilterError as error:
+        raise CorpusError(f"{archive}: refused: {error}; nothing was unpacked") from None
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise CorpusError(
+            f"{archive}: not a whole tar archive, or it could not be unpacked into {out} ({error}); nothing was "
+            "unpacked. Download it again"
+        ) from None
+    return out
 
 
 def _check_member(archive: Path, member: tarfile.TarInfo, prefix: str) -> None:

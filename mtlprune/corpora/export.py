@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
-from mtlprune.files import make_folder
+from mtlprune.files import RunError, make_folder, replacing
 from mtlprune.layers import kind_of, tags_named
 from mtlprune.sentence import LAYERS, Predicate, Sentence, Span, declared
 
@@ -42,19 +41,15 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
     if layer not in (layers := declared(sentences)):
         raise CorpusError(f"expected a layer out of {', '.join(layers)}, found {layer!r}; name one of them")
     file = Path(file)
-    beside = file.with_name(f".{file.name}.{os.getpid()}.partial")
     written = 0
     try:
-        with beside.open("w", encoding="utf-8", newline="\n") as stream:
+        with replacing(file) as beside, beside.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence in sentences:
                 if (kind := sentence.kind(layer)) is not None:
                     stream.write(FORMATS[kind_of(kind)](_under_known_name(sentence, layer, kind)))
                     written += 1
-        beside.replace(file)
-    except OSError as error:
-        raise CorpusError(f"{file}: expected to write a file, found: {error.strerror}; check the path") from error
-    finally:
-        beside.unlink(missing_ok=True)
+    except RunError as error:
+        raise CorpusError(str(error)) from error
     return written
 
 

@@ -185,5 +185,6 @@ def test_what_cannot_be_said_is_worded_and_leaves_nothing(
     with pytest.raises(CorpusError, match=message):
         export([SENTENCE, sentence], layer, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(CorpusError, match="No such file"):
-        export([SENTENCE], "pos", tmp_path / "no" / "folder")
+    (tmp_path / "file").touch()
+    with pytest.raises(CorpusError, match="could not be written"):
+        export([SENTENCE], "pos", tmp_path / "file" / "out")
