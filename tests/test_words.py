@@ -20,8 +20,7 @@ WORDS = {
     "verb": r"\bverbs?\b",
     "sheet": r"\bsheets?\b",
     "crew": r"\bcrews?\b",
-    "owner": r"\bowners?\b",
-    "heart": r"\bhearts?\b",
+    "heart": r"\bhearts?\b(?! of)",
     "team": r"\bteams?\b",
     "pressure": r"\bpressures?\b",
     "archive": r"\barchives?\b",
@@ -38,12 +37,11 @@ WORDS = {
 """As in the glossary → what is looked for, in any case of letters."""
 
 ALLOWED = {
-    "price": ("corpora/grammar/", "results/price", "experiments/price"),
+    "price": ("corpora/grammar/", "price/"),
     "verb": ("corpora/", "docs/grammar.md", "docs/scores.md", "docs/tasks.md"),  # the part of speech
     "sheet": ("reports/page/",),  # style sheets
     "team": ("corpora/grammar/",),
     "archive": ("corpora/", "data_scripts/"),  # of files
-    "owner": ("corpora/grammar/", "sweeps/", "docs/sweeps.md"),  # the suffix of a lease's file
 }
 """Word → parts of paths, or of lines, where it means something else."""
 
