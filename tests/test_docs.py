@@ -33,7 +33,7 @@ CARD_OF = {
     "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-a-task",
     "pruning.penalty": "gates.md",
     "pruning.init": "gates.md#where-gates-start",
-    "syntax.variant": "pretraining.md#the-price",
+    "syntax.variant": "pretraining.md#the-penalty",
     "syntax.scale": "pretraining.md#in-multi-task-training",
 }
 """Where the values of a setting that has only so many are explained."""
@@ -229,15 +229,15 @@ def test_defaults_of_options_are_those_of_the_verb(verb: str, page: str) -> None
 @pytest.mark.parametrize(("page", "place"), [(page, place) for page in METHODS for place in METHODS[page]])
 def test_every_card_of_a_method_has_its_five_parts(page: str, place: str) -> None:
     text = sections(page)[place]
-    for part in ("Idea", "Equation", "Source", "Known failure"):
+    for part in ("Idea", "Equation", "Source", "Limitations"):
         assert text.count(f"**{part}.**") == 1 or (part == "Equation" and "equation" in text), part
     assert "**Settings.**" in text or re.search(r"^\|[^|]*(key|option|setting|`)[^|]*\|", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_has_an_idea_has_a_known_failure(page: Path) -> None:
+def test_what_has_an_idea_has_its_limitations(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert "**Idea.**" not in text or "nown failure" in text
+    assert "**Idea.**" not in text or "imitations" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

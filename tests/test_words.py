@@ -1,0 +1,64 @@
+"""The words that docs/glossary.md replaces do not come back; what else a word means stands in ALLOWED."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = [
+    path
+    for pattern in ("mtlprune/**/*.py", "mtlprune/**/*.html", "docs/*.md", "README.md", "experiments/*.md")
+    for path in sorted(ROOT.glob(pattern))
+    if path.name != "glossary.md"
+]
+WORDS = {
+    "price": r"\bpric(e|es|ed)\b",
+    "lens": r"\blens(es)?\b",
+    "verb": r"\bverbs?\b",
+    "sheet": r"\bsheets?\b",
+    "crew": r"\bcrews?\b",
+    "heart": r"\bhearts?\b(?! of)",
+    "team": r"\bteams?\b",
+    "pressure": r"\bpressures?\b",
+    "archive": r"\barchives?\b",
+    "surgery": r"\bsurgery\b",
+    "kin": r"(\b|_)kin\b",
+    "claimant": r"\bclaimants?\b",
+    "twins": r"\btwins?\b",
+    "film": r"\bfilms?\b",
+    "heads by chance": r"\bheads by chance\b",
+    "goes on with": r"\bgoes on with\b",
+    "shut": r"\bshuts?\b",
+    "known failure": r"\bknown failures?\b",
+}
+"""As in the glossary → what is looked for, in any case of letters."""
+
+ALLOWED = {
+    "price": ("corpora/grammar/", "price/"),
+    "verb": ("corpora/", "docs/grammar.md", "docs/scores.md", "docs/tasks.md"),  # the part of speech
+    "sheet": ("reports/page/",),  # style sheets
+    "team": ("corpora/grammar/",),
+    "archive": ("corpora/", "data_scripts/"),  # of files
+}
+"""Word → parts of paths, or of lines, where it means something else."""
+
+
+def test_the_words_are_those_of_the_glossary() -> None:
+    table = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("## Words that are not used")[1]
+    assert set(WORDS) <= {word.strip() for word in re.split(r"[|,(]", table)}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_that_was_replaced_does_not_come_back(word: str) -> None:
+    allowed = ALLOWED.get(word, ())
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in FILES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(WORDS[word], line, re.IGNORECASE)
+        if not any(part in f"{path.relative_to(ROOT)} {line}" for part in allowed)
+    ]
+    assert not found, "\n".join(found)
