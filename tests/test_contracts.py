@@ -56,7 +56,7 @@ ROWS = {
         task: Row((task,), {task: SMALL.get(task, {})}, families=tuple(CONTRACT_FAMILIES[place % 2 :: 2]))
         for place, task in enumerate(TASKS)
     },
-    "joint": Row(tuple(TASKS), SMALL, families=("bert",)),
+    "joint": Row(tuple(TASKS), SMALL, families=()),  # all are slow
     "dep, relations by mlp": Row(("dep",), {"dep": {**SMALL["dep"], "relation_scorer": "mlp"}}, families=("bert",)),
     "dep, projective": Row(("dep",), {"dep": {**SMALL["dep"], "projective": True}}, families=("roberta",)),
     "con, labels by mlp": Row(("con",), {"con": {**SMALL["con"], "label_scorer": "mlp"}}, families=("electra",)),
@@ -246,7 +246,9 @@ def losses_of(
     return model.losses(model.collate(model.encoder.tokenize_all([s.words for s in sentences]), targets))
 
 
-@pytest.mark.parametrize("family", CONTRACT_FAMILIES)
+@pytest.mark.parametrize(
+    "family", ["bert", *(pytest.param(family, marks=pytest.mark.slow) for family in CONTRACT_FAMILIES[1:])]
+)
 def test_stopped_and_resumed_equals_never_stopped(family, ten, corpus, tmp_path):
     """With every kind of dropout on; the same with killed processes is in tests/training/test_resume.py."""
     words = [word for sentence in ten for word in sentence.words]

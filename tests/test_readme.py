@@ -106,6 +106,7 @@ def run(line: str, stand_ins: list[str], patch: pytest.MonkeyPatch) -> None:
     assert stopped.value.code == 0, line
 
 
+@pytest.mark.slow
 def test_commands_leave_what_the_readme_says(place: Path) -> None:
     for run_folder in ("runs/mtl-5", "runs/stl-pos"):
         assert {path.name for path in (place / run_folder / "scores").iterdir()} == {"dev.json", "test.json"}
@@ -116,6 +117,7 @@ def test_commands_leave_what_the_readme_says(place: Path) -> None:
     assert len((place / "predicted.jsonl").read_text(encoding="utf-8").splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_python_runs(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     [code] = [text for kind, text in BLOCKS if kind == "python"]
     monkeypatch.chdir(place)
@@ -124,6 +126,7 @@ def test_python_runs(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert " ".join(line.split()[0] for line in lines[:9]) == "The lawyer who met Jordan lives in Paris ."
 
 
+@pytest.mark.slow
 def test_python_of_the_card_of_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```python\n(.*?)^```$", card, re.MULTILINE | re.DOTALL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import warnings
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -95,14 +94,6 @@ def test_gradient_of_the_log_partition_is_the_marginals():
     torch.testing.assert_close(scores.grad, structs.constituency_marginals(scores, LENGTHS))
 
 
-def test_gradcheck():
-    scores = random_scores(3, 6, 6).double().requires_grad_()
-    lengths = torch.tensor([5, 3, 1])
-    charts = gold_charts(lengths, 6)
-    assert torch.autograd.gradcheck(lambda s: structs.constituency_log_partition(s, lengths), scores)
-    assert torch.autograd.gradcheck(lambda s: structs.constituency_crf_loss(s, charts, lengths), scores)
-
-
 def gold_charts(lengths, size):
     charts = torch.zeros(len(lengths), size, size, dtype=torch.bool)
     for b, n in enumerate(lengths.tolist()):
@@ -186,25 +177,6 @@ def test_impossible_lengths_are_refused(lengths):
         structs.mst(torch.zeros(2, 6, 6), torch.tensor(lengths))
 
 
-def test_impossible_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"expected scores of shape \(B, T\+1, T\+1\)"):
-        structs.constituency_cky(torch.zeros(2, 6, 5), torch.tensor([3, 3]))
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_everything_works_without_gradients(mode):
-    scores = random_scores(6, 6, 6, seed=3)
-    expected = structs.constituency_log_partition(scores, LENGTHS), structs.constituency_marginals(scores, LENGTHS)
-    trees = structs.mst(scores, LENGTHS), structs.mst(scores, LENGTHS, projective=True)
-    with mode():
-        inner = scores + 0.0  # made inside: an inference tensor in inference mode
-        assert torch.equal(structs.constituency_log_partition(inner, LENGTHS), expected[0])
-        assert torch.equal(structs.constituency_marginals(inner, LENGTHS), expected[1])
-        assert structs.constituency_cky(expected[1], LENGTHS)[1] == [(0, 1)]
-        assert torch.equal(structs.mst(inner, LENGTHS), trees[0])
-        assert torch.equal(structs.mst(inner, LENGTHS, projective=True), trees[1])
-
-
 # --- dependency trees -----------------------------------------------------------------------------------------------
 
 
@@ -272,20 +244,6 @@ def test_a_chain_of_1500_words_with_a_circle_at_its_end():
     scores[0, n, 0] = 5.0
     heads = structs.mst(scores, torch.tensor([n]))
     assert heads[0].tolist() == [0, *range(2, n + 1), 0]
-
-
-def test_circles_within_circles():
-    """Words are leaves of a binary tree, an arc is dearer the higher it climbs: pairs circle, then pairs of pairs."""
-    levels = 8
-    n = 2**levels
-    place = np.arange(n)
-    climb = np.ceil(np.log2(1 + (place[:, None] ^ place)))  # 1 within a pair, 2 within a pair of pairs …
-    scores = torch.full((1, n + 1, n + 1), -1000.0)
-    scores[0, 1:, 1:] = -torch.tensor(climb)
-    heads = structs.mst(scores, torch.tensor([n]))[0].tolist()
-    assert not find_cycle(heads[1:]) and heads[1:].count(0) == 1
-    joins = sum(2 ** (levels - level) * level for level in range(1, levels + 1))  # every circle is left exactly once
-    assert tree_score(scores[0], heads) == -1000 - joins
 
 
 def test_scores_that_are_not_finite_are_refused():

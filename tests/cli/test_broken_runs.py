@@ -64,22 +64,9 @@ PRETRAINING = Path(__file__).parents[2] / "experiments" / "syntax" / "base.yaml"
 
 TINY = (
     *("data.train_sentences=8", "data.dev_sentences=4", "model.vocabulary=150", "model.layers=1", "model.heads=2"),
-    *(
-        "model.hidden=8",
-        "train.steps=1",
-        "train.batch_sentences=2",
-        "watch.models=false",
-        "watch.points=2",
-        "watch.first=1",
-    ),
-    *(
-        "watch.blimp=null",
-        "watch.blimp_pairs=null",
-        "model.inner=8",
-        "train.device=cpu",
-        "train.threads=1",
-        "train.precision=fp32",
-    ),
+    *("model.hidden=8", "model.inner=8", "train.steps=1", "train.batch_sentences=2", "train.device=cpu"),
+    *("train.threads=1", "train.precision=fp32", "watch.models=false", "watch.points=2", "watch.first=1"),
+    *("watch.blimp=null", "watch.blimp_pairs=null"),
 )
 
 

@@ -125,11 +125,6 @@ def test_nested_entities_keep_the_outermost_and_the_first(
     assert document.nested == 1
 
 
-def test_predicate_that_only_a_continuation_covers(tmp_path: Path) -> None:
-    text = TEXT.replace("         (V*)      *    -", "       (C-V*)      *    -")
-    assert read(tmp_path, text)[0].srl[0].arguments[1] == Span(1, 2, "C-V")  # type: ignore[index]
-
-
 def changed(line: int, old: str, new: str) -> str:
     lines = TEXT.split("\n")
     assert old in lines[line - 1]

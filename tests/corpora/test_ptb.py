@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree
-from mtlprune.corpora.formats.ptb import bare_label, read_ptb
+from mtlprune.corpora.formats.ptb import read_ptb
 from mtlprune.sentence import Sentence, Span
 
 TREE = """(TOP (S (NP-SBJ-1 (DT The) (NN gate))
@@ -93,11 +93,6 @@ def test_very_deep_tree(tmp_path: Path) -> None:
     assert sentence.con is not None and len(sentence.con) == 5000
 
 
-def test_bare_label() -> None:
-    labels = ["NP-SBJ", "NP=2", "WHNP-1", "-LRB-", "ADVP|PRT", "S", "-NONE-"]
-    assert [bare_label(label) for label in labels] == ["NP", "NP", "WHNP", "-LRB-", "ADVP|PRT", "S", "-NONE-"]
-
-
 @pytest.mark.parametrize(
     ("text", "line", "what"),
     [
@@ -117,11 +112,6 @@ def test_errors_name_file_and_line(tmp_path: Path, text: str | bytes, line: int,
     with pytest.raises(CorpusError, match=what) as caught:
         read(tmp_path, text)
     assert f"few.mrg, line {line}:" in str(caught.value)
-
-
-def test_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"none\.mrg"):
-        list(read_ptb(tmp_path / "none.mrg"))
 
 
 @st.composite

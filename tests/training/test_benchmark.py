@@ -25,10 +25,6 @@ def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
     assert set(result.steps) == {"bare encoder", "STL pos", "STL srl", "MTL-2 joint", "MTL-2 joint, gated"}
     assert min(result.steps.values()) > 0 and result.memory == 0
     assert 0 < result.sentences <= 24 and len(ticks) == 2 * (2 + 1)
-    ratios = result.ratios()
-    assert ratios["bare encoder"] == 1.0
-    assert ratios["MTL-2 joint"] == result.steps["MTL-2 joint"] / result.steps["bare encoder"]
-    assert ratios["evaluation, all tasks / bare forward"] == result.evaluation / result.bare_forward
     assert result.dev_sentences == 12
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from interrupted import Moment, error_of, run
+from interrupted import Moment, error_of, often, run
 from safetensors.torch import load_file
 from torch import nn
 
@@ -119,10 +119,9 @@ def test_a_full_disk_loses_nothing_that_was_complete(whole, file, tmp_path):
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(whole, tmp_path):
     settings, expected, sizes = whole
-    often = {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
-    assert run(often, tmp_path / "run", Moment("update", count=3)) == -9
+    assert run(often(settings), tmp_path / "run", Moment("update", count=3)) == -9
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
-    assert run(often, tmp_path / "run", largest_file=sizes["checkpoint.safetensors"] // 2) == 3
+    assert run(often(settings), tmp_path / "run", largest_file=sizes["checkpoint.safetensors"] // 2) == 3
     assert "what was there before is untouched" in error_of(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
     assert run(settings, tmp_path / "run") == 0
@@ -142,14 +141,13 @@ def small_disk(tmp_path) -> Iterator[Path]:
 
 def test_a_disk_that_fills_up_and_is_emptied(whole, small_disk):
     settings, expected, sizes = whole
-    often = {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
-    assert run(often, small_disk / "run", Moment("update", count=3)) == -9
+    assert run(often(settings), small_disk / "run", Moment("update", count=3)) == -9
     before = (small_disk / "run" / "checkpoint.safetensors").read_bytes()
     free = os.statvfs(small_disk)
     spare = sizes["checkpoint.safetensors"] // 2
     with (small_disk / "full").open("wb") as file:
         file.write(b"0" * (free.f_bavail * free.f_frsize - spare))
-    assert run(often, small_disk / "run") == 3
+    assert run(often(settings), small_disk / "run") == 3
     assert "No space left" in error_of(small_disk / "run")
     assert (small_disk / "run" / "checkpoint.safetensors").read_bytes() == before
     (small_disk / "full").unlink()

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from interrupted import KILLED, Moment, changed, outcome, run
+from interrupted import KILLED, Moment, often, outcome, run
 
 from mtlprune.config.config import build_config
 from mtlprune.runs import RunFolder
@@ -76,7 +76,7 @@ def train_until(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
     assert progress.step == step and not progress.finished
 
 
-@pytest.mark.parametrize("updates", [4, 7, 8, 11])
+@pytest.mark.parametrize("updates", [4, 8])
 def test_stopped_and_gone_on(undisturbed, updates, tmp_path):
     settings, expected = undisturbed
     folder = RunFolder(tmp_path / "run")
@@ -89,13 +89,12 @@ def test_stopped_and_gone_on(undisturbed, updates, tmp_path):
 @pytest.mark.parametrize("name", KILLS)
 def test_killed(undisturbed, name, tmp_path):
     settings, expected = undisturbed
-    often = {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}  # after every update
     moment = KILLS[name]
     if moment.count < 0:
         moment = moment._replace(count=2 * (expected["manifest.json"]["step"] + 1))
-    assert run(often, tmp_path / "run", moment) == KILLED
+    assert run(often(settings), tmp_path / "run", moment) == KILLED
     assert run(settings, tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected | changed(tmp_path / "run", expected)
+    assert outcome(tmp_path / "run") == expected
 
 
 @pytest.mark.parametrize("undisturbed", ["exact-shared"], indirect=True)
