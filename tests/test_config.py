@@ -52,7 +52,6 @@ WRONG = [
     ({"tasks": ["pos", "deps"]}, "tasks: there is no task 'deps' (did you mean 'dep'?); tasks are pos, ner, dep"),
     ({"tasks": None}, "tasks: expected names of tasks such as pos,ner, found nothing"),
     ({"tasks": ["pos", "pos"]}, "tasks: expected one or more different tasks, found ['pos', 'pos']"),
-    ("decoders.srl.predicates: input should be 'classified' or 'ranked'",),
     ({"train": None}, "train: expected keys and values, found nothing"),
     ({"data": {}}, "data.path is missing"),
     ({"name": "a/b"}, "name: expected a name that a folder can have, without / and \\, found 'a/b'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -98,9 +98,7 @@ def test_ewt5_from_a_mirror(mirror: Server, tmp_path: Path, capsys: pytest.Captu
 
 
 @needs_corpora
-def test_the_early_file_is_not_taken_for_the_release(
-    mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_early_file_is_not_taken_for_the_release(mirror, tmp_path, capsys):
     mirror.addresses[TRAIN] = (EWT / "uner/en_ewt-ud-train.iob2").read_bytes
     assert run(mirror, tmp_path) == 2
     told = capsys.readouterr().err
@@ -131,15 +129,7 @@ def changed(content: bytes) -> bytes:
     ],
     ids=["changed", "cut", "missing", "archive cut", "archive escapes"],
 )
-def test_what_is_not_whole_or_not_pinned_is_refused(
-    mirror: Server,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    address: str,
-    content: Callable[[], bytes] | None,
-    cut: bool,
-    what: str,
-) -> None:
+def test_what_is_not_whole_or_not_pinned_is_refused(mirror, tmp_path, capsys, address, content, cut, what):
     if what == "404":
         del mirror.addresses[address]
     elif content:

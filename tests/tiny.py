@@ -125,74 +125,43 @@ def _modernbert_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=made, **names)
 
 
-def _config(kind: type[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase, dropout: float, **more: Any) -> Any:
-    common = {
+def _sizes(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    return {
         "vocab_size": len(tokenizer),
         "hidden_size": HIDDEN,
         "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS,
         "intermediate_size": INNER,
         "max_position_embeddings": POSITIONS,
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": dropout,
         "initializer_range": 0.2,  # ten times the usual: neighbours must matter for the equality tests to bite
         "pad_token_id": tokenizer.pad_token_id,
     }
-    return kind(**(common | more))
+
+
+def _config(kind: type[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase, dropout: float, **more: Any) -> Any:
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return kind(**(_sizes(tokenizer) | rates | more))
 
 
 def _distilbert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> DistilBertConfig:
-    return DistilBertConfig(
-        vocab_size=len(tokenizer),
-        dim=HIDDEN,
-        n_layers=LAYERS,
-        n_heads=HEADS,
-        hidden_dim=INNER,
-        max_position_embeddings=POSITIONS,
-        dropout=dropout,
-        attention_dropout=dropout,
-        initializer_range=0.2,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    named = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+    named |= {"intermediate_size": "hidden_dim"}
+    sizes = {named.get(name, name): value for name, value in _sizes(tokenizer).items()}
+    return DistilBertConfig(**sizes, dropout=dropout, attention_dropout=dropout)
 
 
 def _modernbert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> ModernBertConfig:
+    specials = {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
+    rates = dict.fromkeys(("embedding_dropout", "mlp_dropout", "attention_dropout"), dropout)
+    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     return ModernBertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=INNER,
-        max_position_embeddings=POSITIONS,
-        local_attention=16,
-        global_attn_every_n_layers=2,
-        embedding_dropout=dropout,
-        mlp_dropout=dropout,
-        attention_dropout=dropout,
-        initializer_range=0.2,
-        pad_token_id=tokenizer.pad_token_id,
-        cls_token_id=tokenizer.cls_token_id,
-        sep_token_id=tokenizer.sep_token_id,
-        bos_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
+        **_sizes(tokenizer), **specials, **rates, **ends, local_attention=16, global_attn_every_n_layers=2
     )
 
 
 def _eurobert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> EuroBertConfig:
-    return EuroBertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=INNER,
-        max_position_embeddings=POSITIONS,
-        attention_dropout=dropout,
-        initializer_range=0.2,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
-        mask_token_id=tokenizer.mask_token_id,
-    )
+    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    return EuroBertConfig(**_sizes(tokenizer), **ends, attention_dropout=dropout, mask_token_id=tokenizer.mask_token_id)
 
 
 def _deberta(kind: type[PreTrainedConfig], **more: Any) -> Callable[[PreTrainedTokenizerBase, float], Any]:

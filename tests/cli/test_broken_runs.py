@@ -308,9 +308,7 @@ def test_weights_that_are_none(what: str, broken: Broken) -> None:
         assert broken.check(f"weights/{path.name}", content, command, what, path.name) == 2
 
 
-def test_an_encoder_with_numbers_that_are_none(
-    broken: Broken, place: Place, tiny_encoder: Callable[[str], Path], mtlprune: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_encoder_with_numbers_that_are_none(broken, place, tiny_encoder, mtlprune, tmp_path):
     folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
     tensors = load_file(folder / "model.safetensors")
     name = next(iter(tensors))

@@ -42,8 +42,12 @@ def test_evaluating_dev_again_gives_what_training_found(mtlprune: Call, trained:
     shutil.copytree(trained, folder)
     before = (folder / "scores/dev.json").read_text()
     (folder / "scores/dev.json").unlink()
-    assert mtlprune("evaluate", folder, "--split", "dev").code == 0
+    answer = mtlprune("evaluate", folder, "--split", "dev", "--predictions", tmp_path / "files")
+    assert answer.code == 0 and f"{tmp_path / 'files'}/srl.gold and srl.pred: 8 of 8 sentences" in answer.out
     assert (folder / "scores/dev.json").read_text() == before
+    assert [s.pos for s in read_conllu(tmp_path / "files/pos.pred")] == [
+        s.pos for s in RunFolder(folder).read_predictions("dev")
+    ]
 
 
 def test_results_of_other_weights_or_data_have_their_own_names(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
@@ -91,9 +95,7 @@ def test_scorer_files_fit_predictions_to_gold(tmp_path: Path) -> None:
         (["{run}", "--split", "test", "--predictions", "{tmp}/thesis.txt"], "thesis.txt"),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_sentence(
-    arguments: list[str], message: str, mtlprune: Call, trained: Path, tmp_path: Path
-) -> None:
+def test_mistakes_are_one_sentence(arguments, message, mtlprune, trained, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     answer = mtlprune("evaluate", *(argument.format(tmp=tmp_path, run=trained) for argument in arguments))
     assert answer.code == 2
@@ -117,9 +119,7 @@ def replace_best(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("moment", ["while it is loaded", "while it is evaluated"])
-def test_results_are_of_the_weights_that_best_names(
-    moment: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_are_of_the_weights_that_best_names(moment, trained, tmp_path, monkeypatch):
     folder = RunFolder(shutil.copytree(trained, tmp_path / "run"))
     waiting = [replace_best]
 
@@ -143,9 +143,7 @@ def test_results_are_of_the_weights_that_best_names(
     assert result.scores == again.scores != RunFolder(trained).read_scores("test")
 
 
-def test_results_are_not_written_once_training_named_better_weights(
-    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_are_not_written_once_training_named_better_weights(lab, tmp_path, monkeypatch):
     """Between every two steps of training, who evaluated the best weights of before is turned away."""
     folder, seen, original = RunFolder(tmp_path / "run"), [], RunFolder.forget_results
 

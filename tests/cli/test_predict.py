@@ -88,9 +88,7 @@ def change(path: Path, text: str | None) -> None:
         ("encoder/config.json", "", "encoder/config.json"),
     ],
 )
-def test_a_damaged_run_is_one_sentence(
-    name: str, text: str | None, message: str, mtlprune: Call, trained: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_run_is_one_sentence(name, text, message, mtlprune, trained, tmp_path):
     forget_hashes(Path(shutil.copytree(trained, tmp_path / "run")))
     for path in (tmp_path / "run").glob(name):
         change(path, text)
@@ -111,9 +109,7 @@ def test_a_damaged_run_is_one_sentence(
         (["{run}", "{tmp}/t.txt", "--format", "xml"], "--format: expected jsonl, conllu or text, found 'xml'"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    arguments: list[str], message: str, mtlprune: Call, trained: Path, text: Path, tmp_path: Path
-) -> None:
+def test_mistakes_are_one_sentence(arguments, message, mtlprune, trained, text, tmp_path):
     (tmp_path / "empty.txt").write_text(" \n\n")
     (tmp_path / "latin.txt").write_bytes(b"Ann\ncaf\xe9\n")
     (tmp_path / "t.conllu").write_text("The dog sees a man .\n")
@@ -128,9 +124,7 @@ def jsonl(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(
-    mtlprune: Call, trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(mtlprune, trained, tmp_path, caplog):
     (tmp_path / "t.txt").write_text("Ann sleeps\n\nThe dog sees a man .\nAnn\n")
     whole = jsonl(mtlprune("predict", trained, tmp_path / "t.txt").out)
     limited = mtlprune("predict", trained, tmp_path / "t.txt", "--longest-con", "2")
@@ -144,9 +138,7 @@ def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(
     assert parsed.layers() == ("pos", "ner", "dep", "srl") and "sentence 1 has 2 words" in caplog.text
 
 
-def test_results_come_group_by_group_in_the_order_of_the_file(
-    mtlprune: Call, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_come_group_by_group_in_the_order_of_the_file(mtlprune, trained, tmp_path, monkeypatch):
     """A bad line at the end stops the command when what stands before is written; a file is whole or not there."""
     text = "Ann sleeps\nThe dog sees a man .\nAnn\nThe dog\n"
     (tmp_path / "t.txt").write_text(text)

@@ -163,9 +163,7 @@ def refusal(mtlprune: Verb, place: Path, *arguments: object) -> str:
     return answer.err
 
 
-def test_what_cannot_be_done_is_refused_and_nothing_is_written(
-    mtlprune: Verb, random_mask: Path, trained: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(mtlprune, random_mask, trained, tmp_path):
     out = tmp_path / "out"
     said = refusal(mtlprune, tmp_path, random_mask, "--out", out, "--heads", 9)
     assert "--heads 9: expected at most 8 heads" in said and "(2 layers of 4)" in said

@@ -72,9 +72,7 @@ def test_it_holds_no_weights_no_words_and_no_place_of_this_machine(recorded: Pat
     ],
     ids=lambda words: "-".join(words[:3]),
 )
-def test_what_needs_weights_refuses_a_record(
-    mtlprune: Call, recorded: Path, lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_what_needs_weights_refuses_a_record(mtlprune, recorded, lab, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("a sentence .\n")
     places = {"RECORD": recorded, "CORPUS": lab.corpus, "CONFIG": lab.config}

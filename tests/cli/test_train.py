@@ -141,9 +141,7 @@ def test_a_loss_that_is_no_number_stops_with_step_and_task(mtlprune: Call, lab: 
         (["{config}", "--out", "{tmp}/broken.yaml"], "broken.yaml"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    arguments: list[str], message: str, mtlprune: Call, lab: Any, tmp_path: Path, workplace: Path
-) -> None:
+def test_mistakes_are_one_sentence(arguments, message, mtlprune, lab, tmp_path, workplace):
     (tmp_path / "broken.yaml").write_text("name: [")
     answer = mtlprune("train", *(argument.format(tmp=tmp_path, config=lab.config) for argument in arguments))
     assert answer.code == 2

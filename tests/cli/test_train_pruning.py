@@ -131,9 +131,7 @@ MISTAKES = {
     ("verb", "name"),
     [*(("check", name) for name in MISTAKES), ("train", "K for random"), ("train", "start unfinished")],
 )
-def test_mistakes_are_one_sentence(
-    verb: str, name: str, mtlprune: Call, lab: Any, others: dict[str, Path], tmp_path: Path
-) -> None:
+def test_mistakes_are_one_sentence(verb, name, mtlprune, lab, others, tmp_path):
     arguments, message = MISTAKES[name]
     out = tmp_path / "run"
     overrides = [argument.format(**others) for argument in arguments]
@@ -153,9 +151,7 @@ def test_mistakes_are_one_sentence(
         (["pruning.method=random", "pruning.layers_like={out}"], "pruning.layers_like"),
     ],
 )
-def test_a_run_cannot_make_use_of_itself(
-    settings: list[str], key: str, mtlprune: Call, lab: Any, tmp_path: Path
-) -> None:
+def test_a_run_cannot_make_use_of_itself(settings, key, mtlprune, lab, tmp_path):
     out = tmp_path / "run"
     answer = mtlprune("train", lab.config, *(setting.format(out=out) for setting in settings), "--out", out)
     assert answer.code == 2
@@ -196,9 +192,7 @@ def test_a_finished_run_is_not_trained_on_from_itself(mtlprune: Call, lab: Any, 
         ),
     ],
 )
-def test_check_says_what_pruning_will_do(
-    overrides: list[str], expected: list[str], mtlprune: Call, lab: Any, trained: Path
-) -> None:
+def test_check_says_what_pruning_will_do(overrides, expected, mtlprune, lab, trained):
     answer = mtlprune("check", lab.config, *(override.format(trained=trained) for override in overrides))
     assert answer.code == 0, answer.err
     for text in expected:
@@ -265,9 +259,7 @@ def test_evaluate_and_predict_use_the_gates(mtlprune: Call, gated: Path, tmp_pat
     assert (tmp_path / "two.jsonl").read_bytes() != (tmp_path / "one.jsonl").read_bytes()
 
 
-def test_a_run_that_starts_from_another_uses_its_best_epoch_and_says_so(
-    mtlprune: Call, lab: Any, trained: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_starts_from_another_uses_its_best_epoch_and_says_so(mtlprune, lab, trained, tmp_path):
     out = tmp_path / "run"
     settings = [f"train.start={trained}", "train.freeze=decoders", "pruning=gates", "train.epochs=1", "tasks=pos,con"]
     answer = mtlprune("train", lab.config, *settings, "--out", out)

@@ -88,9 +88,7 @@ def test_the_real_archive_is_laid_out_whole(tmp_path: Path, capsys: pytest.Captu
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_the_download_is_verified_and_takes_the_place_of_an_older_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_download_is_verified_and_takes_the_place_of_an_older_folder(tmp_path, monkeypatch, capsys):
     files = {"a.jsonl": line(1).encode(), "b.jsonl": line(1, "q").encode()}
     root = f"blimp-{blimp.COMMIT}"
     archive = tar({f"{root}/README.md": b"x"} | {f"{root}/data/{name}": content for name, content in files.items()})

@@ -115,9 +115,7 @@ def test_missing_parse_is_unknown(tmp_path: Path) -> None:
         (("(GPE*", "(ORG))"), [(0, 2, "GPE")]),
     ],
 )
-def test_nested_entities_keep_the_outermost_and_the_first(
-    tmp_path: Path, names: tuple[str, str], kept: list[tuple[int, int, str]]
-) -> None:
+def test_nested_entities_keep_the_outermost_and_the_first(tmp_path, names, kept):
     text = rows(f"a NN (TOP(NP* {names[0]}", f"b NN *)) {names[1]}")
     (sentence,) = read(tmp_path, text)
     assert sentence.ner == tuple(Span(*span) for span in kept)

@@ -114,9 +114,7 @@ def test_a_verified_file_is_not_fetched_again_and_a_wrong_one_is_replaced(server
     ],
 )
 @pytest.mark.parametrize("existing", [None, b"older"])
-def test_failures_are_told_and_leave_nothing(
-    server: str, tmp_path: Path, address: str, sha256: str | None, blob: str | None, what: str, existing: bytes | None
-) -> None:
+def test_failures_are_told_and_leave_nothing(server, tmp_path, address, sha256, blob, what, existing):
     out = tmp_path / "file"
     if existing:
         out.write_bytes(existing)

@@ -122,11 +122,8 @@ def test_masked_tokens(sources: Path) -> None:
         ("uner/en_ewt-ud-dev.iob2", ("Rome", "Roma"), "expected the same characters"),
         (
             "uner/en_ewt-ud-dev.iob2",
+            ("email-dev", "email-x"),
             "expected the documents of UD, found 'email-dev' only in UD",
-        ),
-        (
-            "data/google/ewt/answers/00/dev.xml.gold_skel",
-            r"dev.xml.gold_skel, line 5: parse bits: word 1: the bracket \(NP opened here is never closed",
         ),
         (
             "data/google/ewt/answers/00/dev.xml.gold_skel",
@@ -141,9 +138,7 @@ def test_masked_tokens(sources: Path) -> None:
         ("ud/en_ewt-ud-dev.conllu", ("\tT\t", "\tQ\t"), "expected the tags of UD and PropBank to agree, found 66.7%"),
     ],
 )
-def test_sources_that_do_not_fit_are_worded(
-    sources: Path, name: str, change: tuple[str, str] | None, message: str
-) -> None:
+def test_sources_that_do_not_fit_are_worded(sources, name, change, message):
     path = sources / name
     if change is None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -289,9 +289,7 @@ def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
         ("words", "for train does not fit: .*line 1: expected the word 'Yes'.*found 'Yesx'"),
     ],
 )
-def test_a_converter_that_goes_wrong(
-    corpus: Path, jar: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, what: str
-) -> None:
+def test_a_converter_that_goes_wrong(corpus, jar, monkeypatch, wrong, what):
     monkeypatch.setenv("FAKE_CONVERTER", wrong)
     with pytest.raises(CorpusError, match=what.replace("(", r"\(")):
         build_ontonotes5(corpus, converter=jar)

@@ -152,9 +152,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
         ({"../train": [BARE]}, CorpusError, "expected split names of letters"),
     ],
 )
-def test_what_cannot_be_saved_leaves_nothing(
-    tmp_path: Path, splits: dict[str, list[Sentence]], error: type[Exception], message: str
-) -> None:
+def test_what_cannot_be_saved_leaves_nothing(tmp_path, splits, error, message):
     with pytest.raises(error, match=message):
         save(tmp_path / "c", splits)
     assert list(tmp_path.iterdir()) == []
@@ -257,9 +255,7 @@ def test_sentences_that_were_exchanged_are_noticed_when_opened(saved: Path, tmp_
             load_corpus(tmp_path / "c")
 
 
-def test_a_file_is_read_again_only_when_its_size_or_time_changes(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_read_again_only_when_its_size_or_time_changes(saved, tmp_path, monkeypatch):
     folder = tmp_path / "c"
     shutil.copytree(saved, folder)
     (folder / ".verified.json").unlink(missing_ok=True)
@@ -384,9 +380,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @settings(max_examples=30, deadline=None)
 @given(place=st.integers(0, 1 << 20), bit=st.integers(0, 7))
-def test_no_flipped_bit_passes_for_the_corpus(
-    tmp_path_factory: pytest.TempPathFactory, saved: Path, place: int, bit: int
-) -> None:
+def test_no_flipped_bit_passes_for_the_corpus(tmp_path_factory, saved, place, bit):
     """It is refused in words as soon as it is opened; without hashes, unless the bit was padding."""
     folder = tmp_path_factory.mktemp("flip") / "c"
     shutil.copytree(saved, folder)

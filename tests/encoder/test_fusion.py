@@ -68,9 +68,7 @@ def words(encoder: Encoder, gates: Tensor | None = None) -> Tensor:
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "modernbert"])
-def test_without_fusion_nothing_is_new_and_concat_begins_as_the_last_layer(
-    tiny_encoder: Callable[[str], Path], family: str
-) -> None:
+def test_without_fusion_nothing_is_new_and_concat_begins_as_the_last_layer(tiny_encoder, family):
     plain, joined = (Encoder.load(str(tiny_encoder(family)), fusion=kind) for kind in ("none", "concat"))
     assert not [name for name in plain.state_dict() if "fusion" in name] and plain.fusion is None
     assert torch.equal(words(plain), words(joined))

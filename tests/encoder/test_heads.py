@@ -162,16 +162,6 @@ def test_what_is_watched_times_the_projection_is_the_output_of_attention(family)
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_a_padded_row_is_gated_like_a_lone_one(family):
-    model = build(family)
-    places = HeadPlaces(model)
-    with torch.no_grad(), places.gated(drawn(places)):
-        together = run(model)[7:]
-        alone = model(input_ids=IDS[1:, :5], attention_mask=MASK[1:, :5])[0][0]
-    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
 def test_contexts_leave_no_trace(family):
     model = build(family)
     names, before = list(model.state_dict()), run(model)
@@ -327,8 +317,3 @@ def test_contexts_within_themselves_are_refused_and_stay_on():
 def test_a_head_map_that_does_not_fit_is_refused(kept, message):
     with pytest.raises(EncoderError, match=message):
         HeadPlaces(build("bert"), kept)
-
-
-def test_one_module_in_several_layers_keeps_the_same_heads_in_them():
-    with pytest.raises(EncoderError, match=r"layers 0 and 1 are one module.*\[0, 1, 2, 3\] and \[1, 0, 2, 3\]"):
-        HeadPlaces(build("albert"), [[0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from interrupted import KILLED, Moment, killed_often, often, outcome
@@ -30,9 +28,7 @@ CASES = [pytest.param(name, id=name, marks=() if name in FEW else pytest.mark.sl
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    small_pretraining: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def undisturbed(small_pretraining, tmp_path_factory):
     settings = small_pretraining(model={"attention_dropout": 0.1})
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     assert run(settings, folder) == 0

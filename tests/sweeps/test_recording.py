@@ -85,9 +85,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     ],
     ids=lambda words: "-".join(map(str, words[:2])).replace("mine:", ""),
 )
-def test_what_is_made_of_records_is_what_is_made_of_runs(
-    study: Study, monkeypatch: pytest.MonkeyPatch, mtlprune: Call, words: tuple[object, ...]
-) -> None:
+def test_what_is_made_of_records_is_what_is_made_of_runs(study, monkeypatch, mtlprune, words):
     made = []
     for folder in study:
         monkeypatch.chdir(folder)
@@ -159,9 +157,7 @@ def write_over(path: Path) -> None:
         ("mine/none-pos-1/record.json", lambda path: path.write_text('{"version": 2}')),
     ],
 )
-def test_a_damaged_record_is_one_sentence(
-    study: Study, tmp_path: Path, mtlprune: Call, name: str, damage: Callable[[Path], Any]
-) -> None:
+def test_a_damaged_record_is_one_sentence(study, tmp_path, mtlprune, name, damage):
     shutil.copytree(study[1] / "mine", tmp_path / "mine")
     damage(tmp_path / name)
     code, out, err = mtlprune("table", tmp_path / "mine/none-pos-1")
@@ -196,9 +192,7 @@ def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study: Study,
         assert files(tmp_path) == before and not (tmp_path / "new").exists()
 
 
-def test_gold_that_is_not_to_be_had_is_told_and_no_half_record_is_left(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mtlprune: Call
-) -> None:
+def test_gold_that_is_not_to_be_had_is_told_and_no_half_record_is_left(study, tmp_path, monkeypatch, mtlprune):
     monkeypatch.chdir(tmp_path)
     code, _, err = mtlprune("runs", "record", study[0] / "mine:none-pos-1", "--out", "new")
     assert code == 2 and "the gold is not to be had" in err and "--data" in err and len(err.splitlines()) == 1
@@ -260,9 +254,7 @@ def test_results_are_made_again_from_records_alone(study: Study, tmp_path: Path)
     assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]
 
 
-def test_the_records_of_the_repository_make_its_table(
-    tmp_path: Path, mtlprune: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_records_of_the_repository_make_its_table(tmp_path, mtlprune, monkeypatch):
     """Without runs and corpus, to the byte."""
     monkeypatch.chdir(Path(__file__).parents[2])
     words = ("table", "results/ewt5-minilm/records:none-*", "--split", "test", "--margin", "1.0")

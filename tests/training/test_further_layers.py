@@ -30,9 +30,7 @@ def renamed(sentence: Sentence) -> Sentence:
 
 
 @pytest.fixture(scope="module")
-def runs(
-    small_settings: Any, small_corpus: Path, tiny_encoder: Any, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, RunFolder]:
+def runs(small_settings, small_corpus, tiny_encoder, tmp_path_factory):
     """One epoch of all five layers under their own names, and under others; without dropout, which differs by name."""
     folder = tmp_path_factory.mktemp("further")
     corpus = load_corpus(small_corpus)

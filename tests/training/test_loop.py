@@ -118,9 +118,7 @@ def test_a_loss_that_is_no_number_stops_the_run_in_words(small_settings: Setting
         train(build_config(settings), RunFolder(tmp_path / "run"))
 
 
-def test_the_last_checkpoint_is_kept_when_a_loss_is_no_number(
-    small_settings: Settings, tmp_path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_last_checkpoint_is_kept_when_a_loss_is_no_number(small_settings, tmp_path, monkeypatch):
     folder = RunFolder(tmp_path / "run")
     config = build_config(small_settings("pos,dep", epochs=2))
     train(config, folder, stop=lambda: True)

@@ -411,9 +411,7 @@ def test_gates_alone_may_end_fixed(gated: Settings, ungated: RunFolder, tmp_path
     assert compare(best_weights(ungated), best_weights(folder)) == {"encoder": True, "tasks": True}
 
 
-def test_a_run_begins_with_the_weights_and_scores_of_the_one_it_starts_from(
-    small_settings: Settings, ungated: RunFolder, tmp_path
-):
+def test_a_run_begins_with_the_weights_and_scores_of_the_one_it_starts_from(small_settings, ungated, tmp_path):
     """At its very first update, before which nothing is written; one task of several may go on alone."""
     config = build_config(small_settings("dep,con", start=str(ungated.path)))
     run = prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)))
