@@ -83,6 +83,7 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune: Call, lab
     assert [path.name for path in (workplace / "runs").iterdir()] == [folder.name]
 
 
+@pytest.mark.slow
 def test_interrupted_and_gone_on_equals_undisturbed(mtlprune: Call, lab: Any, trained: Path, tmp_path: Path) -> None:
     """A real process, Ctrl-C after its first epoch; then the same command again."""
     command = ["train", str(lab.config), "--out", str(tmp_path / "run")]

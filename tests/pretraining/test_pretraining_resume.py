@@ -37,12 +37,6 @@ def undisturbed(small_pretraining, tmp_path_factory):
     return settings, expected
 
 
-def test_the_same_settings_twice_give_the_same_bits(undisturbed, tmp_path):
-    settings, expected = undisturbed
-    assert run(settings, tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_killed_once(undisturbed, name, tmp_path):
     settings, expected = undisturbed

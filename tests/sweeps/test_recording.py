@@ -254,6 +254,7 @@ def test_results_are_made_again_from_records_alone(study: Study, tmp_path: Path)
     assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]
 
 
+@pytest.mark.slow
 def test_the_records_of_the_repository_make_its_table(tmp_path, mtlprune, monkeypatch):
     """Without runs and corpus, to the byte."""
     monkeypatch.chdir(Path(__file__).parents[2])

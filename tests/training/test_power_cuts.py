@@ -128,6 +128,7 @@ def test_every_power_cut_is_survived(recorded: Recorded):
     assert lost(recorded, distinct(images(recorded[1], 6))) == []
 
 
+@pytest.mark.slow
 def test_without_syncs_work_is_lost(recorded: Recorded):
     """The control: such images can tell."""
     assert lost(recorded, distinct(images(recorded[1], 0, deaf=True))[-2:])

@@ -64,12 +64,6 @@ def undisturbed(request, small_settings, tmp_path_factory) -> tuple[dict[str, An
     return settings, expected
 
 
-def test_the_same_settings_twice_give_the_same_bits(undisturbed, tmp_path):
-    settings, expected = undisturbed
-    assert run(settings, tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected
-
-
 @pytest.mark.parametrize(("undisturbed", "name"), CASES, indirect=["undisturbed"])
 def test_killed_once(undisturbed, name, tmp_path):
     settings, expected = undisturbed
@@ -84,6 +78,7 @@ def test_killed_once(undisturbed, name, tmp_path):
     assert outcome(tmp_path / "run") == expected
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
     settings, expected = undisturbed
     assert killed_often(settings, tmp_path / "run", 5, 0.1) >= 3

@@ -51,7 +51,13 @@ KILLS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(RUNS))
+FEW = ("lambda-in-loss", "exact-per_task")  # the others are slow
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in RUNS],
+)
 def undisturbed(request, small_settings, tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any]]:
     chosen = RUNS[request.param]
     settings = small_settings(chosen["tasks"], **chosen.get("train", {}))
@@ -97,6 +103,7 @@ def test_killed(undisturbed, name, tmp_path):
     assert outcome(tmp_path / "run") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("undisturbed", ["exact-shared"], indirect=True)
 def test_a_log_that_is_ahead_of_the_checkpoint_is_cut_back(undisturbed, tmp_path):
     """Killed for real after the second line, with checkpoints at the ends of epochs only."""
