@@ -195,6 +195,13 @@ def test_brackets_leave_out_the_punctuation_of_the_tags_they_name() -> None:
 
 
 @given(corpora())
+def test_baselines_are_those_of_the_known_name(content: list[Sentence]) -> None:
+    plain, twice = Majority(content), Majority([doubled(sentence) for sentence in content])
+    for sentence in content:
+        assert twice.predict(sentence) == doubled(plain.predict(sentence))
+
+
+@given(corpora())
 def test_word_labels_and_term_items_are_those_of_the_known_name(content: list[Sentence]) -> None:
     twice = [doubled(sentence) for sentence in content]
     for old, new in NAMES.items():

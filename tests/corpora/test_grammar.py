@@ -68,6 +68,11 @@ def test_sizes_lengths_and_layers(corpus, sentences):
     assert len({s.id for s in sentences}) == len(sentences)
 
 
+def test_no_sentence_twice_in_or_between_splits(sentences):
+    forms = Counter(tuple(w.lower() for w in s.words) for s in sentences)
+    assert max(forms.values()) == 1
+
+
 def test_same_arguments_same_corpus_and_other_seed_another():
     small = [build_grammar(train=60, dev=20, test=20, seed=seed) for seed in (3, 3, 4)]
     assert fingerprint(small[0]) == fingerprint(small[1]) != fingerprint(small[2])

@@ -57,6 +57,14 @@ def test_closed_forms_are_what_samples_show(name: str, logit: float):
         assert (values <= between).float().mean() == pytest.approx(cdf(law, logit, between), abs=tolerance)
 
 
+def test_masses_at_the_end_points_are_those_of_the_original():
+    at = torch.tensor(0.0)
+    assert probability_open(at).item() == pytest.approx(0.688, abs=5e-4)
+    assert 1 - probability_open(at).item() == pytest.approx(0.312, abs=5e-4)
+    assert probability_one(at).item() == pytest.approx(0.312, abs=5e-4)
+    assert probability_open(torch.tensor(-0.7913)).item() == pytest.approx(0.5, abs=1e-5)
+
+
 def test_the_blog_differs_from_the_code_by_the_temperature_only():
     logits = torch.linspace(-4, 4, 41)
     by_hand = torch.sigmoid(logits - math.log(0.1 / 1.1))

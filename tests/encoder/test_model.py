@@ -185,6 +185,10 @@ def test_autocast_gives_float32_words(family, tiny_encoder):
         assert (got.words - reference).norm() < 0.1 * reference.norm()
 
 
+def test_a_whole_encoder_in_bfloat16_gives_float32_words(encoder):
+    assert encode(encoder.to(torch.bfloat16), SENTENCES).words.dtype == torch.float32
+
+
 def seen_ids(encoder: Encoder, sentences: list[list[str]], seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """The ids before and after word dropout, and which piece stands where."""
     caught: list[Tensor] = []

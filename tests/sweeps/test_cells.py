@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 from pydantic import BaseModel
 
-from mtlprune.config.config import ConfigError, build_config, load_config
+from mtlprune.config.config import Config, ConfigError, build_config, load_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 from mtlprune.sweeps import cells
 from mtlprune.sweeps.cells import Cell, Sweep, narrowed, resolve
-from mtlprune.sweeps.identity import WITHOUT_EFFECT, data_noted, digest
+from mtlprune.sweeps.identity import WITHOUT_EFFECT, Known, data_noted, digest, whole_digest
 from mtlprune.sweeps.sheet import SweepError, read_sheet
 
 UNLIKELY = "never the default"
@@ -191,6 +193,40 @@ def test_blocks_that_cells_share_are_those_of_each_alone(sheet: Write) -> None:
         assert (cell.config.name, cell.config.tasks) == ("all", (task,))
         assert cell.config == build_config(cell.config.model_dump(mode="json"))
         assert cell.digest == digest(cell.config, digests_of_data(cell), others_of(sweep, cell))
+
+
+def plainly(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
+    """A digest as it is defined: one tree of what differs from the defaults, nothing remembered."""
+    tree = {k: v for k, v in config.model_dump(mode="json", exclude_defaults=True).items() if k != "name" and v != {}}
+    decoders = {task: tree.get("decoders", {}).get(task) for task in config.tasks}
+    train = {key: value for key, value in tree.get("train", {}).items() if key not in WITHOUT_EFFECT}
+    for key, has_effect in (("tau", config.train.mixing == "sampled"), ("balance_window", train.get("balance"))):
+        train = train if has_effect else {name: value for name, value in train.items() if name != key}
+    data = {**{key: value for key, value in tree["data"].items() if key != "path"}, "fingerprint": fingerprint}
+    tree |= {"data": data, "tasks": list(config.tasks), "encoder": tree.get("encoder", {}), "train": train}
+    tree |= {"decoders": {task: found for task, found in decoders.items() if found}}
+    tree |= {"pruning": tree.get("pruning", {})}
+    for where, other in others.items():
+        block, _, key = where.partition(".")
+        tree[block] = {**tree[block], key: other}
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+
+
+def test_digests_of_shared_blocks_are_those_of_each_alone(sheet: Write) -> None:
+    more = """
+  loss: {added: {}, mean: {train: {balance: running_mean, balance_window: 3}}, one: {train: {mixing: sampled, tau: 1}}}
+  other:
+    none: {}
+    syntax: {syntax: {strength: 1, scale: mean}}
+    two: {encoder: {pooling: first}, decoders: {dep: {arc_size: 8}}}
+"""
+    sweep = cells_of(sheet(GRID.replace("{tasks}-{seed}", "{tasks}-{seed}-{loss}-{other}") + more))
+    assert len(sweep.cells) == 12 * 9
+    known: Known = {}
+    for cell in sweep.cells.values():
+        data, others = digests_of_data(cell), others_of(sweep, cell)
+        assert whole_digest(cell.config, data, others, known) == plainly(cell.config, data, others)
+        assert cell.digest == plainly(cell.config, data, others)[:8]
 
 
 def digests_of_data(cell: Cell) -> str:

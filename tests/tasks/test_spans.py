@@ -15,7 +15,6 @@ from mtlprune.tasks.spans import (
     SplitSpanLayer,
     best_of_each,
     candidates,
-    pairs,
 )
 
 SIZES = [4, 1, 6]
@@ -52,14 +51,6 @@ def test_best_of_each_sentence(shape, ratio, random):
             expected[row] = True
     found = best_of_each(torch.tensor(scores), torch.tensor(owner, dtype=torch.long), torch.tensor(lengths), ratio)
     assert found.tolist() == expected
-
-
-@given(st.integers(1, 5), st.data())
-def test_pairs_within_each_sentence(sentences, data):
-    left, right = (sorted(data.draw(st.lists(st.integers(0, sentences - 1), max_size=8))) for _ in range(2))
-    expected = [(i, j) for i, a in enumerate(left) for j, b in enumerate(right) if a == b]
-    row, column = pairs(torch.tensor(left, dtype=torch.long), torch.tensor(right, dtype=torch.long), sentences)
-    assert list(zip(row.tolist(), column.tolist(), strict=True)) == expected
 
 
 def span_vector(words: torch.Tensor, start: int, end: int, widths: torch.Tensor) -> torch.Tensor:

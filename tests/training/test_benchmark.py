@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.training import mixing
-from mtlprune.training.benchmark import Measured, Stepper, evenly, make_run, measure, sampled_epoch, serves_all
-from mtlprune.training.checkpoint import epoch_generator
+from mtlprune.training.benchmark import Measured, Stepper, make_run, measure, serves_all
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -53,15 +50,6 @@ def test_a_corpus_without_common_batches_is_refused(small_settings: Settings, tm
         measure(build_config(settings), 2, 1, memory=False)
 
 
-def test_the_process_is_set_up_as_for_training(small_settings: Settings):
-    torch.use_deterministic_algorithms(False)
-    run, precision = make_run(build_config(small_settings("pos", threads=None, precision="auto", device="auto")))
-    assert torch.are_deterministic_algorithms_enabled()
-    assert torch.get_num_threads() == run.config.train.threads
-    assert run.config.train.precision in ("bf16", "fp32") and precision in (torch.bfloat16, torch.float32)
-    torch.set_num_threads(1)
-
-
 def test_a_step_concerns_the_encoder_and_its_own_decoders(small_settings: Settings):
     run, precision = make_run(build_config(small_settings("pos,dep")))
     named = {id(p): name for name, p in run.model.named_parameters()}
@@ -84,15 +72,6 @@ def test_a_sampled_epoch_costs_its_draws(small_settings: Settings):
     draws = {task: sum(batch.tasks == (task,) for batch in plan) for task in ("pos", "srl")}
     seconds = sampled_epoch(run, config, {"STL pos": 2.0, "STL srl": 10.0}, 4)
     assert seconds == pytest.approx(draws["pos"] * 0.5 + draws["srl"] * 2.5)
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 50))
-def test_batches_are_taken_evenly_by_size(lengths, count):
-    plan = [mixing.MiniBatch(("pos",), [row]) for row in range(len(lengths))]
-    chosen = [lengths[batch.rows[0]] for batch in evenly(plan, count, lengths)]
-    assert len(chosen) == min(count, len(plan)) and chosen == sorted(chosen, reverse=True)
-    if count >= len(plan):
-        assert chosen == sorted(lengths, reverse=True)
 
 
 def test_ratios_by_hand():
