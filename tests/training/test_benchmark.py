@@ -10,7 +10,8 @@ import torch
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.training import mixing
-from mtlprune.training.benchmark import Measured, Stepper, make_run, measure, serves_all
+from mtlprune.training.benchmark import Measured, Stepper, make_run, measure, sampled_epoch, serves_all
+from mtlprune.training.checkpoint import epoch_generator
 
 Settings = Callable[..., dict[str, Any]]
 
