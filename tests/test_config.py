@@ -173,46 +173,21 @@ def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     assert config.tasks == ("pos", "ner", "dep", "con", "srl")
     encoder = {"name": "bert-base-cased", "pooling": "mean", "word_dropout": 0.2, "random": False, "context": True}
     assert config.encoder.model_dump() == {**encoder, "fusion": "none"}
-    assert config.decoders.model_dump() == {
-        "pos": {},
-        "ner": {"size": 150, "loss_per": "span"},
-        "dep": {
-            "arc_size": 500,
-            "relation_size": 100,
-            "relation_scorer": "biaffine",
-            "dropout": 0.33,
-            "score_punctuation": False,
-            "projective": True,
-        },
-        "con": {"span_size": 500, "label_size": 100, "label_scorer": "biaffine", "dropout": 0.33},
-        "srl": {
-            "size": 150,
-            "width_size": 20,
-            "max_width": 30,
-            "dropout": 0.2,
-            "argument_scorer": "mlp",
-            "affinity": False,
-            "argument_ratio": 0.8,
-            "predicate_ratio": 0.4,
-            "predicates": "ranked",
-        },
-    }
-    training = {
-        "epochs": 30,
-        "patience": 15,
-        "batch_sentences": 64,
-        "batch_tokens": 6400,
-        "accumulate": 4,
-        "mixing": "sampled",
-        "tau": 0.8,
-        "balance": "running_mean",
-        "balance_window": 5,
-        "encoder_rate": 5e-5,
-        "decoder_rate": 1e-3,
-        "weight_decay": 0.0,
-        "warmup": 0.1,
-        "clip": 1.0,
-    }
+    decoders = """
+        pos: {}
+        ner: {size: 150, loss_per: span}
+        dep: {arc_size: 500, relation_size: 100, relation_scorer: biaffine, dropout: 0.33, score_punctuation: false,
+              projective: true}
+        con: {span_size: 500, label_size: 100, label_scorer: biaffine, dropout: 0.33}
+        srl: {size: 150, width_size: 20, max_width: 30, dropout: 0.2, argument_scorer: mlp, affinity: false,
+              argument_ratio: 0.8, predicate_ratio: 0.4, predicates: ranked}
+    """
+    assert config.decoders.model_dump() == yaml.safe_load(decoders)
+    training = yaml.safe_load("""
+        {epochs: 30, patience: 15, batch_sentences: 64, batch_tokens: 6400, accumulate: 4, mixing: sampled, tau: 0.8,
+         balance: running_mean, balance_window: 5, encoder_rate: 0.00005, decoder_rate: 0.001, weight_decay: 0.0,
+         warmup: 0.1, clip: 1.0}
+    """)
     assert {key: getattr(config.train, key) for key in training} == training
 
 

@@ -63,15 +63,8 @@ ROWS = {
     "srl, ranked, arguments by mlp": Row(
         ("srl",),
         {
-            "srl": {
-                "predicates": "ranked",
-                "argument_scorer": "mlp",
-                "affinity": False,
-                "size": 64,
-                "argument_ratio": 2.0,
-                "predicate_ratio": 0.6,
-                "dropout": 0.05,
-            }
+            "srl": {"predicates": "ranked", "argument_scorer": "mlp", "affinity": False, "size": 64, "dropout": 0.05}
+            | {"argument_ratio": 2.0, "predicate_ratio": 0.6}
         },
         families=("distilbert",),
     ),
@@ -121,16 +114,8 @@ def encoder_of(ten: list[Sentence], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def configured(row: Row, corpus: Path, encoder: Path, **train_settings: Any) -> Config:
-    settings = {
-        "epochs": row.epochs,
-        "batch_sentences": 20,
-        "encoder_rate": row.rates[0],
-        "decoder_rate": row.rates[1],
-        "device": "cpu",
-        "precision": "fp32",
-        "threads": 1,
-        "checkpoint_minutes": 1e6,
-    }
+    settings = {"epochs": row.epochs, "batch_sentences": 20, "encoder_rate": row.rates[0], "decoder_rate": row.rates[1]}
+    settings |= {"device": "cpu", "precision": "fp32", "threads": 1, "checkpoint_minutes": 1e6}
     return build_config(
         {
             "data": {"path": str(corpus)},

@@ -247,3 +247,24 @@ def make_tiny(
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def make_lab(folder: Path, encoder: Path, sizes: Sequence[int], *, threads: int | None = 1, **more: Any) -> Path:
+    """A corpus of the grammar (``sizes`` of train, dev and test) and the file of a run of seconds on it; ``more`` are
+    blocks of its configuration.
+
+    Returns:
+        The file; the corpus stands beside it.
+    """
+    import yaml
+
+    from mtlprune.corpora.grammar import build_grammar
+    from mtlprune.corpora.store import save_corpus
+
+    save_corpus(build_grammar(*sizes, 1), folder / "corpus", name="grammar", licence="Apache-2.0", sources={})
+    decoders = {"dep": {"arc_size": 16, "relation_size": 8}, "con": {"span_size": 16, "label_size": 8}}
+    train = {"epochs": 2, "batch_sentences": 8, "encoder_rate": 1e-3, "decoder_rate": 1e-2}
+    train |= {"precision": "fp32", "device": "cpu", "threads": threads}
+    tree = {"name": "tiny", "data": {"path": str(folder / "corpus")}, "encoder": {"name": str(encoder)}}
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**tree, "decoders": decoders, "train": train, **more}))
+    return folder / "tiny.yaml"

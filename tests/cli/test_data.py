@@ -10,10 +10,10 @@ import pytest
 from conll2012_files import NAMED, put, small_corpus
 from rich.console import Console
 
-from mtlprune.cli.sentence_display import format_tree_lines, print_sentence
+from mtlprune.cli.sentence_display import print_sentence
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.store import load_corpus
-from mtlprune.sentence import Sentence, Span
+from mtlprune.sentence import Sentence
 
 Call = Callable[..., Any]
 
@@ -93,15 +93,6 @@ def test_unknown_and_empty_layers_are_told_apart(capsys: pytest.CaptureFixture[s
     assert "unknown: pos, dep, con, srl\n" in out
     assert "nothing there: ner\n" in out
     assert "[red]" in out
-
-
-def test_long_trees_are_indented() -> None:
-    words = tuple(f"word{k}" for k in range(20))
-    sentence = Sentence("s", words, con=(Span(0, 20, "S"), Span(0, 20, "S"), Span(0, 2, "NP"), Span(2, 20, "VP")))
-    lines = format_tree_lines(sentence)
-    assert lines[:3] == ["  (S", "    (S", "      (NP (X word0) (X word1))"]
-    assert lines[-1].endswith("(X word19))))")
-    assert " ".join(" ".join(lines).split()) == format_tree(sentence)[len("(TOP ") : -1]
 
 
 def test_building_ontonotes_says_what_it_counted(tmp_path: Path, mtlprune: Call) -> None:

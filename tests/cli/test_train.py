@@ -17,10 +17,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from mtlprune.cli.interrupt import Interruption
-from mtlprune.cli.progress import Pace, clock
 from mtlprune.runs import RunFolder
-from mtlprune.training.checkpoint import Progress
-from mtlprune.training.loop import Event
 
 ROOT = Path(__file__).resolve().parents[2]
 Call = Callable[..., Any]
@@ -150,15 +147,3 @@ def test_mistakes_are_one_sentence(arguments, message, mtlprune, lab, tmp_path, 
     assert answer.err.startswith("mtlprune: ")
     assert answer.err.count("\n") == 1
     assert not list(tmp_path.rglob("config.yaml"))
-
-
-def test_pace_counts_training_only() -> None:
-    pace = Pace()
-    assert pace.speed == 0
-    for step in (1, 2, 3):
-        event = Event(Progress(step=step), 3, 6, {"pos": 2.0}, 8)
-        pace.see(event, evaluated=False)
-    assert pace.losses == "pos 2.000"
-    assert pace.speed > 0
-    assert pace.left(3, 2) > pace.left(0, 0) == 0
-    assert [clock(5), clock(65.4), clock(3723)] == ["0:05", "1:05", "1:02:03"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from by_hand import leaky, with_one
+from by_hand import with_one
 
 from mtlprune.encoder.batch import table
 from mtlprune.tasks.base import (
@@ -12,7 +12,6 @@ from mtlprune.tasks.base import (
     dropout_mask,
     offsets,
 )
-from mtlprune.tasks.pairs import BiaffinePairs, MLPPairs
 from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear, rounded, table_side
 
 
@@ -56,28 +55,6 @@ def test_rounded_rows_change_neither_result_nor_gradient():
 
 OWNER = torch.tensor([0, 0, 0, 1, 2, 2])
 LEFT, RIGHT = torch.tensor([0, 2, 2, 3, 5]), torch.tensor([1, 0, 2, 3, 4])
-
-
-def test_pairs_by_a_biaffine_form_a_label():
-    scorer = BiaffinePairs(8, 5, 3, 0.33).eval()
-    torch.nn.init.normal_(scorer.weight)
-    rows = drawn(6, 8)
-    hidden = leaky(rows @ scorer.mlp.linear.weight.T + scorer.mlp.linear.bias)
-    found = scorer.score(scorer(rows, OWNER, 3), LEFT, RIGHT, OWNER[LEFT])
-    for number, (a, b) in enumerate(zip(LEFT, RIGHT, strict=True)):
-        expected = torch.einsum("i,lij,j->l", with_one(hidden[a, :5]), scorer.weight, with_one(hidden[b, 5:]))
-        torch.testing.assert_close(found[number], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_pairs_by_an_mlp_equal_the_unsplit_layer():
-    scorer = MLPPairs(8, 5, 3, 0.33).eval()
-    torch.nn.init.normal_(scorer.first.bias)
-    rows = drawn(6, 8)
-    found = scorer.score(scorer(rows, OWNER, 3), LEFT, RIGHT, OWNER[LEFT])
-    whole = torch.cat([scorer.first.weight[:5], scorer.first.weight[5:]], dim=1)  # W [a; b] + b
-    for number, (a, b) in enumerate(zip(LEFT, RIGHT, strict=True)):
-        first = leaky(whole @ torch.cat([rows[a], rows[b]]) + scorer.first.bias[:5] + scorer.first.bias[5:])
-        torch.testing.assert_close(found[number], scorer.last.weight @ first + scorer.last.bias, rtol=1e-4, atol=1e-5)
 
 
 def test_the_mask_is_shared_by_a_sentence_and_differs_between_sentences():
