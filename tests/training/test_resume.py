@@ -42,8 +42,7 @@ FEW = (  # the others are slow
     ("joint", "before metrics are written"),
     ("joint", "before the checkpoint is in place"),
     ("joint", "at the end, before it is noted"),
-    ("sampled", "between updates"),
-    ("sampled", "within a checkpoint of the last epoch"),
+    ("joint", "within a checkpoint of the last epoch"),
 )
 CASES = [
     pytest.param(mixing, name, id=f"{mixing}-{name}", marks=() if (mixing, name) in FEW else pytest.mark.slow)
