@@ -422,23 +422,6 @@ def test_a_run_begins_with_the_weights_and_scores_of_the_one_it_starts_from(smal
         assert (mine.dep, mine.con) == (theirs.dep, theirs.con)
 
 
-def test_a_run_goes_on_where_the_one_it_started_from_is_gone(gated: Settings, ungated: RunFolder, tmp_path):
-    import shutil
-
-    start = shutil.copytree(ungated.path, tmp_path / "start")
-    settings = gated("pos,dep", {"start": str(start), "freeze": "decoders"}, penalty="target", keep=4, rate=0.1)
-    expected = trained(settings, tmp_path / "whole")
-    calls = iter([False] * 5 + [True])
-    folder = RunFolder(tmp_path / "run")
-    assert not train(build_config(settings), folder, stop=lambda: next(calls)).finished
-    shutil.rmtree(start)
-    assert train(build_config(settings), folder).finished
-    assert folder.gates_path.read_bytes() == expected.gates_path.read_bytes()
-    assert folder.metrics_path.read_bytes() == expected.metrics_path.read_bytes()
-    one, other = best_weights(expected), best_weights(folder)
-    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 # -- masks to compare with ---------------------------------------------------------------------------------------------
 
 
