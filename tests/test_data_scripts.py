@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from served import Server, script, serving, tar
+from shared_corpora import CORPORA, EWT, needs_ewt
 
 from mtlprune.corpora.store import load_corpus
-
-ROOT = Path(__file__).resolve().parents[1]
-CORPORA = Path(os.environ.get("MTLPRUNE_CORPORA") or ROOT.parent / "shared" / "corpora")
-EWT = CORPORA / "ewt"
-needs_corpora = pytest.mark.skipif(
-    not EWT.is_dir(), reason="the sources of EWT5 are not here (set MTLPRUNE_CORPORA to a folder with ewt/)"
-)
-
 
 ewt5 = script("ewt5")
 
@@ -66,7 +58,7 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-@needs_corpora
+@needs_ewt
 @pytest.mark.slow
 def test_ewt5_from_a_mirror(mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(mirror, tmp_path, "--uner-train", "early") == 0
@@ -97,7 +89,7 @@ def test_ewt5_from_a_mirror(mirror: Server, tmp_path: Path, capsys: pytest.Captu
         ewt5.download(downloads, "early", mirror.url, mirror.url)
 
 
-@needs_corpora
+@needs_ewt
 def test_the_early_file_is_not_taken_for_the_release(mirror, tmp_path, capsys):
     mirror.addresses[TRAIN] = (EWT / "uner/en_ewt-ud-train.iob2").read_bytes
     assert run(mirror, tmp_path) == 2
@@ -112,7 +104,7 @@ def changed(content: bytes) -> bytes:
     return content[:-2] + b"!\n"
 
 
-@needs_corpora
+@needs_ewt
 @pytest.mark.parametrize(
     ("address", "content", "cut", "what"),
     [
@@ -149,7 +141,7 @@ def test_what_is_not_whole_or_not_pinned_is_refused(mirror, tmp_path, capsys, ad
         assert "downloads/uner/en_ewt-ud-dev.iob2" not in left
 
 
-@needs_corpora
+@needs_ewt
 def test_pins_are_those_of_the_corpora() -> None:
     listed = dict(reversed(line.split()) for line in (CORPORA / "SHA256SUMS").read_text().splitlines() if line.strip())
     for pin in (*ewt5.FILES, ewt5.UNER_TRAIN["early"]):
