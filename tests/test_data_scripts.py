@@ -59,7 +59,6 @@ def files(folder: Path) -> set[str]:
 
 
 @needs_ewt
-@pytest.mark.slow
 def test_ewt5_from_a_mirror(mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(mirror, tmp_path, "--uner-train", "early") == 0
     assert "train 12,544, dev 2,001, test 2,077 sentences" in capsys.readouterr().out

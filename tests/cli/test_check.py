@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Predicate, Sentence, Span
@@ -51,19 +49,3 @@ def test_it_warns(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
     assert row(answer.out, "sentences longer than the positions") == ["1", "0"]
     assert int(row(answer.out, "windows of the longest")[0]) > 1
     assert row(answer.out, "words that become unknown tokens") == ["1", "0"]
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("data.path=none", "expected a corpus made by 'mtlprune data build', found no such folder"),
-        ("encoder.nam=x", "unknown key encoder.nam (did you mean 'name'?)"),
-        ("train.device=cuda:77", "cannot be used here"),
-    ],
-)
-def test_mistakes_are_one_sentence(override: str, message: str, mtlprune: Call, lab: Any) -> None:
-    answer = mtlprune("check", lab.config, override)
-    assert answer.code == 2
-    assert message in answer.err
-    assert answer.err.count("\n") == 1
-    assert "ready" not in answer.out

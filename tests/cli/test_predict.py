@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gated_runs import forget_hashes
 
 import mtlprune as package
 from mtlprune.corpora.export import export
@@ -68,35 +66,6 @@ def test_standard_input(mtlprune: Call, trained: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     answer = mtlprune("predict", trained, "-")
     assert [json.loads(line)["id"] for line in answer.out.splitlines()] == ["stdin-1", "stdin-3"]
-
-
-def change(path: Path, text: str | None) -> None:
-    if text is None:
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    else:
-        path.write_text(text)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("weights/epoch-*", None, "not readable as safetensors"),
-        ("config.yaml", "data: {path: x}", "config.yaml: unexpected content"),
-        ("vocabulary.json", "{}", "vocabulary.json: expected the labels of every task"),
-        ("vocabulary.json", None, "vocabulary.json, line"),
-        ("best.json", '{"joint": {}}', "best.json: unexpected content: nothing called joint.epoch"),
-        ("encoder/config.json", "", "encoder/config.json"),
-    ],
-)
-def test_a_damaged_run_is_one_sentence(name, text, message, mtlprune, trained, tmp_path):
-    forget_hashes(Path(shutil.copytree(trained, tmp_path / "run")))
-    for path in (tmp_path / "run").glob(name):
-        change(path, text)
-    (tmp_path / "t.txt").write_text("Ann sleeps\n")
-    answer = mtlprune("predict", tmp_path / "run", tmp_path / "t.txt")
-    assert (answer.code, answer.out) == (2, "")
-    assert message in answer.err
-    assert answer.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

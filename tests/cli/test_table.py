@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,22 +78,6 @@ def test_defects_of_ours_are_not_hidden(mtlprune: Call, trained: Path, monkeypat
     monkeypatch.setattr(RunFolder, "read_scores", lambda folder, split: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         mtlprune("table", trained)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("scores/test.json", "{}", "`mtlprune evaluate"),
-        ("manifest.json", "{}", "manifest.json: unexpected content: nothing called data"),
-    ],
-)
-def test_a_damaged_run_is_one_sentence(name, text, message, mtlprune, trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run")
-    (tmp_path / "run" / name).write_text(text)
-    answer = mtlprune("table", tmp_path / "run")
-    assert (answer.code, answer.out) == (2, "")
-    assert message in answer.err
-    assert answer.err.count("\n") == 1
 
 
 @pytest.fixture
