@@ -56,7 +56,7 @@ ROWS = {
         task: Row((task,), {task: SMALL.get(task, {})}, families=tuple(CONTRACT_FAMILIES[place % 3 :: 3]))
         for place, task in enumerate(TASKS)
     },
-    "joint": Row(tuple(TASKS), SMALL, families=()),  # all are slow
+    "joint": Row(tuple(TASKS), SMALL, families=("bert",)),
     "dep, relations by mlp": Row(("dep",), {"dep": {**SMALL["dep"], "relation_scorer": "mlp"}}, families=("bert",)),
     "dep, projective": Row(("dep",), {"dep": {**SMALL["dep"], "projective": True}}, families=("roberta",)),
     "con, labels by mlp": Row(("con",), {"con": {**SMALL["con"], "label_scorer": "mlp"}}, families=("electra",)),
@@ -70,12 +70,14 @@ ROWS = {
     ),
 }
 SLOW = {*TASKS, "joint"}  # with the families not named in the row
+LONG = {"joint", "srl, ranked, arguments by mlp"}  # with any family
 
 
 def _cases() -> list[Any]:
     cases = []
     for name, row in ROWS.items():
-        cases += [pytest.param((name, family), id=f"{name}-{family}") for family in row.families]
+        marks = pytest.mark.slow if name in LONG else ()
+        cases += [pytest.param((name, family), id=f"{name}-{family}", marks=marks) for family in row.families]
         if name in SLOW:
             rest = [family for family in CONTRACT_FAMILIES if family not in row.families]
             cases += [pytest.param((name, f), id=f"{name}-{f}", marks=pytest.mark.slow) for f in rest]
