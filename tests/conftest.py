@@ -16,7 +16,7 @@ from mtlprune.cli import main
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded: tests side by side share the cores
 
-hypothesis.settings.register_profile("mtlprune", deadline=None)  # a busy machine is no defect
+hypothesis.settings.register_profile("mtlprune", deadline=None, max_examples=50)  # a busy machine is no defect
 hypothesis.settings.load_profile("mtlprune")
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that every test can import tiny, in any import mode

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_sentences import sentences as any_sentence
 
-from mtlprune.baselines import Majority, Reach
+from mtlprune.baselines import Majority
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.scores import count, score
 from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span
@@ -97,21 +95,6 @@ def test_predicates_and_their_arguments_relative_to_them():
     assert baseline.predict(said("cat sees rats .")).srl == (Predicate(1, None, (Span(2, 3, "ARG1"),)),)
 
 
-@pytest.mark.parametrize(
-    ("span", "reach", "start", "length", "end"),
-    [
-        (Span(1, 3, "A"), Reach(False, 2), 4, 9, 6),
-        (Span(1, 3, "A"), Reach(False, 2), 8, 9, 9),
-        (Span(1, 5, "A"), Reach(True, 1), 4, 9, 8),
-        (Span(1, 6, "A"), Reach(True, 0), 4, 9, 9),
-        (Span(1, 5, "A"), Reach(True, 1), 8, 9, 9),
-    ],
-)
-def test_reach(span, reach, start, length, end):
-    assert Reach.of(span, 6) == reach
-    assert reach.end(start, length) == end
-
-
 def test_only_known_layers_are_predicted_and_gold_is_not_looked_at():
     gold = said("a b", pos=("X", "Y"), ner=(Span(0, 1, "PER"),))
     predicted = Majority([gold.with_layers(ner=None)]).predict(gold.with_layers(pos=("Q", "Q")))
@@ -130,13 +113,6 @@ def test_predictions_are_valid_and_hold_the_layers_of_train(train, sentence):
     assert set(predicted.layers()) == {layer for s in train for layer in s.layers()}
     if predicted.dep:
         assert predicted.dep.heads.count(0) == 1
-
-
-def test_the_order_of_train_does_not_matter():
-    corpus = build_grammar(train=150, dev=40, test=0)
-    shuffled = random.Random(0).sample(corpus["train"], 150)
-    one, other = Majority(corpus["train"]), Majority(shuffled)
-    assert [one.predict(s) for s in corpus["dev"]] == [other.predict(s) for s in corpus["dev"]]
 
 
 def test_without_context_the_grammar_cannot_be_parsed():

@@ -30,8 +30,6 @@ UNKNOWN = [
     ),
     ({"decoders": {"sRl": {}}}, "unknown key decoders.sRl (did you mean 'srl'?); known there: pos, ner, dep, con, srl"),
     ({"decoders": {"dep": {"arcs_size": 3}}}, "unknown key decoders.dep.arcs_size (did you mean 'arc_size'?)"),
-    ({"encoder": {"qqq": 3}}, "unknown key encoder.qqq; known there: name, random, context, pooling, word_dropout"),
-    ({"decoders": {"pos": {"size": 3}}}, "unknown key decoders.pos.size; known there: "),
 ]
 
 
@@ -44,28 +42,16 @@ def test_unknown_keys_are_refused_with_path_and_nearest(tree, message):
 
 WRONG = [
     ({"train": {"epochs": 0}}, "train.epochs: input should be greater than or equal to 1, found 0"),
-    ({"train": {"encoder_rate": 0}}, "train.encoder_rate: input should be greater than 0, found 0"),
     ({"train": {"encoder_rate": "fast"}}, "train.encoder_rate: input should be a valid number"),
-    ({"train": {"encoder_rate": float("nan")}}, "train.encoder_rate"),
     ({"train": {"encoder_rate": float("inf")}}, "train.encoder_rate: input should be a finite number, found inf"),
-    ({"train": {"balance": "fixed", "weights": {"pos": float("inf")}}}, "train.weights.pos: input should be a finite"),
-    ({"train": {"seed": 2**63}}, "train.seed: input should be less than 9223372036854775808"),
-    ({"train": {"warmup": 1.0}}, "train.warmup: input should be less than 1, found 1.0"),
     ({"train": {"mixing": "all"}}, "train.mixing: input should be 'joint' or 'sampled', found 'all'"),
-    ({"train": {"precision": "fp16"}}, "train.precision: input should be 'auto', 'bf16' or 'fp32', found 'fp16'"),
     ({"train": {"accumulate": 65}}, "train.accumulate: more mini-batches an update than train.batch_sentences"),
     ({"train": {"balance": "fixed", "weights": {"pos": -1}}}, "train.weights: the weight of pos is -1.0"),
     ({"train": {"balance": "fixed", "weights": {"psr": 1}}}, "train.weights: there is no task 'psr' (did you mean"),
     ({"train": {"weights": {"pos": 2}}}, "has an effect only with train.balance: fixed"),
     ({"tasks": ["pos", "deps"]}, "tasks: there is no task 'deps' (did you mean 'dep'?); tasks are pos, ner, dep"),
-    ({"tasks": []}, "tasks: expected one or more different tasks, found []"),
     ({"tasks": None}, "tasks: expected names of tasks such as pos,ner, found nothing"),
     ({"tasks": ["pos", "pos"]}, "tasks: expected one or more different tasks, found ['pos', 'pos']"),
-    (
-        {"decoders": {"srl": {"predicates": "gold"}}},
-        "decoders.srl.predicates: input should be 'classified' or 'ranked'",
-    ),
-    ({"encoder": {"word_dropout": 1}}, "encoder.word_dropout: input should be less than 1, found 1"),
     ({"train": None}, "train: expected keys and values, found nothing"),
     ({"data": {}}, "data.path is missing"),
     ({"name": "a/b"}, "name: expected a name that a folder can have, without / and \\, found 'a/b'"),
@@ -85,14 +71,10 @@ def test_several_mistakes_are_told_at_once():
 
 
 OVERRIDES = [
-    ("train.epochs=7", lambda c: c.train.epochs == 7),
     ("train.encoder_rate=1e-4", lambda c: c.train.encoder_rate == 1e-4),
     ("tasks=pos,ner", lambda c: c.tasks == ("pos", "ner")),
-    ("tasks=[srl]", lambda c: c.tasks == ("srl",)),
     ("tasks=srl,pos,con", lambda c: c.tasks == ("pos", "con", "srl")),
-    ("tasks=srl", lambda c: c.tasks == ("srl",)),
     ("train.patience=null", lambda c: c.train.patience is None),
-    ("encoder.random=true", lambda c: c.encoder.random is True),
     ("decoders.dep.projective=yes", lambda c: c.decoders.dep.projective is True),
     ("train.weights={pos: 2}", lambda c: c.train.weights == {"pos": 2.0}),
     ("data.path=a=b", lambda c: c.data.path == "a=b"),
@@ -143,15 +125,11 @@ def test_a_base_in_a_circle(tmp_path, base):
 
 FILES = [
     ("[1, 2]", "expected keys and values, found [1, 2]"),
-    ("", "expected keys and values, found nothing"),
-    ("train: 3\ndata: {path: c}\n", "train: expected keys and values, found 3"),
     (
         "train: {epochs: 1}\ndata: {path: c}\ntrain: {seed: 3}\n",
         "line 3: train is given a second time (first in line 1)",
     ),
-    ("train: {seed: 1, seed: 2}\n", "line 1: seed is given a second time"),
     ("grid: {seed: [1, 2]}\n", "is the file of a sweep, not of one run: mtlprune sweep "),
-    ("a: [", "not readable as YAML"),
     ("a: !!python/object/apply:os.system ['false']", "not readable as YAML"),
     ("base: nowhere\n", "there is neither a file nor a preset 'nowhere'"),
 ]
@@ -195,46 +173,21 @@ def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     assert config.tasks == ("pos", "ner", "dep", "con", "srl")
     encoder = {"name": "bert-base-cased", "pooling": "mean", "word_dropout": 0.2, "random": False, "context": True}
     assert config.encoder.model_dump() == {**encoder, "fusion": "none"}
-    assert config.decoders.model_dump() == {
-        "pos": {},
-        "ner": {"size": 150, "loss_per": "span"},
-        "dep": {
-            "arc_size": 500,
-            "relation_size": 100,
-            "relation_scorer": "biaffine",
-            "dropout": 0.33,
-            "score_punctuation": False,
-            "projective": True,
-        },
-        "con": {"span_size": 500, "label_size": 100, "label_scorer": "biaffine", "dropout": 0.33},
-        "srl": {
-            "size": 150,
-            "width_size": 20,
-            "max_width": 30,
-            "dropout": 0.2,
-            "argument_scorer": "mlp",
-            "affinity": False,
-            "argument_ratio": 0.8,
-            "predicate_ratio": 0.4,
-            "predicates": "ranked",
-        },
-    }
-    training = {
-        "epochs": 30,
-        "patience": 15,
-        "batch_sentences": 64,
-        "batch_tokens": 6400,
-        "accumulate": 4,
-        "mixing": "sampled",
-        "tau": 0.8,
-        "balance": "running_mean",
-        "balance_window": 5,
-        "encoder_rate": 5e-5,
-        "decoder_rate": 1e-3,
-        "weight_decay": 0.0,
-        "warmup": 0.1,
-        "clip": 1.0,
-    }
+    decoders = """
+        pos: {}
+        ner: {size: 150, loss_per: span}
+        dep: {arc_size: 500, relation_size: 100, relation_scorer: biaffine, dropout: 0.33, score_punctuation: false,
+              projective: true}
+        con: {span_size: 500, label_size: 100, label_scorer: biaffine, dropout: 0.33}
+        srl: {size: 150, width_size: 20, max_width: 30, dropout: 0.2, argument_scorer: mlp, affinity: false,
+              argument_ratio: 0.8, predicate_ratio: 0.4, predicates: ranked}
+    """
+    assert config.decoders.model_dump() == yaml.safe_load(decoders)
+    training = yaml.safe_load("""
+        {epochs: 30, patience: 15, batch_sentences: 64, batch_tokens: 6400, accumulate: 4, mixing: sampled, tau: 0.8,
+         balance: running_mean, balance_window: 5, encoder_rate: 0.00005, decoder_rate: 0.001, weight_decay: 0.0,
+         warmup: 0.1, clip: 1.0}
+    """)
     assert {key: getattr(config.train, key) for key in training} == training
 
 

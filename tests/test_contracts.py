@@ -52,8 +52,8 @@ SMALL = {  # full-size decoders would take minutes
     "con": {"span_size": 64, "label_size": 32},
 }
 ROWS = {
-    **{  # every other family, so that each has two tasks at least
-        task: Row((task,), {task: SMALL.get(task, {})}, families=tuple(CONTRACT_FAMILIES[place % 2 :: 2]))
+    **{  # two families a task, so that each has one at least
+        task: Row((task,), {task: SMALL.get(task, {})}, families=tuple(CONTRACT_FAMILIES[place % 3 :: 3]))
         for place, task in enumerate(TASKS)
     },
     "joint": Row(tuple(TASKS), SMALL, families=("bert",)),
@@ -63,26 +63,21 @@ ROWS = {
     "srl, ranked, arguments by mlp": Row(
         ("srl",),
         {
-            "srl": {
-                "predicates": "ranked",
-                "argument_scorer": "mlp",
-                "affinity": False,
-                "size": 64,
-                "argument_ratio": 2.0,
-                "predicate_ratio": 0.6,
-                "dropout": 0.05,
-            }
+            "srl": {"predicates": "ranked", "argument_scorer": "mlp", "affinity": False, "size": 64, "dropout": 0.05}
+            | {"argument_ratio": 2.0, "predicate_ratio": 0.6}
         },
         families=("distilbert",),
     ),
 }
 SLOW = {*TASKS, "joint"}  # with the families not named in the row
+LONG = {"joint", "srl, ranked, arguments by mlp"}  # with any family
 
 
 def _cases() -> list[Any]:
     cases = []
     for name, row in ROWS.items():
-        cases += [pytest.param((name, family), id=f"{name}-{family}") for family in row.families]
+        marks = pytest.mark.slow if name in LONG else ()
+        cases += [pytest.param((name, family), id=f"{name}-{family}", marks=marks) for family in row.families]
         if name in SLOW:
             rest = [family for family in CONTRACT_FAMILIES if family not in row.families]
             cases += [pytest.param((name, f), id=f"{name}-{f}", marks=pytest.mark.slow) for f in rest]
@@ -121,16 +116,8 @@ def encoder_of(ten: list[Sentence], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def configured(row: Row, corpus: Path, encoder: Path, **train_settings: Any) -> Config:
-    settings = {
-        "epochs": row.epochs,
-        "batch_sentences": 20,
-        "encoder_rate": row.rates[0],
-        "decoder_rate": row.rates[1],
-        "device": "cpu",
-        "precision": "fp32",
-        "threads": 1,
-        "checkpoint_minutes": 1e6,
-    }
+    settings = {"epochs": row.epochs, "batch_sentences": 20, "encoder_rate": row.rates[0], "decoder_rate": row.rates[1]}
+    settings |= {"device": "cpu", "precision": "fp32", "threads": 1, "checkpoint_minutes": 1e6}
     return build_config(
         {
             "data": {"path": str(corpus)},
@@ -246,7 +233,9 @@ def losses_of(
     return model.losses(model.collate(model.encoder.tokenize_all([s.words for s in sentences]), targets))
 
 
-@pytest.mark.parametrize("family", CONTRACT_FAMILIES)
+@pytest.mark.parametrize(
+    "family", ["bert", *(pytest.param(family, marks=pytest.mark.slow) for family in CONTRACT_FAMILIES[1:])]
+)
 def test_stopped_and_resumed_equals_never_stopped(family, ten, corpus, tmp_path):
     """With every kind of dropout on; the same with killed processes is in tests/training/test_resume.py."""
     words = [word for sentence in ten for word in sentence.words]

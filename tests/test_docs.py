@@ -19,7 +19,8 @@ from mtlprune.cli import app
 from mtlprune.config.config import Config, load_config
 from mtlprune.tasks import TASKS
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 
 CARD_OF = {
@@ -37,66 +38,6 @@ CARD_OF = {
     "syntax.scale": "pretraining.md#in-multi-task-training",
 }
 """Where the values of a setting that has only so many are explained."""
-
-METHODS = {
-    "regimes.md": (
-        "single-task-training-stl",
-        "multi-task-training-pairs-and-all-five-mtl",
-        "dynamic-pruning",
-        "static-pruning",
-        "heads-by-importance",
-        "heads-at-random",
-        "one-gate-set-for-all-tasks-or-one-a-task",
-        "what-is-frozen",
-    ),
-    "training.md": (
-        "mixing-joint-default",
-        "mixing-sampled",
-        "balance-none-default",
-        "balance-fixed",
-        "balance-running_mean",
-        "budget",
-        "shuffle",
-    ),
-    "gates.md": (
-        "where-gates-start",
-        "overlap-between-tasks",
-        "penalty-lambda",
-        "penalty-target",
-        "penalty-exact",
-        "warm-up-and-settling",
-    ),
-    "smoothing.md": ("the-remedy-fusion",),
-    "degeneration.md": ("the-remedy-cosreg",),
-    "pretraining.md": ("in-multi-task-training",),
-    "probes.md": (
-        "dep-arcs-by-attention",
-        "srl-arguments-by-attention",
-        "pos-ner-con-units-by-centroids",
-        "con-at-every-height",
-        "two-modes",
-        "controls",
-    ),
-    "significance.md": (
-        "main-interval-hierarchical-bootstrap-over-seeds-then-sentences",
-        "equivalence-two-one-sided-tests",
-        "second-interval-paired-bootstrap-over-sentences",
-        "p-approximate-randomisation",
-        "p-holm-several-differences",
-        "seeds-alone-exact-sign-flip-test",
-        "d-size",
-        "cannot-reach-significance",
-    ),
-    "overlap.md": (
-        "p-permutation-within-layers",
-        "runs-of-one-task-and-of-two-labels-of-runs-permuted",
-        "hypergeometric-p",
-        "q-benjamini-hochberg",
-        "confidence-bootstrap-over-seeds",
-        "variance-of-gates",
-    ),
-}
-"""The cards of methods, by page."""
 
 
 def sections(page: str) -> dict[str, str]:
@@ -226,12 +167,28 @@ def test_defaults_of_options_are_those_of_the_verb(verb: str, page: str) -> None
             assert default == (("off", "on")[value] if isinstance(value, bool) else str(value)), name
 
 
-@pytest.mark.parametrize(("page", "place"), [(page, place) for page in METHODS for place in METHODS[page]])
+METHODS = [
+    (page.name, place)
+    for page in PAGES
+    for place, text in sections(page.name).items()
+    if "**Idea.**" in text and "**Known failure.**" in text and page.name != "tasks.md"  # whose cards are shorter
+]
+
+
+def test_methods_have_cards() -> None:
+    assert len(METHODS) >= 40
+
+
+@pytest.mark.parametrize(("page", "place"), METHODS)
 def test_every_card_of_a_method_has_its_five_parts(page: str, place: str) -> None:
     text = sections(page)[place]
     for part in ("Idea", "Equation", "Source", "Limitations"):
         assert text.count(f"**{part}.**") == 1 or (part == "Equation" and "equation" in text), part
     assert "**Settings.**" in text or re.search(r"^\|[^|]*(key|option|setting|`)[^|]*\|", text, re.MULTILINE)
+
+
+FOLDERS = ("experiments", "data_scripts", "results")
+LINKED = [*ROOT.glob("*.md"), *PAGES, *(page for name in FOLDERS for page in (ROOT / name).glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -240,11 +197,11 @@ def test_what_has_an_idea_has_its_limitations(page: Path) -> None:
     assert "**Idea.**" not in text or "imitations" in text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_pages_and_headings(page: Path) -> None:
-    for path, place in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if "://" in path:
-            continue
-        target = (page.parent / path).resolve() if path else page
-        titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-        assert place in map(anchor, titles), f"{path}#{place}"
+    for path, place in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
+        if "://" not in path:
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), path
+            titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE) if place else [place]
+            assert place in map(anchor, titles), f"{path}#{place}"

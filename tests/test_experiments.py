@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conll2012_files import small_corpus
@@ -51,9 +50,7 @@ def one_update(source: str, settings: list[str], corpus: Path, encoder: Path, ou
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_shipped_configuration_trains(
-    path: Path, corpus: Path, tiny_encoder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_every_shipped_configuration_trains(path, corpus, tiny_encoder, tmp_path):
     steered = load_config(path).pruning.keep is not None
     run = one_update(str(path), ["pruning.keep=2"] if steered else [], corpus, tiny_encoder("bert"), tmp_path / "run")
     assert run.read_config()["name"] == path.stem
@@ -70,16 +67,6 @@ def test_every_training_of_the_readme_is_a_configuration(arguments: list[str], m
     load_config(arguments[0], arguments[1:])
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_an_experiment_says_what_differs_from_a_preset(path: Path) -> None:
-    base = re.search(r"^base: (\S+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    assert base is not None
-    preset = load_config(base[1])
-    config = load_config(path)
-    assert config.name == path.stem != preset.name
-    assert path.read_text(encoding="utf-8").startswith("# ")
-
-
 def test_experiments_and_their_readme_name_the_same_files() -> None:
     assert set(re.findall(r"[\w-]+\.yaml", README)) == {path.name for path in [*EXPERIMENTS, *SHEETS]}
 
@@ -89,14 +76,6 @@ def test_no_two_trainings_of_the_readme_are_the_same() -> None:
         load_config(ROOT / a[0] if a[0].endswith(".yaml") else a[0], [x for x in a[1:] if "=" in x]) for a in TRAININGS
     ]
     assert len({config.digest() for config in configs}) == len(TRAININGS)
-
-
-def _subsets() -> list[set[str]]:
-    """All single tasks, all pairs, all five."""
-    from mtlprune.layers import LAYERS
-
-    pairs = [{one, other} for place, one in enumerate(LAYERS) for other in [*LAYERS][place + 1 :]]
-    return [*({task} for task in LAYERS), *pairs, set(LAYERS)]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +101,8 @@ def test_a_sweep_has_the_cells_that_its_readme_says(path: Path, ontonotes: Path,
     assert str(len(cells)) in re.findall(r"\d+", row)
     assert {config.train.seed for config in cells.values()} == {1, 2, 3}
     if "scores" in path.stem or path.parent.name == "ewt5-minilm":
-        assert {frozenset(config.tasks) for config in cells.values()} == {frozenset(subset) for subset in _subsets()}
+        sizes = Counter(map(len, {frozenset(config.tasks) for config in cells.values()}))
+        assert sizes == {1: 5, 2: 10, 5: 1}  # all tasks, all pairs, all five
 
 
 def test_released_constants(ontonotes: Path, tmp_path: Path) -> None:
@@ -132,11 +112,8 @@ def test_released_constants(ontonotes: Path, tmp_path: Path) -> None:
     others = cells_of(folder / "gates-as-released-others.yaml", ontonotes, tmp_path)
     strengths = {task: bert[f"bert-{task}-1"].pruning.strength for task in ("pos", "ner", "dep", "con", "srl", "mtl5")}
     assert strengths == {"pos": 0.01, "ner": 0.0002, "dep": 0.01, "con": 0.01, "srl": 0.001, "mtl5": 0.001}
-    assert [others[f"{name}-dep-1"].pruning.strength for name in ("roberta", "electra", "deberta")] == [
-        0.01,
-        0.01,
-        0.02,
-    ]
+    for name, strength in {"roberta": 0.01, "electra": 0.01, "deberta": 0.02}.items():
+        assert others[f"{name}-dep-1"].pruning.strength == strength
     assert others["electra-srl-2"].pruning.strength == 0.002
     assert (bert["bert-mtl5-1"].train.epochs, others["roberta-mtl5-1"].train.epochs) == (100, 30)
     assert {c.train.encoder_rate for c in [*bert.values(), *others.values()]} == {1e-5}
@@ -161,22 +138,12 @@ HUB = {  # the paper's encoders, and the tiny ones that stand in for them
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, id=path.stem, marks=() if path.stem == "gates" else pytest.mark.slow)
-        for path in SHEETS
-        if path.parent.name == "he-choi-2021"
-    ],
+    [pytest.param(path, id=path.stem) for path in SHEETS if path.parent.name == "he-choi-2021"],
 )
-def test_a_sweep_of_the_paper_runs_on_stand_ins(
-    path: Path,
-    ontonotes: Path,
-    tiny_encoder: Callable[[str], Path],
-    mtlprune: Callable[..., Any],
-    tmp_path: Path,
-    signals: None,
-) -> None:
+def test_a_sweep_of_the_paper_runs_on_stand_ins(path, ontonotes, tiny_encoder, mtlprune, tmp_path, signals):
     """A cell of every kind is measured; those whose steps differ run to the end, each in this process."""
     text = path.read_text(encoding="utf-8").replace("keep: 72", "keep: 3")
     for name, family in HUB.items():

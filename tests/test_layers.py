@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ from mtlprune.analyses.probes.items import read_items
 from mtlprune.analyses.smoothing.maths import word_labels
 from mtlprune.baselines import Majority
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.counts import count as count_corpus
 from mtlprune.corpora.export import export
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
 from mtlprune.corpora.tables import fingerprint
@@ -63,11 +63,7 @@ def test_a_sentence_takes_further_layers(sentence: Sentence) -> None:
         (two(upos=("A", "B")), r"upos: expected a further layer, Layer\(kind, value\)"),
         (two(chunk=Layer("spans", (Span(0, 2, "X"), Span(1, 2, "Y")))), "chunk: Y 1–2 overlaps or precedes X 0–2"),
         (two(upos=Layer("tag", ("A", "B"))), "layer upos: expected a kind out of tags, .*, found 'tag'"),
-        (two(upos=Layer("tags:pos", ("A", "B"))), "found 'tags:pos'"),
-        (two(con2=Layer("brackets:", ())), "found 'brackets:'"),
         (two(id=Layer("tags", ("A", "B"))), "expected the name of a layer: .*; found 'id'"),
-        (two(Chunk=Layer("tags", ("A", "B"))), "found 'Chunk'"),
-        (two(tree=Layer("tags", ("A", "B"))), "found 'tree'"),
         (Sentence("s", ("a",), further=(("pos", Layer("tags", ("A",))),)), "pos: expected a further layer"),
         (Sentence("s", ("a",), further=(("b", Layer("spans", ())), ("a", Layer("spans", ())))), "in order"),
     ],
@@ -131,10 +127,8 @@ def test_every_part_of_a_further_layer_is_in_the_fingerprint() -> None:
     [
         ([], "layers: expected the kind of each layer"),
         ({"chunk": "span"}, "expected a kind out of"),
-        ({"chunk": 3}, "expected a kind out of"),
         ({"con": "brackets:upos"}, "the layer con is of the kind brackets:pos"),
         ({"chunk": "tags"}, "expected the columns of a corpus"),
-        ({}, "expected the columns of a corpus"),
     ],
 )
 def test_declarations_that_are_wrong(tmp_path: Path, layers: object, message: str) -> None:
@@ -238,21 +232,11 @@ def test_shuffles_of_further_layers_follow_their_names_only() -> None:
     many = tuple("ABCDEFGH")
     alone = two("a b c d e f g h", upos=Layer("tags", many))
     beside = alone.with_layers(chunk=Layer("tags", many))
-    expected = np.random.default_rng([0, 7, 5 + _crc("upos"), 0]).permutation(8)
+    expected = np.random.default_rng([0, 7, 5 + zlib.crc32(b"upos"), 0]).permutation(8)
     for sentence in (alone, beside):
         items = {one.task: one for one in read_items({"test": [sentence]}, 0)["test"]}
         assert items["upos"].shuffled.tolist() == expected.tolist()
     assert items["chunk"].shuffled.tolist() != items["upos"].shuffled.tolist()
-
-
-def _crc(name: str) -> int:
-    """CRC-32, bit by bit."""
-    found = 0xFFFFFFFF
-    for byte in name.encode():
-        found ^= byte
-        for _ in range(8):
-            found = found >> 1 ^ (0xEDB88320 if found & 1 else 0)
-    return found ^ 0xFFFFFFFF
 
 
 @given(sentences())
@@ -274,7 +258,3 @@ def test_export_is_that_of_the_known_name(tmp_path: Path, sentence: Sentence) ->
         assert (tmp_path / "new").read_bytes() == (tmp_path / "old").read_bytes()
     with pytest.raises(CorpusError, match=r"expected a layer out of pos, .*, found 'never'"):
         export([doubled(sentence)], "never", tmp_path / "x")
-
-
-def test_counts_of_a_split_that_lacks_a_declared_layer() -> None:
-    assert count_corpus([two()], {**LAYERS, "chunk": "spans"}).further == {"chunk": {"entities": {}}}

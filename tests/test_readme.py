@@ -35,8 +35,6 @@ SHELL = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlin
 INSTALLS = [line for line in SHELL if "pip install" in line]
 SCRIPTS = [line for line in SHELL if line.startswith("python data_scripts/")]
 COMMANDS = [line for line in SHELL if line.startswith(("mtlprune ", "echo "))]
-FOLDERS = ("docs", "experiments", "data_scripts", "results")
-PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.md")))]
 
 
 def test_every_line_is_accounted_for() -> None:
@@ -106,6 +104,7 @@ def run(line: str, stand_ins: list[str], patch: pytest.MonkeyPatch) -> None:
     assert stopped.value.code == 0, line
 
 
+@pytest.mark.slow
 def test_commands_leave_what_the_readme_says(place: Path) -> None:
     for run_folder in ("runs/mtl-5", "runs/stl-pos"):
         assert {path.name for path in (place / run_folder / "scores").iterdir()} == {"dev.json", "test.json"}
@@ -116,6 +115,7 @@ def test_commands_leave_what_the_readme_says(place: Path) -> None:
     assert len((place / "predicted.jsonl").read_text(encoding="utf-8").splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_python_runs(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     [code] = [text for kind, text in BLOCKS if kind == "python"]
     monkeypatch.chdir(place)
@@ -124,6 +124,7 @@ def test_python_runs(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert " ".join(line.split()[0] for line in lines[:9]) == "The lawyer who met Jordan lives in Paris ."
 
 
+@pytest.mark.slow
 def test_python_of_the_card_of_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```python\n(.*?)^```$", card, re.MULTILINE | re.DOTALL)
@@ -140,20 +141,13 @@ def test_python_of_the_card_of_runs(place: Path, monkeypatch: pytest.MonkeyPatch
     assert all(len(one.dep.heads) == len(one) >= right for one, right in zip(sentences, arcs, strict=True))
 
 
-def test_links_and_paths_exist() -> None:
-    links = [link for link in re.findall(r"\]\(([^)]+?)\)", README) if "://" not in link]
+def test_paths_exist() -> None:
     [tree] = [text for kind, text in BLOCKS if kind == "text"]
     named = [line.split()[0] for line in tree.splitlines()]
     package = [f"mtlprune/{name}" for name in re.findall(r"[\w.]+(?:/|\.py)", tree.splitlines()[0].partition(":")[2])]
-    assert len(links) > 5 and len(named) > 5 and len(package) > 5
-    for path in [*links, *named, *package]:
+    assert len(named) > 5 and len(package) > 5
+    for path in [*named, *package]:
         assert (ROOT / path).exists(), path
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8")):
-        assert "://" in link or (page.parent / link).exists(), link
 
 
 @pytest.mark.parametrize("name", ["quickstart table", "ewt5 table"])

@@ -95,14 +95,6 @@ def test_gradient_of_the_log_partition_is_the_marginals():
     torch.testing.assert_close(scores.grad, structs.constituency_marginals(scores, LENGTHS))
 
 
-def test_gradcheck():
-    scores = random_scores(3, 6, 6).double().requires_grad_()
-    lengths = torch.tensor([5, 3, 1])
-    charts = gold_charts(lengths, 6)
-    assert torch.autograd.gradcheck(lambda s: structs.constituency_log_partition(s, lengths), scores)
-    assert torch.autograd.gradcheck(lambda s: structs.constituency_crf_loss(s, charts, lengths), scores)
-
-
 def gold_charts(lengths, size):
     charts = torch.zeros(len(lengths), size, size, dtype=torch.bool)
     for b, n in enumerate(lengths.tolist()):
@@ -184,25 +176,6 @@ def test_impossible_lengths_are_refused(lengths):
         structs.constituency_log_partition(torch.zeros(2, 6, 6), torch.tensor(lengths))
     with pytest.raises(ValueError, match="expected lengths from 1 to 5"):
         structs.mst(torch.zeros(2, 6, 6), torch.tensor(lengths))
-
-
-def test_impossible_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"expected scores of shape \(B, T\+1, T\+1\)"):
-        structs.constituency_cky(torch.zeros(2, 6, 5), torch.tensor([3, 3]))
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_everything_works_without_gradients(mode):
-    scores = random_scores(6, 6, 6, seed=3)
-    expected = structs.constituency_log_partition(scores, LENGTHS), structs.constituency_marginals(scores, LENGTHS)
-    trees = structs.mst(scores, LENGTHS), structs.mst(scores, LENGTHS, projective=True)
-    with mode():
-        inner = scores + 0.0  # made inside: an inference tensor in inference mode
-        assert torch.equal(structs.constituency_log_partition(inner, LENGTHS), expected[0])
-        assert torch.equal(structs.constituency_marginals(inner, LENGTHS), expected[1])
-        assert structs.constituency_cky(expected[1], LENGTHS)[1] == [(0, 1)]
-        assert torch.equal(structs.mst(inner, LENGTHS), trees[0])
-        assert torch.equal(structs.mst(inner, LENGTHS, projective=True), trees[1])
 
 
 # --- dependency trees -----------------------------------------------------------------------------------------------

@@ -125,74 +125,43 @@ def _modernbert_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=made, **names)
 
 
-def _config(kind: type[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase, dropout: float, **more: Any) -> Any:
-    common = {
+def _sizes(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    return {
         "vocab_size": len(tokenizer),
         "hidden_size": HIDDEN,
         "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS,
         "intermediate_size": INNER,
         "max_position_embeddings": POSITIONS,
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": dropout,
         "initializer_range": 0.2,  # ten times the usual: neighbours must matter for the equality tests to bite
         "pad_token_id": tokenizer.pad_token_id,
     }
-    return kind(**(common | more))
+
+
+def _config(kind: type[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase, dropout: float, **more: Any) -> Any:
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return kind(**(_sizes(tokenizer) | rates | more))
 
 
 def _distilbert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> DistilBertConfig:
-    return DistilBertConfig(
-        vocab_size=len(tokenizer),
-        dim=HIDDEN,
-        n_layers=LAYERS,
-        n_heads=HEADS,
-        hidden_dim=INNER,
-        max_position_embeddings=POSITIONS,
-        dropout=dropout,
-        attention_dropout=dropout,
-        initializer_range=0.2,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    named = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+    named |= {"intermediate_size": "hidden_dim"}
+    sizes = {named.get(name, name): value for name, value in _sizes(tokenizer).items()}
+    return DistilBertConfig(**sizes, dropout=dropout, attention_dropout=dropout)
 
 
 def _modernbert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> ModernBertConfig:
+    specials = {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
+    rates = dict.fromkeys(("embedding_dropout", "mlp_dropout", "attention_dropout"), dropout)
+    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     return ModernBertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=INNER,
-        max_position_embeddings=POSITIONS,
-        local_attention=16,
-        global_attn_every_n_layers=2,
-        embedding_dropout=dropout,
-        mlp_dropout=dropout,
-        attention_dropout=dropout,
-        initializer_range=0.2,
-        pad_token_id=tokenizer.pad_token_id,
-        cls_token_id=tokenizer.cls_token_id,
-        sep_token_id=tokenizer.sep_token_id,
-        bos_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
+        **_sizes(tokenizer), **specials, **rates, **ends, local_attention=16, global_attn_every_n_layers=2
     )
 
 
 def _eurobert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> EuroBertConfig:
-    return EuroBertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=INNER,
-        max_position_embeddings=POSITIONS,
-        attention_dropout=dropout,
-        initializer_range=0.2,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
-        mask_token_id=tokenizer.mask_token_id,
-    )
+    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    return EuroBertConfig(**_sizes(tokenizer), **ends, attention_dropout=dropout, mask_token_id=tokenizer.mask_token_id)
 
 
 def _deberta(kind: type[PreTrainedConfig], **more: Any) -> Callable[[PreTrainedTokenizerBase, float], Any]:
@@ -278,3 +247,24 @@ def make_tiny(
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def make_lab(folder: Path, encoder: Path, sizes: Sequence[int], *, threads: int | None = 1, **more: Any) -> Path:
+    """A corpus of the grammar (``sizes`` of train, dev and test) and the file of a run of seconds on it; ``more`` are
+    blocks of its configuration.
+
+    Returns:
+        The file; the corpus stands beside it.
+    """
+    import yaml
+
+    from mtlprune.corpora.grammar import build_grammar
+    from mtlprune.corpora.store import save_corpus
+
+    save_corpus(build_grammar(*sizes, 1), folder / "corpus", name="grammar", licence="Apache-2.0", sources={})
+    decoders = {"dep": {"arc_size": 16, "relation_size": 8}, "con": {"span_size": 16, "label_size": 8}}
+    train = {"epochs": 2, "batch_sentences": 8, "encoder_rate": 1e-3, "decoder_rate": 1e-2}
+    train |= {"precision": "fp32", "device": "cpu", "threads": threads}
+    tree = {"name": "tiny", "data": {"path": str(folder / "corpus")}, "encoder": {"name": str(encoder)}}
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**tree, "decoders": decoders, "train": train, **more}))
+    return folder / "tiny.yaml"

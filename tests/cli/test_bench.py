@@ -21,8 +21,3 @@ def test_it_prints_and_writes_ratios(mtlprune: Callable[..., Any], lab: Any, tmp
     assert "sampled epoch, estimated from steps" in answer.out
     assert 1e8 < figures["memory"] < 1e10  # a fresh process with torch in it
     assert f"{figures['memory'] / 1e9:.2f} GB" in answer.out
-
-
-def test_mistakes_are_one_sentence(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
-    answer = mtlprune("bench", lab.config, f"data.path={tmp_path / 'none'}", "--no-memory")
-    assert answer.code == 2 and answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1

@@ -60,43 +60,6 @@ def commands(run: Path, begin: tuple[str, ...], corpus: Path, words: Path, out: 
     }
 
 
-PRETRAINING = Path(__file__).parents[2] / "experiments" / "syntax" / "base.yaml"
-
-TINY = (
-    *("data.train_sentences=8", "data.dev_sentences=4", "model.vocabulary=150", "model.layers=1", "model.heads=2"),
-    *(
-        "model.hidden=8",
-        "train.steps=1",
-        "train.batch_sentences=2",
-        "watch.models=false",
-        "watch.points=2",
-        "watch.first=1",
-    ),
-    *(
-        "watch.blimp=null",
-        "watch.blimp_pairs=null",
-        "model.inner=8",
-        "train.device=cpu",
-        "train.threads=1",
-        "train.precision=fp32",
-    ),
-)
-
-
-def commands_of_corpora(corpus: Path, begin: tuple[str, ...], out: Path) -> dict[str, tuple[Any, ...]]:
-    """Every command that reads a corpus."""
-    given = (*begin, f"data.path={corpus}")
-    return {
-        "data check": ("data", "check", corpus),
-        "data show": ("data", "show", corpus, "dev:1"),
-        "data export": ("data", "export", corpus, "--split", "dev", "--layer", "pos", "--out", f"{out}-pos"),
-        "check": ("check", *given),
-        "train": ("train", *given, "train.epochs=1", "--out", out / "run"),
-        "bench": ("bench", *given, "--batches", 1, "--rounds", 1, "--no-memory"),
-        "pretrain": ("pretrain", PRETRAINING, f"data.corpora={corpus}", *TINY, "--out", out / "pretrained"),
-    }
-
-
 TEXTS = (
     *("config.yaml", "manifest.json", "best.json", "vocabulary.json", "metrics.jsonl", "gates.jsonl"),
     *("scores/dev.json", "counts/dev.json", "predictions/dev.jsonl", "encoder/config.json"),
@@ -154,7 +117,7 @@ def paths_of(content: bytes, name: str) -> list[tuple[Any, ...]]:
 
 
 class Broken:
-    """A copy of a run, or of a corpus, with one file changed, on which commands are run."""
+    """A copy of a run with one file changed, on which commands are run."""
 
     def __init__(self, source: Path, begin: tuple[str, ...], corpus: Path, root: Path, call: Callable[..., Any]):
         self.run, self.out, self.call = root / "run", root / "out", call
@@ -162,10 +125,7 @@ class Broken:
         words = root / "words.txt"
         words.write_text("The cat saw the dog .\n")
         self.whole = source
-        if (source / "config.yaml").exists():
-            self.commands = commands(self.run, begin, corpus, words, self.out)
-        else:
-            self.commands = commands_of_corpora(self.run, begin, self.out)
+        self.commands = commands(self.run, begin, corpus, words, self.out)
 
     def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:
         """Run a command on the run with ``file`` so; then the run is brought back."""
@@ -207,16 +167,15 @@ def covering(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:
     return taken
 
 
-def break_wholly(broken: Broken, files: Sequence[str], every: int = 1) -> int:
+def break_wholly(broken: Broken, every: int = 1) -> int:
     """Break each file in each way, each way and each file before each command; or one in ``every`` of these cases."""
-    cases = covering(files, [*WHOLE, "missing"], list(broken.commands))[::every]
+    cases = covering(TEXTS, [*WHOLE, "missing"], list(broken.commands))[::every]
     for file, what, command in cases:
-        path = next(broken.whole.glob(file))
-        name = str(path.relative_to(broken.whole))
-        if (name, what) != ("config.yaml", "missing"):  # then it is no run
-            names = str(broken.run) if what == "missing" or len(files) != len(TEXTS) else path.name
+        path = broken.whole / file
+        if (file, what) != ("config.yaml", "missing"):  # then it is no run
+            names = str(broken.run) if what == "missing" else path.name
             content = None if what == "missing" else WHOLE[what](path.read_bytes())
-            broken.check(name, content, command, what, names)
+            broken.check(file, content, command, what, names)
     return len(cases)
 
 
@@ -236,7 +195,7 @@ def break_values(broken: Broken, every: int = 1) -> int:
 
 
 def test_files_that_are_broken_as_a_whole(broken: Broken) -> None:
-    assert break_wholly(broken, TEXTS, 12) > 8
+    assert break_wholly(broken, 12) > 8
 
 
 def test_values_of_another_kind(broken: Broken) -> None:
@@ -246,32 +205,12 @@ def test_values_of_another_kind(broken: Broken) -> None:
 
 @pytest.mark.slow
 def test_every_file_every_damage_and_every_command_meet(broken: Broken) -> None:
-    assert break_wholly(broken, TEXTS) > 100
+    assert break_wholly(broken) > 100
 
 
 @pytest.mark.slow
 def test_every_value_is_of_another_kind_once(broken: Broken) -> None:
     assert break_values(broken) > 250
-
-
-@pytest.fixture
-def broken_corpus(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path) -> Broken:
-    return Broken(lab.corpus, place.begin, lab.corpus, tmp_path, mtlprune)
-
-
-CORPUS = (
-    *("corpus.json", ".verified.json", "tables-*/dataset_dict.json", "tables-*/dev/state.json"),
-    *("tables-*/train/dataset_info.json", "tables-*/dev/data-*.arrow", "tables-*/train/data-*.arrow"),
-)
-
-
-def test_files_of_a_corpus_that_are_broken(broken_corpus: Broken) -> None:
-    assert break_wholly(broken_corpus, CORPUS, 12) > 3
-
-
-@pytest.mark.slow
-def test_every_file_of_a_corpus_every_damage_and_every_command_meet(broken_corpus: Broken) -> None:
-    assert break_wholly(broken_corpus, CORPUS) > 50
 
 
 CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -321,9 +260,7 @@ def test_weights_that_are_none(what: str, broken: Broken) -> None:
         assert broken.check(f"weights/{path.name}", content, command, what, path.name) == 2
 
 
-def test_an_encoder_with_numbers_that_are_none(
-    broken: Broken, place: Place, tiny_encoder: Callable[[str], Path], mtlprune: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_encoder_with_numbers_that_are_none(broken, place, tiny_encoder, mtlprune, tmp_path):
     folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
     tensors = load_file(folder / "model.safetensors")
     name = next(iter(tensors))

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Predicate, Sentence, Span
@@ -51,42 +49,3 @@ def test_it_warns(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
     assert row(answer.out, "sentences longer than the positions") == ["1", "0"]
     assert int(row(answer.out, "windows of the longest")[0]) > 1
     assert row(answer.out, "words that become unknown tokens") == ["1", "0"]
-
-
-def test_a_layer_that_nobody_knows_is_refused(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
-    sentences = {split: [Sentence(split, ("Ann",), ("NNP",))] for split in ("train", "dev")}
-    save_corpus(sentences, tmp_path / "c", name="small", licence="none", sources={})
-    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}")
-    assert answer.code == 2
-    assert "split train: no sentence has the layers ner, dep, con, srl; train without (tasks=pos), or" in answer.err
-    assert mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos").code == 0
-
-
-def test_a_changed_corpus_is_found(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
-    corpus = load_corpus(lab.corpus)
-    save_corpus({s: corpus[s] for s in ("train", "dev")}, tmp_path / "c", name="g", licence="", sources={})
-    info = tmp_path / "c/corpus.json"
-    info.write_text(info.read_text().replace(load_corpus(tmp_path / "c").fingerprint, "0" * 64))
-    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}")
-    assert answer.code == 2
-    assert "the files were changed, build the corpus anew" in answer.err
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("data.path=none", "expected a corpus made by 'mtlprune data build', found no such folder"),
-        ("data.train=all", "has no split 'all'"),
-        ("encoder.name=./none", "looks like a folder, but there is no such folder"),
-        ("encoder.nam=x", "unknown key encoder.nam (did you mean 'name'?)"),
-        ("decoders.srl.widht=3", "unknown key decoders.srl.widht"),
-        ("train.precision=fp16", "train.precision: input should be 'auto', 'bf16' or 'fp32', found 'fp16'"),
-        ("train.device=cuda:77", "cannot be used here"),
-    ],
-)
-def test_mistakes_are_one_sentence(override: str, message: str, mtlprune: Call, lab: Any) -> None:
-    answer = mtlprune("check", lab.config, override)
-    assert answer.code == 2
-    assert message in answer.err
-    assert answer.err.count("\n") == 1
-    assert "ready" not in answer.out

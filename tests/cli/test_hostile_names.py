@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,9 +50,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_nothing_steers_or_marks_up(
-    command: str, study: tuple[list[Path], Path], mtlprune: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_nothing_steers_or_marks_up(command, study, mtlprune, tmp_path):
     runs, corpus = study
     out = tmp_path / NAME.format("out")
     several = {"ALL": runs, "GATED": [run for run in runs if "True" in run.name]}

@@ -33,13 +33,9 @@ def test_a_mistake_before_much_is_loaded() -> None:
 
 PATHS = {
     "train": ("train", "quickstart", "data.path={}"),
-    "check": ("check", "quickstart", "data.path={}"),
-    "bench": ("bench", "quickstart", "data.path={}"),
     "sweep": ("sweep", "experiments/ewt5-minilm/sweep.yaml", "data.path={}", "--dry-run"),
-    "probe": ("probe", "minilm", "--corpus", "{}", "--out", "{}/out"),
     "smoothing": ("analyze", "smoothing", "minilm", "--corpus", "{}", "--out", "{}/out"),
     "evaluate": ("evaluate", "RUN", "--split", "dev"),
-    "prune": ("prune", "RUN", "--out", "{}/out"),
 }
 SAID = """
 import sys

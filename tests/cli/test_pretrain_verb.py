@@ -67,10 +67,6 @@ def test_a_figure_of_all_runs_with_their_breaks(mtlprune, runs, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("model.layer=2",), "did you mean 'layers'"),
-        (("data.corpora=nowhere",), "nowhere"),
-        (("syntax.release=3",), "no effect with strength: 0"),
-        (("watch.blimp=nowhere",), "data_scripts/blimp.py"),
         (("model.tokenizer=/no/such/folder", "model.vocabulary=4000"), "/no/such/folder"),
         (("syntax.strength=1", "syntax.heads=3-1"), "no head 3-1"),
     ],

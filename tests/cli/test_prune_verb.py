@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gated_runs import forget_hashes
 
 from mtlprune.claimed_heads import load_claims
 from mtlprune.encoder.removal import KeptHeads, load_pruned
@@ -122,15 +121,6 @@ def test_other_verbs_take_it(mtlprune: Verb, pruned: Path, random_mask: Path, tm
     assert json.loads(figures.read_text())["ratios"]["bare encoder"] == 1.0
 
 
-def test_seeds_of_pruned_runs_share_a_column(
-    mtlprune: Verb, train: Callable[..., Path], pruned: Path, tmp_path: Path
-) -> None:
-    settings = ("tasks=pos,dep", "pruning.method=random", "pruning.keep=3", "train.seed=2")
-    assert mtlprune("prune", train("second", *settings), "--out", tmp_path / "two", "--no-latency").code == 0
-    table = mtlprune("table", pruned, tmp_path / "two", "--split", "dev")
-    assert table.code == 0 and "±" in table.out, table.err
-
-
 def test_the_most_open_heads_stay_and_time_is_measured(mtlprune: Verb, gated: Path, tmp_path: Path) -> None:
     out = tmp_path / "five"
     answer = mtlprune("prune", gated, "--out", out, "--heads", 5, "--rounds", 1)
@@ -173,9 +163,7 @@ def refusal(mtlprune: Verb, place: Path, *arguments: object) -> str:
     return answer.err
 
 
-def test_what_cannot_be_done_is_refused_and_nothing_is_written(
-    mtlprune: Verb, random_mask: Path, trained: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(mtlprune, random_mask, trained, tmp_path):
     out = tmp_path / "out"
     said = refusal(mtlprune, tmp_path, random_mask, "--out", out, "--heads", 9)
     assert "--heads 9: expected at most 8 heads" in said and "(2 layers of 4)" in said
@@ -201,15 +189,3 @@ def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune: Verb, gat
 
 def test_heads_cannot_go_twice(mtlprune: Verb, pruned: Path, tmp_path: Path) -> None:
     assert "is a run without gates" in refusal(mtlprune, tmp_path, pruned, "--out", tmp_path / "out")
-
-
-def test_a_damaged_pruned_run_is_refused(mtlprune: Verb, pruned: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(pruned, tmp_path / "run"))
-    heads = json.loads((run / "encoder" / "heads.json").read_text())
-    forget_hashes(run)
-    (run / "encoder" / "heads.json").write_text(json.dumps(heads | {"kept": [[0], [0]]}))
-    answer = mtlprune("evaluate", run, "--split", "dev")
-    assert answer.code == 2 and "does not hold the weights of this run" in answer.err
-    (run / "encoder" / "heads.json").write_text(json.dumps(heads | {"heads": 12}))
-    answer = mtlprune("evaluate", run, "--split", "dev")
-    assert answer.code == 2 and "heads.json does not fit the model" in answer.err

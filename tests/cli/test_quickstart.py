@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mtlprune.config.config import load_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 
@@ -48,10 +47,3 @@ def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], P
     other = mtlprune(*command[:-1], 7)
     assert other.code == 2
     assert "found another one; name another --out" in other.err
-
-
-def test_the_preset_serves_every_run_of_it() -> None:
-    """The shipped preset trains all five tasks with the short name of the packaged encoder."""
-    config = load_config("quickstart")
-    assert config.encoder.name == "minilm"
-    assert config.tasks == ("pos", "ner", "dep", "con", "srl")

@@ -14,21 +14,14 @@ ALIASES = "[&a [x, x, x, x, x, x, x, x], &b [*a, *a, *a, *a, *a, *a, *a, *a], " 
     f"&{new} [{', '.join([f'*{old}'] * 8)}]" for old, new in zip("bcdef", "cdefg", strict=True)
 )
 OVERRIDES = [
-    *("train.device=meta", "train.device=nowhere", "train.device=cuda:99", "train.device=3"),
-    *("train.threads=0", "train.threads=-1", "train.threads=1e30", "train.threads=100000000", "train.threads=true"),
-    *("train.threads=1:30", "train.threads=1.5", "train.threads=!!int x", "train.threads=!!float x"),
-    *("train.epochs=0", "train.epochs=true", "train.epochs=1:30", "train.epochs=1e30", "train.epochs=100000000"),
+    *("train.device=nowhere", "train.device=cuda:99", "train.threads=0", "train.threads=1e30", "train.threads=true"),
+    *("train.threads=1:30", "train.threads=1.5", "train.threads=!!float x", "train.epochs=100000000"),
     *("train.epochs=2001-99-99", "train.epochs=!!timestamp 2001-99-99", "train.epochs=!!bool perhaps"),
-    *(f"train.epochs={'9' * 5000}", f"train.epochs=-{'9' * 5000}", "train.epochs=.nan", "train.epochs=.inf"),
-    *("train.seed=-1", f"train.seed={10**30}", "train.seed=true", "train.batch_sentences=0", "train.batch_tokens=0"),
-    *("train.encoder_rate=.nan", "train.encoder_rate=true", "train.encoder_rate=-1", "train.encoder_rate=!!binary x"),
-    *("train.checkpoint_minutes=.nan", "train.checkpoint_minutes=-1", "train.max_steps=3", "max_steps=3"),
-    *("train=3", "train=[]", "train.epochs=", "tasks=[]", "tasks=[3]", "tasks=pos,pos", "tasks={}"),
-    *("name=", "name=a/b"),
+    *(f"train.epochs={'9' * 5000}", f"train.epochs=-{'9' * 5000}", "train.epochs=.nan", f"train.seed={10**30}"),
+    *("train.encoder_rate=true", "train.encoder_rate=!!binary x", "train.checkpoint_minutes=.nan", "max_steps=3"),
+    *("train=3", "train=[]", "train.epochs=", "tasks=[3]", "tasks={}", "name=", "pruning.rate=1:30", "data.train=''"),
     *('name="\\ud800"', 'encoder.name="\\ud800"', 'data.path="\\ud800"', 'data.path="\\0"', 'encoder.name="\\0"'),
-    *("decoders.con.span_size=0", "decoders.con.span_size=true", f"decoders.dep.arc_size={10**30}"),
     *(f"train.weights={ALIASES}]", "name=&a [*a]", "name=[" + "[" * 3000, "name={a: 1, a: 2}", "=3", "train.epochs"),
-    *("pruning.keep=true", "pruning.rate=1:30", "encoder.name=''", "data.train=''"),
 ]
 
 

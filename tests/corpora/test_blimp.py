@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import json
-import tarfile
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from served import script, serving, tar
 from shared_corpora import CORPORA
 
 from mtlprune.corpora import CorpusError
@@ -26,16 +20,7 @@ needs_blimp = pytest.mark.skipif(
 )
 
 
-def script() -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "data_scripts" / "blimp.py"
-    spec = importlib.util.spec_from_file_location("blimp_script", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-blimp = script()
+blimp = script("blimp")
 
 
 def line(number: int, name: str = "p", **more: object) -> str:
@@ -103,60 +88,26 @@ def test_the_real_archive_is_laid_out_whole(tmp_path: Path, capsys: pytest.Captu
     assert list(tmp_path.iterdir()) == [out]
 
 
-def tar(folder: Path, members: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(f"{folder.as_posix()}/{name}")
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-@pytest.fixture
-def served() -> Iterator[tuple[str, dict[str, bytes]]]:
-    bodies: dict[str, bytes] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = bodies.get(self.path)
-            self.send_response(200 if body else 404)
-            self.end_headers()
-            self.wfile.write(body or b"")
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Keep the tests' output free of the access log."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", bodies
-        server.shutdown()
-
-
-def test_the_download_is_verified_and_takes_the_place_of_an_older_folder(
-    served: tuple[str, dict[str, bytes]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    url, bodies = served
+def test_the_download_is_verified_and_takes_the_place_of_an_older_folder(tmp_path, monkeypatch, capsys):
     files = {"a.jsonl": line(1).encode(), "b.jsonl": line(1, "q").encode()}
-    root = Path(f"blimp-{blimp.COMMIT}")
-    bodies[f"/{blimp.ARCHIVE}"] = tar(root, {"README.md": b"x"} | {f"data/{k}": v for k, v in files.items()})
+    root = f"blimp-{blimp.COMMIT}"
+    archive = tar({f"{root}/README.md": b"x"} | {f"{root}/data/{name}": content for name, content in files.items()})
     out = write(tmp_path / "blimp", "old", line(1, "old"))
-    arguments = ["--out", str(out), "--overwrite", "--archive-base-url", url]
-    assert blimp.main(arguments) == 2  # the true pin: these are not BLiMP's files
-    assert "expected the files of git tree f63942d4" in capsys.readouterr().err
-    assert [p.name for p in read_blimp(out)] == ["old"] and list(tmp_path.iterdir()) == [out]
-    expected = tmp_path / "expected"
-    expected.mkdir()
-    for name, content in files.items():
-        (expected / name).write_bytes(content)
-    monkeypatch.setattr(blimp, "TREE", git_tree_id(expected))
-    assert blimp.main(arguments) == 0
-    assert [p.name for p in read_blimp(out)] == ["p", "q"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["blimp", "expected"]
-    bodies.clear()
-    assert blimp.main(arguments) == 2 and "404" in capsys.readouterr().err
+    with serving() as server:
+        server.addresses[f"/{blimp.ARCHIVE}"] = lambda: archive
+        arguments = ["--out", str(out), "--overwrite", "--archive-base-url", server.url]
+        assert blimp.main(arguments) == 2  # the true pin: these are not BLiMP's files
+        assert "expected the files of git tree f63942d4" in capsys.readouterr().err
+        assert [p.name for p in read_blimp(out)] == ["old"] and list(tmp_path.iterdir()) == [out]
+        expected = tmp_path / "expected"
+        expected.mkdir()
+        for name, content in files.items():
+            (expected / name).write_bytes(content)
+        monkeypatch.setattr(blimp, "TREE", git_tree_id(expected))
+        assert blimp.main(arguments) == 0
+        assert [p.name for p in read_blimp(out)] == ["p", "q"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["blimp", "expected"]
+        server.addresses.clear()
+        assert blimp.main(arguments) == 2 and "404" in capsys.readouterr().err
     assert blimp.main(["--out", str(tmp_path / "x"), "--sources", str(tmp_path / "none.tar.gz")]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blimp", "expected"]

@@ -115,19 +115,12 @@ def test_missing_parse_is_unknown(tmp_path: Path) -> None:
         (("(GPE*", "(ORG))"), [(0, 2, "GPE")]),
     ],
 )
-def test_nested_entities_keep_the_outermost_and_the_first(
-    tmp_path: Path, names: tuple[str, str], kept: list[tuple[int, int, str]]
-) -> None:
+def test_nested_entities_keep_the_outermost_and_the_first(tmp_path, names, kept):
     text = rows(f"a NN (TOP(NP* {names[0]}", f"b NN *)) {names[1]}")
     (sentence,) = read(tmp_path, text)
     assert sentence.ner == tuple(Span(*span) for span in kept)
     (document,) = read_documents(tmp_path / "own_0001.v4_gold_conll")
     assert document.nested == 1
-
-
-def test_predicate_that_only_a_continuation_covers(tmp_path: Path) -> None:
-    text = TEXT.replace("         (V*)      *    -", "       (C-V*)      *    -")
-    assert read(tmp_path, text)[0].srl[0].arguments[1] == Span(1, 2, "C-V")  # type: ignore[index]
 
 
 def changed(line: int, old: str, new: str) -> str:

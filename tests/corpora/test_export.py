@@ -117,46 +117,6 @@ def test_props_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
             assert tuple(rest) == before.arguments
 
 
-@several_files
-@given(corpora())
-def test_trees_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
-    def escape(text: str) -> str:
-        return text.replace("(", "-LRB-").replace(")", "-RRB-")
-
-    known = [s for s in sentences if s.con is not None]
-    written(tmp_path, sentences, "con")
-    text = (tmp_path / "out").read_text(encoding="utf-8")
-    assert text.count("\n") == len(known)
-    for sentence, line in zip(known, text.splitlines() if known else [], strict=True):
-        assert _parse(line) == (
-            [escape(word) for word in sentence.words],
-            list(sentence.pos or "X" * len(sentence)),
-            [Span(0, len(sentence), "TOP"), *(sentence.con or ())],
-        )
-
-
-def _parse(line: str) -> tuple[list[str], list[str], list[Span]]:
-    """The least reader of trees: a bracket whose next token is a bracket is a phrase, else a word."""
-    tokens = line.replace("(", " ( ").replace(")", " ) ").split()
-    words: list[str] = []
-    tags: list[str] = []
-    spans: list[Span] = []
-    still_open: list[int] = []
-    for before, token, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
-        if before == "(" and after == "(":
-            still_open.append(len(spans))
-            spans.append(Span(len(words), -1, token))
-        elif before == "(":
-            tags.append(token)
-            words.append(after)
-            still_open.append(-1)
-        elif token == ")":
-            opened = still_open.pop()
-            if opened >= 0:
-                spans[opened] = spans[opened]._replace(end=len(words))
-    return words, tags, spans
-
-
 def test_our_own_tree_reader_reads_them(tmp_path: Path) -> None:
     sentence = Sentence("out-1", ("a", "\\", "b"), pos=("X", "Y", "Z"), con=(Span(0, 3, "S"), Span(1, 3, "NP")))
     written(tmp_path, [sentence], "con")
@@ -179,9 +139,7 @@ def test_our_own_tree_reader_reads_them(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_said_is_worded_and_leaves_nothing(
-    tmp_path: Path, layer: str, sentence: Sentence, message: str
-) -> None:
+def test_what_cannot_be_said_is_worded_and_leaves_nothing(tmp_path, layer, sentence, message):
     with pytest.raises(CorpusError, match=message):
         export([SENTENCE, sentence], layer, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

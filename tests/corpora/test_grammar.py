@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections import Counter, defaultdict
 from dataclasses import asdict
 from itertools import count
@@ -12,7 +11,6 @@ from itertools import count
 import pytest
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
 from mtlprune.corpora.grammar.derivation import HEAD, VerbFrame, derive, leaf, phrase
 from mtlprune.corpora.grammar.lexicon import NOUNS, VERBS, plural
@@ -119,12 +117,6 @@ def test_running_out_of_sentences_is_said():
     assert len(fill("dev", 2, draws, set())) == 2
 
 
-def test_three_thousand_sentences_take_seconds():
-    start = time.process_time()
-    build_grammar(train=2400, dev=300, test=300, seed=5)
-    assert time.process_time() - start < 6  # about 1.5 on an idle core
-
-
 # --- layers agree ----------------------------------------------------------------------------------------------------
 
 
@@ -143,16 +135,6 @@ def test_arguments_do_not_overlap_nor_hold_their_predicate(sentences):
             assert not any(a.start <= p.index < a.end for a in p.arguments), s.words
 
 
-def test_core_arguments_occur_once(sentences):
-    for s in sentences:
-        for p in s.srl:
-            numbered = [a.label for a in p.arguments if a.label.startswith("ARG") and a.label[3].isdigit()]
-            assert len(numbered) == len(set(numbered)), (s.words, p)
-            for label in {a.label for a in p.arguments}:
-                if label.startswith(("R-", "C-")):
-                    assert label[2:] in numbered
-
-
 def test_predicates_are_verbs_and_verbs_that_are_no_auxiliaries_are_predicates(sentences):
     for s in sentences:
         verbs = {
@@ -161,14 +143,6 @@ def test_predicates_are_verbs_and_verbs_that_are_no_auxiliaries_are_predicates(s
             if tag.startswith("VB") and not relation.startswith("aux")
         }
         assert verbs == {p.index for p in s.srl}, s.words
-
-
-def test_entities_lie_in_noun_phrases_and_are_proper_nouns(sentences):
-    for s in sentences:
-        phrases = [c for c in s.con if c.label == "NP"]
-        for e in s.ner:
-            assert any(c.start <= e.start and e.end <= c.end for c in phrases)
-            assert s.pos[e.end - 1] == s.pos[e.start] == "NNP"
 
 
 def test_every_constituent_has_one_head(sentences):
@@ -184,39 +158,12 @@ def test_every_constituent_has_one_head(sentences):
     assert crossing <= len(sentences) // 50
 
 
-def test_subjects_are_contiguous_and_are_noun_phrases(sentences):
-    for s in sentences:
-        phrases = {(c.start, c.end) for c in s.con if c.label in ("NP", "WHNP")}
-        for word, relation in enumerate(s.dep.relations):
-            if relation.startswith("nsubj"):
-                words = subtree(s.dep.heads, word)
-                assert len(words) == max(words) - min(words) + 1
-                assert (min(words), max(words) + 1) in phrases, s.words
-
-
-def test_passive_subjects_are_never_agents(sentences):
-    for s in sentences:
-        predicates = {p.index: p for p in s.srl}
-        for word, (head, relation) in enumerate(zip(*s.dep, strict=True)):
-            if relation == "nsubj:pass":
-                held = [a.label for a in predicates[head - 1].arguments if a.start <= word < a.end]
-                assert held and held[0] in ("ARG1", "ARG2", "R-ARG1", "R-ARG2")
-
-
-def test_trees_print_and_end_in_punctuation(sentences):
-    for s in sentences:
-        assert format_tree(s).count("(") == len(s) + len(s.con) + 1
-        assert s.pos[-1] == "." and s.words[-1] in ".?"
-        assert s.dep.heads.count(0) == 1
-
-
-def test_two_percent_or_less_are_not_projective_but_some_are():
-    corpus = build_grammar(train=3000, dev=0, test=0, seed=2)["train"]
+def test_two_percent_or_less_are_not_projective_but_some_are(sentences):
     crossed = 0
-    for s in corpus:
+    for s in sentences:
         arcs = [tuple(sorted((w, h))) for w, h in enumerate(s.dep.heads, 1)]
         crossed += any(a < c < b < d for a, b in arcs for c, d in arcs)
-    assert 0 < crossed < 0.02 * len(corpus)
+    assert 0 < crossed < 0.02 * len(sentences)
 
 
 # --- it is hard, and it can be decided -------------------------------------------------------------------------------
@@ -247,6 +194,7 @@ def kind_of(sentence: Sentence, word: int) -> str:
     return entity or kinds.get(sentence.words[word], "")
 
 
+@pytest.mark.slow
 def test_attachment_is_decided_by_verb_object_preposition_and_noun():
     """After ``verb object preposition noun`` both attachments occur, yet never for the same verb and kinds."""
     attachments = defaultdict(Counter)
@@ -265,11 +213,6 @@ def test_attachment_is_decided_by_verb_object_preposition_and_noun():
     assert all(len(found) == 1 for found in attachments.values()), [a for a in attachments.items() if len(a[1]) > 1]
     assert sum(found.total() > 1 for found in attachments.values()) > 100  # so the line above had something to find
     assert sum(len(found) == 2 for found in prepositions.values()) >= 6
-
-
-def test_each_noun_is_of_one_kind():
-    kinds = Counter(noun for nouns in NOUNS.values() for noun in nouns)
-    assert max(kinds.values()) == 1
 
 
 def test_control_gives_the_shared_argument_to_both(corpus):

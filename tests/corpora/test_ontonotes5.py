@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import subprocess
-import zipfile
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from mtlprune.corpora.tables import source_digest
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 TREELESS = ("Uh XX (TOP* - - *", "well XX *) - - *")
-FOLDERS = {"train": "train", "dev": "development", "test": "test"}
 
 
 @pytest.fixture
@@ -241,56 +239,33 @@ def test_sentences_without_trees_may_be_missing_from_the_file(corpus: Path, tmp_
     assert named.dep is not None
 
 
-# Stands in for Stanford's class of this name: checks how it is called, chains each word of every tree to the one
-# before it, and goes wrong in the way the environment asks for.
-FAKE = r"""
-package edu.stanford.nlp.trees;
-
-import java.io.*;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.*;
-import java.util.*;
-import java.util.regex.*;
-
-public class EnglishGrammaticalStructure {
-    public static void main(String[] args) throws IOException {
-        String wrong = System.getenv().getOrDefault("FAKE_CONVERTER", "");
-        List<String> expected = Arrays.asList("-basic", "-keepPunct", "-conllx", "-treeFile");
-        if (wrong.equals("exit") || args.length != 5 || !Arrays.asList(args).subList(0, 4).equals(expected)) {
-            System.err.println("no such luck: " + String.join(" ", args));
-            System.exit(3);
-        }
-        List<String> trees = Files.readAllLines(Paths.get(args[4]), StandardCharsets.UTF_8);
-        if (wrong.equals("short")) trees = trees.subList(0, trees.size() - 1);
-        Pattern leaf = Pattern.compile("\\(([^\\s()]+) ([^\\s()]+)\\)");
-        for (String tree : trees) {
-            Matcher leaves = leaf.matcher(tree);
-            for (int number = 1; leaves.find(); number++) {
-                String word = wrong.equals("words") ? leaves.group(2) + "x" : leaves.group(2);
-                String head = (number - 1) + "\t" + (number == 1 ? "root" : "dep");
-                System.out.println(number + "\t" + word + "\t_\tX\tX\t_\t" + head + "\t_\t_");
-            }
-            System.out.println();
-        }
-    }
-}
+# Stands in for Java with Stanford's class: checks how it is called, chains each word of every tree to the one before
+# it, and goes wrong in the way the environment asks for.
+JAVA = f"""#!{sys.executable}
+import os, pathlib, re, sys
+wrong, words = os.environ.get("FAKE_CONVERTER", ""), sys.argv[-6:]
+expected = ["edu.stanford.nlp.trees.EnglishGrammaticalStructure", "-basic", "-keepPunct", "-conllx", "-treeFile"]
+if wrong == "exit" or words[:5] != expected:
+    print("no such luck:", *words, file=sys.stderr)
+    sys.exit(3)
+trees = pathlib.Path(words[5]).read_text(encoding="utf-8").splitlines()
+for tree in trees[: -1 if wrong == "short" else None]:
+    for number, word in enumerate(re.findall(r"\\([^\\s()]+ ([^\\s()]+)\\)", tree)):
+        word += "x" if wrong == "words" else ""
+        row = [number + 1, word, "_", "X", "X", "_", number, "dep" if number else "root", "_", "_"]
+        sys.stdout.buffer.write(("\\t".join(map(str, row)) + "\\n").encode())
+    sys.stdout.buffer.write(b"\\n")
 """
 
 
-@pytest.fixture(scope="module")
-def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("javac") is None or shutil.which("java") is None:
-        pytest.skip("needs java and javac to make a converter to call")
-    folder = tmp_path_factory.mktemp("fake converter")
-    source = folder / "EnglishGrammaticalStructure.java"
-    source.write_text(FAKE)
-    subprocess.run(["javac", "-d", str(folder / "classes"), str(source)], check=True)
-    path = folder / "fake-parser.jar"
-    with zipfile.ZipFile(path, "w") as archive:
-        for compiled in (folder / "classes").rglob("*.class"):
-            archive.write(compiled, compiled.relative_to(folder / "classes").as_posix())
-    shutil.rmtree(folder / "classes")
-    return path
+@pytest.fixture
+def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/java").write_text(JAVA)
+    (tmp_path / "bin/java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    (tmp_path / "a parser.jar").touch()
+    return tmp_path / "a parser.jar"
 
 
 def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
@@ -314,21 +289,9 @@ def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
         ("words", "for train does not fit: .*line 1: expected the word 'Yes'.*found 'Yesx'"),
     ],
 )
-def test_a_converter_that_goes_wrong(
-    corpus: Path, jar: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, what: str
-) -> None:
+def test_a_converter_that_goes_wrong(corpus, jar, monkeypatch, wrong, what):
     monkeypatch.setenv("FAKE_CONVERTER", wrong)
     with pytest.raises(CorpusError, match=what.replace("(", r"\(")):
-        build_ontonotes5(corpus, converter=jar)
-
-
-def test_a_jar_without_the_class(corpus: Path, tmp_path: Path) -> None:
-    if shutil.which("java") is None:
-        pytest.skip("needs java")
-    jar = tmp_path / "empty.jar"
-    with zipfile.ZipFile(jar, "w") as archive:
-        archive.writestr("nothing", "")
-    with pytest.raises(CorpusError, match=r"exit code 1 .*3\.3\.0"):
         build_ontonotes5(corpus, converter=jar)
 
 

@@ -29,13 +29,6 @@ def scattered(fusion: Fusion, size: float = 0.5) -> Fusion:
     return fusion
 
 
-@pytest.mark.parametrize("kind", JOINED)
-def test_weights_sum_to_one_for_every_token(kind: str) -> None:
-    found = scattered(Fusion(kind, 3, 8)).weights(states())
-    assert found.shape == (2, 5, 3) and (found >= 0).all()
-    torch.testing.assert_close(found.sum(-1), torch.ones(2, 5))
-
-
 def test_one_hot_weights_give_a_layer_bit_for_bit() -> None:
     given = states()
     for layer in range(3):
@@ -44,12 +37,6 @@ def test_one_hot_weights_give_a_layer_bit_for_bit() -> None:
             gate.bias[layer] = 1e4
             mix.scores[layer] = 1e4
         assert torch.equal(gate(given), given[layer]) and torch.equal(mix(given), given[layer])
-
-
-@pytest.mark.parametrize("kind", JOINED)
-def test_one_layer_is_that_layer(kind: str) -> None:
-    (only,) = states(1)
-    assert torch.equal(Fusion(kind, 1, 8)([only]), only)
 
 
 def test_each_kind_by_its_definition() -> None:
@@ -81,9 +68,7 @@ def words(encoder: Encoder, gates: Tensor | None = None) -> Tensor:
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "modernbert"])
-def test_without_fusion_nothing_is_new_and_concat_begins_as_the_last_layer(
-    tiny_encoder: Callable[[str], Path], family: str
-) -> None:
+def test_without_fusion_nothing_is_new_and_concat_begins_as_the_last_layer(tiny_encoder, family):
     plain, joined = (Encoder.load(str(tiny_encoder(family)), fusion=kind) for kind in ("none", "concat"))
     assert not [name for name in plain.state_dict() if "fusion" in name] and plain.fusion is None
     assert torch.equal(words(plain), words(joined))

@@ -119,23 +119,22 @@ def by_hand(encoder: Encoder, ids: list[int], capacity: int) -> tuple[list[Tenso
     return vectors, cls, hidden[-1]
 
 
-@pytest.mark.parametrize("length", [62, 63, 93, 94, 200])
-def test_long_sentences_use_overlapping_windows(encoder, length):
+def test_long_sentences_use_overlapping_windows(encoder):
     assert encoder.limit == 64 and encoder.frame.capacity == 62
-    words = (["dogs", "walked", "the", "of", "parcel"] * length)[:length]
-    pieces = encoder.tokenize(words)
-    ids = np.resize(pieces.ids, length)
-    single = Pieces(ids, np.ones(length, np.int32))  # one piece a word, so that words are piece vectors
-    batch = encoder.collate([encoder.tokenize(["the"]), single])
-    assert len(batch.input_ids) == 2 + (0 if length <= 62 else -(-(length - 62) // 31))
-    with torch.no_grad():
-        got = encoder(batch)
-    vectors, cls, sep = by_hand(encoder, ids.tolist(), 62)
-    assert close(got.words[1:], torch.stack(vectors))
-    assert close(got.cls[1], cls) and close(got.sep[1], sep)
+    for length in (62, 63, 94, 200):
+        words = (["dogs", "walked", "the", "of", "parcel"] * length)[:length]
+        ids = np.resize(encoder.tokenize(words).ids, length)
+        single = Pieces(ids, np.ones(length, np.int32))  # one piece a word, so that words are piece vectors
+        batch = encoder.collate([encoder.tokenize(["the"]), single])
+        assert len(batch.input_ids) == 2 + (0 if length <= 62 else -(-(length - 62) // 31))
+        with torch.no_grad():
+            got = encoder(batch)
+        vectors, cls, sep = by_hand(encoder, ids.tolist(), 62)
+        assert close(got.words[1:], torch.stack(vectors))
+        assert close(got.cls[1], cls) and close(got.sep[1], sep)
 
 
-@pytest.mark.parametrize("positions", [7, 8, 9, 16])
+@pytest.mark.parametrize("positions", [7, 8])
 def test_windows_of_any_size(tmp_path, positions):
     encoder = Encoder.load(str(make_tiny("bert", tmp_path, positions=positions)))
     for length in range(1, 30):
@@ -143,17 +142,6 @@ def test_windows_of_any_size(tmp_path, positions):
         with torch.no_grad():
             got = encoder(encoder.collate([Pieces(ids, np.ones(length, np.int32))]))
         assert close(got.words, torch.stack(by_hand(encoder, ids.tolist(), positions - 2)[0]))
-
-
-def test_a_model_with_more_positions_needs_no_windows(tmp_path):
-    encoder = Encoder.load(str(make_tiny("roberta", tmp_path, positions=300)))
-    words = ["dogs", "walked"] * 90
-    assert encoder.limit == 300
-    assert len(encoder.collate([encoder.tokenize(words)]).input_ids) == 1
-    pieces = encoder.tokenize(words)
-    hidden = bare(encoder, pieces.ids.tolist())[1:-1]
-    expected = torch.stack([part.mean(0) for part in hidden.split(pieces.counts.tolist())])
-    assert close(encode(encoder, [words]).words, expected)
 
 
 def test_padded_and_select_round_trip(tiny_encoder):
@@ -233,14 +221,7 @@ def test_word_dropout_masks_pieces_only(family, tiny_encoder):
     assert torch.equal(seen_ids(encoder, sentences, 0)[1], before)
 
 
-def test_word_dropout_rate(tiny_encoder):
-    encoder = Encoder.load(str(tiny_encoder("bert"))).train()
-    before, after, source = seen_ids(encoder, [["the", "of", "to"]] * 2000, 0)
-    assert abs((before != after)[source >= 0].float().mean().item() - 0.2) < 0.02
-
-
-@pytest.mark.parametrize("context", [True, False])
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize(("context", "pooling"), [(True, "mean"), (False, "first")])
 def test_saved_and_restored(family, tiny_encoder, tmp_path, context, pooling):
     encoder = Encoder.load(str(tiny_encoder(family)), context=context, pooling=pooling, word_dropout=0.1)
     with torch.no_grad():

@@ -100,14 +100,6 @@ def test_attention_of_words_is_mean_of_rows_and_sum_of_columns(encoder: Encoder)
         assert not dropped[b, :, n:].any() and not folded[b, :, :, n:].any() and not folded[b, :, n:].any()
 
 
-def test_a_row_that_looks_at_specials_only_folds_evenly(bert: Encoder) -> None:
-    seen = observe(bert, batch_of(bert), want={"attention"})
-    seen.attention[0] = torch.zeros_like(seen.attention[0])
-    seen.attention[0][..., 0] = 1
-    torch.testing.assert_close(seen.word_attention(0, "folded")[0, 0, :5, :5], torch.full((5, 5), 0.2))
-    assert not seen.word_attention(0, "dropped").any()
-
-
 def test_heads_are_what_the_projection_reads(encoder: Encoder) -> None:
     batch = batch_of(encoder)
     read: list[Tensor] = []

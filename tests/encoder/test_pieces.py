@@ -30,11 +30,6 @@ def test_words_have_the_form_they_have_in_running_text(pieces):
     assert made.counts.sum() == len(made.ids) and made.ids.dtype == made.counts.dtype == np.int32
 
 
-def test_the_first_word_has_the_same_form_as_any(pieces):
-    made = pieces.tokenize([["dogs", "dogs"]])[0]
-    assert made.ids[: made.counts[0]].tolist() == made.ids[made.counts[0] :].tolist()
-
-
 def test_specials_are_those_of_the_tokenizer(pieces):
     full = pieces.tokenizer(pieces.lead + "dogs")["input_ids"]
     assert full == [*pieces.before, *pieces.tokenize([["dogs"]])[0].ids.tolist(), *pieces.after]
@@ -55,11 +50,6 @@ def test_a_word_that_looks_like_a_special_token_is_spelled(tiny_encoder, family,
     pieces = WordPieces(AutoTokenizer.from_pretrained(tiny_encoder(family)), ROWS)
     spelled = pieces.tokenizer.convert_ids_to_tokens(pieces.tokenize([[word]])[0].ids.tolist())
     assert "".join(spelled).replace("##", "").lstrip("Ġ").lower() == word.lower()
-
-
-def test_a_word_that_yields_nothing_is_the_unknown_token(tiny_encoder):
-    pieces = WordPieces(AutoTokenizer.from_pretrained(tiny_encoder("bert")), ROWS)
-    assert pieces.tokenize([["\x00"]])[0].ids.tolist() == [pieces.tokenizer.unk_token_id]
 
 
 def test_one_by_one_equals_all_at_once(pieces):

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from head_models import CASES, IDS, MASK, WIDTH, WITH_SDPA, build, run
 from safetensors.torch import load_file, save_file
-from tiny import FAMILIES, HEAD_FAMILIES, HEADS, HIDDEN, LAYERS, make_config
+from tiny import FAMILIES, HEAD_FAMILIES, HEADS, HIDDEN, LAYERS
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.head_map import KeptHeads
@@ -26,33 +27,7 @@ from mtlprune.encoder.sources import quiet
 from mtlprune.files import SUMS
 
 DOCS = Path(__file__).parents[2] / "docs" / "removal.md"
-WIDTH = HIDDEN // HEADS
 PATTERNS = [[[1, 3], [0, 2, 3]], [[2], []], [[], [0, 1, 2, 3]], [[], []]]
-WITH_SDPA = [name for name in HEAD_FAMILIES if name not in ("deberta", "deberta-v2", "mpnet", "roformer")]
-CASES = [(name, "eager") for name in HEAD_FAMILIES] + [(name, "sdpa") for name in WITH_SDPA]
-SHARED = dict(num_hidden_layers=4, num_hidden_groups=2)  # ALBERT: layers 0 and 1 are one module, 2 and 3 another
-IDS = torch.tensor([[7, 40, 80, 120, 140, 60, 9], [7, 90, 150, 33, 9, 1, 1]])
-MASK = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
-
-
-def build(family: str, attention: str = "eager", **more: Any) -> PreTrainedModel:
-    """A tiny random model in evaluation mode; biases are random too, so that forgetting one shows."""
-    if family == "albert":
-        more = SHARED | more
-    if family in ("modernbert", "eurobert"):
-        more = {"attention_bias": True} | more
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        model = AutoModel.from_config(make_config(family, **more), attn_implementation=attention, dtype=torch.float32)
-        for name, weight in model.named_parameters():
-            if "bias" in name:
-                nn.init.normal_(weight, std=0.2)
-    return model.eval()
-
-
-@torch.no_grad()
-def run(model: PreTrainedModel) -> Tensor:
-    return model(input_ids=IDS, attention_mask=MASK)[0][MASK.bool()]
 
 
 def gates_of(pattern: list[list[int]], layers: int = LAYERS, whole: bool = False) -> Tensor:
@@ -65,6 +40,7 @@ def gates_of(pattern: list[list[int]], layers: int = LAYERS, whole: bool = False
     return gates
 
 
+@torch.no_grad()
 def masked(model: PreTrainedModel, gates: Tensor, kept: Any = None) -> Tensor:
     with HeadPlaces(model, kept).gated(gates):
         return run(model)
@@ -76,18 +52,16 @@ def size(model: nn.Module) -> int:
 
 @pytest.mark.parametrize(("family", "attention"), CASES)
 def test_removed_equals_masked(family, attention):
-    for pattern in PATTERNS:
-        for whole in (True, False):
-            for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, None)):
-                model = build(family, attention).to(dtype)
-                removed = copy.deepcopy(model)
-                gates = gates_of(pattern, model.config.num_hidden_layers, whole)
-                heads = remove_heads(removed, gates)
-                before, after = masked(model, gates), run(removed)
-                assert (before - run(model)).abs().max() > 1e-3  # the heads matter
-                difference = (before - after).abs().max()
-                assert difference <= (tolerance or 1e-6 * before.abs().max()), (pattern, whole, dtype)
-                assert HeadPlaces(removed, heads.kept).kept == list(heads.kept)
+    whole = build(family, attention)
+    for place, pattern in enumerate(PATTERNS):
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, None)):
+            model, removed = (copy.deepcopy(whole).to(dtype) for _ in range(2))
+            gates = gates_of(pattern, model.config.num_hidden_layers, whole=place % 2 == 0)
+            heads = remove_heads(removed, gates)
+            before, after = masked(model, gates), run(removed)
+            assert (before - run(model)).abs().max() > 1e-3  # the heads matter
+            assert (before - after).abs().max() <= (tolerance or 1e-6 * before.abs().max()), (pattern, dtype)
+            assert HeadPlaces(removed, heads.kept).kept == list(heads.kept)
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
@@ -141,24 +115,6 @@ def test_parameters_go_and_nothing_else(family):
 def test_a_gate_just_open_stays_and_one_just_closed_goes():
     gates = torch.tensor([[OPEN, 1.1 * OPEN, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
     assert remove_heads(build("bert"), gates).kept == ((1, 3), (0, 1, 2, 3))
-
-
-def test_what_is_frozen_stays_frozen_and_open_heads_change_no_bit():
-    model = build("bert").requires_grad_(False)
-    before = {name: weight.clone() for name, weight in model.named_parameters()}
-    assert remove_heads(model, torch.ones(LAYERS, HEADS)).count == LAYERS * HEADS
-    assert all(torch.equal(before[name], weight) for name, weight in model.named_parameters())
-    remove_heads(model, gates_of(PATTERNS[0]))
-    assert not any(weight.requires_grad for weight in model.parameters())
-
-
-def test_a_model_with_something_on_top():
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        model = AutoModelForMaskedLM.from_config(make_config("roberta")).eval()
-    removed, gates = copy.deepcopy(model), gates_of([[2], []])
-    remove_heads(removed, gates)
-    torch.testing.assert_close(run(removed), masked(model, gates))
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -278,15 +234,6 @@ def test_the_encoder_saves_and_restores_what_is_left(family, tiny_encoder, tmp_p
     assert KeptHeads.read(tmp_path / "again") == encoder.head_map
 
 
-def test_random_weights_have_the_shapes_that_are_left(pruned):
-    encoder = Encoder.load(str(pruned), random=True, seed=3)
-    trained = Encoder.restore(pruned)
-    shapes = [{name: p.shape for name, p in e.named_parameters()} for e in (encoder, trained)]
-    assert shapes[0] == shapes[1]
-    assert not torch.equal(vectors(encoder), vectors(trained))
-    assert torch.equal(vectors(encoder), vectors(Encoder.load(str(pruned), random=True, seed=3)))
-
-
 def test_gates_of_a_pruned_encoder_keep_their_numbers(pruned, tiny_encoder):
     whole = Encoder.load(str(tiny_encoder("bert")), pooling="first")
     gates = gates_of([[0, 2, 3], [1]])
@@ -307,12 +254,6 @@ def test_the_snippet_of_the_docs_runs(pruned):
     assert torch.equal(here["hidden"], load_pruned(pruned)(**here["inputs"]).last_hidden_state)
 
 
-def test_from_pretrained_alone_refuses(pruned):
-    """Why heads.json is needed: should this fail, transformers has learnt to load such models."""
-    with pytest.raises(RuntimeError, match=r"ize mismatch|ignore_mismatched_sizes"), quiet():
-        AutoModel.from_pretrained(pruned)
-
-
 @pytest.fixture
 def damaged(pruned, tmp_path) -> Path:
     """Without its sums, as an earlier release wrote it: its files are judged by what they hold."""
@@ -329,13 +270,9 @@ def change(folder: Path, **values: Any) -> None:
     [
         ({"kept": [[2]]}, r"of a 'bert' with 1 layers of 4 heads, but config.json there is of a 'bert' with 2 of 4"),
         ({"kept": [[2], [0, 4]]}, r"different heads from 0 to 3, rising, in layer 1, found \[0, 4\]"),
-        ({"kept": [[2, 2], []]}, r"in layer 0, found \[2, 2\]"),
         ({"kept": [[2, 1], []]}, r"rising, in layer 0, found \[2, 1\]"),
-        ({"kept": [[2], [-1]]}, r"in layer 1, found \[-1\]"),
-        ({"kept": [[2], 3]}, "in layer 1, found 3"),
         ({"kept": [[2], [True]]}, r"in layer 1, found \[true\]"),
         ({"kept": None}, "expected a head map with format, family, heads, kept, layer_gates"),
-        ({"heads": 12}, "with 2 layers of 12 heads, but config.json"),
         ({"family": "roberta"}, "it is of a 'roberta'"),
         ({"format": 2}, "expected format 1, found 2; it was written by another version"),
         ({"kept": [[2], [0]]}, r"model.safetensors does not hold the weights .* size mismatch"),

@@ -11,7 +11,6 @@ from mtlprune.encoder.batch import Frame, collate
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.pretraining.config import MaskConfig
 from mtlprune.pretraining.model import Masked, mask, prediction_loss
-from mtlprune.training.optimisation import mean_cosine
 
 CLS, SEP, MASK = 2, 3, 4
 PLAIN = torch.arange(5, 100)
@@ -70,18 +69,3 @@ def test_nothing_hidden_is_no_loss(tiny_encoder):
     loss = prediction_loss(model, none, batch.attention_mask)
     loss.backward()
     assert loss.item() == 0
-
-
-def test_cosreg_pushes_tied_embeddings_apart(tiny_encoder):
-    model = AutoModelForMaskedLM.from_pretrained(tiny_encoder("bert"))
-    table = model.get_output_embeddings().weight
-    with torch.no_grad():
-        table += 0.3  # a cone
-    before = mean_cosine(table).item()
-    optimizer = torch.optim.SGD([table], 50.0)
-    for _ in range(20):
-        optimizer.zero_grad()
-        mean_cosine(table).backward()
-        optimizer.step()
-    assert mean_cosine(table).item() < before - 0.05
-    assert model.get_input_embeddings().weight is table

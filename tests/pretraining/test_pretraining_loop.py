@@ -153,13 +153,10 @@ def test_a_folder_without_head_and_another_tokenizer(tiny_encoder, small_pretrai
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"data": {"corpora": ["nowhere"]}}, CorpusError, "nowhere"),
         ({"data": {"dev": "tset"}}, ConfigError, "no split 'tset'"),
         ({"model": {"tokenizer": "no/such/folder/x", "vocabulary": 4000}}, ValueError, "no/such/folder/x"),
-        ({"syntax": {"heads": "9-1"}}, ConfigError, "no head 9-1"),
         ({"model": {"positions": 8}}, ConfigError, "fits into 8 tokens"),
         ({"watch": {"blimp": "nowhere"}}, CorpusError, "data_scripts/blimp.py"),
-        ({"train": {"device": "nodevice"}}, RunError, "nodevice"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_leaves_nothing(small_pretraining, tmp_path, change, error, words):

@@ -122,11 +122,6 @@ def test_data_count_by_what_they_hold(sheet: Write, base: Path, tmp_path: Path) 
         cells_of(path, f"data.path={tmp_path / 'nowhere'}")
 
 
-def test_a_setting_at_its_default_is_the_same_said_or_not(sheet: Write) -> None:
-    path = sheet(GRID)
-    assert not changed(cells_of(path), cells_of(path, "train.warmup=0.1", "encoder.pooling=mean"))
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -187,7 +187,7 @@ def _until_owned(cell: Cell) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_killed_process_is_tried_once_more(sheet: Write, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """As by a system that is short of memory; a second time the cell has failed."""
     sweep = sweep_of(sheet("cells: {one: {}}\n"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from by_hand import leaky, with_one
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_sentences import nested_spans
@@ -24,10 +25,6 @@ def test_binarised_and_back(tree):
     assert len(spans) == len(places) == 2 * n - 1
     for start, end in places:  # a binary tree: each longer span falls into two that are there
         assert end - start == 1 or sum((start, m) in places and (m, end) in places for m in range(start + 1, end)) == 1
-
-
-def with_one(rows: torch.Tensor) -> torch.Tensor:
-    return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
 
 
 def test_by_hand():
@@ -95,10 +92,6 @@ GOLD = [
     Sentence("3", tuple("efgh"), con=(Span(0, 4, "S"), Span(0, 2, "NP"), Span(2, 3, "VP"), Span(2, 3, "VP"))),
 ]
 SCORERS = ["biaffine", "mlp"]
-
-
-def leaky(values: torch.Tensor) -> torch.Tensor:
-    return torch.where(values > 0, values, 0.1 * values)
 
 
 def tables(task: CON, words, number: int) -> tuple[torch.Tensor, torch.Tensor]:

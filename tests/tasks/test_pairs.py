@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from by_hand import with_one
 
 from mtlprune.encoder.batch import table
 from mtlprune.tasks.base import (
-    Dropout,
     SharedMLP,
     dropout_mask,
     offsets,
 )
-from mtlprune.tasks.pairs import BiaffinePairs, MLPPairs, pair_scorer
 from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear, rounded, table_side
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def with_one(rows: torch.Tensor) -> torch.Tensor:
-    return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
 
 
 def test_biaffine_forms():
@@ -62,37 +57,6 @@ OWNER = torch.tensor([0, 0, 0, 1, 2, 2])
 LEFT, RIGHT = torch.tensor([0, 2, 2, 3, 5]), torch.tensor([1, 0, 2, 3, 4])
 
 
-def leaky(values: torch.Tensor) -> torch.Tensor:
-    return torch.where(values > 0, values, 0.1 * values)
-
-
-def test_pairs_by_a_biaffine_form_a_label():
-    scorer = BiaffinePairs(8, 5, 3, 0.33).eval()
-    torch.nn.init.normal_(scorer.weight)
-    rows = drawn(6, 8)
-    hidden = leaky(rows @ scorer.mlp.linear.weight.T + scorer.mlp.linear.bias)
-    found = scorer.score(scorer(rows, OWNER, 3), LEFT, RIGHT, OWNER[LEFT])
-    for number, (a, b) in enumerate(zip(LEFT, RIGHT, strict=True)):
-        expected = torch.einsum("i,lij,j->l", with_one(hidden[a, :5]), scorer.weight, with_one(hidden[b, 5:]))
-        torch.testing.assert_close(found[number], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_pairs_by_an_mlp_equal_the_unsplit_layer():
-    scorer = MLPPairs(8, 5, 3, 0.33).eval()
-    torch.nn.init.normal_(scorer.first.bias)
-    rows = drawn(6, 8)
-    found = scorer.score(scorer(rows, OWNER, 3), LEFT, RIGHT, OWNER[LEFT])
-    whole = torch.cat([scorer.first.weight[:5], scorer.first.weight[5:]], dim=1)  # W [a; b] + b
-    for number, (a, b) in enumerate(zip(LEFT, RIGHT, strict=True)):
-        first = leaky(whole @ torch.cat([rows[a], rows[b]]) + scorer.first.bias[:5] + scorer.first.bias[5:])
-        torch.testing.assert_close(found[number], scorer.last.weight @ first + scorer.last.bias, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("kind", "made"), [("biaffine", BiaffinePairs), ("mlp", MLPPairs)])
-def test_scorers_by_name(kind, made):
-    assert type(pair_scorer(kind, 8, 5, 3, 0.1)) is made
-
-
 def test_the_mask_is_shared_by_a_sentence_and_differs_between_sentences():
     torch.manual_seed(0)
     mlp = SharedMLP(8, [20, 30], 0.5)
@@ -105,21 +69,6 @@ def test_the_mask_is_shared_by_a_sentence_and_differs_between_sentences():
         assert torch.equal(kept[first], kept[second])
     assert not torch.equal(kept[0], kept[3]) and not torch.equal(kept[3], kept[4])
     assert 0.2 < kept.float().mean() < 0.8
-
-
-def test_an_mlp_of_pairs_shares_its_mask_too():
-    torch.manual_seed(0)
-    scorer = MLPPairs(8, 40, 40, 0.5)
-    with torch.no_grad():
-        scorer.last.weight.copy_(torch.eye(40))
-        scorer.last.bias.zero_()
-    rows, owner = drawn(6, 8), OWNER[LEFT]
-    plain = scorer.eval().score(scorer(rows, OWNER, 3), LEFT, RIGHT, owner)
-    fallen = scorer.train().score(scorer(rows, OWNER, 3), LEFT, RIGHT, owner)
-    kept = fallen != 0
-    torch.testing.assert_close(fallen[kept], 2 * plain[kept])
-    assert torch.equal(kept[0], kept[1]) and torch.equal(kept[1], kept[2])
-    assert not torch.equal(kept[2], kept[3]) and not torch.equal(kept[3], kept[4])
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.33, 0.5])
@@ -135,14 +84,6 @@ def test_dropout_keeps_the_mean_and_its_rate(rate):
     assert abs(float(mask.mean()) - 1) < 4 * error / (1 - exact)
     columns = (mask == 0).float().mean(0)  # no byte of the 64-bit numbers is special
     assert float((columns - exact).abs().max()) < 6 * (exact * (1 - exact) / 500) ** 0.5
-
-
-def test_dropout_in_training_only():
-    layer, hidden = Dropout(0.5), drawn(40, 40)
-    assert layer.eval()(hidden) is hidden
-    assert Dropout(0.0).train()(hidden) is hidden
-    torch.manual_seed(0)
-    assert not torch.equal(layer.train()(hidden), layer(hidden))
 
 
 def test_rows_are_laid_out_by_sentence():

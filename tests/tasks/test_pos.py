@@ -12,11 +12,6 @@ GOLD = [
 ]
 
 
-def test_vocabulary_of_what_is_known():
-    unknown = Sentence("4", ("g",))
-    assert POS.collect([*GOLD, unknown]) == {"tags": ["X", "Y", "Z"]}
-
-
 def test_loss_and_decoding_word_by_word(encoded, decoder):
     task = decoder(POS, POS.collect(GOLD))
     words = encoded([3, 1, 2])

@@ -10,12 +10,9 @@ from torch import nn
 
 from mtlprune.tasks.spans import (
     Candidates,
-    SpanScorerBiaffine,
-    SpanScorerMLP,
     SplitSpanLayer,
     best_of_each,
     candidates,
-    pairs,
 )
 
 SIZES = [4, 1, 6]
@@ -54,14 +51,6 @@ def test_best_of_each_sentence(shape, ratio, random):
     assert found.tolist() == expected
 
 
-@given(st.integers(1, 5), st.data())
-def test_pairs_within_each_sentence(sentences, data):
-    left, right = (sorted(data.draw(st.lists(st.integers(0, sentences - 1), max_size=8))) for _ in range(2))
-    expected = [(i, j) for i, a in enumerate(left) for j, b in enumerate(right) if a == b]
-    row, column = pairs(torch.tensor(left, dtype=torch.long), torch.tensor(right, dtype=torch.long), sentences)
-    assert list(zip(row.tolist(), column.tolist(), strict=True)) == expected
-
-
 def span_vector(words: torch.Tensor, start: int, end: int, widths: torch.Tensor) -> torch.Tensor:
     """[start; end; width; sum over the span / max width], as He et al. (2018) and the facts have it."""
     pooled = words[start : end + 1].sum(0) / len(widths)
@@ -74,25 +63,6 @@ def unsplit(layer: SplitSpanLayer) -> tuple[torch.Tensor, torch.Tensor]:
     parts = layer.words.weight.split(size)
     # the bias of the pooled part is summed over the span's words as the pooled words themselves are
     return torch.cat([*parts, layer.width.weight], dim=1), layer.words.bias
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_split_layer_equals_the_whole_one(encoded, bias):
-    torch.manual_seed(0)
-    widths = nn.Embedding(5, 3)
-    layer = SplitSpanLayer(8, 7, widths)
-    if bias:
-        nn.init.normal_(layer.words.bias)
-    words = encoded(SIZES)
-    spans = candidates(words, 5)
-    found = layer.gather(layer(words, widths.weight), spans, words.starts)
-    weight, offset = unsplit(layer)
-    by_start, by_end, by_pooled = offset.split(7)
-    sentences = words.words.split(SIZES)
-    for number, (b, start, end) in enumerate(triples(spans)):
-        expected = weight @ span_vector(sentences[b], start, end, widths.weight)
-        expected = expected + by_start + by_end + by_pooled * (end - start + 1) / 5
-        torch.testing.assert_close(found[number], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_prefix_sums_do_not_lose_precision_in_a_large_batch(encoded):
@@ -112,38 +82,3 @@ def test_prefix_sums_do_not_lose_precision_in_a_large_batch(encoded):
             part * scale for part, scale in zip(offset.split(7), (1, 1, (end - start + 1) / 30), strict=True)
         )
         torch.testing.assert_close(found[number], expected, rtol=1e-3, atol=1e-3)
-
-
-def test_span_scores_by_two_layers(encoded):
-    torch.manual_seed(0)
-    widths = nn.Embedding(5, 3)
-    scorer = SpanScorerMLP(8, 7, widths, 0.2).eval()
-    words = encoded(SIZES)
-    spans = candidates(words, 5)
-    found = scorer(words, spans, widths.weight)
-    weight, offset = unsplit(scorer.first)
-    _, _, second, _, _, last = scorer.rest
-    for number, (b, start, end) in enumerate(triples(spans)):
-        vector = span_vector(words.words.split(SIZES)[b], start, end, widths.weight)
-        hidden = (
-            weight @ vector
-            + sum(part * s for part, s in zip(offset.split(7), (1, 1, (end - start + 1) / 5), strict=True))
-        ).relu()
-        expected = last(second(hidden).relu()).squeeze()
-        torch.testing.assert_close(found[number], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_span_scores_by_a_biaffine_form(encoded):
-    torch.manual_seed(0)
-    scorer = SpanScorerBiaffine(8, 7, 5)
-    for parameter in scorer.parameters():
-        nn.init.normal_(parameter)
-    words = encoded(SIZES)
-    spans = candidates(words, 5)
-    found = scorer(words, spans, torch.empty(0))
-    one = torch.ones(1)
-    for number, (b, start, end) in enumerate(triples(spans)):
-        rows = words.words.split(SIZES)[b]
-        left, right = scorer.ends(rows[start])[:7], scorer.ends(rows[end])[7:]
-        expected = torch.cat([left, one]) @ scorer.weight[0] @ torch.cat([right, one]) + scorer.width[end - start]
-        torch.testing.assert_close(found[number], expected, rtol=1e-4, atol=1e-4)

@@ -175,15 +175,6 @@ def best_set(scores: Scores, p: int) -> tuple[Span, ...]:
     return tuple(Span(i, j + 1, ROLES[int(scores.pair[(i, j), p][1:].argmax())]) for i, j in best)
 
 
-def test_targets_leave_out_what_no_task_predicts():
-    task = SRL({"roles": ROLES}, 8, SRL.Options(max_width=2))
-    target = task.target(GOLD[0])
-    assert target["arguments"].tolist() == [[1, 0, 0, 1], [1, 2, 3, 2]]  # no V, nothing wider than two words
-    assert target["predicates"].tolist() == [1, 3]
-    empty = task.target(GOLD[1])
-    assert empty["arguments"].shape == (0, 4) and empty["predicates"].shape == (0,)
-
-
 @pytest.mark.parametrize(NAMES, KINDS)
 def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, predicates, argument_scorer, affinity):
     options = {**OPTIONS, "predicates": predicates, "argument_scorer": argument_scorer, "affinity": affinity}

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import forked
+import one_update
 import torch
 from safetensors.torch import save_file
+
+from mtlprune.training.parallel import Team
 
 Batches = list[tuple[str, list[int]]]
 """An update: tasks joined by commas, and rows, of each mini-batch."""
@@ -56,19 +59,9 @@ def _run(job: str, rank: int, size: int, port: int, args: Sequence[Any]) -> None
         sys.exit(3)
 
 
-def trainer(settings: dict[str, Any], folder: Path, team: Any) -> Any:
-    """Ready for its first update; of several, the first process has written the folder."""
-    from mtlprune.config.config import build_config
-    from mtlprune.corpora.store import load_corpus
-    from mtlprune.runs import RunFolder
-    from mtlprune.training.checkpoint import Progress
-    from mtlprune.training.loop import _Trainer
-    from mtlprune.training.optimisation import make_optimizer
-    from mtlprune.training.setup import prepare
-
-    config = build_config(settings)
-    run = prepare(config, RunFolder(folder), load_corpus(Path(config.data.path)), team.leads)
-    made = _Trainer(run, RunFolder(folder), make_optimizer(run.model, config), Progress(), team=team)
+def trainer(settings: dict[str, Any], folder: Path, team: Team) -> Any:
+    """Ready for its first update, with noise and dropout."""
+    made = one_update.trainer(settings, folder, team)
     made.model.train()
     return made
 

@@ -53,7 +53,7 @@ def test_its_gradient_is_the_closed_form_on_label_rows_only(small_settings: Any,
     assert moved == expected and len(expected) == len(tasks.split(","))
 
 
-@pytest.mark.parametrize("tasks", ["dep", "pos,srl"])
+@pytest.mark.parametrize("tasks", ["dep", pytest.param("pos,srl", marks=pytest.mark.slow)])
 def test_stopped_and_resumed_is_never_stopped(small_settings: Any, tmp_path: Path, tasks: str) -> None:
     settings = small_settings(tasks, epochs=2, cosreg=1.0, mixing="sampled" if "," in tasks else "joint")
     assert run(settings, tmp_path / "whole") == 0

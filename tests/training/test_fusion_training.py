@@ -21,7 +21,9 @@ def fused(settings: dict[str, Any], kind: str) -> dict[str, Any]:
     return {**settings, "encoder": {**settings["encoder"], "fusion": kind}}
 
 
-@pytest.mark.parametrize(("kind", "tasks"), [("gate", "pos,dep"), ("concat", "ner")])
+@pytest.mark.parametrize(
+    ("kind", "tasks"), [("gate", "pos,dep"), pytest.param("concat", "ner", marks=pytest.mark.slow)]
+)
 def test_stopped_and_resumed_is_never_stopped(small_settings: Any, tmp_path: Path, kind: str, tasks: str) -> None:
     settings = fused(small_settings(tasks, epochs=2), kind)
     assert run(settings, tmp_path / "whole") == 0

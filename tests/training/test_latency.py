@@ -6,10 +6,9 @@ import copy
 
 import pytest
 import torch
-from tiny import HEAD_FAMILIES, HEADS, HIDDEN, INNER, LAYERS, make_config
+from tiny import HEAD_FAMILIES, HIDDEN, INNER, LAYERS, make_config
 from transformers import AutoModel, PreTrainedModel
 
-from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.training.latency import LatencyPart, TimedModel, measure
 
@@ -57,9 +56,3 @@ def test_half_of_the_ideal_gain():
     assert part.seconds == {"full": 10.0, "masked": 11.0, "removed": 8.0}
     assert part.gain == pytest.approx(0.2) and part.reached == pytest.approx(0.5)
     assert LatencyPart(0.0, {"full": 1.0, "removed": 1.0}).reached is None
-
-
-def test_gates_of_another_shape_are_refused():
-    model = build("bert")
-    with pytest.raises(EncoderError, match="expected gate values of shape"):
-        measure(model, copy.deepcopy(model), model, torch.ones(LAYERS, HEADS + 1), batches=(1,), lengths=(4,))

@@ -138,6 +138,7 @@ def gated(small_settings: Settings) -> dict[str, Any]:
     return {**settings, "pruning": {**GATES, "penalty": "exact"}}
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_as_undisturbed(gated, tmp_path, monkeypatch):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert run_team("train", whole, [gated, gated]) == [0, 0]
@@ -162,6 +163,7 @@ def test_a_number_that_is_none_in_one_process_ends_all_in_the_same_words(quiet_s
     assert first == second and "at step 0 (epoch 1), task pos: the loss is nan" in first
 
 
+@pytest.mark.slow
 def test_who_does_not_answer_is_not_waited_for_for_ever(quiet_settings: Settings, tmp_path):
     settings = quiet_settings("pos")
     assert run_team("train", tmp_path / "run", [settings, settings], "asleep", 2) == [3, 3]

@@ -70,6 +70,10 @@ def simulate(penalty: Penalty, kind: str, init: str = "open") -> Simulation:
     return simulation
 
 
+# the slow ones stand beside one of their kind that is not
+SLOW = pytest.mark.slow
+
+
 # lambda
 
 
@@ -105,33 +109,33 @@ def test_lambda_warms_up_linearly():
     assert rising.settled(0) and rising.state() == {}
 
 
-def test_lambda_shuts_more_where_it_is_larger():
-    counts = [simulate(LambdaPenalty(weight, STEPS), "half useless").open[-1] for weight in (0.0, 0.02, 2.0)]
-    assert counts[0] > counts[1] > counts[2] == 0
-
-
 # target
 
 
-@pytest.mark.parametrize("init", ["open", "paper"])
-@pytest.mark.parametrize("kind", ["thousandth to tenth", "strong", "weak", "half useless", "some harmful"])
+@pytest.mark.parametrize(
+    ("kind", "init"),
+    [
+        ("half useless", "open"),
+        ("strong", "paper"),
+        pytest.param("thousandth to tenth", "open", marks=SLOW),
+        pytest.param("weak", "open", marks=SLOW),
+        pytest.param("weak", "paper", marks=SLOW),
+        pytest.param("some harmful", "paper", marks=SLOW),
+    ],
+)
 def test_the_target_is_reached_and_kept(kind: str, init: str):
     simulation = simulate(TargetPenalty(36, ALL, STEPS), kind, init)
     late = simulation.open[int(0.6 * STEPS) :]
     near = sum(abs(count - 36) <= 1 for count in late) / len(late)
     assert near >= 0.9 and max(abs(count - 36) for count in late) <= 3 and abs(late[-1] - 36) <= 1
+    assert late[-1] == int((deterministic(simulation.gates.logits) > 1e-3).sum())  # as users read it off
+    if kind == "half useless":  # useful heads are kept; by chance: a half
+        assert (simulation.gates.evaluated() * simulation.utilities).sum() > 0.8 * simulation.utilities.sum()
 
 
-@pytest.mark.parametrize("keep", [6, 18, 66, ALL])
+@pytest.mark.parametrize("keep", [6, pytest.param(66, marks=SLOW), pytest.param(ALL, marks=SLOW)])
 def test_other_targets_are_reached(keep: int):
     assert abs(simulate(TargetPenalty(keep, ALL, STEPS), "thousandth to tenth").open[-1] - keep) <= 1
-
-
-def test_useful_heads_are_kept():
-    simulation = simulate(TargetPenalty(36, ALL, STEPS), "half useless")
-    value = (simulation.gates.evaluated() * simulation.utilities).sum() / simulation.utilities.sum()
-    by_chance = 0.5
-    assert value > by_chance + 0.3
 
 
 def test_the_scale_of_the_loss_does_not_matter():
@@ -170,16 +174,6 @@ def test_the_wanted_number_falls_and_stays():
     assert [penalty.settled(step) for step in (0, 59, 60, 100)] == [False, False, True, True]
 
 
-def test_pressure_points_to_the_target():
-    for keep, sign in ((0, 1), (6, -1)):
-        gates = Gates(2, 3)
-        with torch.no_grad():
-            gates.logits.copy_(torch.tensor([[3.0, 1.0, -1.0], [-3.0, -3.0, 0.5]]))
-        gates.logits.grad = torch.full((2, 3), 0.01)
-        (slope,) = torch.autograd.grad(TargetPenalty(keep, 6, 10, warmup=0.0)({"s": gates}, 5), gates.logits)
-        assert (slope.sign() == sign).all()
-
-
 def test_the_penalty_wants_the_tasks_gradient_first():
     with pytest.raises(RuntimeError, match="gates 'pos' have no gradient"):
         TargetPenalty(3, 6, 10)({"pos": Gates(2, 3)}, 0)
@@ -195,7 +189,7 @@ def test_the_tasks_gradient_is_left_as_it_was():
 # exact
 
 
-@pytest.mark.parametrize("keep", [0, 1, 36, ALL])
+@pytest.mark.parametrize("keep", [0, 36])
 def test_exactly_so_many_heads_in_the_end(keep: int):
     simulation = simulate(ExactPenalty(keep, ALL, STEPS), "thousandth to tenth")
     values = simulation.gates.train()()
@@ -214,22 +208,16 @@ def test_gates_are_fixed_at_the_settling_share_and_no_earlier():
     assert not penalty({"shared": simulation.gates}, 300).requires_grad
 
 
-def test_equal_logits_are_told_apart_by_their_place():
-    gates = Gates(2, 3, "open")
-    ExactPenalty(4, 6, total=1).end_update({"shared": gates}, 0)
-    assert gates().tolist() == [[1, 1, 1], [1, 0, 0]]
-
-
 # resume
 
 
-@pytest.mark.parametrize("stop", [50, 200, 310])
 @pytest.mark.parametrize(
-    "make",
+    ("make", "stop"),
     [
-        lambda: LambdaPenalty(0.02, STEPS, warmup=0.3),
-        lambda: TargetPenalty(36, ALL, STEPS),
-        lambda: ExactPenalty(36, ALL, STEPS),
+        (lambda: LambdaPenalty(0.02, STEPS, warmup=0.3), 50),
+        (lambda: TargetPenalty(36, ALL, STEPS), 100),
+        (lambda: ExactPenalty(36, ALL, STEPS), 240),  # goes on past where gates are fixed
+        (lambda: ExactPenalty(36, ALL, STEPS), 310),
     ],
 )
 def test_stopped_and_resumed_is_never_stopped(make: Callable[[], Penalty], stop: int):
@@ -238,7 +226,7 @@ def test_stopped_and_resumed_is_never_stopped(make: Callable[[], Penalty], stop:
     tensors = {name: value.clone() for name, value in whole.gates.state_dict().items()}
     moments = copy.deepcopy(whole.optimizer.state_dict())
     text = json.dumps(whole.penalty.state())
-    end = min(340, stop + 100)  # from 200 on past where gates are fixed
+    end = stop + 60
     whole.run(stop, end)
 
     again = Simulation(make(), Gates(LAYERS, HEADS, "paper", seed=9), draw_utilities("strong"))
@@ -246,32 +234,21 @@ def test_stopped_and_resumed_is_never_stopped(make: Callable[[], Penalty], stop:
     again.optimizer.load_state_dict(moments)
     again.penalty.restore(json.loads(text))
     again.run(stop, end)
-    assert torch.equal(again.gates.logits, whole.gates.logits) and torch.equal(
-        again.gates.evaluated(), whole.gates.evaluated()
-    )
+    assert torch.equal(again.gates.logits, whole.gates.logits)
+    assert torch.equal(again.gates.evaluated(), whole.gates.evaluated())
     assert again.open == whole.open[stop:] and again.penalty.state() == whole.penalty.state()
 
 
 # what users get wrong
 
 
-@pytest.mark.parametrize("keep", [-1, 73, 1000])
-@pytest.mark.parametrize("mode", [TargetPenalty, ExactPenalty])
-def test_numbers_of_heads_that_cannot_be_are_refused(mode: type[TargetPenalty], keep: int):
-    with pytest.raises(ConfigError, match=f"between 0 and the encoder's 72 heads .*found {keep}$"):
-        mode(keep, ALL, STEPS)
-
-
-def test_other_impossible_settings_are_refused():
+def test_impossible_settings_are_refused():
+    for keep in (-1, 73):
+        with pytest.raises(ConfigError, match=f"between 0 and the encoder's 72 heads .*found {keep}$"):
+            TargetPenalty(keep, ALL, STEPS)
     with pytest.raises(ConfigError, match=r"λ: expected a number of at least 0, found -0.1"):
         LambdaPenalty(-0.1, STEPS)
     with pytest.raises(ConfigError, match=r"warm-up share .* from 0 to 1, found 1.5"):
         LambdaPenalty(0.1, STEPS, warmup=1.5)
     with pytest.raises(ConfigError, match=r"settling share .* at least the warm-up's 0.5, found 0.2"):
         ExactPenalty(3, ALL, STEPS, warmup=0.5, settle=0.2)
-
-
-def test_the_simulation_is_what_evaluation_would_see():
-    """The count that is steered is the one users read off the evaluated gates."""
-    simulation = simulate(TargetPenalty(36, ALL, STEPS), "strong")
-    assert simulation.open[-1] == int((deterministic(simulation.gates.logits) > 1e-3).sum())

@@ -1,4 +1,4 @@
-"""A power cut at any moment: a run goes on to the end, and all in it is as in a run that nothing happened to."""
+"""A power cut at any moment: the command goes on to the end, and leaves what it leaves when nothing happens to it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from interrupted import outcome, start
 from power_cuts import Image, Recorder, distinct, images, lay_out
 
-from mtlprune.config.config import Config, build_config
-from mtlprune.errors import MtlpruneError
+from mtlprune.config.config import build_config
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.loop import pretrain
 from mtlprune.runs import RunError, RunFolder
@@ -34,78 +33,18 @@ def settings() -> dict[str, Any]:
         "encoder": {"name": str(GIVEN / "encoder")},
         "decoders": {"dep": {"arc_size": 4, "relation_size": 4}},
         "pruning": {"method": "gates", "rate": 0.3},
-        "train": {
-            "epochs": 4,
-            "batch_sentences": 8,
-            "device": "cpu",
-            "precision": "fp32",
-            "threads": 1,
-            "encoder_rate": 1e-2,
-            "decoder_rate": 1e-2,
-            "checkpoint_minutes": 0.0,
-            "log_uas": True,
-        },
+        "train": {"epochs": 4, "batch_sentences": 8, "encoder_rate": 1e-2, "decoder_rate": 1e-2, "log_uas": True}
+        | {"device": "cpu", "precision": "fp32", "threads": 1, "checkpoint_minutes": 0.0},
     }
 
 
-def record(root: Path, config: Config) -> tuple[Recorder, dict[str, Any]]:
-    """A run that is stopped once and goes on, recorded; and what it leaves."""
-    root.mkdir()
-    with Recorder(root) as recorded:
+def trains(root: Path) -> None:
+    """A run that is stopped once and goes on."""
+    config, folder = build_config(settings()), RunFolder(root / "run")
+    if not folder.path.exists():
         updates = iter(range(3, 0, -1))
-        assert not train(config, RunFolder(root / "run"), stop=lambda: next(updates) == 1).finished
-        assert train(config, RunFolder(root / "run")).finished
-    return recorded, outcome(root / "run")
-
-
-def losses(found: list[Image], expected: dict[str, Any], config: Config, folder: Path) -> list[str]:
-    """What went wrong when each image was gone on with."""
-    wrong = []
-    for number, image in enumerate(found):
-        root = folder / str(number)
-        lay_out(image, root)
-        try:
-            train(config, RunFolder(root / "run"))
-            left = outcome(root / "run")
-            if left != expected:
-                wrong.append(f"{number}: {[n for n in {*left, *expected} if left.get(n) != expected.get(n)]}")
-        except MtlpruneError as error:
-            wrong.append(f"{number}: {error}")
-        shutil.rmtree(root)
-    return wrong
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, dict[str, Any]]:
-    return record(tmp_path_factory.mktemp("cuts") / "root", build_config(settings()))
-
-
-def test_a_run_survives_some_power_cuts(recorded, tmp_path):
-    recorder, expected = recorded
-    found = distinct(images(recorder, 2))
-    assert len(recorder.states) >= 200 and len(found) >= 100
-    assert losses(found[:: len(found) // 6], expected, build_config(settings()), tmp_path) == []
-
-
-@pytest.mark.slow
-def test_a_run_survives_every_power_cut(recorded, tmp_path):
-    recorder, expected = recorded
-    assert losses(distinct(images(recorder, 6)), expected, build_config(settings()), tmp_path) == []
-
-
-def test_without_syncs_runs_are_lost(recorded, tmp_path):
-    """The control: such images can tell."""
-    recorder, expected = recorded
-    found = distinct(images(recorder, 0, deaf=True))[::20]
-    assert len(losses(found, expected, build_config(settings()), tmp_path)) >= len(found) // 2
-
-
-class Work(NamedTuple):
-    """What a command writes below a folder, told to go on where it was cut short, and what it leaves when it ends."""
-
-    prepare: Callable[[Path], None]
-    do: Callable[[Path], None]
-    left: Callable[[Path], dict[str, Any]]
+        assert not train(config, folder, stop=lambda: next(updates) == 1).finished
+    assert train(config, folder).finished
 
 
 def pretrains(root: Path) -> None:
@@ -135,41 +74,42 @@ def evaluates(root: Path) -> None:
     evaluate_run(folder, "test")
 
 
-def given(root: Path) -> None:
-    shutil.copytree("finished-pos", root / "run")
-    for path in root.glob("run/*/test.*"):
-        path.unlink()
+WORKS = {"train": trains, "pretrain": pretrains, "prune": prunes, "evaluate": evaluates}
+"""What a command writes below a folder, told to go on where it was cut short."""
+Recorded = tuple[Callable[[Path], None], Recorder, dict[str, Any]]
 
 
-WORKS = {
-    "pretrain": Work(lambda root: None, pretrains, lambda root: outcome(root / "run")),
-    "prune": Work(lambda root: None, prunes, lambda root: outcome(root / "run")),
-    "evaluate": Work(given, evaluates, lambda root: outcome(root / "run")),
-}
-
-
-def recorded_work(work: Work, root: Path) -> tuple[Recorder, dict[str, Any]]:
+@pytest.fixture(scope="module", params=WORKS)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    """A command, what it did on the disk, and what it leaves when it ends; paths are relative to the folder given."""
+    root = tmp_path_factory.mktemp("cuts") / "root"
     root.mkdir()
-    work.prepare(root)
-    with Recorder(root) as recorder:
-        work.do(root)
-    return recorder, work.left(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(GIVEN)
+        if request.param == "evaluate":
+            shutil.copytree("finished-pos", root / "run", ignore=shutil.ignore_patterns("test.*"))
+        with Recorder(root) as recorder:
+            WORKS[request.param](root)
+        expected = outcome(root / "run")
+        recorder.root = root.rename(root.with_name("recorded"))
+        yield WORKS[request.param], recorder, expected
 
 
-def lost_work(work: Work, found: list[Image], expected: dict[str, Any], root: Path) -> list[str]:
+def lost(recorded: Recorded, found: list[Image]) -> list[str]:
     """What went wrong when each image was laid out under the same name and gone on with; refusals of what is whole
     already are well."""
-    wrong = []
+    work, recorder, expected = recorded
+    root, wrong = recorder.root.with_name("root"), []
     for number, image in enumerate(found):
-        shutil.rmtree(root)
+        shutil.rmtree(root, ignore_errors=True)
         lay_out(image, root)
         try:
-            if work.do is prunes and (root / "run").exists():
+            if work is prunes and (root / "run").exists():
                 with pytest.raises(RunError, match="is not empty"):
-                    work.do(root)
+                    work(root)
             else:
-                work.do(root)
-            left = work.left(root)
+                work(root)
+            left = outcome(root / "run")
         except Exception as error:
             wrong.append(f"{number}: {error!r}")
             continue
@@ -178,24 +118,20 @@ def lost_work(work: Work, found: list[Image], expected: dict[str, Any], root: Pa
     return wrong
 
 
-@pytest.mark.parametrize("name", WORKS)
-@pytest.mark.parametrize("samples", [0, pytest.param(6, marks=pytest.mark.slow)])
-def test_other_commands_survive_power_cuts(name, samples, tmp_path, monkeypatch):
-    monkeypatch.chdir(GIVEN)
-    root = tmp_path / "root"
-    recorder, expected = recorded_work(WORKS[name], root)
-    found = distinct(images(recorder, samples))
-    assert len(found) >= 10
-    assert lost_work(WORKS[name], found if samples else found[:: len(found) // 4], expected, root) == []
+def test_some_power_cuts_are_survived(recorded: Recorded):
+    found = distinct(images(recorded[1], 0))
+    assert len(found) >= 10 and lost(recorded, found[:: len(found) // 4]) == []
 
 
-@pytest.mark.parametrize("name", WORKS)
-def test_without_syncs_other_commands_lose(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(GIVEN)
-    root = tmp_path / "root"
-    recorder, expected = recorded_work(WORKS[name], root)
-    found = distinct(images(recorder, 0, deaf=True))
-    assert lost_work(WORKS[name], found[-2:], expected, root)
+@pytest.mark.slow
+def test_every_power_cut_is_survived(recorded: Recorded):
+    assert lost(recorded, distinct(images(recorded[1], 6))) == []
+
+
+@pytest.mark.slow
+def test_without_syncs_work_is_lost(recorded: Recorded):
+    """The control: such images can tell."""
+    assert lost(recorded, distinct(images(recorded[1], 0, deaf=True))[-2:])
 
 
 @pytest.fixture
@@ -213,6 +149,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True)
 
 
+@pytest.mark.slow
 def test_a_run_survives_on_a_real_disk(disk, tmp_path):
     """The file below a mounted ext4 is copied while a run writes, as a power cut would leave it, and gone on with."""
     tree = settings()

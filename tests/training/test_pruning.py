@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from one_update import gradients, trainer
 from safetensors.torch import load_file
 
 from mtlprune.config.config import build_config
@@ -19,10 +20,8 @@ from mtlprune.encoder.gates import Gates, deterministic, probability_open
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.scores import main_score
-from mtlprune.training.checkpoint import Progress
-from mtlprune.training.loop import _Trainer, train
+from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.pruning import even_counts, importance, random_mask, sentence_derivatives
 from mtlprune.training.pruning.penalty import TargetPenalty
 from mtlprune.training.setup import Run, prepare
@@ -39,29 +38,6 @@ def gated(small_settings: Settings) -> Settings:
         return {**small_settings(tasks, **(train or {})), "pruning": {"method": "gates", **pruning}}
 
     return settings
-
-
-def trainer(settings: dict[str, Any], folder: Path) -> _Trainer:
-    """Ready for its first update, without noise and dropout."""
-    config = build_config(settings)
-    run_folder = RunFolder(folder)
-    run = prepare(config, run_folder, load_corpus(Path(config.data.path)))
-    made = _Trainer(run, run_folder, make_optimizer(run.model, config), Progress(), lambda e: None, lambda: False)
-    made.model.eval()
-    return made
-
-
-def gradients(made: _Trainer, *mini_batches: MiniBatch) -> dict[str, torch.Tensor]:
-    """Those the optimizer is given in one update."""
-    seen: dict[str, torch.Tensor] = {}
-
-    def look(*_: Any) -> None:
-        seen.update({n: p.grad.clone() for n, p in made.model.named_parameters() if p.grad is not None})
-
-    handle = made.optimizer.register_step_pre_hook(look)
-    made.update(list(mini_batches))
-    handle.remove()
-    return seen
 
 
 def trained(settings: dict[str, Any], path: Path) -> RunFolder:
@@ -191,13 +167,6 @@ def test_a_penalty_in_the_loss_is_not_in_the_losses_that_are_logged(gated: Setti
     assert logged[0] == logged[1]
 
 
-def test_gates_whose_penalty_is_in_the_loss_are_clipped_with_the_rest(gated: Settings, tmp_path):
-    made = trainer(gated(train={"clip": 1e-3}, strength=100.0, in_loss=True), tmp_path / "run")
-    found = gradients(made, MiniBatch(("pos",), [1, 2, 4, 5]))
-    assert float(torch.stack([grad.norm() for grad in found.values()]).norm()) == pytest.approx(1e-3, rel=1e-3)
-    assert float(found["gates.shared.logits"].norm()) > 0.9e-3
-
-
 @pytest.mark.parametrize("penalty", [{}, {"in_loss": True}, {"penalty": "target", "keep": 3}], ids=str)
 @pytest.mark.parametrize("overlap", [0.0, 1.0])
 def test_only_sets_of_tasks_that_took_part_feel_anything(gated: Settings, penalty, overlap, tmp_path):
@@ -281,24 +250,15 @@ def ungated(small_settings: Settings, tmp_path_factory) -> RunFolder:
 @pytest.mark.parametrize(
     ("tasks", "train_settings", "sets"),
     [
-        ("pos,ner,dep,con,srl", {}, "shared"),
-        ("pos,dep,srl", {}, "per_task"),
-        ("pos,ner,dep,con,srl", {"mixing": "sampled", "accumulate": 2, "epochs": 2}, "shared"),
+        ("pos,ner,dep,con,srl", {"epochs": 2}, "shared"),
         ("pos,dep,con", {"mixing": "sampled", "epochs": 2, "balance": "running_mean"}, "per_task"),
     ],
-    ids=["joint-shared", "joint-per_task", "sampled-shared", "sampled-per_task"],
+    ids=["joint-shared", "sampled-per_task"],
 )
 def test_the_log_agrees_with_the_weights(gated: Settings, tasks, train_settings, sets, tmp_path):
-    folder = trained(gated(tasks, train_settings, sets=sets, rate=0.03, strength=0.3), tmp_path / "run")
-    check_log(folder, ["shared"] if sets == "shared" else tasks.split(","))
-
-
-def test_a_single_task_with_gates(dynamic: RunFolder):
-    check_log(dynamic, ["shared"])
-
-
-def check_log(folder: RunFolder, names: list[str]) -> None:
     """One line an evaluation; the line of the best epoch holds the gates of the weights kept, to six digits."""
+    folder = trained(gated(tasks, train_settings, sets=sets, rate=0.03, strength=0.3), tmp_path / "run")
+    names = ["shared"] if sets == "shared" else tasks.split(",")
     found, metrics = lines(folder), folder.read_metrics()
     assert [(line["epoch"], line["step"]) for line in found] == [(m["epoch"], m["step"]) for m in metrics]
     for line in found:
@@ -318,25 +278,7 @@ def check_log(folder: RunFolder, names: list[str]) -> None:
     assert moved
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sets", ["shared", "per_task"])
-def test_target_ends_where_it_should(gated: Settings, sets, tmp_path):
-    settings = gated(
-        "pos" if sets == "shared" else "pos,dep",
-        {"epochs": 20, "batch_sentences": 4},
-        penalty="target",
-        keep=4,
-        rate=0.1,
-        init="open",
-        sets=sets,
-    )
-    found = lines(trained(settings, tmp_path / "run"))
-    for name in found[0]["open"]:
-        counts = [line["open"][name] for line in found]
-        assert counts[0] > 6 and all(abs(count - 4) <= 1 for count in counts[-3:]), counts
-
-
-@pytest.mark.parametrize("keep", [0, 3, 8])
+@pytest.mark.parametrize("keep", [0, 3])
 def test_exact_ends_with_exactly_so_many(gated: Settings, keep, tmp_path):
     train_settings = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12}
     settings = gated("pos", train_settings, penalty="exact", keep=keep, rate=0.1, settle=0.6)
@@ -357,11 +299,11 @@ def test_exact_ends_with_exactly_so_many(gated: Settings, keep, tmp_path):
 @pytest.mark.parametrize("penalty", ["target", "exact"])
 def test_no_epoch_before_the_gates_settled_is_the_best(gated: Settings, penalty, tmp_path):
     """Nothing else changes, so the first epoch that may be the best is."""
-    train_settings = {"epochs": 5, "encoder_rate": 1e-12, "decoder_rate": 1e-12}
-    settings = gated("pos", train_settings, penalty=penalty, keep=8, init="open", rate=1e-9, warmup=0.3, settle=0.5)
-    folder = trained(settings, tmp_path / "run")  # 20 updates: settled after 10
+    train_settings = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12}
+    settings = gated("pos", train_settings, penalty=penalty, keep=8, init="open", rate=1e-9, warmup=0.3, settle=0.6)
+    folder = trained(settings, tmp_path / "run")  # 16 updates: settled after 10
     scores = [line["joint"] for line in folder.read_metrics()]
-    assert scores == [scores[0]] * 5
+    assert scores == [scores[0]] * 4
     assert {best["epoch"] for best in folder.read_best().values()} == {3}
     assert [path.name for path in (folder.path / "weights").iterdir()] == ["epoch-003.safetensors"]
 
@@ -430,15 +372,6 @@ def test_near_is_one_head_or_a_twentieth(keep: int, open_: int, near: bool):
     assert penalty.missed({"pos": gates, "dep": gates}) == ({} if near else {"pos": open_})
 
 
-def test_overlap_makes_sets_overlap_less(gated: Settings, tmp_path):
-    def shared_mass(overlap: float) -> float:
-        settings = gated("pos,dep", {"epochs": 4}, sets="per_task", rate=0.1, strength=0.0, overlap=overlap)
-        gates = lines(trained(settings, tmp_path / f"{overlap}"))[-1]["gates"]
-        return float((np.array(gates["pos"]) * np.array(gates["dep"])).sum())
-
-    assert shared_mass(10.0) < 0.7 * shared_mass(0.0)
-
-
 # -- beginning from a run ----------------------------------------------------------------------------------------------
 
 
@@ -478,9 +411,7 @@ def test_gates_alone_may_end_fixed(gated: Settings, ungated: RunFolder, tmp_path
     assert compare(best_weights(ungated), best_weights(folder)) == {"encoder": True, "tasks": True}
 
 
-def test_a_run_begins_with_the_weights_and_scores_of_the_one_it_starts_from(
-    small_settings: Settings, ungated: RunFolder, tmp_path
-):
+def test_a_run_begins_with_the_weights_and_scores_of_the_one_it_starts_from(small_settings, ungated, tmp_path):
     """At its very first update, before which nothing is written; one task of several may go on alone."""
     config = build_config(small_settings("dep,con", start=str(ungated.path)))
     run = prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)))
@@ -489,23 +420,6 @@ def test_a_run_begins_with_the_weights_and_scores_of_the_one_it_starts_from(
     predicted = list(run.model.annotate(run.dev))
     for mine, theirs in zip(predicted, ungated.read_predictions("dev"), strict=True):
         assert (mine.dep, mine.con) == (theirs.dep, theirs.con)
-
-
-def test_a_run_goes_on_where_the_one_it_started_from_is_gone(gated: Settings, ungated: RunFolder, tmp_path):
-    import shutil
-
-    start = shutil.copytree(ungated.path, tmp_path / "start")
-    settings = gated("pos,dep", {"start": str(start), "freeze": "decoders"}, penalty="target", keep=4, rate=0.1)
-    expected = trained(settings, tmp_path / "whole")
-    calls = iter([False] * 5 + [True])
-    folder = RunFolder(tmp_path / "run")
-    assert not train(build_config(settings), folder, stop=lambda: next(calls)).finished
-    shutil.rmtree(start)
-    assert train(build_config(settings), folder).finished
-    assert folder.gates_path.read_bytes() == expected.gates_path.read_bytes()
-    assert folder.metrics_path.read_bytes() == expected.metrics_path.read_bytes()
-    one, other = best_weights(expected), best_weights(folder)
-    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 # -- masks to compare with ---------------------------------------------------------------------------------------------
@@ -553,35 +467,18 @@ def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, un
     expected = total / total.norm(dim=1, keepdim=True)
     torch.testing.assert_close(importance(run, torch.float32), expected, rtol=1e-3, atol=1e-5)
     folder = trained(settings, tmp_path / "run2")
-    kept = {
-        (layer, head)
-        for layer, head in (
-            expected.flatten().topk(3).indices[:, None] // torch.tensor([4, 1]) % torch.tensor([2, 4])
-        ).tolist()
-    }
+    kept = {divmod(place, HEADS[1]) for place in expected.flatten().topk(3).indices.tolist()}
     for line in lines(folder):
         assert set(zip(*np.nonzero(np.array(line["gates"]["shared"])), strict=True)) == kept
         assert line["open"] == line["expected"] == {"shared": 3}
-    assert not torch.equal(
-        best_weights(folder)["encoder.transformer.encoder.layer.0.output.dense.weight"],
-        best_weights(ungated)["encoder.transformer.encoder.layer.0.output.dense.weight"],
-    )
 
 
 def test_importance_of_few_sentences_depends_on_the_seed_only(gated: Settings, ungated: RunFolder, tmp_path):
     def measured(seed: int, count: int, name: str) -> torch.Tensor:
-        settings = gated(
-            "pos",
-            {"seed": seed},
-            method="importance",
-            keep=3,
-            importance_of=str(ungated.path),
-            importance_sentences=count,
-        )
-        config = build_config(settings)
-        return importance(
-            prepare(config, RunFolder(tmp_path / name), load_corpus(Path(config.data.path))), torch.float32
-        )
+        measure = {"method": "importance", "importance_of": str(ungated.path), "importance_sentences": count}
+        config = build_config(gated("pos", {"seed": seed}, keep=3, **measure))
+        run = prepare(config, RunFolder(tmp_path / name), load_corpus(Path(config.data.path)))
+        return importance(run, torch.float32)
 
     assert torch.equal(measured(1, 5, "a"), measured(1, 5, "b"))
     assert not torch.equal(measured(1, 5, "c"), measured(2, 5, "d"))
@@ -598,8 +495,6 @@ def test_random_heads(gated: Settings, dynamic: RunFolder, tmp_path):
     one, again, other = mask("a", 1, keep=5), mask("b", 1, keep=5), mask("c", 2, keep=5)
     assert one.sum(1).tolist() == other.sum(1).tolist() == [3, 2]
     assert (one == again).all() and (one != other).any()
-    others = lines(trained(gated("dep", {"seed": 1, "epochs": 2}, method="random", keep=5), tmp_path / "e"))
-    assert (one != np.array(others[0]["gates"]["shared"])).any()  # not the same heads by chance for every task
     like = mask("d", 1, layers_like=str(dynamic.path))
     [line] = [line for line in lines(dynamic) if line["epoch"] == dynamic.read_best()["joint"]["epoch"]]
     assert like.sum(1).tolist() == (np.array(line["gates"]["shared"]) > 1e-3).sum(1).tolist()

@@ -55,11 +55,6 @@ def test_named_heads_are_priced_alone_and_a_release_ends_it(settings, tmp_path):
     assert "syntax" not in run.read_metrics()[-1]["loss"]  # an epoch has four updates
 
 
-def test_the_first_update_of_a_run_without_price_is_what_it_was(settings, tmp_path):
-    plain, other = done(settings, tmp_path / "plain"), done(settings, tmp_path / "other")
-    assert all(torch.equal(value, weights(other)[name]) for name, value in weights(plain).items())
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
