@@ -1,8 +1,8 @@
 """Rare labels of the decoders: how far their weight rows fall into the cone, and whether that is what F1 they lose.
 
 The theory is about any softmax with long-tailed classes (Gao et al. 2019), so it is asked of the label weights of the
-five decoders: frequency in training, norm, cosine to the mean row, nearest rival; and, where a run of one task and a
-joint run are both there, whether labels that fell further lost more F1.
+decoders: frequency in training, norm, cosine to the mean row, nearest rival; and, where a run of one task and a joint
+run are both there, whether labels that fell further lost more F1.
 
 Letters: K labels of a decoder, D features of its rows.
 """
@@ -11,24 +11,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mtlprune.analyses.degeneration import maths as degeneration
-from mtlprune.analyses.degeneration.maths import Moments
-from mtlprune.analyses.subjects import Source
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.degeneration import maths
+from mtlprune.analyses.subjects import Source, variant
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.label_scores import count_labels
+from mtlprune.statistics.label_scores import FEW, count_labels
 from mtlprune.statistics.rank_tests import rank_test
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
@@ -40,41 +41,30 @@ NONE = "(none)"
 """How the class of items without a label is written."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Decoder:
     """The label weights of one task's decoder in one run.
 
     Attributes:
-        task, label, seed, run: which; label is POS, ..., MTL-5.
-        names: K labels, NONE where the softmax has a class for no label.
-        frequency: (K,), in the sentences that the run was trained on; NaN for NONE, or where they are not known.
-        norm, cosine: (K,), of each row; its cosine to the mean of the rows at length 1.
-        rival: (K,), the row at the smallest angle.
-        rival_cosine: (K,).
-        gold, f1: (K,), items in the sentences read and F1 in percent; NaN where a label has no score of its own (NONE,
+        source, task: which.
+        labels: K rows: ``label`` (NONE where the softmax has a class for no label), ``frequency`` in the sentences that
+            the run was trained on (NaN for NONE, or where they are not known), ``norm`` of its row, ``cosine`` to the
+            mean of the rows at length 1, ``rival`` (the label of the row at the smallest angle) and ``rival_cosine``;
+            ``gold`` items in the sentences read and ``f1`` in percent (NaN where a label has no score of its own: NONE,
             joined and auxiliary labels of constituents).
         matrix: measures of all rows together.
-        spectrum: singular values by the largest.
+        singular: (min(K, D),), singular values, falling.
         points: (K, 2), rows at length 1 on their two top directions.
-        slope: cosine on the logarithm of the frequency: ``slope`` (least squares), ``spearman``, ``p``, ``labels``.
+        slope: of cosine on the logarithm of the frequency: ``slope`` (least squares), ``spearman``, ``p``, ``labels``.
     """
 
+    source: Source
     task: str
-    label: str
-    seed: int
-    run: str
-    names: list[str]
-    frequency: Floats
-    norm: Floats
-    cosine: Floats
-    rival: NDArray[np.int64]
-    rival_cosine: Floats
-    gold: Floats
-    f1: Floats
+    labels: pd.DataFrame
     matrix: dict[str, float]
-    spectrum: Floats
-    points: Floats
-    slope: dict[str, float] = field(default_factory=dict)
+    singular: Tensor
+    points: Tensor
+    slope: dict[str, float]
 
 
 class Frequencies:
@@ -85,7 +75,7 @@ class Frequencies:
         fingerprint: of it; runs trained on another one have no frequencies.
     """
 
-    def __init__(self, corpus: str, fingerprint: str) -> None:
+    def __init__(self, corpus: Path, fingerprint: str) -> None:
         self.corpus, self.fingerprint = corpus, fingerprint
         self.known: dict[tuple[str, tuple[str, ...], int | None], Floats] = {}
         self.sentences: dict[int | None, list[Sentence]] = {}
@@ -100,7 +90,7 @@ class Frequencies:
         key = (task.name, tuple(rows.names), number)
         if key not in self.known:
             if number not in self.sentences:
-                self.sentences[number] = list(load_corpus(Path(self.corpus))[split])[:number]
+                self.sentences[number] = list(load_corpus(self.corpus)[split])[:number]
             found = np.zeros(len(rows.names))
             for sentence in self.sentences[number]:
                 if task.known(sentence):
@@ -110,19 +100,14 @@ class Frequencies:
 
 
 def decoders(
-    source: Source,
-    sentences: Sequence[Sentence],
-    frequencies: Frequencies,
-    seed: int = 0,
-    permutations: int = 10_000,
-    device: str = "cpu",
+    source: Source, sentences: Sequence[Sentence], frequencies: Frequencies, request: Request
 ) -> tuple[list[Decoder], list[str]]:
     """Every decoder of a run, scored on some sentences, and notes in sentences.
 
     Raises:
         RunError: the run cannot be loaded.
     """
-    model = MultiTaskModel.load(source.name, device=device)
+    model = MultiTaskModel.load(source.name, device=request.device)
     predicted = list(model.annotate(sentences))
     found, notes = [], []
     for name, module in model.tasks.items():
@@ -140,53 +125,57 @@ def decoders(
                 f"{source.label} ({source.name}) was trained on other data than {frequencies.corpus}, so how often its "
                 f"labels of {name} occurred is not said."
             )
-        gold, f1 = label_f1(name, rows.names, sentences, predicted)
-        made = measure(rows, np.full(len(rows.names), math.nan) if counted is None else counted)
-        decoder = Decoder(name, source.label, source.seed, source.name, **made, gold=gold, f1=f1)
-        decoder.slope = slope(decoder.cosine, decoder.frequency, permutations, seed)
-        found.append(decoder)
+        weights = rows.rows.detach().double().cpu()
+        units = maths.unit_rows(weights)
+        labels = table(rows.names, weights, units, counted)
+        labels["gold"], labels["f1"] = label_f1(name, rows.names, sentences, predicted)
+        fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
+        singular, points = torch.linalg.svdvals(weights), maths.projection(_small(units))
+        found.append(Decoder(source, name, labels, matrix(weights), singular, points, fitted))
     return found, notes
 
 
-def measure(labels: LabelRows, frequency: Floats) -> dict[str, Any]:
-    """What of a Decoder its rows say."""
-    rows = labels.rows.detach().double().cpu()
-    units = degeneration.unit_rows(rows)
+def table(names: Sequence[str | None], rows: Tensor, units: Tensor, counted: Floats | None) -> pd.DataFrame:
+    """``labels`` of a Decoder, but for what its predictions say.
+
+    Args:
+        rows, units: (K, D), as they are and at length 1.
+    """
     cosines = units @ units.T
     cosines.fill_diagonal_(-math.inf)
     nearest = cosines.max(1)
-    none = np.array([not name for name in labels.names])
-    return {
-        "names": [name or NONE for name in labels.names],
-        "frequency": np.where(none, math.nan, frequency),
-        "norm": rows.norm(dim=1).numpy(),
-        "cosine": torch.cos(torch.deg2rad(degeneration.angles_to_mean(rows))).numpy(),
-        "rival": nearest.indices.numpy(),
-        "rival_cosine": nearest.values.numpy(),
-        "matrix": matrix(rows),
-        "spectrum": _falling(rows),
-        "points": _points(units),
-    }
+    none = [not name for name in names]
+    called = np.array([name or NONE for name in names], object)
+    return pd.DataFrame(
+        {
+            "label": called,
+            "frequency": math.nan if counted is None else np.where(none, math.nan, counted),
+            "norm": rows.norm(dim=1).numpy(),
+            "cosine": torch.cos(torch.deg2rad(maths.angles_to_mean(rows))).numpy(),
+            "rival": called[nearest.indices.numpy()],
+            "rival_cosine": nearest.values.numpy(),
+        }
+    )
 
 
 def matrix(rows: Tensor) -> dict[str, float]:
     """Measures of label weights (K, D): the sample is all there is, and K may be far below D."""
     singular = torch.linalg.svdvals(rows)
-    moments = Moments(len(rows))
+    moments = maths.Moments(len(rows))
     moments.add(_small(rows))
-    angles = degeneration.angles_to_mean(rows)
+    angles = maths.angles_to_mean(rows)
     return {
         "rows": float(len(rows)),
         "features": float(rows.shape[1]),
-        "mean_cosine": float(degeneration.mean_cosine(rows)),
-        "cosine": float(degeneration.mean_cosine(rows)) * len(rows) / (len(rows) - 1),
-        "positive": degeneration.positive_share(rows),
+        "mean_cosine": float(maths.mean_cosine(rows)),
+        "cosine": float(maths.mean_cosine(rows)) * len(rows) / (len(rows) - 1),
+        "positive": maths.positive_share(rows),
         "angle": float(angles.median()),
         "angle_max": float(angles.max()),
-        "top1": float(degeneration.top_share(singular, 1)),
-        "rank": float(degeneration.effective_rank(singular)),
-        "rank_share": float(degeneration.effective_rank_share(moments.second, moments.total, len(rows))),
-        "partition": degeneration.partition_isotropy(_small(rows)),
+        "top1": float(maths.top_share(singular, 1)),
+        "rank": float(maths.effective_rank(singular)),
+        "rank_share": float(maths.effective_rank_share(moments.second, moments.total, len(rows))),
+        "partition": maths.partition_isotropy(_small(rows)),
     }
 
 
@@ -198,20 +187,11 @@ def _small(rows: Tensor) -> Tensor:
     return left * singular
 
 
-def _falling(rows: Tensor) -> Floats:
-    singular = torch.linalg.svdvals(rows)
-    return (singular / singular[0]).numpy()
-
-
-def _points(units: Tensor) -> Floats:
-    return degeneration.projection(_small(units)).numpy()
-
-
 def label_f1(
-    task: str, names: Sequence[str], gold: Sequence[Sentence], predicted: Iterable[Sentence]
+    task: str, names: Sequence[str | None], gold: Sequence[Sentence], predicted: Iterable[Sentence]
 ) -> tuple[Floats, Floats]:
     """(K,) each: gold items and F1 in percent of every label; NaN F1 where it has neither gold nor predicted items."""
-    sums: Counter[tuple[str, int]] = Counter()
+    sums: Counter[tuple[str | None, int]] = Counter()
     for mine, theirs in zip(gold, predicted, strict=True):
         for label, counts in (count_labels(task, mine, theirs) or {}).items():
             for place, number in enumerate(counts):
@@ -222,7 +202,7 @@ def label_f1(
     return wanted, np.where(total > 0, 200 * correct / np.where(total > 0, total, 1), math.nan)
 
 
-def slope(cosine: Floats, frequency: Floats, permutations: int, seed: int) -> dict[str, float]:
+def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int) -> dict[str, float]:
     """Cosine to the mean row against ln frequency."""
     known = frequency > 0
     found = {"labels": float(known.sum()), "slope": math.nan, "spearman": math.nan, "p": math.nan}
@@ -233,3 +213,48 @@ def slope(cosine: Floats, frequency: Floats, permutations: int, seed: int) -> di
         found["slope"] = float(np.polyfit(logs, cosine[known], 1)[0])
     value, p = rank_test(logs, cosine[known], permutations, np.random.default_rng([seed, 73]))
     return found | {"spearman": value, "p": p}
+
+
+# -- joint against single ----------------------------------------------------------------------------------------------
+
+
+def pairs(found: Sequence[Decoder], permutations: int, seed: int) -> list[dict[str, Any]]:
+    """Joint runs against runs of the single task with the same seed: Spearman of F1 (joint − single) over labels, of
+    which only those with FEW gold items or more count.
+
+    Returns:
+        Rows of the frame ``pairs``, for each pair one for each ``term`` that the difference is set against: encoder,
+        run and seed of the joint run; ``other`` and ``other_run``, label and folder of the single one; ``n`` labels
+        that count, ``mean_difference`` of F1, Spearman's correlation as ``value``, and ``p``.
+    """
+    rows = []
+    for joint in found:
+        name = joint.source.label
+        alone = joint.task.upper() + (f" ({variant(name)})" if variant(name) else "")
+        for single in found:
+            pair = (single.task, single.source.seed, single.source.label) == (joint.task, joint.source.seed, alone)
+            if pair and name != alone and list(joint.labels["label"]) == list(single.labels["label"]):
+                keys = {"encoder": name, "run": joint.source.name, "seed": joint.source.seed, "task": joint.task}
+                keys |= {"other": alone, "other_run": single.source.name}
+                rows += [{**keys, **row} for row in _tests(joint.labels, single.labels, permutations, seed)]
+    return rows
+
+
+def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: int) -> Iterator[Mapping[str, Any]]:
+    used = (joint["gold"] >= FEW) & joint["f1"].notna() & single["f1"].notna()
+    joint, single = joint[used], single[used]
+    difference = joint["f1"] - single["f1"]
+    mean = float(difference.mean()) if used.any() else math.nan
+    logs = np.log(joint["frequency"].where(joint["frequency"] > 0))
+    for term, column, held in (
+        ("cosine", joint["cosine"], None),
+        ("cosine_change", joint["cosine"] - single["cosine"], None),
+        ("rival_change", joint["rival_cosine"] - single["rival_cosine"], None),
+        ("norm_change", np.log(joint["norm"] / single["norm"]), None),
+        ("frequency", logs, None),
+        ("cosine_change_given_frequency", joint["cosine"] - single["cosine"], logs),
+    ):
+        value, p = math.nan, math.nan
+        if len(joint) >= LEAST and column.notna().all() and (held is None or held.notna().all()):
+            value, p = rank_test(column, difference, permutations, np.random.default_rng([seed, 74]), held)
+        yield {"term": term, "n": len(joint), "mean_difference": mean, "value": value, "p": p}
