@@ -43,6 +43,8 @@ SHUT = 1e-3
 """Gates up to this are closed."""
 
 Grid = NDArray[np.float64]  # (L, A)
+Part = tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]
+"""Keys, such as those of an encoder, and frames, by name, in which all rows have them."""
 
 
 class ResultError(RunError):
@@ -96,7 +98,8 @@ class Result:
         pairs = list(zip(held["encoder"], held["seed"], strict=True))
         wholes = [label for label, _ in dict.fromkeys(pairs) if (label, _) not in known]
         known |= {
-            pair: pair[0] if wholes.count(pair[0]) == 1 else f"{pair[0]}, seed {pair[1]}" for pair in {*pairs} - {*known}
+            pair: pair[0] if wholes.count(pair[0]) == 1 else f"{pair[0]}, seed {pair[1]}"
+            for pair in {*pairs} - {*known}
         }
         names = [known[pair] for pair in pairs]
         made = held.assign(name=pd.Categorical(names, list(dict.fromkeys([*self.names, *names])), ordered=True))
@@ -110,6 +113,11 @@ class Result:
         number = held.merge(rows.reset_index(), on=keys, how="left")["index"]
         table = held.assign(row=number.to_numpy()).pivot(index="row", columns="measure", values=column)
         return pd.concat([rows, table.rename_axis(index=None, columns=None)], axis=1)
+
+    def known(self, frame: str, measure: str) -> pd.DataFrame:
+        """Those rows of ``wide`` of which a measure is known."""
+        held = self.wide(frame)
+        return held[held[measure].notna()] if measure in held else held[:0]
 
     def dashed(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A frame of ``named`` or ``wide`` with the column ``shut``: whether some heads of the encoder are."""
@@ -143,8 +151,8 @@ def tidy(rows: Sequence[Mapping[str, Any]], *keys: str) -> pd.DataFrame:
     return frame.melt([*keys], var_name="measure").astype({"value": float})
 
 
-def joined(parts: Iterable[tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]]) -> dict[str, pd.DataFrame]:
-    """Frames of several encoders as one each, with the keys of each encoder in front; none that is empty."""
+def joined(parts: Iterable[Part]) -> dict[str, pd.DataFrame]:
+    """Frames of one name as one, with the keys of each in front; none that is empty."""
     found: dict[str, list[pd.DataFrame]] = {}
     for keys, frames in parts:
         for name, frame in frames.items():

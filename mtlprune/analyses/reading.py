@@ -23,7 +23,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches
-from mtlprune.results import SHUT, Grid, Result, joined
+from mtlprune.results import SHUT, Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     kinds = {source.name: source.kind for source in reading.sources}
     encoders: list[dict[str, Any]] = []
     notes: list[str] = []
-    parts: list[tuple[dict[str, Any], Mapping[str, DataFrame]]] = []
+    parts: list[Part] = []
     for subject in reading.subjects(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}")
         found = one(subject)

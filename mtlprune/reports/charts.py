@@ -134,10 +134,11 @@ def lines(
         look: ``colours`` of the rows of all panels, where panels have different names.
     """
     kept = frame.dropna(subset=[y])
+    size = 22 if kept["name"].value_counts().max() < 20 else 8  # where they stand close
     across = alt.Axis(grid=False, tickMinStep=1, format="d") if whole else alt.Axis(grid=False)
     return (
         alt.Chart(data(kept[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
-        .mark_line(point=alt.OverlayMarkDef(size=22, filled=True, strokeDash=[1, 0]))
+        .mark_line(point=alt.OverlayMarkDef(size=size, filled=True, strokeDash=[1, 0]))
         .encode(
             alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
@@ -154,7 +155,7 @@ def dots(
     others = [alt.Tooltip(f"{_field(name)}:N", title=name) for name in frame if name not in (x, y)]
     return (
         alt.Chart(data(frame), title=title, width=WIDTH, height=HEIGHT)
-        .mark_circle(size=12, opacity=0.8)
+        .mark_circle(size=12 if len(frame) > 60 else 24, opacity=0.8)
         .encode(
             alt.X(
                 f"{_field(x)}:Q",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,11 @@ from mtlprune.analyses.degeneration import maths
 from mtlprune.analyses.subjects import Source, variant
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
+from mtlprune.results import Part, tidy
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.label_scores import FEW, count_labels
+from mtlprune.statistics.permutation import corrected
 from mtlprune.statistics.rank_tests import rank_test
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
@@ -39,32 +40,8 @@ LEAST = 5
 """Labels that a correlation needs."""
 NONE = "(none)"
 """How the class of items without a label is written."""
-
-
-@dataclass(frozen=True, eq=False)
-class Decoder:
-    """The label weights of one task's decoder in one run.
-
-    Attributes:
-        source, task: which.
-        labels: K rows: ``label`` (NONE where the softmax has a class for no label), ``frequency`` in the sentences that
-            the run was trained on (NaN for NONE, or where they are not known), ``norm`` of its row, ``cosine`` to the
-            mean of the rows at length 1, ``rival`` (the label of the row at the smallest angle) and ``rival_cosine``;
-            ``gold`` items in the sentences read and ``f1`` in percent (NaN where a label has no score of its own: NONE,
-            joined and auxiliary labels of constituents).
-        matrix: measures of all rows together.
-        singular: (min(K, D),), singular values, falling.
-        points: (K, 2), rows at length 1 on their two top directions.
-        slope: of cosine on the logarithm of the frequency: ``slope`` (least squares), ``spearman``, ``p``, ``labels``.
-    """
-
-    source: Source
-    task: str
-    labels: pd.DataFrame
-    matrix: dict[str, float]
-    singular: Tensor
-    points: Tensor
-    slope: dict[str, float]
+RANKS = 40
+"""Singular values of a spectrum that are kept, at evenly spaced logarithms of their ranks."""
 
 
 class Frequencies:
@@ -101,15 +78,17 @@ class Frequencies:
 
 def decoders(
     source: Source, sentences: Sequence[Sentence], frequencies: Frequencies, request: Request
-) -> tuple[list[Decoder], list[str]]:
-    """Every decoder of a run, scored on some sentences, and notes in sentences.
+) -> tuple[list[Part], list[str]]:
+    """Every decoder of a run, scored on some sentences, as frames ``decoders``, ``labels``, ``spectra`` and ``points``;
+    and notes in sentences.
 
     Raises:
         RunError: the run cannot be loaded.
     """
     model = MultiTaskModel.load(source.name, device=request.device)
     predicted = list(model.annotate(sentences))
-    found, notes = [], []
+    found: list[Part] = []
+    notes = []
     for name, module in model.tasks.items():
         assert isinstance(module, Task)
         rows = module.label_rows()
@@ -126,36 +105,51 @@ def decoders(
                 f"labels of {name} occurred is not said."
             )
         weights = rows.rows.detach().double().cpu()
-        units = maths.unit_rows(weights)
-        labels = table(rows.names, weights, units, counted)
+        labels = table(rows.names, weights, counted)
         labels["gold"], labels["f1"] = label_f1(name, rows.names, sentences, predicted)
         fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
-        singular, points = torch.linalg.svdvals(weights), maths.projection(_small(units))
-        found.append(Decoder(source, name, labels, matrix(weights), singular, points, fitted))
+        shown = drawn(torch.linalg.svdvals(weights), maths.projection(_small(maths.unit_rows(weights))), "labels")
+        keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": name}
+        found.append((keys, {"decoders": tidy([matrix(weights) | fitted]), "labels": labels, **shown}))
     return found, notes
 
 
-def table(names: Sequence[str | None], rows: Tensor, units: Tensor, counted: Floats | None) -> pd.DataFrame:
-    """``labels`` of a Decoder, but for what its predictions say.
-
-    Args:
-        rows, units: (K, D), as they are and at length 1.
-    """
+def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.DataFrame:
+    """What rows (K, D) and counts say of labels: ``label`` (NONE where the softmax has a class for no label),
+    ``frequency`` (NaN for NONE, or where nothing was counted), ``norm``, ``cosine`` to the mean of the rows at length
+    1, ``rival``, the label of the row at the smallest angle, and ``rival_cosine``."""
+    units = maths.unit_rows(rows)
     cosines = units @ units.T
     cosines.fill_diagonal_(-math.inf)
     nearest = cosines.max(1)
-    none = [not name for name in names]
     called = np.array([name or NONE for name in names], object)
     return pd.DataFrame(
         {
             "label": called,
-            "frequency": math.nan if counted is None else np.where(none, math.nan, counted),
+            "frequency": math.nan if counted is None else np.where(called == NONE, math.nan, counted),
             "norm": rows.norm(dim=1).numpy(),
             "cosine": torch.cos(torch.deg2rad(maths.angles_to_mean(rows))).numpy(),
             "rival": called[nearest.indices.numpy()],
             "rival_cosine": nearest.values.numpy(),
         }
     )
+
+
+def drawn(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame]:
+    """What figures show of a cloud, with the digits that it takes to draw: ``spectra`` (by the largest) and ``points``.
+
+    Args:
+        singular: (D,), falling.
+        points: (N, 2).
+        term: of all rows.
+    """
+    values = (singular / singular[0]).numpy()
+    ranks = np.unique(np.geomspace(1, len(values), min(RANKS, len(values))).round().astype(int))
+    rounded = [[float(f"{x:.4g}") for x in row] for row in points.tolist()]
+    return {
+        "spectra": pd.DataFrame({"term": term, "rank": ranks, "value": values[ranks - 1].round(5)}),
+        "points": pd.DataFrame(rounded, columns=["x", "y"]).assign(term=term),
+    }
 
 
 def matrix(rows: Tensor) -> dict[str, float]:
@@ -188,10 +182,10 @@ def _small(rows: Tensor) -> Tensor:
 
 
 def label_f1(
-    task: str, names: Sequence[str | None], gold: Sequence[Sentence], predicted: Iterable[Sentence]
+    task: str, names: Sequence[str], gold: Sequence[Sentence], predicted: Iterable[Sentence]
 ) -> tuple[Floats, Floats]:
     """(K,) each: gold items and F1 in percent of every label; NaN F1 where it has neither gold nor predicted items."""
-    sums: Counter[tuple[str | None, int]] = Counter()
+    sums: Counter[tuple[str, int]] = Counter()
     for mine, theirs in zip(gold, predicted, strict=True):
         for label, counts in (count_labels(task, mine, theirs) or {}).items():
             for place, number in enumerate(counts):
@@ -203,41 +197,45 @@ def label_f1(
 
 
 def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int) -> dict[str, float]:
-    """Cosine to the mean row against ln frequency."""
+    """Cosine to the mean row against ln frequency: ``slope`` (least squares), ``spearman`` and its p, over ``labels``
+    of which the frequency is known."""
     known = frequency > 0
-    found = {"labels": float(known.sum()), "slope": math.nan, "spearman": math.nan, "p": math.nan}
+    found = {"labels": float(known.sum()), "slope": math.nan, "spearman": math.nan, "spearman_p": math.nan}
     if known.sum() < LEAST:
         return found
     logs = np.log(frequency[known])
     if np.ptp(logs):
         found["slope"] = float(np.polyfit(logs, cosine[known], 1)[0])
     value, p = rank_test(logs, cosine[known], permutations, np.random.default_rng([seed, 73]))
-    return found | {"spearman": value, "p": p}
+    return found | {"spearman": value, "spearman_p": p}
 
 
 # -- joint against single ----------------------------------------------------------------------------------------------
 
 
-def pairs(found: Sequence[Decoder], permutations: int, seed: int) -> list[dict[str, Any]]:
+def pairs(found: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
     """Joint runs against runs of the single task with the same seed: Spearman of F1 (joint − single) over labels, of
     which only those with FEW gold items or more count.
 
+    Args:
+        found: of all decoders.
+
     Returns:
-        Rows of the frame ``pairs``, for each pair one for each ``term`` that the difference is set against: encoder,
-        run and seed of the joint run; ``other`` and ``other_run``, label and folder of the single one; ``n`` labels
-        that count, ``mean_difference`` of F1, Spearman's correlation as ``value``, and ``p``.
+        For each pair a row for each ``term`` that the difference is set against: encoder, run and seed of the joint
+        run; ``other`` and ``other_run``, label and folder of the single one; ``n`` labels that count,
+        ``mean_difference`` of F1, Spearman's correlation as ``value``, ``p``, and ``q`` over all.
     """
-    rows = []
-    for joint in found:
-        name = joint.source.label
-        alone = joint.task.upper() + (f" ({variant(name)})" if variant(name) else "")
-        for single in found:
-            pair = (single.task, single.source.seed, single.source.label) == (joint.task, joint.source.seed, alone)
-            if pair and name != alone and list(joint.labels["label"]) == list(single.labels["label"]):
-                keys = {"encoder": name, "run": joint.source.name, "seed": joint.source.seed, "task": joint.task}
-                keys |= {"other": alone, "other_run": single.source.name}
-                rows += [{**keys, **row} for row in _tests(joint.labels, single.labels, permutations, seed)]
-    return rows
+    rows: list[dict[str, Any]] = []
+    each = [(keys, frames["labels"]) for keys, frames in found if "labels" in frames]
+    for keys, joint in each:
+        kind = variant(keys["encoder"])
+        wanted = {**keys, "encoder": keys["task"].upper() + (f" ({kind})" if kind else "")}
+        for own, single in each:
+            same = all(own[key] == wanted[key] for key in ("encoder", "seed", "task")) and own != keys
+            if same and joint["label"].equals(single["label"]):
+                more = {**keys, "other": own["encoder"], "other_run": own["run"]}
+                rows += [{**more, **test} for test in _tests(joint, single, permutations, seed)]
+    return pd.DataFrame(rows).assign(q=corrected([row["p"] for row in rows]))
 
 
 def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: int) -> Iterator[Mapping[str, Any]]:

@@ -37,14 +37,6 @@ TINY = 1e-12
 """Of the largest squared singular value: what is smaller is rounding."""
 
 
-def mean_cosine_gradient(rows: Tensor) -> Tensor:
-    """∂R / ∂w_k = (2/N²) (I − ŵ_k ŵ_kᵀ) S / ‖w_k‖ with S = Σ ŵ: (N, D). At right angles to w_k, so norms stay."""
-    units = unit_rows(rows)
-    total = units.sum(-2)
-    across = total - units * (units @ total)[:, None]
-    return 2 / len(rows) ** 2 * across / rows.norm(dim=-1, keepdim=True)
-
-
 def angles_to_mean(rows: Tensor) -> Tensor:
     """(..., N): angle in degrees between each row and the mean of the rows at length 1, the axis of the cone.
 
@@ -209,7 +201,7 @@ CHANCE = 0.05
 
 
 class DirectionError(RunError):
-    """What has no negative direction by construction; the message says why."""
+    """Rows of which no negative direction can be asked; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,41 +242,21 @@ class Hyperplane:
         return torch.rad2deg(torch.acos(cosines.clamp(-1, 1)))
 
 
-def layernorm_hyperplane(gain: Tensor, bias: Tensor) -> Hyperplane:
-    """The hyperplane of a LayerNorm's outputs.
+def layernorm_hyperplane(gain: Tensor, bias: Tensor) -> Hyperplane | None:
+    """The hyperplane of a LayerNorm's outputs; None where a gain is 0, so that 1/g is not defined.
 
     Args:
         gain, bias: (D,).
-
-    Raises:
-        DirectionError: a gain is 0.
     """
     if (gain == 0).any():
-        place = int((gain == 0).nonzero()[0])
-        raise DirectionError(
-            f"feature {place} of this LayerNorm has gain 0, so 1/g is not defined; its outputs are constant there, and "
-            "that feature alone is a uniformly negative direction unless its bias is 0"
-        )
+        return None
     normal = 1 / gain.detach().double().cpu()
     return Hyperplane(normal, float(bias.detach().double().cpu() @ normal))
 
 
-@dataclass(frozen=True, eq=False)
-class Direction:
-    """A direction in which all rows are negative, the one with the widest margin.
-
-    Attributes:
-        vector: (D,), v of length 1.
-        margin: the least of −⟨v, h⟩ / ‖h‖ over the rows; near 0 all rows are nearly at right angles to v.
-    """
-
-    vector: NDArray[np.float64]
-    margin: float
-
-
-def negative_direction(rows: ArrayLike) -> Direction | None:
-    """The v with ⟨v, h⟩ < 0 for all rows h that leaves the widest margin between the rows at length 1 and 0; None where
-    0 is in their convex hull, so that there is none.
+def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | None:
+    """The v (D,) of length 1 with ⟨v, h⟩ < 0 for all rows h that leaves the widest margin between the rows at length 1
+    and 0, and this margin, the least of −⟨v, h⟩ / ‖h‖; None where 0 is in their convex hull, so that there is none.
 
     v is −p / ‖p‖ for the point p of the hull of the rows at length 1 that is nearest to 0; ‖p‖ is the margin. By
     non-negative least squares: of the points Σ λ_i (h_i, 1), λ ≥ 0, the nearest to (0, 1) is a multiple of (p, 1).
@@ -312,7 +284,7 @@ def negative_direction(rows: ArrayLike) -> Direction | None:
         return None
     vector = -nearest / size
     margin = -float((units @ vector).max())
-    return Direction(vector, margin) if margin > 0 else None
+    return (vector, margin) if margin > 0 else None
 
 
 def wendel(vectors: int, features: int) -> float:
@@ -411,4 +383,4 @@ def margin(rows: Tensor) -> float:
     if not telling(*rows.shape) or bool((rows.norm(dim=1) == 0).any()):
         return math.nan
     found = negative_direction(rows.numpy())
-    return 0.0 if found is None else found.margin
+    return 0.0 if found is None else found[1]

@@ -6,19 +6,18 @@ A first pass gathers moments of hidden states and head outputs over all words, a
 same words for every encoder. A second one takes the mean vector apart. Words are means of their sub-words, [CLS] and
 [SEP] left out.
 
-The mean vector m of a layer is the mean of i + h + f + c (Mickus et al. 2022, analyses/dissection), so its parts are the
-means of the terms; μ(m, part) = m · part / ‖m‖² says how much of m's length a part gives. Shares sum to 1 and may be
-negative.
+The mean vector m of a layer is the mean of i + h + f + c (Mickus et al. 2022, analyses/dissection), so its parts are
+the means of the terms; μ(m, part) = m · part / ‖m‖² says how much of m's length a part gives. Shares sum to 1 and may
+be negative.
 
 Letters for shapes: L layers, A heads a layer, n heads it has now, d values a head has, H hidden size.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,16 +28,15 @@ from torch import Tensor
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import GROUPS, Groups, compared, groups_of
 from mtlprune.analyses.degeneration import DegenerationOptions, maths
-from mtlprune.analyses.degeneration.labels import Decoder, Frequencies, decoders, pairs
-from mtlprune.analyses.degeneration.maths import DirectionError, Hyperplane, Moments, layernorm_hyperplane
+from mtlprune.analyses.degeneration.labels import Frequencies, decoders, drawn, pairs
+from mtlprune.analyses.degeneration.maths import Hyperplane, Moments, layernorm_hyperplane
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.trace import refusal, trace
 from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe
-from mtlprune.results import SHUT, Result, head_rows, joined, tidy
-from mtlprune.statistics.permutation import corrected
+from mtlprune.results import SHUT, Part, Result, head_rows, joined, tidy
 
 Floats = NDArray[np.float64]
 HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
@@ -46,8 +44,6 @@ TERMS = ("input", "heads", "feed_forward", "correction")
 UNTUNED = ("mean_to_untuned", "plane_to_untuned")
 POINTS = 250
 """Rows whose projection is kept, for the figure."""
-RANKS = 40
-"""Singular values of a spectrum that are kept, at evenly spaced logarithms of their ranks."""
 
 
 def measure(request: Request) -> Result:
@@ -62,8 +58,10 @@ def measure(request: Request) -> Result:
       means and between the v of both.
     - ``heads``: ``gate``, HEAD_MEASURES (NaN where there is no such head, or it is shut) and ``cone``, what the head
       gives to the last layer's m; sums to the last ``share_heads``, 0 for heads that are shut or gone.
-    - ``decoders``: by task ``labels.matrix``, and the ``slope``, with p of ``spearman``.
-    - ``labels`` and ``pairs`` (of ``labels.pairs``, q over all tests), wide.
+    - ``decoders``: by task ``labels.matrix`` and ``labels.slope``.
+    - ``labels``, wide: by task and label ``labels.table``; ``gold`` items in the sentences read and ``f1`` in percent
+      (NaN where a label has no score of its own: NONE, joined and auxiliary labels of constituents).
+    - ``pairs``, wide: of ``labels.pairs``.
     - ``spectra`` and ``points``, wide, of the ``term`` "embeddings", "last" or, by task, "labels".
     - ``groups``: by ``term`` (stem, ...) means of HEAD_MEASURES over heads, whatever their layers; the sum of ``cone``.
     - ``claims``, ``tests``: of ``compared``.
@@ -85,11 +83,15 @@ def measure(request: Request) -> Result:
     result = survey("degeneration", reading, request, one)
     made, notes = _decoders(reading, request)
     permutations = request.options.permutations
-    parts: list[Part] = [({}, result.frames), ({}, {"pairs": _pairs(made, permutations, request.seed)})]
-    parts += [*map(_decoder_part, made), *_to_untuned(result, vectors), *_by_group(groups, result)]
+    parts: list[Part] = [({}, result.frames), *made, ({}, {"pairs": pairs(made, permutations, request.seed)})]
+    parts += [*_to_untuned(result, vectors), *_by_group(groups, result)]
     about = {**result.about, "notes": [*result.about["notes"], *notes]}
     result = replace(result, about=about, frames=joined(parts))
     return compared(result, groups, HEAD_MEASURES, request.seed, salt=75, permutations=permutations, gates=True)
+
+
+Kept = tuple[Moments, Tensor]
+"""Moments of all words, and the vectors of those of the sample that are kept."""
 
 
 class Survey:
@@ -126,62 +128,54 @@ class Survey:
         if not encoder.context:
             notes.append(f"{subject.label} ({subject.name}) has no layers; only its token embeddings are measured.")
         else:
-            self._observe()
-            kept["last"] = self.hidden[-1], self.states[-1][self.sample.rows].double()
+            hidden, outputs = self._observe()
+            kept["last"] = hidden[-1][0], hidden[-1][1][self.sample.rows].double()
             layers = [
-                {"layer": layer, **maths.cloud(moments, states[self.sample.rows], states[self.sample.lone])}
-                for layer, (moments, states) in enumerate(zip(self.hidden, self.states, strict=True))
+                {"layer": layer, **maths.cloud(moments, words[self.sample.rows], words[self.sample.lone])}
+                for layer, (moments, words) in enumerate(hidden)
             ]
-            heads = self._heads()
-            why = refusal(encoder)
-            if why is not None:
+            heads = self._heads(outputs)
+            if why := refusal(encoder):
                 why = f"{why}; so where its mean vector comes from is not said"
                 notes.append(f"{subject.label} ({subject.name}): {why}.")
             else:
-                cone = take_apart(subject, self.reading, self.hidden[-1].mean(), self.request)
-                self.mean, self.direction = cone.means[-1], cone.direction
-                heads["cone"] = cone.heads
-                layers = [row | more for row, more in zip(layers, cone.rows(), strict=True)]
+                more, heads["cone"], self.mean, self.direction = take_apart(
+                    subject, self.reading, hidden[-1][0].mean(), self.request
+                )
+                layers = [row | shares for row, shares in zip(layers, more, strict=True)]
             frames |= {"layers": tidy(layers, "layer"), "heads": head_rows(heads)}
-        drawn = joined(
-            ({"term": term}, _drawn(moments.spectrum(), maths.projection(rows[:POINTS], moments.second)))
+        shown = joined(
+            ({}, drawn(moments.spectrum(), maths.projection(rows[:POINTS], moments.second), term))
             for term, (moments, rows) in kept.items()
         )
-        return Found({**frames, **drawn}, notes=notes)
+        return Found({**frames, **shown}, notes=notes)
 
-    def _observe(self) -> None:
-        """Moments and kept vectors of hidden states and heads."""
-        encoder, places = self.subject.encoder, self.subject.encoder.places
-        size, kept = encoder.hidden_size, len(self.sample.kept)
-        self.hidden = [Moments(size) for _ in range(places.layers + 1)]
-        self.states = torch.zeros(places.layers + 1, kept, size)
-        self.head_moments: list[Moments] = []
-        self.outputs: list[Tensor] = []
+    def _observe(self) -> tuple[list[Kept], list[Kept]]:
+        """Of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
+        held: list[Kept] = []
         for rows, batch in self.reading.batches(self.subject, self.request.device):
-            seen = observe(encoder, batch, self.subject.gates, {"hidden", "heads"})
+            seen = observe(self.subject.encoder, batch, self.subject.gates, {"hidden", "heads"})
             here, there = self.sample.of(rows)
-            for layer, states in enumerate(seen.hidden):
-                words = seen.word_vectors(states)
-                self.hidden[layer].add(words)
-                self.states[layer, there] = words[here].float().cpu()
-            if not self.outputs:
-                self.head_moments = [Moments(*heads.shape[2:]) for heads in seen.heads]
-                self.outputs = [torch.zeros(kept, *heads.shape[2:]) for heads in seen.heads]
-            for moments, outputs, heads in zip(self.head_moments, self.outputs, seen.heads, strict=True):
-                if heads.shape[2]:
-                    words = seen.word_vectors(heads)  # (words, n, d)
+            states = [*seen.hidden, *seen.heads]
+            held = held or [
+                (Moments(*state.shape[2:]), torch.zeros(len(self.sample.kept), *state.shape[2:])) for state in states
+            ]
+            for (moments, kept), state in zip(held, states, strict=True):
+                if state.shape[2]:
+                    words = seen.word_vectors(state)
                     moments.add(words)
-                    outputs[there] = words[here].float().cpu()
+                    kept[there] = words[here].float().cpu()
             self.request.on_batch()
+        return held[: len(seen.hidden)], held[len(seen.hidden) :]
 
-    def _heads(self) -> dict[str, Floats]:
+    def _heads(self, held: list[Kept]) -> dict[str, Floats]:
         """``gate`` and HEAD_MEASURES."""
         gate = gate_grid(self.subject)
         found = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
         for layer, kept in enumerate(map(list, self.subject.encoder.places.kept)):
             if not kept:
                 continue
-            moments = self.head_moments[layer]
+            moments, words = held[layer]
             columns = {
                 "cosine": moments.cosine(),
                 "isoscore": moments.isoscore(),
@@ -192,10 +186,9 @@ class Survey:
                 found[name][layer, kept] = values.numpy()
             for place, head in enumerate(kept):
                 if gate[layer, head] > SHUT:
-                    outputs = self.outputs[layer][:, place]  # (kept words, d)
-                    rows = outputs[self.sample.rows].double()
+                    rows = words[self.sample.rows, place].double()
                     found["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
-                    found["dimension"][layer, head] = maths.dimension(outputs[self.sample.lone])
+                    found["dimension"][layer, head] = maths.dimension(words[self.sample.lone, place])
                     found["margin"][layer, head] = maths.margin(rows)
         return {"gate": gate} | {name: np.where(gate > SHUT, values, np.nan) for name, values in found.items()}
 
@@ -203,46 +196,23 @@ class Survey:
 # -- where the mean vector comes from ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Cone:
-    """The mean vectors of an encoder taken apart.
+class Apart(NamedTuple):
+    """Where the mean vectors of an encoder come from.
 
     Attributes:
-        terms: (L + 1, 4), μ(m, mean of each of TERMS) of each layer's own mean m, the embeddings' first; rows sum to 1.
+        layers: L + 1 times ``share_...`` and ``plane_...``, as in the frame ``layers``, the embeddings' output first.
         heads: (L, A), μ(m, mean of a head's slot) for the last layer's m.
-        means: (L + 1, H), m.
-        planes: the hyperplane of each layer's last LayerNorm; None where a gain is 0.
-        spreads: how far off that hyperplane a vector of the layer lies at most (relative; rounding only).
-        angles: median degrees between v and the layer's vectors: 180 where all lie in −v.
+        mean: (H,), m of the last layer.
+        direction: (H,), v of its last LayerNorm; None where a gain is 0.
     """
 
-    terms: Floats
+    layers: list[dict[str, float]]
     heads: Floats
-    means: Tensor
-    planes: list[Hyperplane | None]
-    spreads: list[float]
-    angles: list[float]
-
-    @property
-    def direction(self) -> Tensor | None:
-        """(H,): v of the last LayerNorm, if any."""
-        return self.planes[-1].direction if self.planes and self.planes[-1] is not None else None
-
-    def rows(self) -> Iterator[dict[str, float]]:
-        """Measures of each layer, that of the embeddings first."""
-        planes = [{}, *map(_plane_row, self.planes, self.spreads, self.angles)]
-        for shares, plane in zip(self.terms.tolist(), planes, strict=True):
-            yield {f"share_{term}": share for term, share in zip(TERMS, shares, strict=True)} | plane
+    mean: Tensor
+    direction: Tensor | None
 
 
-def _plane_row(plane: Hyperplane | None, spread: float, angle: float) -> dict[str, float]:
-    if plane is None:
-        return {}
-    found = {"offset": plane.offset, "distance": plane.distance, "largest": plane.largest}
-    return {f"plane_{name}": value for name, value in {**found, "spread": spread, "angle": angle}.items()}
-
-
-def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Cone:
+def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Apart:
     """One pass over the sentences with an encoder that dissection does not refuse.
 
     Args:
@@ -258,7 +228,7 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
         found, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         pieces = torch.searchsorted(tokens, batch.piece_slot)
         weight = (1.0 / batch.piece_counts.double())[batch.piece_word]  # (pieces,)
-        planes = planes or [_plane(layer.norms[1]) for layer in found.layers]
+        planes = planes or [layernorm_hyperplane(*layer.norms[1][:2]) for layer in found.layers]
         for place, stack in enumerate(dissection.terms(found)):
             sums[place] += torch.einsum("knh,n->kh", stack[:, pieces].double(), weight).cpu()
         shares = dissection.head_importance(found, mean.to(hidden[-1]).expand_as(hidden[-1]))
@@ -273,37 +243,17 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
         request.on_batch()
     means = sums.sum(1) / words  # (L + 1, H)
     terms = torch.einsum("lkh,lh->lk", sums / words, means) / means.square().sum(1, keepdim=True)
-    middle = [float(torch.cat(parts).median()) if parts else math.nan for parts in angles]
-    return Cone(terms.numpy(), (heads / words).numpy(), means, planes, spreads.tolist(), middle)
+    rows = [{f"share_{term}": share for term, share in zip(TERMS, row, strict=True)} for row in terms.tolist()]
+    for row, plane, miss, parts in zip(rows[1:], planes, spreads.tolist(), angles, strict=True):
+        if plane is not None:
+            found = {"offset": plane.offset, "distance": plane.distance, "largest": plane.largest, "spread": miss}
+            found["angle"] = float(torch.cat(parts).median())
+            row |= {f"plane_{name}": value for name, value in found.items()}
+    last = planes[-1]
+    return Apart(rows, (heads / words).numpy(), means[-1], None if last is None else last.direction)
 
 
-def _plane(norm: dissection.Norm) -> Hyperplane | None:
-    try:
-        return layernorm_hyperplane(norm.gain, norm.bias)
-    except DirectionError:
-        return None
-
-
-# -- frames ------------------------------------------------------------------------------------------------------------
-
-Part = tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]
-"""Keys and frames, as ``joined`` takes them."""
-
-
-def _drawn(singular: Tensor, points: Tensor) -> dict[str, pd.DataFrame]:
-    """What figures show of a cloud, with the digits that it takes to draw.
-
-    Args:
-        singular: (D,), falling.
-        points: (N, 2).
-    """
-    values = (singular / singular[0]).numpy()
-    ranks = np.unique(np.geomspace(1, len(values), min(RANKS, len(values))).round().astype(int))
-    rounded = [[float(f"{x:.4g}") for x in row] for row in points.tolist()]
-    return {
-        "spectra": pd.DataFrame({"rank": ranks, "value": values[ranks - 1].round(5)}),
-        "points": pd.DataFrame(rounded, columns=["x", "y"]),
-    }
+# -- beside other encoders, and by claims ------------------------------------------------------------------------------
 
 
 def _keys(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -339,27 +289,21 @@ def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
         heads = result.grids(one)
         if groups is None or one["kind"] != groups.encoder or heads["gate"].shape != groups.counts.shape:
             continue
+        cone = heads.get("cone", np.full(groups.counts.shape, np.nan))
         members = {name: groups.of(name) for name in GROUPS}
-        means = [
-            {"term": name, **{measure: _mean(heads[measure][member]) for measure in HEAD_MEASURES}}
+        rows: list[dict[str, Any]] = [
+            {"term": name, "cone": cone[member].sum()}
+            | {measure: pd.Series(heads[measure][member]).mean() for measure in HEAD_MEASURES}
             for name, member in members.items()
         ]
-        yield _keys(one), {"groups": tidy(means, "term")}
-        if "cone" in heads:
-            members["others"] = ~np.any([*members.values()], axis=0)
-            sums = [{"term": name, "cone": float(heads["cone"][member].sum())} for name, member in members.items()]
-            yield _keys(one), {"groups": tidy(sums, "term")}
+        rows.append({"term": "others", "cone": cone[~np.any([*members.values()], axis=0)].sum()})
+        yield _keys(one), {"groups": tidy(rows, "term").dropna()}
 
 
-def _mean(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
-
-
-def _decoders(reading: Reading, request: Request) -> tuple[list[Decoder], list[str]]:
+def _decoders(reading: Reading, request: Request) -> tuple[list[Part], list[str]]:
     """Of all runs, and notes."""
     frequencies = Frequencies(request.corpus, reading.fingerprint)
-    found: list[Decoder] = []
+    found: list[Part] = []
     notes: list[str] = []
     for source in reading.sources:
         if source.is_run:
@@ -370,20 +314,3 @@ def _decoders(reading: Reading, request: Request) -> tuple[list[Decoder], list[s
     if not found and not notes:
         notes.append("No run was named, only encoders; label weights are those of runs.")
     return found, notes
-
-
-def _decoder_part(decoder: Decoder) -> Part:
-    source = decoder.source
-    keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": decoder.task}
-    matrix = tidy([decoder.matrix | {key: value for key, value in decoder.slope.items() if key != "p"}])
-    drawn = {name: frame.assign(term="labels") for name, frame in _drawn(decoder.singular, decoder.points).items()}
-    return keys, {
-        "decoders": matrix.assign(p=np.where(matrix["measure"] == "spearman", decoder.slope["p"], math.nan)),
-        "labels": decoder.labels,
-        **drawn,
-    }
-
-
-def _pairs(made: list[Decoder], permutations: int, seed: int) -> pd.DataFrame:
-    frame = pd.DataFrame(pairs(made, permutations, seed))
-    return frame.assign(q=corrected(frame["p"])) if len(frame) else frame

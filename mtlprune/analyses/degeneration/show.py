@@ -13,7 +13,7 @@ from mtlprune.analyses.claims.show.groups import LEVEL, before, by_claims, tests
 from mtlprune.layers import in_order
 from mtlprune.reports.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
 from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import SHUT, Result, joined, tidy
+from mtlprune.results import SHUT, Part, Result, joined, tidy
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
 MEASURES = {
@@ -25,7 +25,12 @@ MEASURES = {
     "dimension": "TwoNN dimension",
     "margin": "margin of the negative direction",
 }
-TERMS = {"input": "the input", "heads": "the heads", "feed_forward": "the feed-forward parts", "correction": "the correction"}
+TERMS = {
+    "input": "the input",
+    "heads": "the heads",
+    "feed_forward": "the feed-forward parts",
+    "correction": "the correction",
+}
 AGAINST = {
     "cosine": "cosine to the mean row (joint)",
     "cosine_change": "its change, joint − single",
@@ -74,14 +79,13 @@ def findings(result: Result) -> list[str]:
 
 
 def _rare(result: Result) -> Iterator[str]:
-    held = result.named("decoders").query("measure == 'spearman'")
-    known = held[held["p"].notna()] if len(held) else held
+    known = result.known("decoders", "spearman_p")
     if len(known):
-        sure = ((known["p"] < LEVEL) & (known["value"] < 0)).sum()
+        sure = ((known["spearman_p"] < LEVEL) & (known["spearman"] < 0)).sum()
         yield (
             f"Rare labels: in {sure} of {len(known)} decoders the rows of rarer labels lie nearer to the mean row ("
             f"Spearman of cosine and frequency below 0, p < {LEVEL}; median "
-            f"{known['value'].sort_values().iloc[len(known) // 2]:.2f})."
+            f"{known['spearman'].sort_values().iloc[len(known) // 2]:.2f})."
         )
 
 
@@ -142,18 +146,12 @@ def _clouds(result: Result) -> Grid:
     )
 
 
-def _with(result: Result, measure: str) -> pd.DataFrame:
-    """The layers of which a measure is known."""
-    held = result.wide("layers")
-    return held[held[measure].notna()] if measure in held else held[:0]
-
-
 def _terms(result: Result) -> Grid:
     columns: dict[str, Any] = {"encoder": "name", "layer": "layer"}
     columns |= {term.replace("_", "-"): (f"share_{term}", 3) for term in TERMS}
     return Grid.of(
         "Where the mean vector comes from",
-        _with(result, "share_input"),
+        result.known("layers", "share_input"),
         {**columns, "mean's share of the square (%)": ("common", percent), "cosine": ("cosine", 3)},
         "Of the mean m of a layer's word vectors: m · part / ‖m‖² for the means of the four terms whose sum every "
         "vector is (Mickus et al. 2022); shares sum to 1 and may be negative. Correction: biases, and means that "
@@ -162,8 +160,12 @@ def _terms(result: Result) -> Grid:
 
 
 def _planes(result: Result) -> Grid:
-    held = _with(result, "plane_distance")
-    columns: dict[str, Any] = {"encoder": "name", "layer": "layer", "distance from 0": ("plane_distance", "{:.2g}".format)}
+    held = result.known("layers", "plane_distance")
+    columns: dict[str, Any] = {
+        "encoder": "name",
+        "layer": "layer",
+        "distance from 0": ("plane_distance", "{:.2g}".format),
+    }
     columns |= {"angle of v (°)": ("plane_angle", 2), "largest feature of v": ("plane_largest", 3)}
     columns |= {"off the plane": ("plane_spread", "{:.1g}".format), "v from untuned v (°)": ("plane_to_untuned", 1)}
     return Grid.of(
@@ -178,19 +180,14 @@ def _planes(result: Result) -> Grid:
 
 
 def _decoders(result: Result) -> Grid:
-    held = _by_task(result, "decoders")
-    if len(held):
-        held = held.merge(
-            result.named("decoders").query("measure == 'spearman'")[["name", "task", "p"]], on=["name", "task"]
-        )
     columns: dict[str, Any] = {"task": "title", "run": "name", "labels": ("rows", 0), "features": ("features", 0)}
     columns |= {"R": ("mean_cosine", 3), "pairs at acute angles (%)": ("positive", percent)}
     columns |= {"angle to the mean (°)": ("angle", 1), "top direction (%)": ("top1", percent)}
     columns |= {"effective rank / possible": ("rank_share", 2), "slope on ln frequency": ("slope", 3)}
     return Grid.of(
         "Label weights of the decoders",
-        held,
-        {**columns, "Spearman": ("spearman", 2), "p": ("p", probability)},
+        _by_task(result, "decoders"),
+        {**columns, "Spearman": ("spearman", 2), "p": ("spearman_p", probability)},
         "Rows of the last linear layer (without its bias), or whole biaffine forms. Slope and Spearman: cosine of a "
         "row to the mean row against its label's frequency in training; below 0, rare labels lie in the cone. p: "
         "labels permuted, two-sided.",
@@ -316,8 +313,8 @@ def _projection(result: Result) -> Spec:
             words = {"x_title": "top direction", "y_title": "second"}
             charts.append(dots(rows[["name", "x", "y"]], "x", "y", colour, title=called, **words) + mark(0) + mark(y=0))
     explained = [
-        f"Samples of rows on the two top directions of their own matrix, not centred; lines cross at 0. {result.source}. "
-        "A degenerate cloud is a cone off to one side of 0."
+        "Samples of rows on the two top directions of their own matrix, not centred; lines cross at 0. "
+        f"{result.source}. A degenerate cloud is a cone off to one side of 0."
     ]
     return figure(panels(charts, 4), "Rows on their two top directions", explained)
 
@@ -326,9 +323,7 @@ def _isotropy(result: Result) -> Spec | None:
     frame = result.dashed(result.wide("layers"))
     if not len(frame):
         return None
-    charts = [
-        lines(frame, "layer", key, title=title, y_title=y, dashed="shut") for key, (title, y) in CURVES.items()
-    ]
+    charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="shut") for key, (title, y) in CURVES.items()]
     explained = [
         f"Words of {result.source}; layer 0 are the embeddings. Dashed: some heads shut. A cone: high R and share of "
         "the top direction, small angle. Isotropic: IsoScore and effective rank near 1."
@@ -391,8 +386,8 @@ def _against_change(result: Result) -> Spec | None:
         for task, rows in held.groupby("title", sort=False)
     ]
     explained = [
-        f"A dot a label with {FEW} gold items or more in {result.source}: the joint run minus the single-task run of the "
-        "same seed. Right: fell into the cone. Below 0: lost F1."
+        f"A dot a label with {FEW} gold items or more in {result.source}: the joint run minus the single-task run of "
+        "the same seed. Right: fell into the cone. Below 0: lost F1."
     ]
     return figure(panels(charts, 3), "F1 lost against how far labels fell", explained)
 
@@ -437,32 +432,30 @@ FIGURES = {
 def earlier(content: Mapping[str, Any]) -> Result:
     """The Result in a ``degeneration.json`` without frames; null is NaN there."""
     told, frames = before(content)
-    parts: list[tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]] = []
+    parts: list[Part] = []
     for one, old in zip(told["encoders"], content["encoders"], strict=True):
         keys = {key: one[key] for key in ("encoder", "run", "seed")}
         parts += [(keys, found) for found in _encoder_before(old)]
     for entry in (content["claims"] or {"encoders": []})["encoders"]:
         keys = {key: entry[key] for key in ("encoder", "run", "seed")}
-        sums = [{"term": name, "cone": value} for name, value in (entry["cone"] or {}).items()]
-        parts.append((keys, {"groups": pd.DataFrame(entry["means"]).rename_axis("term").reset_index()}))
-        parts[-1] = keys, {"groups": tidy(parts[-1][1]["groups"].to_dict("records"), "term")}
-        parts.append((keys, {"groups": tidy(sums, "term")}))
+        by_group = {**entry["means"], "cone": entry["cone"] or {}}
+        rows = [(term, name, by) for name, found in by_group.items() for term, by in found.items() if by is not None]
+        parts.append((keys, {"groups": pd.DataFrame(rows, columns=["term", "measure", "value"])}))
     for old in content["decoders"]:
         keys = {"encoder": old["label"], "run": old["run"], "seed": old["seed"], "task": old["task"]}
-        slope = {key: value for key, value in old["slope"].items() if key != "p"}
-        rows = tidy([old["matrix"] | slope])
-        p = math.nan if old["slope"]["p"] is None else old["slope"]["p"]
-        labels = pd.DataFrame(old["labels"]).rename(columns={"name": "label"})
-        labels = labels.astype({key: float for key in labels.columns.difference(["label", "rival"])})
-        drawn = _drawn_before("labels", old["spectrum"], old["points"])
-        parts.append((keys, drawn | {"labels": labels}))
-        parts.append((keys, {"decoders": rows.assign(p=np.where(rows["measure"] == "spearman", p, math.nan))}))
+        slope = {"spearman_p" if key == "p" else key: value for key, value in old["slope"].items()}
+        labels = pd.DataFrame(old["labels"]).rename(columns={"name": "label"}).astype({"frequency": float, "f1": float})
+        found = {"decoders": tidy([old["matrix"] | slope]), "labels": labels}
+        parts.append((keys, found | _drawn_before("labels", old["spectrum"], old["points"])))
     for old in content["pairs"]:
         keys = {"encoder": old["joint"], "run": old["joint_run"], "seed": old["seed"], "task": old["task"]}
         keys |= {"other": old["single"], "other_run": old["single_run"], "n": old["labels"]}
-        tests = pd.DataFrame(old["tests"]).rename(columns={"against": "term"})
-        tests["mean_difference"] = old["mean_difference"]
-        parts.append((keys, {"pairs": tests.astype(dict.fromkeys(("value", "p", "q", "mean_difference"), float))}))
+        tests = (
+            pd.DataFrame(old["tests"])
+            .rename(columns={"against": "term"})
+            .astype(dict.fromkeys(("value", "p", "q"), float))
+        )
+        parts.append((keys | {"mean_difference": old["mean_difference"]}, {"pairs": tests}))
     about = {key: told[key] for key in told.keys() - {"decoders", "pairs", "rows"}}
     return Result("degeneration", about, {**joined(parts), **frames})
 

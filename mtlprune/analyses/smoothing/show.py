@@ -83,7 +83,7 @@ def _factors(result: Result) -> Grid:
     columns |= {"bound": ("bound_median", 0), "published v": ("published_median", 0), "ρ": ("ratio", 3)}
     return Grid.of(
         "The bound and its factors",
-        _with(result, "bound"),
+        result.known("layers", "bound"),
         columns,
         "Heads: those not shut. σ: least standard deviation of a LayerNorm's input in a sentence, mean over sentences. "
         "λ: of the most mixing head. Bound = LayerNorms × feed-forward × attention (medians over sentences). A bound "
@@ -92,7 +92,7 @@ def _factors(result: Result) -> Grid:
 
 
 def _sigma(result: Result) -> Grid:
-    held = _with(result, "least")
+    held = result.known("layers", "least")
     return Grid.of(
         "σ₁σ₂ against CosSim over sentences",
         held.assign(share=100 * held.get("above_one", math.nan)),
@@ -105,12 +105,6 @@ def _sigma(result: Result) -> Grid:
         },
         "σ₁σ₂ > 1 suffices for collapse only where weights vanish (s → 0).",
     )
-
-
-def _with(result: Result, measure: str) -> pd.DataFrame:
-    """The layers of which a measure is known."""
-    held = result.wide("layers")
-    return held[held[measure].notna()] if measure in held else held[:0]
 
 
 def _labels(result: Result) -> Grid:
@@ -184,7 +178,7 @@ def _kinds(result: Result) -> dict[str, str | None]:
 
 
 def _fusion(result: Result) -> Grid:
-    kinds, held = _kinds(result), _with(result, "fusion")
+    kinds, held = _kinds(result), result.known("layers", "fusion")
     return Grid.of(
         "Weights of the fusion",
         held.assign(kind=held["name"].map(kinds)),
@@ -285,7 +279,7 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _weights(result: Result) -> Spec | None:
-    frame = _with(result, "fusion").copy()
+    frame = result.known("layers", "fusion").copy()
     if not len(frame):
         return None
     named = frame["name"].cat.remove_unused_categories()
