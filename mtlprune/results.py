@@ -43,6 +43,8 @@ SHUT = 1e-3
 """Gates up to this are closed."""
 
 Grid = NDArray[np.float64]  # (L, A)
+Part = tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]
+"""Keys, such as those of an encoder, and frames, by name, in which all rows have them."""
 
 
 class ResultError(RunError):
@@ -83,15 +85,24 @@ class Result:
         return f"{self.about['sentences']} sentences of {self.about['split']} of {self.about['corpus']}"
 
     def named(self, frame: str) -> pd.DataFrame:
-        """A frame with ``name`` in front, ordered as the encoders are; empty where the Result has no such frame."""
+        """A frame with ``name`` in front, ordered as the encoders are; empty where the Result has no such frame.
+
+        A run that is several encoders, one a gate set, is called by its own label where a frame is of it as a whole.
+        """
         if frame not in self.frames:
             return pd.DataFrame({"name": pd.Categorical([], self.names), "measure": [], "value": []})
         known = {
             (one["encoder"], one["seed"]): name for one, name in zip(self.about["encoders"], self.names, strict=True)
         }
         held = self.frames[frame]
-        names = [known[label, seed] for label, seed in zip(held["encoder"], held["seed"], strict=True)]
-        made = held.assign(name=pd.Categorical(names, list(dict.fromkeys(self.names)), ordered=True))
+        pairs = list(zip(held["encoder"], held["seed"], strict=True))
+        wholes = [label for label, _ in dict.fromkeys(pairs) if (label, _) not in known]
+        known |= {
+            pair: pair[0] if wholes.count(pair[0]) == 1 else f"{pair[0]}, seed {pair[1]}"
+            for pair in {*pairs} - {*known}
+        }
+        names = [known[pair] for pair in pairs]
+        made = held.assign(name=pd.Categorical(names, list(dict.fromkeys([*self.names, *names])), ordered=True))
         return made[["name", *held.columns]].sort_values("name", kind="stable", ignore_index=True)
 
     def wide(self, frame: str, column: str = "value") -> pd.DataFrame:
@@ -102,6 +113,17 @@ class Result:
         number = held.merge(rows.reset_index(), on=keys, how="left")["index"]
         table = held.assign(row=number.to_numpy()).pivot(index="row", columns="measure", values=column)
         return pd.concat([rows, table.rename_axis(index=None, columns=None)], axis=1)
+
+    def known(self, frame: str, measure: str) -> pd.DataFrame:
+        """Those rows of ``wide`` of which a measure is known."""
+        held = self.wide(frame)
+        return held[held[measure].notna()] if measure in held else held[:0]
+
+    def dashed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A frame of ``named`` or ``wide`` with the column ``shut``: whether some heads of the encoder are."""
+        ones = zip(self.names, self.about["encoders"], strict=True)
+        shut = {name for name, one in ones if one["open"] < one["layers"] * one["heads"]}
+        return frame.assign(shut=frame["name"].isin(shut))
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
         """Measure → (L, A) of one of ``about["encoders"]``, NaN where nothing is known of a head."""
@@ -121,6 +143,22 @@ def head_rows(grids: Mapping[str, Grid]) -> pd.DataFrame:
         layers, heads = np.indices(grid.shape).reshape(2, -1) + 1
         parts.append(pd.DataFrame({"layer": layers, "head": heads, "measure": measure, "value": grid.ravel()}))
     return pd.concat(parts, ignore_index=True)
+
+
+def tidy(rows: Sequence[Mapping[str, Any]], *keys: str) -> pd.DataFrame:
+    """The frame of rows with keys and one number for each measure, None where it is not known."""
+    frame = pd.DataFrame(rows, columns=None if rows else keys)
+    return frame.melt([*keys], var_name="measure").astype({"value": float})
+
+
+def joined(parts: Iterable[Part]) -> dict[str, pd.DataFrame]:
+    """Frames of one name as one, with the keys of each in front; none that is empty."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for keys, frames in parts:
+        for name, frame in frames.items():
+            if len(frame):
+                found.setdefault(name, []).append(pd.DataFrame(dict(keys), frame.index).join(frame))
+    return {name: pd.concat(each, ignore_index=True) for name, each in found.items()}
 
 
 def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]]:

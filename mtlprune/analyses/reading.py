@@ -23,7 +23,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches
-from mtlprune.results import SHUT, Grid, Result
+from mtlprune.results import SHUT, Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -142,12 +142,10 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     Raises:
         EncoderError, RunError: a subject cannot be loaded.
     """
-    import pandas as pd
-
     kinds = {source.name: source.kind for source in reading.sources}
     encoders: list[dict[str, Any]] = []
     notes: list[str] = []
-    parts: dict[str, list[DataFrame]] = {}
+    parts: list[Part] = []
     for subject in reading.subjects(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}")
         found = one(subject)
@@ -156,14 +154,10 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
         shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > SHUT).sum())}
         encoders.append({**keys, "kind": kinds[subject.name], **shape, **found.about})
         notes += found.notes
-        for name, frame in found.frames.items():
-            if len(frame):
-                parts.setdefault(name, []).append(
-                    pd.DataFrame(dict.fromkeys(keys), frame.index).assign(**keys).join(frame)
-                )
+        parts.append((keys, found.frames))
     settings = {**request.options.model_dump(), "seed": request.seed, "device": request.device}
     about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
-    return Result(analysis, about, {name: pd.concat(each, ignore_index=True) for name, each in parts.items()})
+    return Result(analysis, about, joined(parts))
 
 
 def gate_grid(subject: Subject) -> Grid:

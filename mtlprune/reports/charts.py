@@ -90,16 +90,21 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def colours(frame: pd.DataFrame, dashed: str | None = None) -> dict[str, Any]:
+def colours(frame: pd.DataFrame, dashed: str | None = None, symbol: str = "stroke") -> dict[str, Any]:
     """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
 
-    Hues come again after ten names, dashed.
+    Hues come again after ten names, dashed. The legend has the names that are there, as lines or as another ``symbol``.
     """
     names = list(frame["name"].cat.categories)
+    shown = [name for name in names if frame["name"].eq(name).any()]
     marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
     dashes = [[5, 3] if name in marked or place >= len(HUES) else [1, 0] for place, name in enumerate(names)]
-    columns = max(1, min(6, 700 // (6 * max(map(len, names), default=1) + 44)))
-    legend = alt.Legend(orient="bottom", columns=columns, title=None, symbolType="stroke", symbolSize=300)
+    columns = max(1, min(6, 700 // (6 * max(map(len, shown), default=1) + 44)))
+    legend = alt.Legend(
+        orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if symbol == "stroke" else 60
+    )
+    if shown != names:
+        legend.values = shown
     hues = [HUES[place % len(HUES)] for place in range(len(names))]
     return {
         "color": alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=hues)),
@@ -118,6 +123,7 @@ def lines(
     zero: bool = False,
     whole: bool = True,
     dashed: str | None = None,
+    look: Mapping[str, Any] | None = None,
 ) -> alt.Chart:
     """One panel with a line a ``name``.
 
@@ -125,17 +131,19 @@ def lines(
         zero: whether 0 is on the vertical axis.
         whole: whether x counts (layers): ticks at whole numbers.
         dashed: a column of truths: which lines are dashed.
+        look: ``colours`` of the rows of all panels, where panels have different names.
     """
     kept = frame.dropna(subset=[y])
+    size = 22 if kept["name"].value_counts().max() < 20 else 8  # where they stand close
     across = alt.Axis(grid=False, tickMinStep=1, format="d") if whole else alt.Axis(grid=False)
     return (
         alt.Chart(data(kept[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
-        .mark_line(point=alt.OverlayMarkDef(size=22, filled=True, strokeDash=[1, 0]))
+        .mark_line(point=alt.OverlayMarkDef(size=size, filled=True, strokeDash=[1, 0]))
         .encode(
             alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
             tooltip=[alt.Tooltip("name:N", title="encoder"), _tip(x, "d" if whole else ".4~g"), _tip(y)],
-            **colours(frame, dashed),
+            **(look or colours(frame, dashed)),
         )
     )
 
@@ -143,10 +151,11 @@ def lines(
 def dots(
     frame: pd.DataFrame, x: str, y: str, colour: alt.Color, *, title: str = "", x_title: str = "", y_title: str = ""
 ) -> alt.Chart:
-    """One panel with a dot a row."""
+    """One panel with a dot a row; where scripts run, a dot says what the row holds."""
+    others = [alt.Tooltip(f"{_field(name)}:N", title=name) for name in frame if name not in (x, y)]
     return (
         alt.Chart(data(frame), title=title, width=WIDTH, height=HEIGHT)
-        .mark_circle(size=12, opacity=0.8)
+        .mark_circle(size=12 if len(frame) > 60 else 24, opacity=0.8)
         .encode(
             alt.X(
                 f"{_field(x)}:Q",
@@ -156,12 +165,16 @@ def dots(
             ),
             alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=ROOM)),
             colour,
+            tooltip=[*others, _tip(x), _tip(y)],
         )
     )
 
 
-def mark(x: float) -> alt.Chart:
-    """A dashed line at a value of x, to be laid over a panel."""
+def mark(x: float | None = None, y: float | None = None) -> alt.Chart:
+    """A dashed line at a value of x, or a plain one at a value of y, to be laid over a panel."""
+    if y is not None:
+        rule = alt.Chart(alt.InlineData(values=[{"y": y}])).mark_rule(color=RULE, strokeWidth=1.2)
+        return rule.encode(alt.Y("y:Q"))
     rule = alt.Chart(alt.InlineData(values=[{"x": x}])).mark_rule(strokeDash=[5, 3], color=SOFT, strokeWidth=1.2)
     return rule.encode(alt.X("x:Q"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -10,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from found import column, grids, without_heads
 from gated_runs import claim
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses.claims.groups import read_groups
-from mtlprune.analyses.degeneration import claims as degeneration_claims
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.claims.groups import compare, read_groups
+from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
-from mtlprune.analyses.degeneration.cloud import draw
-from mtlprune.analyses.degeneration.results import encoder as entry
-from mtlprune.analyses.degeneration.survey import HEAD_MEASURES, Degeneration, DegenerationSettings, DegenerationSurvey
-from mtlprune.analyses.reading import Reading
+from mtlprune.analyses.degeneration.maths import draw
+from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, Survey, take_apart
+from mtlprune.analyses.reading import Found, Reading
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
-from mtlprune.encoder.removal import remove_heads
 from mtlprune.sentence import Sentence
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
@@ -32,13 +31,12 @@ SENTENCES = [
     Sentence(str(k), tuple(np.random.default_rng(k).choice(WORDS, size).tolist()))
     for k, size in enumerate((5, 11, 3, 8, 1, 6, 9, 9, 4, 7, 10, 2, 12, 6, 5, 8))
 ]
-SETTINGS = DegenerationSettings(rows=80, permutations=50)
+REQUEST = Request((), Path("nowhere"), DegenerationOptions(rows=80, permutations=50))
+READING = Reading("tiny", "f" * 64, "dev", SENTENCES, 0, [], 0)
 
 
-def measured(encoder: Encoder, gates: Tensor | None = None) -> tuple[Degeneration, DegenerationSurvey]:
-    reading = Reading("tiny", "f" * 64, "dev", SENTENCES, 0, [], 0)
-    survey = DegenerationSurvey(reading, Subject("pretrained", "tiny", 0, encoder, gates, "tiny"), "tiny", SETTINGS)
-    return survey.run(), survey
+def measured(encoder: Encoder, gates: Tensor | None = None) -> Found:
+    return Survey(READING, Subject("pretrained", "tiny", 0, encoder, gates, "tiny"), REQUEST).run()
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +63,30 @@ def words(encoder: Encoder, gates: Tensor | None) -> tuple[list[Tensor], list[Te
 
 
 def test_what_streams_is_what_whole_matrices_say(bert: Encoder) -> None:
-    found, survey = measured(bert, GATES)
+    found = measured(bert, GATES)
     hidden, heads = words(bert, GATES)
-    for row, states, kept in zip(found.hidden, hidden, survey.states, strict=True):
-        assert row["mean_cosine"] == pytest.approx(float(dg.mean_cosine(states)), abs=1e-10)
-        assert row["rows"] == len(states) == sum(map(len, SENTENCES))
-        assert row["isoscore"] == pytest.approx(float(dg.isoscore(torch.cov(states.T))), abs=1e-8)
-        torch.testing.assert_close(kept, states[survey.sample.kept].float())
+    for layer, states in enumerate(hidden):
+        assert column(found, "layers", "mean_cosine")[layer] == pytest.approx(float(dg.mean_cosine(states)), abs=1e-10)
+        assert column(found, "layers", "rows")[layer] == len(states) == sum(map(len, SENTENCES))
+        isoscore = float(dg.isoscore(torch.cov(states.T)))
+        assert column(found, "layers", "isoscore")[layer] == pytest.approx(isoscore, abs=1e-8)
+    sample = draw([len(sentence) for sentence in SENTENCES], 80, 0)
+    drawn = hidden[-1][sample.kept][sample.rows].float().double()
+    assert column(found, "layers", "positive")[-1] == dg.positive_share(drawn)
+    assert column(found, "layers", "dimension")[-1] == pytest.approx(
+        dg.dimension(hidden[-1][sample.kept][sample.lone]), 1e-4
+    )
     for layer, outputs in enumerate(heads):
         for head in range(4):
-            value = found.heads["cosine"][layer, head]
+            value = grids(found)["cosine"][layer, head]
             if GATES[layer, head] == 0:
                 assert math.isnan(value)
             else:
                 expected = float(dg.mean_cosine(outputs[:, head])) * len(outputs) / (len(outputs) - 1)
                 assert value == pytest.approx(expected, abs=1e-10)
-    assert found.embeddings["rows"] == bert.transformer.get_input_embeddings().weight.shape[0]
-    assert found.embeddings["margin"] >= 0 and math.isnan(found.hidden[0]["margin"]) == (len(survey.sample.rows) < 78)
+    assert column(found, "embeddings", "rows") == bert.transformer.get_input_embeddings().weight.shape[0]
+    assert column(found, "embeddings", "margin") >= 0
+    assert math.isnan(column(found, "layers", "margin")[0]) == (len(sample.rows) < 78)
 
 
 def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each() -> None:
@@ -101,67 +106,59 @@ def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each() -> None
 
 
 def test_the_mean_taken_apart(bert: Encoder) -> None:
-    found, survey = measured(bert, GATES)
-    cone = found.cone
-    assert cone is not None and cone.terms.shape == (3, 4)
-    np.testing.assert_allclose(cone.terms.sum(1), 1, atol=1e-10)
-    np.testing.assert_allclose(cone.terms[0, 1:3], 0, atol=1e-12)
-    assert cone.heads.sum() == pytest.approx(cone.terms[-1, 1], abs=1e-8)
-    assert (cone.heads[GATES.numpy() == 0] == 0).all()
-    for mean, moments in zip(cone.means, survey.hidden, strict=True):
-        torch.testing.assert_close(mean, moments.mean(), rtol=1e-9, atol=1e-11)
-    assert max(cone.spreads) < 1e-13 and all(angle > 90 for angle in cone.angles)
-    assert cone.direction is not None
-    states = survey.states[-1].double()
-    assert ((states @ cone.direction) < 0).all()
+    hidden, _ = words(bert, GATES)
+    subject = Subject("pretrained", "tiny", 0, bert, GATES, "tiny")
+    mean = hidden[-1].mean(0)
+    apart = take_apart(subject, READING, mean, REQUEST)
+    terms = np.array([[row[f"share_{term}"] for term in TERMS] for row in apart.layers])
+    assert terms.shape == (3, 4)
+    np.testing.assert_allclose(terms.sum(1), 1, atol=1e-10)
+    np.testing.assert_allclose(terms[0, 1:3], 0, atol=1e-12)
+    assert apart.heads.sum() == pytest.approx(terms[-1, 1], abs=1e-8)
+    assert (apart.heads[GATES.numpy() == 0] == 0).all()
+    torch.testing.assert_close(apart.mean, mean, rtol=1e-9, atol=1e-11)
+    assert all(row["plane_spread"] < 1e-13 and row["plane_angle"] > 90 for row in apart.layers[1:])
+    assert apart.direction is not None and ((hidden[-1] @ apart.direction) < 0).all()
 
 
 def test_removed_heads_are_as_closed_ones(bert: Encoder) -> None:
     gates = (GATES > 0).double()
-    closed, _ = measured(bert, gates)
-    small = copy.deepcopy(bert)
-    small.__dict__.pop("places", None)
-    small.head_map = remove_heads(small.transformer, gates, bert.places.kept)
-    cut, _ = measured(small)
+    closed, cut = measured(bert, gates), measured(without_heads(bert, gates))
     for name in HEAD_MEASURES:
-        np.testing.assert_allclose(cut.heads[name], closed.heads[name], atol=1e-6)
-        assert np.isnan(closed.heads[name][gates.numpy() == 0]).all()
-    assert cut.cone is not None and closed.cone is not None
-    np.testing.assert_allclose(cut.cone.heads, closed.cone.heads, atol=1e-9)
-    np.testing.assert_allclose(cut.cone.terms, closed.cone.terms, atol=1e-9)
+        np.testing.assert_allclose(grids(cut)[name], grids(closed)[name], atol=1e-6)
+        assert np.isnan(grids(closed)[name][gates.numpy() == 0]).all()
+    np.testing.assert_allclose(grids(cut)["cone"], grids(closed)["cone"], atol=1e-9)
+    for term in TERMS:
+        shares = [column(one, "layers", f"share_{term}") for one in (cut, closed)]
+        np.testing.assert_allclose(*shares, atol=1e-9)
 
 
 def test_a_layer_without_heads(bert: Encoder) -> None:
-    small = copy.deepcopy(bert)
-    small.__dict__.pop("places", None)
-    small.head_map = remove_heads(small.transformer, torch.tensor([[0.0] * 4, [1.0] * 4]), bert.places.kept)
-    found, _ = measured(small)
-    assert found.heads["gate"].tolist() == [[0] * 4, [1] * 4] and found.cone is not None
-    assert np.isnan(found.heads["cosine"][0]).all() and not np.isnan(found.heads["cosine"][1]).any()
-    assert (found.cone.heads[0] == 0).all()
+    found = grids(measured(without_heads(bert, torch.tensor([[0.0] * 4, [1.0] * 4]))))
+    assert found["gate"].tolist() == [[0] * 4, [1] * 4] and (found["cone"][0] == 0).all()
+    assert np.isnan(found["cosine"][0]).all() and not np.isnan(found["cosine"][1]).any()
 
 
 def test_encoders_that_cannot_be_taken_apart_say_so(tiny_encoder: Callable[[str], Path]) -> None:
-    found, _ = measured(Encoder.load(str(tiny_encoder("modernbert")), attention="eager"))
-    assert found.cone is None and "no post-LN encoder" in found.notes[0] and len(found.hidden) == 3
-    assert entry(found, None)["cone"] is None
-    bare, _ = measured(Encoder.load(str(tiny_encoder("bert")), context=False))
-    assert not bare.hidden and not bare.heads and "has no layers" in bare.notes[0]
-    assert bare.embeddings["rows"] > 0 and entry(bare, None)["heads"] == []
+    found = measured(Encoder.load(str(tiny_encoder("modernbert")), attention="eager"))
+    assert "cone" not in grids(found) and "no post-LN encoder" in found.notes[0]
+    assert len(column(found, "layers", "isoscore")) == 3
+    bare = measured(Encoder.load(str(tiny_encoder("bert")), context=False))
+    assert bare.frames.keys() == {"embeddings", "spectra", "points"} and "has no layers" in bare.notes[0]
+    assert column(bare, "embeddings", "rows") > 0
 
 
 def test_claims_are_compared_within_layers() -> None:
     """Claimed heads are more isotropic in every layer, and layers differ by more: only a test within layers sees it."""
     generator = np.random.default_rng(2)
     claimed = np.tile([1.0] * 4 + [0.0] * 4, (6, 1))
-    groups = read_groups([claim(task, 1, claimed) for task in ("POS", "NER", "DEP")])
     layers = np.arange(6)[:, None] * 10.0
-    heads = {name: generator.standard_normal((6, 8)) for name in HEAD_MEASURES}
+    heads = {name: generator.standard_normal((6, 8)) for name in HEAD_MEASURES} | {"gate": np.ones((6, 8))}
     heads["isoscore"] = layers + claimed + 0.1 * generator.standard_normal((6, 8))
-    tests = degeneration_claims.compare(groups, heads, 400, 0)
-    degeneration_claims.correct(tests)
-    assert {test["test"] for test in tests} == {"stem - exclusive", "stem - free", "exclusive - free", "tasks"}
-    strong = [test for test in tests if test["q"] < 0.05]
-    assert {test["measure"] for test in strong} == {"isoscore"} and len(strong) == 2
-    found = degeneration_claims.means(groups, heads)["isoscore"]
-    assert found["stem"] - found["free"] == pytest.approx(1, abs=0.2) and math.isnan(found["exclusive"])
+    for gates, terms in ((claimed, set()), (claimed * generator.uniform(0.5, 1, (6, 8)), {"gates"})):
+        groups = read_groups([claim(task, 1, gates) for task in ("POS", "NER", "DEP")])
+        tests = compare(groups, heads, HEAD_MEASURES, 400, 0, salt=75, gates=True)
+        pairs = {"stem - exclusive", "stem - free", "exclusive - free"}
+        assert {test["term"] for test in tests} == {*pairs, "tasks", *terms}
+        strong = [test for test in tests if test["p"] < 0.004]
+        assert {test["measure"] for test in strong} == {"isoscore"} and len(strong) == 2 + len(terms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from found import column, grids, without_heads
 from tiny import FAMILIES, WORDS, make_config
 from torch import Tensor
 from transformers import BertModel
@@ -24,7 +24,6 @@ from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.post_norm import head_norms, read_layers, refusal
-from mtlprune.encoder.removal import remove_heads
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.results import Result, read_result, write_result
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
@@ -60,19 +59,15 @@ class Measured:
     def __init__(self, encoder: Encoder, gates: Tensor | None = None, sentences: list[Sentence] = SENTENCES) -> None:
         subject = Subject("pretrained", "tiny", 0, encoder, gates, "tiny")
         self.found: Found = Survey(reading(sentences), subject, REQUEST).run()
-        frame, heads = self.found.frames["sentences"], self.found.frames["heads"]
+        frame = self.found.frames["sentences"]
         tables = {name: frame.pivot(index="sentence", columns="layer", values=name) for name in frame.columns[3:]}
         ids = [one.id for one in sentences]
         self.sentences = {name: table.loc[ids].to_numpy() for name, table in tables.items()}
-        pivots = {
-            name: rows.pivot(index="layer", columns="head", values="value") for name, rows in heads.groupby("measure")
-        }
-        self.heads = {name: table.to_numpy() for name, table in pivots.items()}
+        self.heads = grids(self.found)
         self.notes = self.found.notes
 
     def rows(self, frame: str, measure: str) -> np.ndarray:
-        held = self.found.frames[frame]
-        return held.loc[held["measure"] == measure, "value"].to_numpy()
+        return column(self.found, frame, measure)
 
 
 measured = Measured
@@ -111,10 +106,7 @@ def test_the_bound_holds_on_random_berts(bert: Encoder, activation: str, scale: 
 
 def test_gates_and_removed_heads_are_one(bert: Encoder) -> None:
     gated = measured(bert, GATES)
-    cut = copy.deepcopy(bert)
-    cut.head_map = remove_heads(cut.transformer, GATES, bert.places.kept)
-    del cut.places
-    removed = measured(cut)
+    removed = measured(without_heads(bert, GATES))
     for name, values in gated.sentences.items():
         np.testing.assert_allclose(removed.sentences[name], values, rtol=1e-9, err_msg=name)
     open_ = GATES.numpy() > 0
@@ -126,11 +118,7 @@ def test_gates_and_removed_heads_are_one(bert: Encoder) -> None:
 
 
 def test_a_layer_without_heads(bert: Encoder) -> None:
-    gates = torch.tensor([[0.0] * 4, [1.0] * 4])
-    cut = copy.deepcopy(bert)
-    cut.head_map = remove_heads(cut.transformer, gates, bert.places.kept)
-    del cut.places
-    found = measured(cut)
+    found = measured(without_heads(bert, torch.tensor([[0.0] * 4, [1.0] * 4])))
     assert (found.sentences["bound_attention"][:, 1] == 1).all() and (found.sentences["mixing"][:, 1] == 0).all()
     assert (found.sentences["ratio"] <= found.sentences["bound"])[[0, 1, 2, 3, 5], 1:].all()
 

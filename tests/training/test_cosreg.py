@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from interrupted import KILLED, Moment, outcome, run
+from oracles import mean_cosine_gradient
 from torch import Tensor
 
-from mtlprune.analyses.degeneration.maths import mean_cosine, mean_cosine_gradient
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
@@ -18,7 +18,7 @@ from mtlprune.runs import RunFolder
 from mtlprune.tasks.base import Task
 from mtlprune.tasks.pos import POS
 from mtlprune.training.loop import _begin
-from mtlprune.training.optimisation import check_cosreg, cosreg
+from mtlprune.training.optimisation import check_cosreg, cosreg, mean_cosine
 from mtlprune.training.parallel import ALONE
 from mtlprune.training.setup import Beginning
 

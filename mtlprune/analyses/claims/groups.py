@@ -24,7 +24,7 @@ from scipy import stats
 from mtlprune.analyses.claims.claimants import Claimant, group
 from mtlprune.analyses.claims.stem import STEM_TASKS
 from mtlprune.analyses.reading import Reading
-from mtlprune.claimed_heads import Claim, ClaimError, load_claims
+from mtlprune.claimed_heads import Claim, ClaimError, is_joint, load_claims
 from mtlprune.results import SHUT, Result, head_rows
 from mtlprune.statistics.permutation import corrected, permuted, tail
 
@@ -56,6 +56,10 @@ class Groups:
         if name == "stem":
             return self.counts >= STEM_TASKS
         return self.counts == (1 if name == "exclusive" else 0)
+
+    def mean_gate(self) -> Grid:
+        """(L, A): over the single tasks."""
+        return np.mean([gate for label, gate in self.gates.items() if not is_joint(label)], axis=0)
 
 
 def read_groups(claims: Sequence[Claim]) -> Groups:
@@ -94,14 +98,26 @@ def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
     return groups
 
 
-def compared(result: Result, groups: Groups | None, measures: Sequence[str], seed: int) -> Result:
+def compared(
+    result: Result,
+    groups: Groups | None,
+    measures: Sequence[str],
+    seed: int,
+    *,
+    salt: int = 62,
+    permutations: int = PERMUTATIONS,
+    gates: bool = False,
+) -> Result:
     """A Result whose ``heads`` are compared by claims, with two frames more; without groups ``claims`` is None.
 
     - ``claims``: by head and task the mean ``gate``; ``tasks``, how many single tasks claim the head.
     - ``tests``: ``term`` is "stem - free", ... or "tasks"; q over all of them; "tasks, pooled" is Spearman's
       correlation over all heads without regard to layers, and no test.
+
+    Args:
+        salt, permutations, gates: of ``compare``.
     """
-    settings = {**result.about["settings"], "head_permutations": PERMUTATIONS}
+    settings = {**result.about["settings"], "head_permutations": permutations}
     about: dict[str, Any] = {**result.about, "settings": settings, "claims": None}
     if groups is None:
         return replace(result, about=about)
@@ -109,7 +125,7 @@ def compared(result: Result, groups: Groups | None, measures: Sequence[str], see
     notes = []
     for one in result.about["encoders"]:
         grids = result.grids(one)
-        if one["kind"] != groups.encoder or grids["gate"].shape != groups.counts.shape:
+        if one["kind"] != groups.encoder or (one["layers"], one["heads"]) != groups.counts.shape:
             notes.append(
                 f"{one['encoder']} ({one['run']}) is not compared with claims: they are of {groups.encoder}'s heads."
             )
@@ -120,7 +136,7 @@ def compared(result: Result, groups: Groups | None, measures: Sequence[str], see
                 "claims, so free heads may be missing."
             )
         keys = {key: one[key] for key in ("encoder", "run", "seed")}
-        tests += [{**keys, **test} for test in compare(groups, grids, measures, PERMUTATIONS, seed)]
+        tests += [{**keys, **test} for test in compare(groups, grids, measures, permutations, seed, salt, gates)]
     for test, q in zip(tests, corrected([test["p"] for test in tests]), strict=True):
         test["q"] = float(q)
     if len(groups.labels) < STEM_TASKS:
@@ -131,10 +147,10 @@ def compared(result: Result, groups: Groups | None, measures: Sequence[str], see
     pooled = []
     for test in tests:
         if "pooled" in test:
-            pooled.append({**test, "term": "tasks, pooled", "value": test.pop("pooled"), "p": math.nan, "q": math.nan})
-            pooled[-1].pop("pooled")
-    gates = [head_rows({"gate": gate}).assign(task=label) for label, gate in groups.gates.items()]
-    claims = [*gates, head_rows({"tasks": groups.counts.astype(np.float64)}).assign(task=None)]
+            term, value = f"{test['term']}, pooled", test.pop("pooled")
+            pooled.append({**test, "term": term, "value": value, "p": math.nan, "q": math.nan})
+    each = [head_rows({"gate": gate}).assign(task=label) for label, gate in groups.gates.items()]
+    claims = [*each, head_rows({"tasks": groups.counts.astype(np.float64)}).assign(task=None)]
     about["claims"] = {
         "encoder": groups.encoder,
         "tasks": list(groups.labels),
@@ -148,19 +164,28 @@ def compared(result: Result, groups: Groups | None, measures: Sequence[str], see
 
 
 def compare(
-    groups: Groups, heads: Mapping[str, Grid], measures: Sequence[str], permutations: int, seed: int
+    groups: Groups,
+    heads: Mapping[str, Grid],
+    measures: Sequence[str],
+    permutations: int,
+    seed: int,
+    salt: int = 62,
+    gates: bool = False,
 ) -> list[dict[str, Any]]:
     """Every measure by pairs of groups, and against the number of tasks that claim a head; heads of one encoder.
 
     Args:
         heads: ``measures`` and ``gate``, (L, A); NaN where there is no head. Shut heads are left out.
+        salt: with the seed, what the permutations are drawn from; each analysis has its own.
+        gates: whether also, as the term "gates", against the mean gate of single tasks, where it says more than claims.
 
     Returns:
         One entry a test: ``measure``, ``term`` ("stem - free", ..., or "tasks"), ``value`` (difference of means within
         layers; for "tasks" Spearman within layers), ``n`` heads that count, ``p`` (two-sided), and for "tasks" also
         ``pooled``, Spearman over all heads without regard to layers.
     """
-    generator = np.random.default_rng([seed, 62])
+    generator = np.random.default_rng([seed, salt])
+    told = gates and not np.allclose(groups.mean_gate() * len(groups.labels), groups.counts)
     found = []
     for measure in measures:
         values = np.where(heads["gate"] > SHUT, heads[measure], np.nan)
@@ -169,6 +194,8 @@ def compare(
             for first, second in combinations(GROUPS, 2)
         }
         tests["tasks"] = rank(values, groups.counts, permutations, generator)
+        if told:
+            tests["gates"] = rank(values, groups.mean_gate(), permutations, generator)
         found += [{"measure": measure, "term": term, "n": test.pop("heads"), **test} for term, test in tests.items()]
     return found
 
@@ -203,7 +230,9 @@ def difference(
     return {"value": observed, "heads": int(used.sum()), "p": tail(abs(observed), np.abs(null)).p}
 
 
-def rank(values: Grid, counts: NDArray[np.int64], permutations: int, generator: np.random.Generator) -> dict[str, Any]:
+def rank(
+    values: Grid, counts: NDArray[np.int64] | Grid, permutations: int, generator: np.random.Generator
+) -> dict[str, Any]:
     """Spearman between values and the number of tasks, from ranks within layers; permuted within layers."""
     known = ~np.isnan(values)
     x, y = np.zeros(values.shape), np.zeros(values.shape)

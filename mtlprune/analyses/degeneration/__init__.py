@@ -1,0 +1,39 @@
+"""Degeneration: do vectors fall into a cone, and do rare labels pay for it? (Gao et al. 2019)"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis, Column
+from mtlprune.blocks import Block
+
+
+class DegenerationOptions(Block):
+    """How much is measured."""
+
+    rows: int = Field(
+        default=2000, ge=2, description="Words whose angles are looked at one by one; the same for all encoders."
+    )
+    permutations: int = Field(default=10_000, ge=1, description="Of labels, and of heads within layers.")
+
+
+ANALYSIS = Analysis(
+    name="degeneration",
+    title="Degeneration",
+    key="degeneration",
+    question="Cones and isotropy; rare labels.",
+    help="""Cones, spectra and isotropy of embeddings, hidden states, heads and label weights, and what they have to do
+    with labels lost and with claims.
+
+    Token embeddings, hidden states by layer, outputs of every head, label weights of a run's decoders: mean cosine (R),
+    angles, spectrum, effective rank, IsoScore; where the mean vector comes from, by term and by head; whether rare
+    labels lie in the cone, and whether labels that fell further lose more F1 in joint training.""",
+    needs=frozenset({"encoders", "claims"}),
+    options=DegenerationOptions,
+    columns=(
+        Column("cosine", "cosine of outputs", "mean cosine of two different outputs of the head"),
+        Column("isoscore", "IsoScore", "of the head's outputs"),
+        Column("dimension", "TwoNN of outputs", "intrinsic dimension of the head's outputs"),
+        Column("cone", "cone share", "share of the last layer's mean vector that the head gives"),
+    ),
+)

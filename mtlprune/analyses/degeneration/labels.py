@@ -1,8 +1,8 @@
 """Rare labels of the decoders: how far their weight rows fall into the cone, and whether that is what F1 they lose.
 
 The theory is about any softmax with long-tailed classes (Gao et al. 2019), so it is asked of the label weights of the
-five decoders: frequency in training, norm, cosine to the mean row, nearest rival; and, where a run of one task and a
-joint run are both there, whether labels that fell further lost more F1.
+decoders: frequency in training, norm, cosine to the mean row, nearest rival; and, where a run of one task and a joint
+run are both there, whether labels that fell further lost more F1.
 
 Letters: K labels of a decoder, D features of its rows.
 """
@@ -11,25 +11,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mtlprune.analyses.degeneration import maths as degeneration
-from mtlprune.analyses.degeneration.maths import Moments
-from mtlprune.analyses.subjects import Source
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.degeneration import maths
+from mtlprune.analyses.subjects import Source, variant
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
+from mtlprune.results import Part, tidy
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.label_scores import count_labels
-from mtlprune.statistics.permutation import rank_test
+from mtlprune.statistics.label_scores import FEW, count_labels
+from mtlprune.statistics.permutation import corrected, rank_test
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
 
@@ -38,43 +39,8 @@ LEAST = 5
 """Labels that a correlation needs."""
 NONE = "(none)"
 """How the class of items without a label is written."""
-
-
-@dataclass(eq=False)
-class Decoder:
-    """The label weights of one task's decoder in one run.
-
-    Attributes:
-        task, label, seed, run: which; label is POS, ..., MTL-5.
-        names: K labels, NONE where the softmax has a class for no label.
-        frequency: (K,), in the sentences that the run was trained on; NaN for NONE, or where they are not known.
-        norm, cosine: (K,), of each row; its cosine to the mean of the rows at length 1.
-        rival: (K,), the row at the smallest angle.
-        rival_cosine: (K,).
-        gold, f1: (K,), items in the sentences read and F1 in percent; NaN where a label has no score of its own (NONE,
-            joined and auxiliary labels of constituents).
-        matrix: measures of all rows together.
-        spectrum: singular values by the largest.
-        points: (K, 2), rows at length 1 on their two top directions.
-        slope: cosine on the logarithm of the frequency: ``slope`` (least squares), ``spearman``, ``p``, ``labels``.
-    """
-
-    task: str
-    label: str
-    seed: int
-    run: str
-    names: list[str]
-    frequency: Floats
-    norm: Floats
-    cosine: Floats
-    rival: NDArray[np.int64]
-    rival_cosine: Floats
-    gold: Floats
-    f1: Floats
-    matrix: dict[str, float]
-    spectrum: Floats
-    points: Floats
-    slope: dict[str, float] = field(default_factory=dict)
+RANKS = 40
+"""Singular values of a spectrum that are kept, at evenly spaced logarithms of their ranks."""
 
 
 class Frequencies:
@@ -85,7 +51,7 @@ class Frequencies:
         fingerprint: of it; runs trained on another one have no frequencies.
     """
 
-    def __init__(self, corpus: str, fingerprint: str) -> None:
+    def __init__(self, corpus: Path, fingerprint: str) -> None:
         self.corpus, self.fingerprint = corpus, fingerprint
         self.known: dict[tuple[str, tuple[str, ...], int | None], Floats] = {}
         self.sentences: dict[int | None, list[Sentence]] = {}
@@ -100,7 +66,7 @@ class Frequencies:
         key = (task.name, tuple(rows.names), number)
         if key not in self.known:
             if number not in self.sentences:
-                self.sentences[number] = list(load_corpus(Path(self.corpus))[split])[:number]
+                self.sentences[number] = list(load_corpus(self.corpus)[split])[:number]
             found = np.zeros(len(rows.names))
             for sentence in self.sentences[number]:
                 if task.known(sentence):
@@ -110,21 +76,18 @@ class Frequencies:
 
 
 def decoders(
-    source: Source,
-    sentences: Sequence[Sentence],
-    frequencies: Frequencies,
-    seed: int = 0,
-    permutations: int = 10_000,
-    device: str = "cpu",
-) -> tuple[list[Decoder], list[str]]:
-    """Every decoder of a run, scored on some sentences, and notes in sentences.
+    source: Source, sentences: Sequence[Sentence], frequencies: Frequencies, request: Request
+) -> tuple[list[Part], list[str]]:
+    """Every decoder of a run, scored on some sentences, as frames ``decoders``, ``labels``, ``spectra`` and ``points``;
+    and notes in sentences.
 
     Raises:
         RunError: the run cannot be loaded.
     """
-    model = MultiTaskModel.load(source.name, device=device)
+    model = MultiTaskModel.load(source.name, device=request.device)
     predicted = list(model.annotate(sentences))
-    found, notes = [], []
+    found: list[Part] = []
+    notes = []
     for name, module in model.tasks.items():
         assert isinstance(module, Task)
         rows = module.label_rows()
@@ -140,53 +103,72 @@ def decoders(
                 f"{source.label} ({source.name}) was trained on other data than {frequencies.corpus}, so how often its "
                 f"labels of {name} occurred is not said."
             )
-        gold, f1 = label_f1(name, rows.names, sentences, predicted)
-        made = measure(rows, np.full(len(rows.names), math.nan) if counted is None else counted)
-        decoder = Decoder(name, source.label, source.seed, source.name, **made, gold=gold, f1=f1)
-        decoder.slope = slope(decoder.cosine, decoder.frequency, permutations, seed)
-        found.append(decoder)
+        weights = rows.rows.detach().double().cpu()
+        labels = table(rows.names, weights, counted)
+        labels["gold"], labels["f1"] = label_f1(name, rows.names, sentences, predicted)
+        fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
+        shown = drawn(torch.linalg.svdvals(weights), maths.projection(_small(maths.unit_rows(weights))), "labels")
+        keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": name}
+        found.append((keys, {"decoders": tidy([matrix(weights) | fitted]), "labels": labels, **shown}))
     return found, notes
 
 
-def measure(labels: LabelRows, frequency: Floats) -> dict[str, Any]:
-    """What of a Decoder its rows say."""
-    rows = labels.rows.detach().double().cpu()
-    units = degeneration.unit_rows(rows)
+def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.DataFrame:
+    """What rows (K, D) and counts say of labels: ``label`` (NONE where the softmax has a class for no label),
+    ``frequency`` (NaN for NONE, or where nothing was counted), ``norm``, ``cosine`` to the mean of the rows at length
+    1, ``rival``, the label of the row at the smallest angle, and ``rival_cosine``."""
+    units = maths.unit_rows(rows)
     cosines = units @ units.T
     cosines.fill_diagonal_(-math.inf)
     nearest = cosines.max(1)
-    none = np.array([not name for name in labels.names])
+    called = np.array([name or NONE for name in names], object)
+    return pd.DataFrame(
+        {
+            "label": called,
+            "frequency": math.nan if counted is None else np.where(called == NONE, math.nan, counted),
+            "norm": rows.norm(dim=1).numpy(),
+            "cosine": torch.cos(torch.deg2rad(maths.angles_to_mean(rows))).numpy(),
+            "rival": called[nearest.indices.numpy()],
+            "rival_cosine": nearest.values.numpy(),
+        }
+    )
+
+
+def drawn(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame]:
+    """What figures show of a cloud, with the digits that it takes to draw: ``spectra`` (by the largest) and ``points``.
+
+    Args:
+        singular: (D,), falling.
+        points: (N, 2).
+        term: of all rows.
+    """
+    values = (singular / singular[0]).numpy()
+    ranks = np.unique(np.geomspace(1, len(values), min(RANKS, len(values))).round().astype(int))
+    rounded = [[float(f"{x:.4g}") for x in row] for row in points.tolist()]
     return {
-        "names": [name or NONE for name in labels.names],
-        "frequency": np.where(none, math.nan, frequency),
-        "norm": rows.norm(dim=1).numpy(),
-        "cosine": torch.cos(torch.deg2rad(degeneration.angles_to_mean(rows))).numpy(),
-        "rival": nearest.indices.numpy(),
-        "rival_cosine": nearest.values.numpy(),
-        "matrix": matrix(rows),
-        "spectrum": _falling(rows),
-        "points": _points(units),
+        "spectra": pd.DataFrame({"term": term, "rank": ranks, "value": values[ranks - 1].round(5)}),
+        "points": pd.DataFrame(rounded, columns=["x", "y"]).assign(term=term),
     }
 
 
 def matrix(rows: Tensor) -> dict[str, float]:
     """Measures of label weights (K, D): the sample is all there is, and K may be far below D."""
     singular = torch.linalg.svdvals(rows)
-    moments = Moments(len(rows))
+    moments = maths.Moments(len(rows))
     moments.add(_small(rows))
-    angles = degeneration.angles_to_mean(rows)
+    angles = maths.angles_to_mean(rows)
     return {
         "rows": float(len(rows)),
         "features": float(rows.shape[1]),
-        "mean_cosine": float(degeneration.mean_cosine(rows)),
-        "cosine": float(degeneration.mean_cosine(rows)) * len(rows) / (len(rows) - 1),
-        "positive": degeneration.positive_share(rows),
+        "mean_cosine": float(maths.mean_cosine(rows)),
+        "cosine": float(maths.mean_cosine(rows)) * len(rows) / (len(rows) - 1),
+        "positive": maths.positive_share(rows),
         "angle": float(angles.median()),
         "angle_max": float(angles.max()),
-        "top1": float(degeneration.top_share(singular, 1)),
-        "rank": float(degeneration.effective_rank(singular)),
-        "rank_share": float(degeneration.effective_rank_share(moments.second, moments.total, len(rows))),
-        "partition": degeneration.partition_isotropy(_small(rows)),
+        "top1": float(maths.top_share(singular, 1)),
+        "rank": float(maths.effective_rank(singular)),
+        "rank_share": float(maths.effective_rank_share(moments.second, moments.total, len(rows))),
+        "partition": maths.partition_isotropy(_small(rows)),
     }
 
 
@@ -196,15 +178,6 @@ def _small(rows: Tensor) -> Tensor:
         return torch.nn.functional.pad(rows, (0, len(rows) - rows.shape[1]))
     left, singular, _ = torch.linalg.svd(rows, full_matrices=False)
     return left * singular
-
-
-def _falling(rows: Tensor) -> Floats:
-    singular = torch.linalg.svdvals(rows)
-    return (singular / singular[0]).numpy()
-
-
-def _points(units: Tensor) -> Floats:
-    return degeneration.projection(_small(units)).numpy()
 
 
 def label_f1(
@@ -222,14 +195,63 @@ def label_f1(
     return wanted, np.where(total > 0, 200 * correct / np.where(total > 0, total, 1), math.nan)
 
 
-def slope(cosine: Floats, frequency: Floats, permutations: int, seed: int) -> dict[str, float]:
-    """Cosine to the mean row against ln frequency."""
+def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int) -> dict[str, float]:
+    """Cosine to the mean row against ln frequency: ``slope`` (least squares), ``spearman`` and its p, over ``labels``
+    of which the frequency is known."""
     known = frequency > 0
-    found = {"labels": float(known.sum()), "slope": math.nan, "spearman": math.nan, "p": math.nan}
+    found = {"labels": float(known.sum()), "slope": math.nan, "spearman": math.nan, "spearman_p": math.nan}
     if known.sum() < LEAST:
         return found
     logs = np.log(frequency[known])
     if np.ptp(logs):
         found["slope"] = float(np.polyfit(logs, cosine[known], 1)[0])
     value, p = rank_test(logs, cosine[known], permutations, np.random.default_rng([seed, 73]))
-    return found | {"spearman": value, "p": p}
+    return found | {"spearman": value, "spearman_p": p}
+
+
+# -- joint against single ----------------------------------------------------------------------------------------------
+
+
+def pairs(found: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
+    """Joint runs against runs of the single task with the same seed: Spearman of F1 (joint − single) over labels, of
+    which only those with FEW gold items or more count.
+
+    Args:
+        found: of all decoders.
+
+    Returns:
+        For each pair a row for each ``term`` that the difference is set against: encoder, run and seed of the joint
+        run; ``other`` and ``other_run``, label and folder of the single one; ``n`` labels that count,
+        ``mean_difference`` of F1, Spearman's correlation as ``value``, ``p``, and ``q`` over all.
+    """
+    rows: list[dict[str, Any]] = []
+    each = [(keys, frames["labels"]) for keys, frames in found if "labels" in frames]
+    for keys, joint in each:
+        kind = variant(keys["encoder"])
+        wanted = {**keys, "encoder": keys["task"].upper() + (f" ({kind})" if kind else "")}
+        for own, single in each:
+            same = all(own[key] == wanted[key] for key in ("encoder", "seed", "task")) and own != keys
+            if same and joint["label"].equals(single["label"]):
+                more = {**keys, "other": own["encoder"], "other_run": own["run"]}
+                rows += [{**more, **test} for test in _tests(joint, single, permutations, seed)]
+    return pd.DataFrame(rows).assign(q=corrected([row["p"] for row in rows]))
+
+
+def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: int) -> Iterator[Mapping[str, Any]]:
+    used = (joint["gold"] >= FEW) & joint["f1"].notna() & single["f1"].notna()
+    joint, single = joint[used], single[used]
+    difference = joint["f1"] - single["f1"]
+    mean = float(difference.mean()) if used.any() else math.nan
+    logs = np.log(joint["frequency"].where(joint["frequency"] > 0))
+    for term, column, held in (
+        ("cosine", joint["cosine"], None),
+        ("cosine_change", joint["cosine"] - single["cosine"], None),
+        ("rival_change", joint["rival_cosine"] - single["rival_cosine"], None),
+        ("norm_change", np.log(joint["norm"] / single["norm"]), None),
+        ("frequency", logs, None),
+        ("cosine_change_given_frequency", joint["cosine"] - single["cosine"], logs),
+    ):
+        value, p = math.nan, math.nan
+        if len(joint) >= LEAST and column.notna().all() and (held is None or held.notna().all()):
+            value, p = rank_test(column, difference, permutations, np.random.default_rng([seed, 74]), held)
+        yield {"term": term, "n": len(joint), "mean_difference": mean, "value": value, "p": p}

@@ -1,37 +1,40 @@
-"""How degenerate a cloud of rows is: cosines, cone, spectrum, isotropy. For any matrix of rows.
+"""How degenerate a cloud of rows is: cosines, cone, spectrum, isotropy, a negative direction. For any matrix of rows.
 
     mean_cosine(model.tasks["pos"].label_rows().rows)  # R of Gao et al.; CosReg is γ · R
 
 Rows are token embeddings, label weights, head outputs or hidden states. What follows from first and second moments is
 read off :class:`Moments`, which rows are added to as they come; angles and partitions need the rows (a sample).
 
-Letters for shapes: N rows, D features, ... any leading dimensions, such as heads.
+Letters for shapes: N rows, M rows of a sample, D features, W words of all sentences, ... any leading dimensions, such
+as heads.
 
-Sources: Gao, He, Tan, Qin, Wang and Liu (2019), Representation Degeneration Problem (R, CosReg, projection, spectrum);
-Mu and Viswanath (2018) (partition isotropy); Rudman, Gillman, Rayne and Eickhoff (2022) (IsoScore); Roy and Vetterli
-(2007) (effective rank).
+Sources: Gao, He, Tan, Qin, Wang and Liu (2019), Representation Degeneration Problem (R, CosReg, projection, spectrum,
+uniformly negative directions); Mu and Viswanath (2018) (partition isotropy); Rudman, Gillman, Rayne and Eickhoff (2022)
+(IsoScore); Roy and Vetterli (2007) (effective rank).
 """
 
 from __future__ import annotations
 
+import logging
 import math
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+from scipy.optimize import nnls
 from torch import Tensor
 
+from mtlprune.runs import RunError
+from mtlprune.statistics.twonn import DimensionError, twonn
 from mtlprune.training.optimisation import mean_cosine as mean_cosine
 from mtlprune.training.optimisation import unit_rows
 
+log = logging.getLogger(__name__)
+
 TINY = 1e-12
 """Of the largest squared singular value: what is smaller is rounding."""
-
-
-def mean_cosine_gradient(rows: Tensor) -> Tensor:
-    """∂R / ∂w_k = (2/N²) (I − ŵ_k ŵ_kᵀ) S / ‖w_k‖ with S = Σ ŵ: (N, D). At right angles to w_k, so norms stay."""
-    units = unit_rows(rows)
-    total = units.sum(-2)
-    across = total - units * (units @ total)[:, None]
-    return 2 / len(rows) ** 2 * across / rows.norm(dim=-1, keepdim=True)
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:
@@ -183,3 +186,201 @@ class Moments:
     def isoscore(self) -> Tensor:
         """(...)."""
         return isoscore(centred(self.second, self.total, self.rows))
+
+
+# -- uniformly negative directions -------------------------------------------------------------------------------------
+#
+# A softmax pushes the row of a class that never occurs along a direction v in which all hidden states are negative, for
+# ever (Gao et al. 2019, Theorem 1). It exists if and only if 0 is not in the convex hull of the hidden states (Theorem
+# 2); after LayerNorm there nearly always is one: h = g · x̂ + b puts all of them on the hyperplane Σ h_j / g_j = Σ b_j /
+# g_j =: c, so v = −sign(c) / g serves whatever the data, with margin |c|. With few vectors for their features an answer
+# "yes" says nothing: M random vectors have one with the probability of wendel, near 1 for M ≤ 2 D.
+
+CHANCE = 0.05
+"""An answer "yes" that has this probability for random vectors, or more, is no finding."""
+
+
+class DirectionError(RunError):
+    """Rows of which no negative direction can be asked; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hyperplane:
+    """Where a LayerNorm puts all that it gives.
+
+    Attributes:
+        normal: (D,), 1 / g.
+        offset: c; ⟨normal, h⟩ is c for every output h.
+    """
+
+    normal: Tensor
+    offset: float
+
+    @property
+    def direction(self) -> Tensor:
+        """(D,): v = −sign(c) / g; ⟨v, h⟩ = −|c| for every h. Zeros where c = 0."""
+        return -math.copysign(1.0, self.offset) * self.normal if self.offset else torch.zeros_like(self.normal)
+
+    @property
+    def largest(self) -> float:
+        """Share of v's squared length in its largest feature: near 1, v is one feature with a tiny gain."""
+        return float(self.normal.abs().max() / self.normal.norm()) ** 2
+
+    @property
+    def distance(self) -> float:
+        """Of the hyperplane from 0: |c| / ‖1/g‖, in units of h."""
+        return abs(self.offset) / float(self.normal.norm())
+
+    def spread(self, rows: Tensor) -> float:
+        """Largest |⟨normal, h⟩ − c| over rows (M, D), by ‖normal‖ ‖h‖: 0 but for rounding where they come from it."""
+        miss = (rows.double() @ self.normal - self.offset).abs()
+        return float((miss / (self.normal.norm() * rows.double().norm(dim=1))).max())
+
+    def angles(self, rows: Tensor) -> Tensor:
+        """(M,): degrees between v and each row; above 90 where c ≠ 0, the less above the less v matters."""
+        cosines = rows.double() @ self.direction / (self.normal.norm() * rows.double().norm(dim=1))
+        return torch.rad2deg(torch.acos(cosines.clamp(-1, 1)))
+
+
+def layernorm_hyperplane(gain: Tensor, bias: Tensor) -> Hyperplane | None:
+    """The hyperplane of a LayerNorm's outputs; None where a gain is 0, so that 1/g is not defined.
+
+    Args:
+        gain, bias: (D,).
+    """
+    if (gain == 0).any():
+        return None
+    normal = 1 / gain.detach().double().cpu()
+    return Hyperplane(normal, float(bias.detach().double().cpu() @ normal))
+
+
+def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | None:
+    """The v (D,) of length 1 with ⟨v, h⟩ < 0 for all rows h that leaves the widest margin between the rows at length 1
+    and 0, and this margin, the least of −⟨v, h⟩ / ‖h‖; None where 0 is in their convex hull, so that there is none.
+
+    v is −p / ‖p‖ for the point p of the hull of the rows at length 1 that is nearest to 0; ‖p‖ is the margin. By
+    non-negative least squares: of the points Σ λ_i (h_i, 1), λ ≥ 0, the nearest to (0, 1) is a multiple of (p, 1).
+
+    Args:
+        rows: (M, D); their lengths do not matter.
+
+    Raises:
+        DirectionError: a row of zeros, which no direction is negative for, or no rows.
+    """
+    given = np.asarray(rows, np.float64)
+    if given.ndim != 2 or not given.size:
+        raise DirectionError(f"expected vectors as rows of numbers, found an array of shape {given.shape}")
+    lengths = np.linalg.norm(given, axis=1, keepdims=True)
+    if not (np.isfinite(lengths) & (lengths > 0)).all():
+        raise DirectionError("a vector is 0 or not finite; a uniformly negative direction is asked of others only")
+    units = given / lengths
+    lifted = np.vstack([units.T, np.ones(len(units))])  # (D + 1, M)
+    goal = np.zeros(len(lifted))
+    goal[-1] = 1.0
+    weights, _ = nnls(lifted, goal, maxiter=50 * max(lifted.shape))
+    nearest = weights @ units / weights.sum()
+    size = float(np.linalg.norm(nearest))
+    if size < 1e-9:
+        return None
+    vector = -nearest / size
+    margin = -float((units @ vector).max())
+    return (vector, margin) if margin > 0 else None
+
+
+def wendel(vectors: int, features: int) -> float:
+    """Probability that M random vectors, symmetric around 0 and in general position, lie in an open half-space:
+    2^(1 − M) Σ_{k < D} C(M − 1, k) (Wendel 1962). 1 for M ≤ D, ½ for M = 2 D, near 0 beyond."""
+    return float(stats.binom.cdf(features - 1, vectors - 1, 0.5)) if vectors > 0 else 1.0
+
+
+def telling(vectors: int, features: int) -> bool:
+    """Whether a direction found for so many vectors says anything."""
+    return wendel(vectors, features) < CHANCE
+
+
+# -- every measure of one cloud ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Which words of a corpus are looked at one by one.
+
+    Attributes:
+        starts: for each sentence the place of its first word among all W, and W at last.
+        kept: rising places of the words that are kept.
+        rows: which of the kept are the M rows of the sample.
+        lone: which of the kept are one word of every sentence: words of one sentence are no independent draws.
+    """
+
+    starts: NDArray[np.int64]
+    kept: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    lone: NDArray[np.int64]
+
+    def of(self, sentences: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of a batch of sentences: which of its words are kept, and where among the kept."""
+        words = np.concatenate([np.arange(self.starts[row], self.starts[row + 1]) for row in sentences])
+        there = np.minimum(np.searchsorted(self.kept, words), len(self.kept) - 1)
+        inside = self.kept[there] == words
+        return np.flatnonzero(inside), there[inside]
+
+
+def draw(sizes: list[int], rows: int, seed: int) -> Sample:
+    """A sample of sentences of so many words."""
+    generator = np.random.default_rng([seed, 71])
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    chosen = np.sort(generator.permutation(starts[-1])[:rows])
+    lone = starts[:-1] + (generator.random(len(sizes)) * np.diff(starts)).astype(np.int64)
+    kept = np.union1d(chosen, lone)
+    return Sample(starts, kept, np.searchsorted(kept, chosen), np.searchsorted(kept, lone))
+
+
+def cloud(moments: Moments, rows: Tensor, lone: Tensor | None = None) -> dict[str, float]:
+    """Every measure of one cloud.
+
+    Args:
+        moments: of all its rows, (D,).
+        rows: (M, D), a sample of them.
+        lone: (.., D), independent draws for TwoNN; none for no dimension.
+    """
+    doubles = rows.double().cpu()
+    angles = angles_to_mean(doubles)
+    middle, most = torch.quantile(angles, torch.tensor([0.5, 0.95], dtype=angles.dtype)).tolist()
+    singular = moments.spectrum()
+    mean = moments.mean()
+    found = {
+        "rows": float(moments.rows),
+        "features": float(rows.shape[1]),
+        "mean_cosine": float(moments.mean_cosine()),
+        "cosine": float(moments.cosine()),
+        "positive": positive_share(doubles),
+        "angle": middle,
+        "angle_q95": most,
+        "angle_max": float(angles.max()),
+        **{f"top{k}": float(top_share(singular, k)) for k in (1, 2, 10)},
+        "rank": float(moments.effective_rank()),
+        "rank_share": float(moments.effective_rank_share()),
+        "partition": partition_isotropy(doubles, moments.second),
+        "isoscore": float(moments.isoscore()),
+        "common": float(mean.square().sum() / (moments.second.trace() / moments.rows)),
+        "margin": margin(doubles),
+    }
+    return found if lone is None else found | {"dimension": dimension(lone)}
+
+
+def dimension(rows: Tensor) -> float:
+    """TwoNN by maximum likelihood; NaN where there is none."""
+    try:
+        return twonn(rows.double().cpu().numpy()).likelihood
+    except DimensionError as error:
+        log.debug("no dimension: %s", error)
+        return math.nan
+
+
+def margin(rows: Tensor) -> float:
+    """The widest margin of a uniformly negative direction of rows (M, D), 0 where there is none; NaN where random rows
+    would have one too, or a row is 0."""
+    if not telling(*rows.shape) or bool((rows.norm(dim=1) == 0).any()):
+        return math.nan
+    found = negative_direction(rows.numpy())
+    return 0.0 if found is None else found[1]

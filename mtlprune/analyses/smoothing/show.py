@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.claims.show.groups import by_claims, tests_table
+from mtlprune.analyses.claims.show.groups import before, by_claims, tests_table
 from mtlprune.reports.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
 from mtlprune.reports.grid import Grid, probability
-from mtlprune.results import SHUT, Result, head_rows
+from mtlprune.results import Result, joined
 
 TOKENS = (
     "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
@@ -84,7 +83,7 @@ def _factors(result: Result) -> Grid:
     columns |= {"bound": ("bound_median", 0), "published v": ("published_median", 0), "ρ": ("ratio", 3)}
     return Grid.of(
         "The bound and its factors",
-        _with(result, "bound"),
+        result.known("layers", "bound"),
         columns,
         "Heads: those not shut. σ: least standard deviation of a LayerNorm's input in a sentence, mean over sentences. "
         "λ: of the most mixing head. Bound = LayerNorms × feed-forward × attention (medians over sentences). A bound "
@@ -93,7 +92,7 @@ def _factors(result: Result) -> Grid:
 
 
 def _sigma(result: Result) -> Grid:
-    held = _with(result, "least")
+    held = result.known("layers", "least")
     return Grid.of(
         "σ₁σ₂ against CosSim over sentences",
         held.assign(share=100 * held.get("above_one", math.nan)),
@@ -106,12 +105,6 @@ def _sigma(result: Result) -> Grid:
         },
         "σ₁σ₂ > 1 suffices for collapse only where weights vanish (s → 0).",
     )
-
-
-def _with(result: Result, measure: str) -> pd.DataFrame:
-    """The layers of which a measure is known."""
-    held = result.wide("layers")
-    return held[held[measure].notna()] if measure in held else held[:0]
 
 
 def _labels(result: Result) -> Grid:
@@ -185,7 +178,7 @@ def _kinds(result: Result) -> dict[str, str | None]:
 
 
 def _fusion(result: Result) -> Grid:
-    kinds, held = _kinds(result), _with(result, "fusion")
+    kinds, held = _kinds(result), result.known("layers", "fusion")
     return Grid.of(
         "Weights of the fusion",
         held.assign(kind=held["name"].map(kinds)),
@@ -217,17 +210,8 @@ CURVES = {
 }
 
 
-def _dashed(result: Result, frame: pd.DataFrame) -> pd.DataFrame:
-    """With the column ``shut``: whether some heads of the encoder are."""
-    shut = {
-        name: one["open"] < one["layers"] * one["heads"]
-        for name, one in zip(result.names, result.about["encoders"], strict=True)
-    }
-    return frame.assign(shut=[shut[name] for name in frame["name"]])
-
-
 def _curves(result: Result) -> Spec:
-    frame = _dashed(result, result.wide("layers"))
+    frame = result.dashed(result.wide("layers"))
     charts = [
         lines(frame, "layer", key, title=title, y_title=y, dashed="shut")
         for key, (title, y) in CURVES.items()
@@ -262,7 +246,7 @@ def _deviations(result: Result) -> Spec | None:
 def _between(result: Result) -> Spec | None:
     if "labels" not in result.frames:
         return None
-    frame = _dashed(result, result.wide("labels"))
+    frame = result.dashed(result.wide("labels"))
     charts = [
         lines(rows, "layer", "gain", title=task.upper(), y_title="share minus chance", zero=True, dashed="shut")
         for task, rows in frame.groupby("task", sort=False)
@@ -295,7 +279,7 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _weights(result: Result) -> Spec | None:
-    frame = _with(result, "fusion").copy()
+    frame = result.known("layers", "fusion").copy()
     if not len(frame):
         return None
     named = frame["name"].cat.remove_unused_categories()
@@ -336,38 +320,21 @@ FIGURES = {
 
 def earlier(content: Mapping[str, Any]) -> Result:
     """The Result in a ``smoothing.json`` without frames; null is NaN there, and what is missing stays away."""
-    encoders: list[dict[str, Any]] = []
-    parts: dict[str, list[dict[str, Any]]] = {name: [] for name in ("layers", "encoders", "labels", "heads", "points")}
-    for old in content["encoders"]:
-        keys = {"encoder": old["label"], "run": old.get("run", ""), "seed": old.get("seed", 0)}
-        heads = old["heads"]
-        layers, a_layer = old.get("shape") or (max(h["layer"] for h in heads), max(h["head"] for h in heads))
+    about, frames = before(content)
+    parts = []
+    for one, old in zip(about["encoders"], content["encoders"], strict=True):
         fusion = old.get("fusion") or {"kind": None, "weights": []}
-        one = {**keys, "kind": old.get("kind"), "layers": layers, "heads": a_layer, "fusion": fusion["kind"]}
-        encoders.append({**one, "open": sum(head.get("gate", 1) > SHUT for head in heads)})
         found = {name: list(make(old)) for name, make in _EARLIER.items()}
         found["layers"] += [
             {"layer": layer, "measure": measure, "value": row[key]}
             for layer, row in enumerate(fusion["weights"], 1)
             for measure, key in (("fusion", "mean"), ("fusion_sd", "sd"))
         ]
-        for name, rows in found.items():
-            parts[name] += [{**keys, **row} for row in rows]
-    frames = {name: pd.DataFrame(rows).fillna({"value": math.nan}) for name, rows in parts.items() if rows}
-    claims = content.get("claims")
-    told = {key: content[key] for key in content.keys() - {"encoders", "claims"}}
-    told |= {"encoders": encoders, "claims": None, "notes": content.get("notes", [])}
-    if claims is not None:
-        told["claims"] = {key: claims[key] for key in ("encoder", "tasks", "groups")}
-        grids = [head_rows({"gate": np.array(gate)}).assign(task=task) for task, gate in claims["gates"].items()]
-        counted = head_rows({"tasks": np.array(claims["counts"], float)}).assign(task=None)
-        frames["claims"] = pd.concat([*grids, counted], ignore_index=True)
-        tests = pd.DataFrame(claims["tests"]).rename(columns={"test": "term", "heads": "n"})
-        pooled = tests[tests["term"] == "tasks"].assign(
-            term="tasks, pooled", value=tests["pooled"], p=math.nan, q=math.nan
-        )
-        frames["tests"] = pd.concat([tests, pooled], ignore_index=True).drop(columns="pooled")
-    return Result("smoothing", told, frames)
+        keys = {key: one[key] for key in ("encoder", "run", "seed")}
+        parts.append((keys, {name: pd.DataFrame(rows) for name, rows in found.items()}))
+        one["fusion"] = fusion["kind"]
+    made = {name: frame.fillna({"value": math.nan}) for name, frame in joined(parts).items()}
+    return Result("smoothing", about, {**made, **frames})
 
 
 def _layers_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

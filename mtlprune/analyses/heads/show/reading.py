@@ -158,23 +158,9 @@ def _dissection(encoder: Mapping[str, Any]) -> dict[str, Floats]:
     return {"share μ": _grid(encoder["heads"])}
 
 
-def _degeneration(encoder: Mapping[str, Any]) -> dict[str, Floats]:
-    names = {
-        "cosine": "cosine of outputs",
-        "isoscore": "IsoScore",
-        "dimension": "TwoNN of outputs",
-        "cone": "cone share",
-    }
-    heads = encoder.get("heads") or {}
-    if isinstance(heads, Mapping):
-        return {name: _grid(heads[key]) for key, name in names.items() if heads.get(key)}
-    return _listed(heads, names)
-
-
 READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {
     "syntax.json": _syntax,
     "dissection.json": _dissection,
-    "degeneration.json": _degeneration,
 }
 """Of analyses without a record."""
 FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values())}, reverse=True)

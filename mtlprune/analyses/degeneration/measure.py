@@ -1,0 +1,316 @@
+"""Degeneration of encoders and runs, read off the sentences of a corpus batch by batch.
+
+    result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), DegenerationOptions()))
+
+A first pass gathers moments of hidden states and head outputs over all words, and keeps the vectors of a sample, the
+same words for every encoder. A second one takes the mean vector apart. Words are means of their sub-words, [CLS] and
+[SEP] left out.
+
+The mean vector m of a layer is the mean of i + h + f + c (Mickus et al. 2022, analyses/dissection), so its parts are
+the means of the terms; μ(m, part) = m · part / ‖m‖² says how much of m's length a part gives. Shares sum to 1 and may
+be negative.
+
+Letters for shapes: L layers, A heads a layer, n heads it has now, d values a head has, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.claims.groups import GROUPS, Groups, compared, groups_of
+from mtlprune.analyses.degeneration import DegenerationOptions, maths
+from mtlprune.analyses.degeneration.labels import Frequencies, decoders, drawn, pairs
+from mtlprune.analyses.degeneration.maths import Hyperplane, Moments, layernorm_hyperplane
+from mtlprune.analyses.dissection import maths as dissection
+from mtlprune.analyses.dissection.trace import refusal, trace
+from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
+from mtlprune.analyses.subjects import Subject
+from mtlprune.encoder.model import input_embeddings
+from mtlprune.encoder.observe import observe
+from mtlprune.results import SHUT, Part, Result, head_rows, joined, tidy
+
+Floats = NDArray[np.float64]
+HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
+TERMS = ("input", "heads", "feed_forward", "correction")
+UNTUNED = ("mean_to_untuned", "plane_to_untuned")
+POINTS = 250
+"""Rows whose projection is kept, for the figure."""
+
+
+def measure(request: Request) -> Result:
+    """All subjects, the decoders of runs, and heads by claims. Frames, layers and heads from 1 (layer 0: the
+    embeddings' output):
+
+    - ``embeddings`` and ``layers``: ``maths.cloud`` of the matrix of token embeddings and of hidden states; of layers
+      also ``share_TERM``, μ(m, mean of the TERM) of the layer's own mean m, and of the last LayerNorm's hyperplane
+      ``plane_offset``, ``_distance``, ``_largest``, ``_spread`` (how far off it a vector lies at most, relative) and
+      ``_angle`` (median degrees between v and the vectors: 90 where v does not matter); of the last layer, where the
+      encoder that a run began with is measured too, ``mean_to_untuned`` and ``plane_to_untuned``, degrees between the
+      means and between the v of both.
+    - ``heads``: ``gate``, HEAD_MEASURES (NaN where there is no such head, or it is shut) and ``cone``, what the head
+      gives to the last layer's m; sums to the last ``share_heads``, 0 for heads that are shut or gone.
+    - ``decoders``: by task ``labels.matrix`` and ``labels.slope``.
+    - ``labels``, wide: by task and label ``labels.table``; ``gold`` items in the sentences read and ``f1`` in percent
+      (NaN where a label has no score of its own: NONE, joined and auxiliary labels of constituents).
+    - ``pairs``, wide: of ``labels.pairs``.
+    - ``spectra`` and ``points``, wide, of the ``term`` "embeddings", "last" or, by task, "labels".
+    - ``groups``: by ``term`` (stem, ...) means of HEAD_MEASURES over heads, whatever their layers; the sum of ``cone``.
+    - ``claims``, ``tests``: of ``compared``.
+
+    Raises:
+        ClaimError: claims that cannot be read, or that are of no encoder that is measured.
+        EncoderError, RunError: a subject cannot be loaded, or its heads are not known.
+    """
+    reading = read_request(request)
+    groups = groups_of(request.claims, reading)
+    vectors: list[tuple[Tensor | None, Tensor | None]] = []
+
+    def one(subject: Subject) -> Found:
+        mine = Survey(reading, subject, request)
+        found = mine.run()
+        vectors.append((mine.mean, mine.direction))
+        return found
+
+    result = survey("degeneration", reading, request, one)
+    made, notes = _decoders(reading, request)
+    permutations = request.options.permutations
+    parts: list[Part] = [({}, result.frames), *made, ({}, {"pairs": pairs(made, permutations, request.seed)})]
+    parts += [*_to_untuned(result, vectors), *_by_group(groups, result)]
+    about = {**result.about, "notes": [*result.about["notes"], *notes]}
+    result = replace(result, about=about, frames=joined(parts))
+    return compared(result, groups, HEAD_MEASURES, request.seed, salt=75, permutations=permutations, gates=True)
+
+
+Kept = tuple[Moments, Tensor]
+"""Moments of all words, and the vectors of those of the sample that are kept."""
+
+
+class Survey:
+    """The passes over one subject.
+
+    Args:
+        reading: its sentences.
+        subject: encoder and gates.
+        request: how much.
+
+    Attributes:
+        mean: (H,), m of the last layer; None without layers, or where the encoder cannot be taken apart.
+        direction: (H,), v of the last LayerNorm; None where there is none.
+    """
+
+    def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
+        self.reading, self.subject, self.request = reading, subject, request
+        self.options: DegenerationOptions = request.options
+        self.sample = maths.draw([len(one) for one in reading.sentences], self.options.rows, request.seed)
+        self.mean: Tensor | None = None
+        self.direction: Tensor | None = None
+
+    def run(self) -> Found:
+        """All passes."""
+        subject, encoder = self.subject, self.subject.encoder
+        table = input_embeddings(encoder.transformer).weight.detach().double().cpu()
+        moments = Moments(table.shape[1])
+        moments.add(table)
+        chosen = np.random.default_rng([self.request.seed, 72]).permutation(len(table))[: self.options.rows]
+        rows = table[np.sort(chosen)]
+        kept = {"embeddings": (moments, rows)}
+        frames = {"embeddings": tidy([maths.cloud(moments, rows)])}
+        notes = []
+        if not encoder.context:
+            notes.append(f"{subject.label} ({subject.name}) has no layers; only its token embeddings are measured.")
+        else:
+            hidden, outputs = self._observe()
+            kept["last"] = hidden[-1][0], hidden[-1][1][self.sample.rows].double()
+            layers = [
+                {"layer": layer, **maths.cloud(moments, words[self.sample.rows], words[self.sample.lone])}
+                for layer, (moments, words) in enumerate(hidden)
+            ]
+            heads = self._heads(outputs)
+            if why := refusal(encoder):
+                why = f"{why}; so where its mean vector comes from is not said"
+                notes.append(f"{subject.label} ({subject.name}): {why}.")
+            else:
+                more, heads["cone"], self.mean, self.direction = take_apart(
+                    subject, self.reading, hidden[-1][0].mean(), self.request
+                )
+                layers = [row | shares for row, shares in zip(layers, more, strict=True)]
+            frames |= {"layers": tidy(layers, "layer"), "heads": head_rows(heads)}
+        shown = joined(
+            ({}, drawn(moments.spectrum(), maths.projection(rows[:POINTS], moments.second), term))
+            for term, (moments, rows) in kept.items()
+        )
+        return Found({**frames, **shown}, notes=notes)
+
+    def _observe(self) -> tuple[list[Kept], list[Kept]]:
+        """Of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
+        held: list[Kept] = []
+        for rows, batch in self.reading.batches(self.subject, self.request.device):
+            seen = observe(self.subject.encoder, batch, self.subject.gates, {"hidden", "heads"})
+            here, there = self.sample.of(rows)
+            states = [*seen.hidden, *seen.heads]
+            held = held or [
+                (Moments(*state.shape[2:]), torch.zeros(len(self.sample.kept), *state.shape[2:])) for state in states
+            ]
+            for (moments, kept), state in zip(held, states, strict=True):
+                if state.shape[2]:
+                    words = seen.word_vectors(state)
+                    moments.add(words)
+                    kept[there] = words[here].float().cpu()
+            self.request.on_batch()
+        return held[: len(seen.hidden)], held[len(seen.hidden) :]
+
+    def _heads(self, held: list[Kept]) -> dict[str, Floats]:
+        """``gate`` and HEAD_MEASURES."""
+        gate = gate_grid(self.subject)
+        found = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
+        for layer, kept in enumerate(map(list, self.subject.encoder.places.kept)):
+            if not kept:
+                continue
+            moments, words = held[layer]
+            columns = {
+                "cosine": moments.cosine(),
+                "isoscore": moments.isoscore(),
+                "rank_share": moments.effective_rank_share(),
+                "top1": maths.top_share(moments.spectrum(), 1),
+            }
+            for name, values in columns.items():
+                found[name][layer, kept] = values.numpy()
+            for place, head in enumerate(kept):
+                if gate[layer, head] > SHUT:
+                    rows = words[self.sample.rows, place].double()
+                    found["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
+                    found["dimension"][layer, head] = maths.dimension(words[self.sample.lone, place])
+                    found["margin"][layer, head] = maths.margin(rows)
+        return {"gate": gate} | {name: np.where(gate > SHUT, values, np.nan) for name, values in found.items()}
+
+
+# -- where the mean vector comes from ----------------------------------------------------------------------------------
+
+
+class Apart(NamedTuple):
+    """Where the mean vectors of an encoder come from.
+
+    Attributes:
+        layers: L + 1 times ``share_...`` and ``plane_...``, as in the frame ``layers``, the embeddings' output first.
+        heads: (L, A), μ(m, mean of a head's slot) for the last layer's m.
+        mean: (H,), m of the last layer.
+        direction: (H,), v of its last LayerNorm; None where a gain is 0.
+    """
+
+    layers: list[dict[str, float]]
+    heads: Floats
+    mean: Tensor
+    direction: Tensor | None
+
+
+def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Apart:
+    """One pass over the sentences with an encoder that dissection does not refuse.
+
+    Args:
+        mean: (H,), of the last layer's word vectors over the same sentences.
+    """
+    places, width = subject.encoder.places, subject.encoder.hidden_size
+    sums = torch.zeros(places.layers + 1, 4, width, dtype=torch.float64)
+    heads = torch.zeros(places.layers, places.heads, dtype=torch.float64)
+    spreads, angles = np.zeros(places.layers), [list[Tensor]() for _ in range(places.layers)]
+    planes: list[Hyperplane | None] = []
+    words = 0
+    for _, batch in reading.batches(subject, request.device):
+        found, hidden, tokens = trace(subject.encoder, batch, subject.gates)
+        pieces = torch.searchsorted(tokens, batch.piece_slot)
+        weight = (1.0 / batch.piece_counts.double())[batch.piece_word]  # (pieces,)
+        planes = planes or [layernorm_hyperplane(*layer.norms[1][:2]) for layer in found.layers]
+        for place, stack in enumerate(dissection.terms(found)):
+            sums[place] += torch.einsum("knh,n->kh", stack[:, pieces].double(), weight).cpu()
+        shares = dissection.head_importance(found, mean.to(hidden[-1]).expand_as(hidden[-1]))
+        for row, (layer, share) in enumerate(zip(found.layers, shares, strict=True)):  # m · slot / ‖m‖²: (tokens, n)
+            heads[row, list(layer.numbers)] += weight.cpu() @ share[pieces].double().cpu()
+        for place, plane in enumerate(planes):
+            if plane is not None:
+                rows = hidden[place + 1][pieces].cpu()
+                spreads[place] = max(spreads[place], plane.spread(rows))
+                angles[place].append(plane.angles(rows))
+        words += sum(batch.sizes)
+        request.on_batch()
+    means = sums.sum(1) / words  # (L + 1, H)
+    terms = torch.einsum("lkh,lh->lk", sums / words, means) / means.square().sum(1, keepdim=True)
+    rows = [{f"share_{term}": share for term, share in zip(TERMS, row, strict=True)} for row in terms.tolist()]
+    for row, plane, miss, parts in zip(rows[1:], planes, spreads.tolist(), angles, strict=True):
+        if plane is not None:
+            found = {"offset": plane.offset, "distance": plane.distance, "largest": plane.largest, "spread": miss}
+            found["angle"] = float(torch.cat(parts).median())
+            row |= {f"plane_{name}": value for name, value in found.items()}
+    last = planes[-1]
+    return Apart(rows, (heads / words).numpy(), means[-1], None if last is None else last.direction)
+
+
+# -- beside other encoders, and by claims ------------------------------------------------------------------------------
+
+
+def _keys(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: one[key] for key in ("encoder", "run", "seed")}
+
+
+def _to_untuned(result: Result, vectors: list[tuple[Tensor | None, Tensor | None]]) -> Iterator[Part]:
+    """Angles between a run and the encoder that it began with, where that is among those measured.
+
+    Args:
+        vectors: of each encoder, the mean of the last layer and the direction of its last LayerNorm.
+    """
+    encoders = result.about["encoders"]
+    for place, one in enumerate(encoders):
+        untuned = next((k for k, other in enumerate(encoders) if k != place and other["run"] == one["kind"]), None)
+        if untuned is not None:
+            found = {
+                name: _degrees(first, second)
+                for name, first, second in zip(UNTUNED, vectors[place], vectors[untuned], strict=True)
+                if first is not None and second is not None
+            }
+            yield _keys(one), {"layers": tidy([{"layer": one["layers"], **found}], "layer")}
+
+
+def _degrees(first: Tensor, second: Tensor) -> float:
+    cosine = float(first @ second / (first.norm() * second.norm()))
+    return float(np.degrees(np.arccos(np.clip(cosine, -1, 1))))
+
+
+def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
+    """Means of HEAD_MEASURES over the heads of each group, and the sum of ``cone``; of "others" that alone."""
+    for one in result.about["encoders"]:
+        heads = result.grids(one)
+        if groups is None or one["kind"] != groups.encoder or heads["gate"].shape != groups.counts.shape:
+            continue
+        cone = heads.get("cone", np.full(groups.counts.shape, np.nan))
+        members = {name: groups.of(name) for name in GROUPS}
+        rows: list[dict[str, Any]] = [
+            {"term": name, "cone": cone[member].sum()}
+            | {measure: pd.Series(heads[measure][member]).mean() for measure in HEAD_MEASURES}
+            for name, member in members.items()
+        ]
+        rows.append({"term": "others", "cone": cone[~np.any([*members.values()], axis=0)].sum()})
+        yield _keys(one), {"groups": tidy(rows, "term").dropna()}
+
+
+def _decoders(reading: Reading, request: Request) -> tuple[list[Part], list[str]]:
+    """Of all runs, and notes."""
+    frequencies = Frequencies(request.corpus, reading.fingerprint)
+    found: list[Part] = []
+    notes: list[str] = []
+    for source in reading.sources:
+        if source.is_run:
+            request.on_status(f"decoders of {source.label}, seed {source.seed}")
+            made, more = decoders(source, reading.sentences, frequencies, request)
+            found += made
+            notes += more
+    if not found and not notes:
+        notes.append("No run was named, only encoders; label weights are those of runs.")
+    return found, notes

@@ -1,0 +1,485 @@
+"""What degeneration shows: sentences, tables and figures of a Result, and results of earlier versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.claims.show.groups import LEVEL, before, by_claims, tests_table
+from mtlprune.layers import in_order
+from mtlprune.reports.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
+from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.results import SHUT, Part, Result, joined, tidy
+
+ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
+MEASURES = {
+    "cosine": "mean cosine",
+    "isoscore": "IsoScore",
+    "rank_share": "effective rank / possible",
+    "top1": "share of the top direction",
+    "angle": "median angle to the mean (°)",
+    "dimension": "TwoNN dimension",
+    "margin": "margin of the negative direction",
+}
+TERMS = {
+    "input": "the input",
+    "heads": "the heads",
+    "feed_forward": "the feed-forward parts",
+    "correction": "the correction",
+}
+AGAINST = {
+    "cosine": "cosine to the mean row (joint)",
+    "cosine_change": "its change, joint − single",
+    "rival_change": "change of the cosine to the nearest rival",
+    "norm_change": "change of ln norm",
+    "frequency": "ln frequency in training",
+    "cosine_change_given_frequency": "change of the cosine, frequency held",
+}
+DEEPEST, FURTHEST = 4, 2
+FEW = 20
+"""Gold items of the labels that the figure of lost F1 shows."""
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from."""
+    told = result.about
+    return (
+        f"{result.source} ({told['fingerprint'][:8]}), {told['too_long']} too long and left out; seed {told['seed']}. "
+        f"Rows: {ROWS}. Angles, partitions and margins are of a sample of up to {told['settings']['rows']} rows, the "
+        "same words for every encoder; all else of all rows."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """What the numbers say."""
+    layers = result.wide("layers")
+    found = []
+    for row in result.wide("embeddings").to_dict("records"):
+        words = f"{row['name']}: R of token embeddings {row['mean_cosine']:.3f}"
+        here = layers[layers["name"] == row["name"]]
+        if len(here):
+            first, last = here.iloc[0], here.iloc[-1]
+            words += (
+                f"; of words {first['mean_cosine']:.3f} (embeddings) → {last['mean_cosine']:.3f} (last layer), "
+                f"IsoScore {first['isoscore']:.3f} → {last['isoscore']:.3f}"
+            )
+            shares = {term: last.get(f"share_{term}", math.nan) for term in TERMS}
+            if not math.isnan(shares["input"]):
+                most = max(shares, key=lambda term: shares[term])
+                words += f"; most of the last layer's mean comes from {TERMS[most]} ({shares[most]:.2f} of it)"
+        found.append(f"{words}.")
+    return [*found, *_rare(result), _lost(result), *by_claims(result)]
+
+
+def _rare(result: Result) -> Iterator[str]:
+    known = result.known("decoders", "spearman_p")
+    if len(known):
+        sure = ((known["spearman_p"] < LEVEL) & (known["spearman"] < 0)).sum()
+        yield (
+            f"Rare labels: in {sure} of {len(known)} decoders the rows of rarer labels lie nearer to the mean row ("
+            f"Spearman of cosine and frequency below 0, p < {LEVEL}; median "
+            f"{known['spearman'].sort_values().iloc[len(known) // 2]:.2f})."
+        )
+
+
+def _lost(result: Result) -> str:
+    tests = _pairs_known(result)
+    if not len(tests):
+        return "No joint run was named beside a single-task run of the same seed, so F1 lost is set against nothing."
+    return (
+        f"F1 lost in joint training against how labels' rows moved: {(tests['q'] < LEVEL).sum()} of {len(tests)} "
+        f"correlations have q < {LEVEL}; {(tests['p'] < LEVEL).sum()} have p < {LEVEL}, {LEVEL * len(tests):.1f} would "
+        "by chance."
+    )
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def percent(value: float) -> str:
+    """As a number of hundredths."""
+    return number(100 * value, 1)
+
+
+def _by_task(result: Result, frame: str) -> pd.DataFrame:
+    """Rows of decoders, task by task; ``title`` is the task as it is shown."""
+    held = result.wide(frame) if "measure" in result.frames.get(frame, ()) else result.named(frame)
+    if not len(held):
+        return held.assign(task=[], title=[])
+    tasks = pd.Categorical(held["task"], in_order(held["task"]), ordered=True)
+    held = held.assign(task=tasks, title=held["task"].str.upper())
+    return held[held["task"].notna()].sort_values("task", kind="stable", ignore_index=True)
+
+
+def _pairs_known(result: Result) -> pd.DataFrame:
+    held = _by_task(result, "pairs")
+    return held.dropna(subset=["p"]) if len(held) else held
+
+
+def _clouds(result: Result) -> Grid:
+    layers = result.wide("layers")
+    rows = [result.wide("embeddings").assign(where="token embeddings")]
+    rows += [layers.assign(where="layer " + layers["layer"].astype(str))] if len(layers) else []
+    columns: dict[str, Any] = {"encoder": "name", "rows": "where", "R": ("mean_cosine", 3)}
+    columns |= {"pairs at acute angles (%)": ("positive", percent), "angle to the mean (°)": ("angle", 1)}
+    columns |= {"95 %": ("angle_q95", 1), "largest": ("angle_max", 1), "top direction (%)": ("top1", percent)}
+    columns |= {"top 10 (%)": ("top10", percent), "effective rank / possible": ("rank_share", 2)}
+    columns |= {"partition isotropy": ("partition", 3), "IsoScore": ("isoscore", 3)}
+    columns |= {"mean's share of the square (%)": ("common", percent), "TwoNN": ("dimension", 1)}
+    return Grid.of(
+        "Cones and isotropy",
+        pd.concat(rows).sort_values("name", kind="stable"),
+        {**columns, "negative margin": ("margin", 3)},
+        "R: mean cosine of all pairs, a row with itself counted 0 (the penalty CosReg). Top: share of squared singular "
+        "values, not centred. Effective rank: exp of the entropy of singular values, after the mean was taken away, by "
+        "min(N − 1, D). Partition isotropy and IsoScore: 1 is isotropic. TwoNN: one word a sentence, biased low from "
+        "about 10 on. Negative margin: the largest m for which some direction v has ⟨v, h⟩ < −m ‖h‖ for every row of "
+        "the sample; 0: there is none; –: random rows would have one too. Layer 0: the embeddings' output.",
+        texts=2,
+    )
+
+
+def _terms(result: Result) -> Grid:
+    columns: dict[str, Any] = {"encoder": "name", "layer": "layer"}
+    columns |= {term.replace("_", "-"): (f"share_{term}", 3) for term in TERMS}
+    return Grid.of(
+        "Where the mean vector comes from",
+        result.known("layers", "share_input"),
+        {**columns, "mean's share of the square (%)": ("common", percent), "cosine": ("cosine", 3)},
+        "Of the mean m of a layer's word vectors: m · part / ‖m‖² for the means of the four terms whose sum every "
+        "vector is (Mickus et al. 2022); shares sum to 1 and may be negative. Correction: biases, and means that "
+        "LayerNorms take away.",
+    )
+
+
+def _planes(result: Result) -> Grid:
+    held = result.known("layers", "plane_distance")
+    columns: dict[str, Any] = {
+        "encoder": "name",
+        "layer": "layer",
+        "distance from 0": ("plane_distance", "{:.2g}".format),
+    }
+    columns |= {"angle of v (°)": ("plane_angle", 2), "largest feature of v": ("plane_largest", 3)}
+    columns |= {"off the plane": ("plane_spread", "{:.1g}".format), "v from untuned v (°)": ("plane_to_untuned", 1)}
+    return Grid.of(
+        "The hyperplane of the last LayerNorm",
+        held.groupby("name", observed=True).tail(1),
+        {**columns, "mean from untuned mean (°)": ("mean_to_untuned", 1)},
+        "LayerNorm puts every vector on ⟨1/g, h⟩ = Σ b/g =: c, so v = −sign(c)/g is negative for all of them, whatever "
+        "the data. Distance |c| / ‖1/g‖; angle: median between v and the vectors, 90° means that v hardly matters; "
+        "largest feature: its share of v's squared length (near 1: one feature with a tiny gain). Off the plane: "
+        "largest relative miss, rounding only. Untuned: the encoder that the run began with, where it is measured too.",
+    )
+
+
+def _decoders(result: Result) -> Grid:
+    columns: dict[str, Any] = {"task": "title", "run": "name", "labels": ("rows", 0), "features": ("features", 0)}
+    columns |= {"R": ("mean_cosine", 3), "pairs at acute angles (%)": ("positive", percent)}
+    columns |= {"angle to the mean (°)": ("angle", 1), "top direction (%)": ("top1", percent)}
+    columns |= {"effective rank / possible": ("rank_share", 2), "slope on ln frequency": ("slope", 3)}
+    return Grid.of(
+        "Label weights of the decoders",
+        _by_task(result, "decoders"),
+        {**columns, "Spearman": ("spearman", 2), "p": ("spearman_p", probability)},
+        "Rows of the last linear layer (without its bias), or whole biaffine forms. Slope and Spearman: cosine of a "
+        "row to the mean row against its label's frequency in training; below 0, rare labels lie in the cone. p: "
+        "labels permuted, two-sided.",
+        texts=2,
+    )
+
+
+def _labels(result: Result) -> Grid:
+    held = _by_task(result, "labels")
+    shown = held
+    if len(held):
+        held = held[held["frequency"].notna()].sort_values(["task", "name", "cosine"], ascending=[True, True, False])
+        each = held.groupby(["task", "name"], observed=True)["cosine"]
+        place, size = each.cumcount(), each.transform("size")
+        shown = held[(place < DEEPEST) | (place >= size - FURTHEST)]
+    columns: dict[str, Any] = {"task": "title", "run": "name", "label": "label", "nearest rival": "rival"}
+    columns |= {"cosine to the mean": ("cosine", 3), "in training": ("frequency", 0), "norm": ("norm", 2)}
+    columns |= {"cosine to the rival": ("rival_cosine", 3), "gold items": ("gold", 0), "F1": ("f1", 1)}
+    return Grid.of(
+        "Labels deepest in the cone, and furthest from it",
+        shown,
+        columns,
+        f"The {DEEPEST} labels nearest to the mean row of their decoder and the {FURTHEST} furthest from it; all are "
+        "in the frame labels. F1: on the sentences read.",
+        texts=4,
+    )
+
+
+def _pairs(result: Result) -> Grid:
+    held = _pairs_known(result)
+    if len(held):
+        held = held.assign(of=held["encoder"] + " − " + held["other"], against=held["term"].map(AGAINST))
+    columns: dict[str, Any] = {"task": "title", "F1 of": "of", "against": "against", "labels": ("n", 0)}
+    columns |= {"mean difference of F1": ("mean_difference", 2), "Spearman": ("value", 2)}
+    return Grid.of(
+        "F1 lost against how far labels fell",
+        held,
+        {**columns, "p": ("p", probability), "q": ("q", probability)},
+        "Over labels with 20 gold items or more in the sentences read. Below 0 for a change of the cosine: labels that "
+        "fell further into the cone lost more. p: labels permuted, two-sided; q: Benjamini-Hochberg over all of them.",
+        texts=3,
+    )
+
+
+def _groups(result: Result) -> Grid:
+    titles = {**MEASURES, "cone": "share of the last layer's mean (sum)"}
+    held = result.named("groups")
+    if len(held):
+        held = held.assign(measure=pd.Categorical(held["measure"].map(titles), list(titles.values()), ordered=True))
+        held = held.pivot(index=["name", "measure"], columns="term", values="value").sort_index().reset_index()
+    columns = {"encoder": "name", "measure": "measure"} | {group: (group, 3) for group in ("stem", "exclusive", "free")}
+    return Grid.of(
+        "Head outputs by claims",
+        held,
+        columns,
+        "Means over heads that are open in the encoder measured, whatever their layer; the tests below compare within "
+        "layers. Shares of the mean vector are sums over the heads of a group: large groups have large ones.",
+        texts=2,
+    )
+
+
+def _tests(result: Result) -> Grid:
+    return tests_table(result, MEASURES, "Above 0: the first group, or heads of more tasks, have more.", digits=3)
+
+
+TABLES = (_clouds, _terms, _planes, _decoders, _labels, _pairs, _groups, _tests)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+CURVES = {
+    "mean_cosine": ("mean cosine (R)", "R"),
+    "isoscore": ("IsoScore", "IsoScore"),
+    "rank_share": ("effective rank / possible", "share"),
+    "top1": ("share of the top direction", "share"),
+    "angle": ("median angle to the mean", "degrees"),
+    "dimension": ("TwoNN, one word a sentence", "dimension"),
+}
+MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "cone": "share of the mean"}
+
+
+def _clouds_drawn(result: Result, frame: str, most: int) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Title and rows of each panel: token embeddings of as many encoders, the last layer's words, labels by task."""
+    held = result.named(frame)
+    yield "token embeddings", held[(held["term"] == "embeddings") & held["name"].isin(result.names[:most])]
+    yield "words, last layer", held[held["term"] == "last"]
+    for task in in_order(held["task"].dropna()) if "task" in held else ():
+        yield f"labels of {task.upper()}", held[held["task"] == task]
+
+
+def _spectrum(result: Result) -> Spec:
+    everything = result.named("spectra")
+    look = colours(result.dashed(everything), "shut")
+    charts = [
+        lines(
+            rows.assign(rank=np.log10(rows["rank"])),
+            "rank",
+            "value",
+            title=title,
+            x_title="log10 of the rank",
+            y_title="singular value / largest",
+            zero=True,
+            whole=False,
+            look=look,
+        )
+        for title, rows in _clouds_drawn(result, "spectra", len(result.names))
+        if len(rows)
+    ]
+    explained = [
+        f"Not centred. Words of {result.source}. A steep fall after the first value: one direction that all share. "
+        "Dashed: some heads shut."
+    ]
+    return figure(panels(charts, 3), "Spectra", explained)
+
+
+def _projection(result: Result) -> Spec:
+    colour = colours(result.named("points"), symbol="circle")["color"]
+    charts = []
+    for title, held in _clouds_drawn(result, "points", 1):
+        labels = title.startswith("labels")
+        for name, rows in [("", held)] if labels else held.groupby("name", observed=True):
+            called = f"{title} (length 1)" if labels else f"{title}, {name}"
+            words = {"x_title": "top direction", "y_title": "second"}
+            charts.append(dots(rows[["name", "x", "y"]], "x", "y", colour, title=called, **words) + mark(0) + mark(y=0))
+    explained = [
+        "Samples of rows on the two top directions of their own matrix, not centred; lines cross at 0. "
+        f"{result.source}. A degenerate cloud is a cone off to one side of 0."
+    ]
+    return figure(panels(charts, 4), "Rows on their two top directions", explained)
+
+
+def _isotropy(result: Result) -> Spec | None:
+    frame = result.dashed(result.wide("layers"))
+    if not len(frame):
+        return None
+    charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="shut") for key, (title, y) in CURVES.items()]
+    explained = [
+        f"Words of {result.source}; layer 0 are the embeddings. Dashed: some heads shut. A cone: high R and share of "
+        "the top direction, small angle. Isotropic: IsoScore and effective rank near 1."
+    ]
+    return figure(panels(charts, 3), "Cones and isotropy, layer by layer", explained)
+
+
+def _maps(result: Result) -> Spec | None:
+    frame = result.wide("heads")
+    shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
+    if not shown:
+        return None
+    frame[[*shown]] = frame[[*shown]].where(frame["gate"] > SHUT)
+    maps = [
+        head_map(frame, key, title=title, diverging=key == "cone", words=key == next(iter(shown)))
+        for key, title in shown.items()
+    ]
+    explained = [
+        f"Rows are layers (1 above), columns heads. Words of {result.source}. Of the share of the mean vector of the "
+        "last layer, red adds to it and blue takes away. A dash: shut, gone or not measured."
+    ]
+    chart = panels(maps, 4, spacing=36).resolve_scale(color="independent")
+    return figure(chart, "How isotropic heads are", explained)
+
+
+def _against_frequency(result: Result) -> Spec | None:
+    held = _by_task(result, "labels")
+    held = held[held["frequency"] > 0] if len(held) else held
+    if not len(held):
+        return None
+    held = held.assign(items=np.log10(held["frequency"]))
+    colour = colours(held, symbol="circle")["color"]
+    charts = []
+    for key, y in (("cosine", "cosine to the mean row"), ("norm", "norm")):
+        for task, rows in held.groupby("title", sort=False):
+            words = {"title": f"{task}: {y}", "x_title": "log10 of items in training", "y_title": y}
+            chart = dots(rows[["name", "label", "items", key]], "items", key, colour, **words)
+            charts.append(chart + mark(y=0) if key == "cosine" else chart)
+    explained = ["A dot a label. Rare labels on the left; a fall to the right: rare labels lie in the cone."]
+    return figure(panels(charts, len(charts) // 2), "Label weights against frequency", explained)
+
+
+def _against_change(result: Result) -> Spec | None:
+    labels, held = _by_task(result, "labels"), _by_task(result, "pairs")
+    if not len(held):
+        return None
+    own = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
+    held = labels.merge(held[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
+    held = held.merge(own, on=["other_run", "task", "label"], suffixes=("", "_alone"))
+    held = held.assign(change=held["cosine"] - held["cosine_alone"], lost=held["f1"] - held["f1_alone"])
+    held = held[(held["gold"] >= FEW) & held["lost"].notna()]
+    if not len(held):
+        return None
+    colour = colours(held, symbol="circle")["color"]
+    words = {"x_title": "change of cosine to the mean row", "y_title": "F1, joint minus single"}
+    charts = [
+        dots(rows[["name", "label", "change", "lost"]], "change", "lost", colour, title=task, **words)
+        + mark(0)
+        + mark(y=0)
+        for task, rows in held.groupby("title", sort=False)
+    ]
+    explained = [
+        f"A dot a label with {FEW} gold items or more in {result.source}: the joint run minus the single-task run of "
+        "the same seed. Right: fell into the cone. Below 0: lost F1."
+    ]
+    return figure(panels(charts, 3), "F1 lost against how far labels fell", explained)
+
+
+FIGURES = {
+    "spectrum": Chart(
+        _spectrum,
+        "Lines by rank: singular values of embeddings, of the last layer and of label weights",
+        "Singular values by rank.",
+    ),
+    "projection": Chart(
+        _projection,
+        "Dots: rows on their two top directions, panels by encoder and by decoder",
+        "Rows on their two top directions.",
+    ),
+    "isotropy": Chart(
+        _isotropy,
+        "Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension",
+        "Cones and isotropy by layer.",
+    ),
+    "heads": Chart(
+        _maps,
+        "Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder",
+        "Cones and isotropy of head outputs.",
+    ),
+    "labels": Chart(
+        _against_frequency,
+        "Dots, one a label: norm and cosine to the mean row against frequency, panels by task",
+        "Label weights against frequency in training.",
+    ),
+    "lost": Chart(
+        _against_change,
+        "Dots, one a label: F1 lost against the change of its cosine to the mean row",
+        "F1 of labels, joint minus single, against the change of their rows.",
+    ),
+}
+
+
+# -- results of earlier versions ---------------------------------------------------------------------------------------
+
+
+def earlier(content: Mapping[str, Any]) -> Result:
+    """The Result in a ``degeneration.json`` without frames; null is NaN there."""
+    told, frames = before(content)
+    parts: list[Part] = []
+    for one, old in zip(told["encoders"], content["encoders"], strict=True):
+        keys = {key: one[key] for key in ("encoder", "run", "seed")}
+        parts += [(keys, found) for found in _encoder_before(old)]
+    for entry in (content["claims"] or {"encoders": []})["encoders"]:
+        keys = {key: entry[key] for key in ("encoder", "run", "seed")}
+        by_group = {**entry["means"], "cone": entry["cone"] or {}}
+        rows = [(term, name, by) for name, found in by_group.items() for term, by in found.items() if by is not None]
+        parts.append((keys, {"groups": pd.DataFrame(rows, columns=["term", "measure", "value"])}))
+    for old in content["decoders"]:
+        keys = {"encoder": old["label"], "run": old["run"], "seed": old["seed"], "task": old["task"]}
+        slope = {"spearman_p" if key == "p" else key: value for key, value in old["slope"].items()}
+        labels = pd.DataFrame(old["labels"]).rename(columns={"name": "label"}).astype({"frequency": float, "f1": float})
+        found = {"decoders": tidy([old["matrix"] | slope]), "labels": labels}
+        parts.append((keys, found | _drawn_before("labels", old["spectrum"], old["points"])))
+    for old in content["pairs"]:
+        keys = {"encoder": old["joint"], "run": old["joint_run"], "seed": old["seed"], "task": old["task"]}
+        keys |= {"other": old["single"], "other_run": old["single_run"], "n": old["labels"]}
+        tests = (
+            pd.DataFrame(old["tests"])
+            .rename(columns={"against": "term"})
+            .astype(dict.fromkeys(("value", "p", "q"), float))
+        )
+        parts.append((keys | {"mean_difference": old["mean_difference"]}, {"pairs": tests}))
+    about = {key: told[key] for key in told.keys() - {"decoders", "pairs", "rows"}}
+    return Result("degeneration", about, {**joined(parts), **frames})
+
+
+def _encoder_before(old: Mapping[str, Any]) -> Iterator[dict[str, pd.DataFrame]]:
+    cone = old["cone"] or {"terms": [], "planes": []}
+    shares = [
+        {"layer": row["layer"], **{f"share_{term}": row[key] for key, term in zip("ihfc", TERMS, strict=True)}}
+        for row in cone["terms"]
+    ]
+    planes = [
+        {key if key == "layer" else f"plane_{key}": value for key, value in row.items()} for row in cone["planes"]
+    ]
+    names = {"mean": "mean_to_untuned", "direction": "plane_to_untuned"}
+    angles = {names[key]: value for key, value in cone.get("to_untuned", {}).items()}
+    yield {"embeddings": tidy([old["embeddings"]]), "heads": tidy(old["heads"], "layer", "head")}
+    for rows in (old["hidden"], shares, planes, [{"layer": old["shape"][0], **angles}]):
+        yield {"layers": tidy(rows, "layer")}
+    for term in old["spectra"]:
+        yield _drawn_before(term, old["spectra"][term], old["points"][term])
+
+
+def _drawn_before(term: str, spectrum: Any, points: Any) -> dict[str, pd.DataFrame]:
+    return {
+        "spectra": pd.DataFrame(spectrum, columns=["rank", "value"]).assign(term=term),
+        "points": pd.DataFrame(points, columns=["x", "y"]).assign(term=term),
+    }
