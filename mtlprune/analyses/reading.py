@@ -23,6 +23,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches
+from mtlprune.encoder.pieces import EncoderError
 from mtlprune.results import SHUT, Grid, Result
 from mtlprune.sentence import Sentence
 
@@ -136,21 +137,25 @@ def read_request(request: Request) -> Reading:
     return read(request.names, request.corpus, request.split, request.sentences, request.seed)
 
 
-def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Subject], Found]) -> Result:
-    """Call ``one`` for every encoder and gate set, and join what it finds.
+def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Subject], Found | str]) -> Result:
+    """Call ``one`` for every encoder and gate set, and join what it finds; a string is why the encoder is left out.
 
     Raises:
-        EncoderError, RunError: a subject cannot be loaded.
+        EncoderError, RunError: a subject cannot be loaded, or all are left out.
     """
     import pandas as pd
 
     kinds = {source.name: source.kind for source in reading.sources}
     encoders: list[dict[str, Any]] = []
     notes: list[str] = []
+    refused: list[str] = []
     parts: dict[str, list[DataFrame]] = {}
     for subject in reading.subjects(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}")
         found = one(subject)
+        if isinstance(found, str):
+            refused.append(f"{subject.name}: {found}")
+            continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
         places = subject.encoder.places
         shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > SHUT).sum())}
@@ -161,6 +166,9 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
                 parts.setdefault(name, []).append(
                     pd.DataFrame(dict.fromkeys(keys), frame.index).assign(**keys).join(frame)
                 )
+    if not encoders:
+        raise EncoderError("; ".join(refused))
+    notes = [*(f"Left out: {line}." for line in refused), *notes]
     settings = {**request.options.model_dump(), "seed": request.seed, "device": request.device}
     about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, {name: pd.concat(each, ignore_index=True) for name, each in parts.items()})

@@ -14,8 +14,9 @@ from mtlprune.results import Result
 
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
-    """All that there is something to say in."""
-    return [table for table in (make(result) for make in analysis.show.TABLES) if table.rows]
+    """All that there is something to say in; one of TABLES may make several."""
+    made = (make(result) for make in analysis.show.TABLES)
+    return [table for some in made for table in ([some] if isinstance(some, Grid) else some) if table.rows]
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, tuple[Chart, Spec]]:

@@ -21,9 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtlprune.analyses.dissection.terms import SUBSETS, TERMS
-
-__all__ = ["SUBSETS", "TERMS", "LayerTrace", "Lift", "Norm", "Trace"]
+from mtlprune.analyses.dissection import SUBSETS, TERMS
 
 
 class Norm(NamedTuple):
@@ -154,32 +152,6 @@ def head_terms(trace: Trace) -> Iterator[Tensor]:
         stack[-1] += layer.feed_forward_bias
         stack = normalised(stack, layer.norms[1])
         yield stack
-
-
-def closed_form(trace: Trace, last: int | None = None) -> Tensor:
-    """The terms after ``last`` layers (all, if not given) as products of LayerNorms' scales: (4, N, H).
-
-    K_λ = Π_{k ≥ λ} g_k / s_k; i = K_0 · embedding; h = Σ K_{2l−1} · attention_l; f = Σ K_{2l} · feed-forward_l; c = the
-    rest. For tests and for reading; the recursion is as exact and cheaper.
-    """
-    layers = list(trace.layers)[: len(trace.layers) if last is None else last]
-    norms = [norm for layer in layers for norm in layer.norms]
-    one = torch.ones_like(layers[0].read if layers else embedding_terms(trace)[0])
-    products = [one]  # K after LayerNorm λ, from the last backwards
-    for norm in reversed(norms):
-        products.append(products[-1] * norm.gain / norm.std)
-    products.reverse()  # products[k] = K of norms k, k + 1, ...; the last one is 1
-    first = embedding_terms(trace)
-    given, correction = products[0] * first[0], products[0] * first[3]
-    attention, feed_forward = torch.zeros_like(given), torch.zeros_like(given)
-    for number, layer in enumerate(layers):
-        before, between = products[2 * number], products[2 * number + 1]
-        attention = attention + before * layer.attention()
-        feed_forward = feed_forward + between * layer.feed_forward
-        correction = correction + before * layer.attention_bias() + between * layer.feed_forward_bias
-    for place, norm in enumerate(norms):
-        correction = correction + products[place + 1] * norm.bias - products[place] * norm.mean
-    return torch.stack([given, attention, feed_forward, correction])
 
 
 def importance(parts: Tensor, whole: Tensor) -> Tensor:

@@ -154,10 +154,6 @@ def _syntax(encoder: Mapping[str, Any]) -> dict[str, Floats]:
     return {name: _grid(encoder["heads"][key]) for key, name in names.items() if encoder["heads"].get(key)}
 
 
-def _dissection(encoder: Mapping[str, Any]) -> dict[str, Floats]:
-    return {"share μ": _grid(encoder["heads"])}
-
-
 def _degeneration(encoder: Mapping[str, Any]) -> dict[str, Floats]:
     names = {
         "cosine": "cosine of outputs",
@@ -173,7 +169,6 @@ def _degeneration(encoder: Mapping[str, Any]) -> dict[str, Floats]:
 
 READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {
     "syntax.json": _syntax,
-    "dissection.json": _dissection,
     "degeneration.json": _degeneration,
 }
 """Of analyses without a record."""
