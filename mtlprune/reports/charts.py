@@ -242,7 +242,7 @@ def cells(
     low, high = domain
     high = high if high > low else low + 1
     above, beside = (list(dict.fromkeys(frame[name].tolist())) for name in (x, y))
-    upright = max(len(str(name)) for name in above) > 4
+    upright = 6 * max(len(str(name)) for name in above) > size[0]
     top = alt.Axis(title=None, orient="top", labelAngle=-90 if upright else 0, domain=False)
     base = alt.Chart(data(frame[[x, y, value, words]]), title=title).encode(
         alt.X(f"{_field(x)}:O", scale=alt.Scale(domain=above), axis=top),
@@ -251,7 +251,7 @@ def cells(
     stops = {"domain": [low, 0, high], "range": list(DIVERGING)} if low < 0 else {"domain": [low, high], "range": BLUES}
     shown, middle, half = alt.datum[value], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
     colour = alt.Color(f"{_field(value)}:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
-    boxes = base.mark_rect(stroke="#ffffff", strokeWidth=1).encode(
+    boxes = base.mark_rect(stroke=PALE, strokeWidth=1).encode(
         color=alt.condition(f"isValid({shown})", colour, alt.value(PALE)),
         tooltip=[f"{_field(y)}:N", f"{_field(x)}:N", _tip(value)],
     )

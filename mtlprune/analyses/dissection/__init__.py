@@ -36,7 +36,7 @@ ANALYSIS = Analysis(
     title="Exact decomposition",
     key="exact-decomposition",
     question="What comes from input, heads, feed-forward, rest?",
-    help="""Take vectors apart, exactly: what comes from the input, from heads, from feed-forward parts, and from biases.
+    help="""Take vectors apart, exactly: what comes from the input, from heads, from feed-forward parts, from biases.
 
     Importance of each term by layer and of each head at the end; what each of the 16 subsets of terms is worth to a
     fresh light decoder (rolesets stand in for senses; masked sub-words where the encoder folder has such a head); and,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
@@ -25,11 +24,13 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, stats
 
 from mtlprune.analyses.dissection import SUBSETS, TERMS
-from mtlprune.results import KEYS, VALUES, head_rows
+from mtlprune.results import KEYS, VALUES, Result, head_rows
 from mtlprune.statistics.permutation import layered_hypergeometric_p
 from mtlprune.statistics.rank_tests import layered_rank_test
 
 Floats = NDArray[np.float64]
+Encoder = Mapping[str, Any]
+"""What was found of one encoder; ``frames`` and ``side_by_side`` say what there is."""
 TINY = 1e-10
 """A feature whose variance is below this part of its mean square is constant."""
 RESAMPLES = 1000
@@ -42,64 +43,50 @@ MODES = {"weights": "unexplained", "centred": "centred_unexplained", "rotated": 
 # -- one encoder -------------------------------------------------------------------------------------------------------
 
 
-class CrossMoments:
-    """Sums over tokens of [1, x, y] ⊗ [1, x, y], from which any least squares of y on x follows. float64.
+def moments(x: Floats, y: Floats) -> Floats:
+    """Sums over tokens of [1, x, y] ⊗ [1, x, y], from which any least squares of y on x follows.
 
-        sums = CrossMoments(P, Q); sums.add(x, y); sums.r2(sums.fit())      # in-sample; others.r2(sums.fit()): held out
+    Args:
+        x, y: (N, P) and (N, Q), float64.
+
+    Returns:
+        (1 + P + Q, 1 + P + Q)
     """
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        self.within: Floats = np.zeros((1 + inputs, 1 + inputs))
-        self.across: Floats = np.zeros((1 + inputs, outputs))
-        self.sums: Floats = np.zeros(outputs)
-        self.squares: Floats = np.zeros(outputs)
-
-    @property
-    def tokens(self) -> int:
-        """N."""
-        return int(self.within[0, 0])
-
-    def add(self, x: Floats, y: Floats) -> None:
-        """(N, P) and (N, Q)."""
-        design = np.concatenate([np.ones((len(x), 1), x.dtype), x], axis=1)
-        self.within += design.T @ design
-        self.across += design.T @ y
-        self.sums += y.sum(0, dtype=np.float64)
-        self.squares += np.square(y, dtype=np.float64).sum(0)
-
-    def __add__(self, other: CrossMoments) -> CrossMoments:
-        found = CrossMoments(len(self.within) - 1, len(self.sums))
-        for name in ("within", "across", "sums", "squares"):
-            setattr(found, name, getattr(self, name) + getattr(other, name))
-        return found
-
-    def fit(self) -> Floats:
-        """(1 + P, Q): least-squares coefficients, the constant first; the smallest ones where they are not unique."""
-        return np.linalg.pinv(self.within, rcond=1e-12, hermitian=True) @ self.across
-
-    def r2(self, coefficients: Floats) -> float:
-        """Mean over outputs of 1 − residual / total sum of squares on these tokens; NaN without tokens.
-
-        An output that is constant counts 1 where it is met exactly and 0 otherwise, as scikit-learn has it.
-        """
-        if not self.tokens:
-            return math.nan
-        crossed = np.einsum("pq,pq->q", coefficients, self.across)
-        fitted = np.einsum("pq,pr,rq->q", coefficients, self.within, coefficients, optimize=True)
-        residual = self.squares - 2 * crossed + fitted
-        total = self.squares - self.sums**2 / self.tokens
-        floor = TINY * np.maximum(self.squares, 1e-300)
-        constant = total <= floor
-        flat = np.where(residual <= 10 * floor, 1.0, 0.0)
-        moving = 1 - np.maximum(residual, 0) / np.where(constant, 1, total)
-        return float(np.where(constant, flat, moving).mean())
+    design = np.concatenate([np.ones((len(x), 1)), x, y], axis=1)
+    return design.T @ design
 
 
-def linearity(one: CrossMoments, other: CrossMoments) -> dict[str, float]:
-    """r² on the tokens that were fitted, and held out: each half scored by the map of the other, averaged."""
+def fit(sums: Floats, inputs: int) -> Floats:
+    """(1 + P, Q): least-squares coefficients, the constant first; the smallest ones where they are not unique."""
+    side = 1 + inputs
+    return np.linalg.pinv(sums[:side, :side], rcond=1e-12, hermitian=True) @ sums[:side, side:]
+
+
+def r2(sums: Floats, coefficients: Floats) -> float:
+    """Mean over outputs of 1 − residual / total sum of squares on the tokens of ``sums``; NaN without tokens.
+
+    An output that is constant counts 1 where it is met exactly and 0 otherwise, as scikit-learn has it.
+    """
+    side, tokens = len(coefficients), sums[0, 0]
+    if not tokens:
+        return math.nan
+    squares = sums.diagonal()[side:]
+    crossed = np.einsum("pq,pq->q", coefficients, sums[:side, side:])
+    fitted = np.einsum("pq,pr,rq->q", coefficients, sums[:side, :side], coefficients, optimize=True)
+    residual = squares - 2 * crossed + fitted
+    total = squares - sums[0, side:] ** 2 / tokens
+    floor = TINY * np.maximum(squares, 1e-300)
+    constant = total <= floor
+    flat = np.where(residual <= 10 * floor, 1.0, 0.0)
+    moving = 1 - np.maximum(residual, 0) / np.where(constant, 1, total)
+    return float(np.where(constant, flat, moving).mean())
+
+
+def linearity(one: Floats, other: Floats, inputs: int) -> dict[str, float]:
+    """r² on the tokens that were fitted, and held out: each half's ``moments`` by the map of the other, averaged."""
     whole = one + other
-    held_out = (one.r2(other.fit()) + other.r2(one.fit())) / 2
-    return {"in_sample": whole.r2(whole.fit()), "held_out": held_out, "tokens": whole.tokens}
+    held_out = (r2(one, fit(other, inputs)) + r2(other, fit(one, inputs))) / 2
+    return {"in_sample": r2(whole, fit(whole, inputs)), "held_out": held_out, "tokens": int(whole[0, 0])}
 
 
 def f1(counts: NDArray) -> Floats:
@@ -113,7 +100,7 @@ def tidy(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
     return rows.assign(measure=measure, value=np.array(values, np.float64).ravel())
 
 
-def frames(one: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+def frames(one: Encoder) -> dict[str, pd.DataFrame]:
     """What was found of one encoder, as tables.
 
     Args:
@@ -156,93 +143,72 @@ def frames(one: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
 # -- several encoders --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Dissected:
-    """What of an encoder is set beside others.
+def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, list[dict[str, Any]]]:
+    """Rows of each comparison that there are encoders for.
 
-    Attributes:
-        key: its label, and the seed of a run: what it is called in the column ``other``.
-        label, seed: as in a Result.
-        variant: what sets runs of the same tasks apart.
-        tasks: it was trained on; none for a pretrained encoder.
-        gates: (L, A), 0 where a head was removed; None where there are no gates and no head was removed.
-        heads: (L, A), mean μ of each head in the last layer's vectors.
-        word_mu: (W, L + 1, T).
-        added: (L, 2, M, H), h and f of each layer.
-        counts: task → (S, X, 3), correct, predicted, gold.
+    Args:
+        encoders: what ``frames`` reads, and more: ``key``; ``label`` and ``seed`` as in a Result; ``variant``, what
+            sets runs of the same tasks apart; ``tasks`` it was trained on, none for a pretrained encoder; ``whole``,
+            whether all heads are open; ``word_mu`` (W, L + 1, T); ``added`` (L, 2, M, H), h and f of each layer; and
+            of each of ``scores`` the ``counts`` (S, X, 3), correct, predicted and gold.
     """
-
-    key: str
-    label: str
-    seed: int
-    variant: str
-    tasks: tuple[str, ...]
-    gates: Floats | None
-    heads: Floats
-    word_mu: NDArray[np.float32]
-    added: NDArray[np.float32]
-    counts: Mapping[str, NDArray[np.int64]]
-
-
-def side_by_side(encoders: Sequence[Dissected], seed: int) -> dict[str, list[dict[str, Any]]]:
-    """Rows of each comparison that there are encoders for."""
     pairs = list(_single_and_joint(encoders))
     return {
         "across": [
-            {"first": one.key, "second": other.key, **mu_correlations(one.word_mu, other.word_mu)}
+            {"first": one["key"], "second": other["key"], **mu_correlations(one["word_mu"], other["word_mu"])}
             for one, other in combinations(encoders, 2)
-            if one.word_mu.shape == other.word_mu.shape
+            if one["word_mu"].shape == other["word_mu"].shape
         ],
         "gates": [
-            {"gates_of": one.key, "shares_in": other.key, **gates_against_shares(one.gates, other.heads, seed)}
-            for one in encoders
-            for other in encoders
-            if one.gates is not None and other.gates is None and one.gates.shape == other.heads.shape
+            {"gates_of": one["key"], "shares_in": other["key"]}
+            | gates_against_shares(one["gates"], other["heads"], seed)
+            for one, other in product(encoders, encoders)
+            if other["whole"] and not one["whole"] and one["gates"].shape == other["heads"].shape
         ],
         "lost_shares": [row for pair in pairs for row in _lost_shares(*pair, encoders)],
         "losses": [
-            {"task": task, "single": single.key, "joint": joint.key}
-            | losses(single.counts[task], joint.counts[task], seed)
+            {"task": task, "single": single["key"], "joint": joint["key"]}
+            | losses(mine["counts"], theirs["counts"], seed)
             for task, single, joint in pairs
-            if task in single.counts and task in joint.counts
+            for mine, theirs in product(single["scores"], joint["scores"])
+            if mine["task"] == theirs["task"] == task
         ],
-        "compositions": [row for joint in encoders if len(joint.tasks) > 1 for row in _compositions(joint, encoders)],
+        "compositions": [row for one in encoders if len(one["tasks"]) > 1 for row in _compositions(one, encoders)],
     }
 
 
-def _single_and_joint(encoders: Sequence[Dissected]) -> Iterator[tuple[str, Dissected, Dissected]]:
+def _single_and_joint(encoders: Sequence[Encoder]) -> Iterator[tuple[str, Encoder, Encoder]]:
     """(task, its own encoder, a joint one) of the same seed and variant."""
     for single, joint in product(encoders, encoders):
-        if len(single.tasks) == 1 and len(joint.tasks) > 1 and single.tasks[0] in joint.tasks:
-            alike = (single.seed, single.variant) == (joint.seed, joint.variant)
-            if alike and (":" not in joint.label or joint.label.endswith(f":{single.tasks[0].upper()}")):
-                yield single.tasks[0], single, joint
+        if len(single["tasks"]) == 1 and len(joint["tasks"]) > 1 and single["tasks"][0] in joint["tasks"]:
+            [task], label = single["tasks"], joint["label"]
+            own = ":" not in label or label.endswith(f":{task.upper()}")
+            if own and all(single[key] == joint[key] for key in ("seed", "variant")):
+                yield task, single, joint
 
 
-def _lost_shares(
-    task: str, single: Dissected, joint: Dissected, encoders: Sequence[Dissected]
-) -> Iterator[dict[str, Any]]:
+def _lost_shares(task: str, single: Encoder, joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[str, Any]]:
     """Do heads that one task alone keeps lose their share in the joint encoder?"""
     others = [
-        e.gates >= OPEN
+        e["gates"] >= OPEN
         for e in encoders
-        if len(e.tasks) == 1 and e.tasks != single.tasks and e.seed == single.seed
-        if e.gates is not None and single.gates is not None and e.gates.shape == single.gates.shape
+        if len(e["tasks"]) == 1 and e["tasks"] != single["tasks"] and e["seed"] == single["seed"]
+        if not e["whole"] and not single["whole"] and e["gates"].shape == single["gates"].shape
     ]
-    if others and single.gates is not None:
-        only = (single.gates >= OPEN) & ~np.any(others, axis=0)
-        keys = {"task": task, "single": single.key, "joint": joint.key, "against": len(others)}
-        yield keys | lost_share(single.heads, joint.heads, only)
+    if others:
+        only = (single["gates"] >= OPEN) & ~np.any(others, axis=0)
+        keys = {"task": task, "single": single["key"], "joint": joint["key"], "against": len(others)}
+        yield keys | lost_share(single["heads"], joint["heads"], only)
 
 
-def _compositions(joint: Dissected, encoders: Sequence[Dissected]) -> Iterator[dict[str, Any]]:
+def _compositions(joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[str, Any]]:
     """h and f of each layer of a joint encoder from those of single-task and pretrained ones."""
-    others = [e for e in encoders if len(e.tasks) < 2 and e.added.shape == joint.added.shape]
+    others = [e for e in encoders if len(e["tasks"]) < 2 and e["added"].shape == joint["added"].shape]
     if len(others) > 1:
-        for layer, place in np.ndindex(joint.added.shape[:2]):
-            given = {other.key: other.added[layer, place] for other in others}
-            found = composition(joint.added[layer, place], given)
-            yield {"joint": joint.key, "layer": layer + 1, "term": "hf"[place], **found}
+        for layer, place in np.ndindex(joint["added"].shape[:2]):
+            given = {other["key"]: other["added"][layer, place] for other in others}
+            found = composition(joint["added"][layer, place], given)
+            yield {"joint": joint["key"], "layer": layer + 1, "term": "hf"[place], **found}
 
 
 def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
@@ -351,43 +317,39 @@ def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float
     return dict(zip(given, found.tolist(), strict=True)), float(rest**2 / whole)
 
 
-def frames_of_pairs(
-    rows: Mapping[str, Sequence[Mapping[str, Any]]], keys: Mapping[str, Mapping[str, Any]]
-) -> dict[str, pd.DataFrame]:
-    """What ``side_by_side`` found, as tables; each row is of the first encoder, the second is ``other``.
+def frames_of_pairs(rows: Mapping[str, Sequence[Mapping[str, Any]]], result: Result) -> dict[str, pd.DataFrame]:
+    """What ``side_by_side`` found, as tables; each row is of the first encoder, ``other`` the name of the second.
 
     Args:
-        keys: an encoder's key → its encoder, run and seed.
+        result: with the encoders in ``about``.
     """
+    encoders = {one["key"]: one for one in result.about["encoders"]}
+    called = dict(zip(encoders, result.names, strict=True))
 
-    def placed(frame: pd.DataFrame, first: str, **more: Any) -> pd.DataFrame:
-        made = frame.assign(**keys[first], **more)
+    def placed(frame: pd.DataFrame, first: str, second: str | None = None, **more: Any) -> pd.DataFrame:
+        keys = {name: encoders[first][name] for name in ("encoder", "run", "seed")}
+        made = frame.assign(**keys, **more, **({} if second is None else {"other": called[second]}))
         return made[[column for column in (*KEYS, *VALUES) if column in made]]
 
-    def listed(row: Mapping[str, Any], **names: str | None) -> pd.DataFrame:
-        p = [math.nan if of is None else row[of] for of in names.values()]
-        return pd.DataFrame({"measure": list(names), "value": [row[name] for name in names], "p": p})
+    def listed(row: Mapping[str, Any], *names: str, p: Sequence[str] = ()) -> pd.DataFrame:
+        tested = [row[f"{name}_p"] if name in p else math.nan for name in names]
+        return pd.DataFrame({"measure": names, "value": [row[name] for name in names], "p": tested})
 
     parts = {
         "across": [
-            placed(tidy(name, row[name], layer=range(len(row[name])), term=TERMS), row["first"], other=row["second"])
+            placed(tidy(name, row[name], layer=range(len(row[name])), term=TERMS), row["first"], row["second"])
             for row in rows["across"]
             for name in ("spearman", "pearson")
         ],
         "gates": [
             placed(
-                listed(row, rho="rho_p", open=None, shared="shared_p", expected=None),
-                row["gates_of"],
-                other=row["shares_in"],
+                listed(row, "rho", "open", "shared", "expected", p=("rho", "shared")), row["gates_of"], row["shares_in"]
             )
             for row in rows["gates"]
         ],
         "lost_shares": [
             placed(
-                listed(row, heads=None, exclusive=None, others=None, against=None),
-                row["single"],
-                other=row["joint"],
-                task=row["task"],
+                listed(row, "heads", "exclusive", "others", "against"), row["single"], row["joint"], task=row["task"]
             )
             for row in rows["lost_shares"]
         ],
@@ -395,7 +357,7 @@ def frames_of_pairs(
             placed(
                 tidy("loss", row["difference"], term=SUBSETS).assign(low=row["low"], high=row["high"]),
                 row["single"],
-                other=row["joint"],
+                row["joint"],
                 task=row["task"],
             )
             for row in rows["losses"]
@@ -405,7 +367,7 @@ def frames_of_pairs(
             for row in rows["compositions"]
             for mode, unexplained in MODES.items()
             for frame in (
-                tidy("weight", list(row[mode].values()), other=list(row[mode])),
+                tidy("weight", list(row[mode].values()), other=[called[key] for key in row[mode]]),
                 tidy("unexplained", row[unexplained]),
             )
         ],

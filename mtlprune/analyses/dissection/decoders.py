@@ -36,7 +36,6 @@ from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 CLOSED = -1e9
 """Added to the logits of classes that an item may not get."""
 NEIGHBOURS = 5
@@ -190,7 +189,9 @@ class SubsetNets(nn.Module):
         centred = parts - means[:, None]
         covariance = torch.einsum("uid,vid->uvd", centred, centred) / parts.shape[1]  # (4, 4, D)
         variance = torch.einsum("su,sv,uvd->sd", self.masks, self.masks, covariance)
-        scale = torch.einsum("sv,vd->sd", self.masks, covariance.diagonal().T.clamp(min=0))  # rounding is relative to it
+        scale = torch.einsum(
+            "sv,vd->sd", self.masks, covariance.diagonal().T.clamp(min=0)
+        )  # rounding is relative to it
         moving = variance > 1e-6 * scale.clamp(min=1e-12)
         self.mean, self.factor = self.masks @ means, torch.where(moving, variance.clamp(min=1e-30).rsqrt(), 0.0)
         generator = torch.Generator().manual_seed(settings.seed)
@@ -237,7 +238,10 @@ def train_nets(
         labels: (U,) int64.
         allowed: (U, C) bool, classes that an item may get; all, if not given.
     """
-    nets, generator = SubsetNets(parts, classes, settings, output_bias), torch.Generator().manual_seed(settings.seed + 1)
+    nets, generator = (
+        SubsetNets(parts, classes, settings, output_bias),
+        torch.Generator().manual_seed(settings.seed + 1),
+    )
     steps = settings.epochs * -(-len(labels) // settings.batch)
     optimizer = torch.optim.Adam(nets.parameters(), settings.rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / max(1, steps)))
@@ -325,40 +329,19 @@ class Material(NamedTuple):
     terms: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class SubsetScores:
-    """One task on one encoder.
-
-    Attributes:
-        train, test: numbers of items.
-        unseen: test items whose label training lacks; nobody can have them right.
-        counts: (S, X, 3), correct, predicted, gold of each sentence; entities of spans, items elsewhere.
-        baseline: (X, 3), counts of the majority label, or of each lemma's most frequent sense.
-        macro: (S,), macro F1 over labels of items (tags of spans).
-        micro_agreement, macro_agreement: (S, S), F1 of the answers of one subset against those of another.
-    """
-
-    task: str
-    train: int
-    test: int
-    unseen: int
-    counts: Ints
-    baseline: Ints
-    macro: Floats
-    micro_agreement: Floats
-    macro_agreement: Floats
-
-    def scores(self) -> Floats:
-        """(S,): F1 over all sentences, in [0, 1]; accuracy where each item gets a label."""
-        return f1(self.counts.sum(1))
-
-
-def score(task: str, train: Material, test: Material, settings: NetSettings) -> list[SubsetScores]:
+def score(task: str, train: Material, test: Material, settings: NetSettings) -> list[dict[str, Any]]:
     """Train sixteen decoders of a task and score them; nothing where either side has no items.
 
     Args:
         task: the name of a layer, or SENSES, which is also scored by nearest neighbours; nothing where no lemma has two
             senses.
+
+    Returns:
+        Entries with ``task``; ``train`` and ``test``, numbers of items; ``unseen`` test items whose label training
+        lacks, which nobody can have right; ``baseline``: F1 of the majority label, or of each lemma's most frequent
+        sense; ``counts`` (S, X, 3): correct, predicted, gold of each sentence (entities of spans, items elsewhere) and
+        ``score`` (S,), their F1: accuracy where each item gets a label; ``macro_f1`` (S,) over labels of items (tags of
+        spans); ``micro_agreement``, ``macro_agreement`` (S, S): F1 of one subset's answers against another's.
     """
     known, asked = term_items(task, train.sentences), term_items(task, test.sentences)
     names, times = np.unique(known.labels, return_counts=True)
@@ -391,18 +374,18 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
             return _entity_counts(names[row], asked, len(test.sentences))
         return _item_counts(row == gold, asked.sentence, len(test.sentences))
 
-    sizes = len(known), len(asked), int((gold == UNSEEN).sum())
-    return [
-        SubsetScores(
-            name,
-            *sizes,
-            np.stack([counted(row) for row in told]),
-            counted(frequent),
-            np.array([macro_f1(row, gold) for row in told]),
-            *agreement(told),
-        )
-        for name, told in answers.items()
-    ]
+    about = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
+    about["baseline"] = float(f1(counted(frequent).sum(0)))
+    found = []
+    for name, told in answers.items():
+        counts = np.stack([counted(row) for row in told])
+        each = {"counts": counts, "score": f1(counts.sum(1)), "macro_f1": [macro_f1(row, gold) for row in told]}
+        alike = {
+            "micro_agreement": (told[:, None] == told[None]).mean(-1),
+            "macro_agreement": [[macro_f1(one, other) for other in told] for one in told],
+        }
+        found.append({"task": name, **about, **each, **alike})
+    return found
 
 
 def _item_counts(right: NDArray[np.bool_], rows: Ints, sentences: int) -> Ints:
@@ -428,14 +411,3 @@ def macro_f1(answers: Ints, gold: Ints) -> float:
     right = np.bincount(gold[answers == gold] + 1, minlength=size)
     used = (told + there) > 0
     return float((2 * right[used] / (told + there)[used]).mean()) if used.any() else 0.0
-
-
-def agreement(answers: Ints) -> tuple[Floats, Floats]:
-    """F1 of every subset's answers (S, U) against every other's: micro (the share that is equal), and macro."""
-    size = len(answers)
-    micro, macro = np.eye(size), np.eye(size)
-    for one in range(size):
-        for other in range(one):
-            micro[one, other] = micro[other, one] = float((answers[one] == answers[other]).mean())
-            macro[one, other] = macro[other, one] = macro_f1(answers[one], answers[other])
-    return micro, macro

@@ -73,12 +73,6 @@ class LayerTrace:
     feed_forward_bias: Tensor
     norms: tuple[Norm, Norm]
 
-    def slots(self) -> Tensor:
-        """(n, N, H): what each head adds, without biases."""
-        moving = self.heads - self.value_bias  # (N, n, d)
-        columns = self.weight.unflatten(1, self.value_bias.shape)  # (H, n, d)
-        return torch.einsum("tnd,hnd->nth", moving, columns)
-
     def attention(self) -> Tensor:
         """(N, H): what all heads add, without biases."""
         return (self.heads - self.value_bias).flatten(1) @ self.weight.T
@@ -135,21 +129,6 @@ def terms(trace: Trace) -> Iterator[Tensor]:
         stack = normalised(stack, layer.norms[0])
         stack[2] += layer.feed_forward
         stack[3] += layer.feed_forward_bias
-        stack = normalised(stack, layer.norms[1])
-        yield stack
-
-
-def head_terms(trace: Trace) -> Iterator[Tensor]:
-    """The same with a slot for every head so far: after layer l (Σ n + 3, N, H): i, heads by layer, f, c."""
-    coarse = embedding_terms(trace)
-    stack = coarse[[0, 2, 3]]
-    yield stack
-    for layer in trace.layers:
-        stack = torch.cat([stack[:-2], layer.slots(), stack[-2:]])
-        stack[-1] += layer.attention_bias()
-        stack = normalised(stack, layer.norms[0])
-        stack[-2] += layer.feed_forward
-        stack[-1] += layer.feed_forward_bias
         stack = normalised(stack, layer.norms[1])
         yield stack
 

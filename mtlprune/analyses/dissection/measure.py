@@ -2,8 +2,8 @@
 
     result = measure(Request(["minilm", "runs/pos", "runs/mtl-5"], Path("data/ewt5"), DissectionOptions()))
 
-Every encoder is loaded once; what is kept of it is small (two layers' worth of words, and sums). Special tokens are read
-by the encoder and left out of every number.
+Every encoder is loaded once; what is kept of it is small (two layers' worth of words, and sums). Special tokens are
+read by the encoder and left out of every number.
 
 Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, A heads a layer before any was removed,
 H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
@@ -27,18 +27,10 @@ from transformers import AutoModelForMaskedLM
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
-from mtlprune.analyses.dissection.comparison import (
-    CrossMoments,
-    Dissected,
-    f1,
-    frames,
-    frames_of_pairs,
-    linearity,
-    side_by_side,
-)
-from mtlprune.analyses.dissection.decoders import Material, NetSettings, SubsetScores, score
+from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
+from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.dissection.trace import refusal, trace
-from mtlprune.analyses.reading import Found, Reading, batches, gate_grid, read, read_request, survey
+from mtlprune.analyses.reading import Found, batches, gate_grid, read, read_request, survey
 from mtlprune.analyses.subjects import ProbeError, Subject, variant
 from mtlprune.config.config import build_config
 from mtlprune.encoder.pieces import EncoderError
@@ -50,7 +42,6 @@ from mtlprune.sentence import Sentence, declared
 
 log = logging.getLogger(__name__)
 
-Floats = NDArray[np.float64]
 TOLERANCE = 1e-4
 """Of reconstruction in float32 by the size of the largest entry: a decomposition that misses by more is refused."""
 SAMPLE = 1000
@@ -89,57 +80,32 @@ def measure(request: Request) -> Result:
     if set(asked) - {MASKED}:
         training = read(request.names, request.corpus, "train", options.train_sentences, request.seed)
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
-    dissected: list[Dissected] = []
+    found: list[dict[str, Any]] = []
 
     def one(subject: Subject) -> Found | str:
         why = refusal(subject.encoder)
         if why is not None:
             return why
-        found = dissect(subject, reading.sentences, SAMPLE, request.seed, request.device, request.on_batch)
-        trained = _trained_on(subject)
+        parts = dissect(subject, reading.sentences, SAMPLE, request.seed, request.device, request.on_batch)
+        trained, last = _trained_on(subject), parts.pop("last")
         mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]
-        scores: list[SubsetScores] = []
+        scores: list[dict[str, Any]] = []
         if training is not None and set(mine) - {MASKED}:
             terms = last_terms(subject, training.sentences, request.device, request.on_batch)
-            material = Material(training.sentences, terms), Material(reading.sentences, found.last)
-            scores = [one for task in sorted(mine, key=SENSES.__eq__) if task != MASKED for one in score(task, *material, nets)]
-        listed = [_listed(scored) for scored in scores]
+            material = Material(training.sentences, terms), Material(reading.sentences, last)
+            for task in sorted(set(mine) - {MASKED}, key=lambda task: (task == SENSES, mine.index(task))):
+                scores += score(task, *material, nets)
         if MASKED in mine and not trained:
-            listed += score_masked(subject, reading.sentences, request.seed, request.device)
+            scores += score_masked(subject, reading.sentences, request.seed, request.device)
         gates = gate_grid(subject)
         key = f"{subject.label}, seed {subject.seed}" if trained else subject.label
-        dissected.append(
-            Dissected(
-                key,
-                subject.label,
-                subject.seed,
-                variant(subject.label),
-                trained,
-                None if subject.gates is None and gates.all() else gates,
-                found.heads,
-                found.word_mu,
-                found.added.numpy(),
-                {scored.task: scored.counts for scored in scores},
-            )
-        )
-        tables = frames(
-            {
-                "error": float(f"{found.error:.2e}"),
-                "largest": found.largest,
-                "pieces": found.pieces,
-                "mu": found.mu,
-                "mu_sd": found.mu_sd,
-                "gates": gates,
-                "heads": found.heads,
-                "linearity": [linearity(*halves) for halves in found.moments],
-                "scores": listed,
-            }
-        )
-        return Found(tables, {"key": key, "tasks": trained})
+        names = {"key": key, "label": subject.label, "seed": subject.seed, "variant": variant(subject.label)}
+        whole = subject.gates is None and bool(gates.all())
+        found.append({**parts, **names, "tasks": trained, "gates": gates, "whole": whole, "scores": scores})
+        return Found(frames(found[-1]), {"key": key, "tasks": trained})
 
     result = survey("dissection", reading, request, one)
     request.on_status("comparing")
-    keys = {entry["key"]: {name: entry[name] for name in ("encoder", "run", "seed")} for entry in result.about["encoders"]}
     about = {
         "train_sentences": len(training.sentences) if training else 0,
         "kinds": {task: layers[task] for task in asked if task in layers},
@@ -147,7 +113,7 @@ def measure(request: Request) -> Result:
         "sample": SAMPLE,
         "torch": torch.__version__,
     }
-    more = frames_of_pairs(side_by_side(dissected, request.seed), keys)
+    more = frames_of_pairs(side_by_side(found, request.seed), result)
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
 
 
@@ -159,40 +125,7 @@ def _trained_on(subject: Subject) -> tuple[str, ...]:
     return tuple(build_config(run.read_config(), str(run.config_path)).tasks)
 
 
-def _listed(scores: SubsetScores) -> dict[str, Any]:
-    found = {name: value for name, value in vars(scores).items() if name not in ("counts", "macro")}
-    baseline = float(f1(scores.baseline.sum(0)))
-    return {**found, "baseline": baseline, "score": scores.scores(), "macro_f1": scores.macro}
-
-
 # -- one encoder, batch by batch ---------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Parts:
-    """What one encoder says of the sentences, taken apart.
-
-    Attributes:
-        error: largest |i + h + f + c − e| over layers, tokens and features; ``largest`` is the largest |e|.
-        pieces: sub-words read.
-        mu, mu_sd: (L + 1, T), mean and standard deviation over sub-words of μ after the embeddings and each layer.
-        word_mu: (W, L + 1, T), mean over a word's sub-words.
-        heads: (L, A), mean of μ of each head in the last layer's vectors.
-        moments: for each layer sums over the feed-forward part of even and of odd sentences.
-        last: (T, W, H), terms of the last layer, mean over sub-words.
-        added: (L, 2, M, H): h and f of each layer on a sample of M words, for comparing encoders.
-    """
-
-    mu: Floats
-    mu_sd: Floats
-    word_mu: NDArray[np.float32]
-    heads: Floats
-    moments: list[tuple[CrossMoments, CrossMoments]]
-    last: Tensor
-    added: Tensor
-    error: float = 0.0
-    largest: float = 0.0
-    pieces: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,11 +174,18 @@ def dissect(
     seed: int,
     device: str = "cpu",
     on_batch: Callable[[], object] = lambda: None,
-) -> Parts:
+) -> dict[str, Any]:
     """Take apart all that an encoder says of some sentences.
 
     Args:
         sample: M, words (at most) whose h and f are kept by layer; drawn by ``seed``, the same for all encoders.
+
+    Returns:
+        ``error``, the largest |i + h + f + c − e| over layers, tokens and features; ``largest``, the largest |e|;
+        ``pieces``, sub-words read; ``mu``, ``mu_sd`` (L + 1, T): mean and standard deviation over sub-words of μ after
+        the embeddings and each layer; ``word_mu`` (W, L + 1, T): mean over a word's sub-words; ``heads`` (L, A): mean μ
+        of each head in the last layer's vectors; ``linearity``: an entry a layer, between even and odd sentences;
+        ``last`` (T, W, H), a tensor: terms of the last layer, mean over a word's sub-words; ``added`` (L, 2, M, H).
 
     Raises:
         EncoderError: it cannot be taken apart, or its parts do not sum to what it says.
@@ -254,50 +194,57 @@ def dissect(
     layers, words = places.layers, sum(map(len, sentences))
     drawn = np.sort(np.random.default_rng([seed, 11]).permutation(words)[:sample])
     place_in_sample = torch.full((words,), -1).index_put((torch.from_numpy(drawn),), torch.arange(len(drawn)))
-    found = Parts(
-        mu=np.zeros((layers + 1, 4)),
-        mu_sd=np.zeros((layers + 1, 4)),
-        word_mu=np.zeros((words, layers + 1, 4), np.float32),
-        heads=np.zeros((layers, places.heads)),
-        moments=[(CrossMoments(width, width), CrossMoments(width, width)) for _ in range(layers)],
-        last=torch.zeros(4, words, width),
-        added=torch.zeros(layers, 2, len(drawn), width),
-    )
+    sums, squares = np.zeros((layers + 1, 4)), np.zeros((layers + 1, 4))
+    word_mu, heads = np.zeros((words, layers + 1, 4), np.float32), np.zeros((layers, places.heads))
+    halves = np.zeros((layers, 2, 1 + 2 * width, 1 + 2 * width))
+    last, added = torch.zeros(4, words, width), torch.zeros(layers, 2, len(drawn), width)
+    error = largest = 0.0
+    pieces = 0
     for batch in passes(subject, sentences, device):
         keep = place_in_sample[batch.words]
         for layer, (stack, whole) in enumerate(zip(maths.terms(batch.trace), batch.hidden, strict=True)):
             stack, whole = stack[:, batch.pieces], whole[batch.pieces]
-            _check(found, stack, whole, subject)
+            error, largest = max(error, _missed(stack, whole, subject)), max(largest, float(whole.abs().amax()))
             mu = maths.importance(stack, whole)  # (4, N)
-            found.mu[layer] += mu.double().sum(1).cpu().numpy()
-            found.mu_sd[layer] += mu.double().square().sum(1).cpu().numpy()
-            found.word_mu[batch.words, layer] = batch.mean(mu.T).cpu().numpy()
+            sums[layer] += mu.double().sum(1).cpu().numpy()
+            squares[layer] += mu.double().square().sum(1).cpu().numpy()
+            word_mu[batch.words, layer] = batch.mean(mu.T).cpu().numpy()
             if layer:
                 at = keep >= 0
-                found.added[layer - 1, :, keep[at]] = batch.by_word(stack[1:3])[:, at].cpu()
-        found.last[:, batch.words] = batch.by_word(stack).cpu()
+                added[layer - 1, :, keep[at]] = batch.by_word(stack[1:3])[:, at].cpu()
+        last[:, batch.words] = batch.by_word(stack).cpu()
         shares = maths.head_importance(batch.trace, batch.hidden[-1])
         for row, (traced, share) in enumerate(zip(batch.trace.layers, shares, strict=True)):
-            found.heads[row, list(traced.numbers)] += share[batch.pieces].double().sum(0).cpu().numpy()
+            heads[row, list(traced.numbers)] += share[batch.pieces].double().sum(0).cpu().numpy()
             x, y = (values[batch.pieces].cpu().double().numpy() for values in (traced.read, traced.feed_forward))
-            for half, chosen in zip(found.moments[row], (~batch.odd, batch.odd), strict=True):
-                half.add(x[chosen], y[chosen])
-        found.pieces += len(batch.pieces)
+            for half, chosen in enumerate((~batch.odd, batch.odd)):
+                halves[row, half] += moments(x[chosen], y[chosen])
+        pieces += len(batch.pieces)
         on_batch()
-    found.heads /= found.pieces
-    found.mu /= found.pieces
-    found.mu_sd = np.sqrt(np.maximum(found.mu_sd / found.pieces - found.mu**2, 0))
-    return found
+    mu_mean = sums / pieces
+    return {
+        "error": float(f"{error:.2e}"),
+        "largest": largest,
+        "pieces": pieces,
+        "mu": mu_mean,
+        "mu_sd": np.sqrt(np.maximum(squares / pieces - mu_mean**2, 0)),
+        "word_mu": word_mu,
+        "heads": heads / pieces,
+        "linearity": [linearity(*both, width) for both in halves],
+        "last": last,
+        "added": added.numpy(),
+    }
 
 
-def _check(found: Parts, stack: Tensor, whole: Tensor, subject: Subject) -> None:
+def _missed(stack: Tensor, whole: Tensor, subject: Subject) -> float:
+    """The largest difference; raises EncoderError where it is more than rounding."""
     error, largest = float((stack.sum(0) - whole).abs().amax()), float(whole.abs().amax())
-    found.error, found.largest = max(found.error, error), max(found.largest, largest)
     if not error <= TOLERANCE * max(1.0, largest):
         raise EncoderError(
             f"{subject.name}: i + h + f + c miss what the encoder says by {error:g} (largest value {largest:g}); it "
             "does something that the four terms do not know, so it cannot be taken apart"
         )
+    return error
 
 
 def last_terms(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -39,16 +39,6 @@ def _score(result: Result, task: str) -> str:
     return BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
 
 
-def _other(result: Result, frame: pd.DataFrame) -> pd.DataFrame:
-    """With the second encoder as it is called."""
-    called = _called(result)
-    return frame.assign(other=[called.get(key) for key in frame["other"]]) if "other" in frame else frame
-
-
-def _called(result: Result) -> dict[str, str]:
-    return {one["key"]: name for one, name in zip(result.about["encoders"], result.names, strict=True)}
-
-
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 
@@ -69,7 +59,7 @@ def findings(result: Result) -> list[str]:
         f"{several} encoder{'s' * (several > 1)} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words): "
         f"i + h + f + c meet every hidden state within {facts['error'].max():.0e} (float32)."
     ]
-    losses = _other(result, result.named("losses"))
+    losses = result.named("losses")
     for (single, joint, task), rows in _groups(losses, "name", "other", "task"):
         points = dict(zip(rows["term"], _points(rows), strict=True))
         words = ", ".join(f"{term} {points[term]}" for term in "hf")
@@ -80,8 +70,8 @@ def findings(result: Result) -> list[str]:
     for row in _gates(result).to_dict("records"):
         lines.append(
             f"Gates of {row['name']} against shares in {row['other']}: rank correlation within layers "
-            f"{number(row['rho'])} (p {probability(row['rho_p'])}); {row['shared']:.0f} of {row['open']:.0f} open heads "
-            f"are among those of largest share, {number(row['expected'], 1)} by chance (p "
+            f"{number(row['rho'])} (p {probability(row['rho_p'])}); {row['shared']:.0f} of {row['open']:.0f} open "
+            f"heads are among those of largest share, {number(row['expected'], 1)} by chance (p "
             f"{probability(row['shared_p'])})."
         )
     return lines if len(lines) > 1 else [*lines, "Nothing to compare."]
@@ -93,7 +83,9 @@ def _groups(frame: pd.DataFrame, *columns: str) -> Any:
 
 def _points(rows: pd.DataFrame) -> list[str]:
     """Difference with its interval, in points."""
-    return [f"{_point(v)} [{_point(low)}, {_point(high)}]" for v, low, high in rows[["value", "low", "high"]].to_numpy()]
+    return [
+        f"{_point(v)} [{_point(low)}, {_point(high)}]" for v, low, high in rows[["value", "low", "high"]].to_numpy()
+    ]
 
 
 def _point(value: float) -> str:
@@ -166,7 +158,7 @@ def _losses(result: Result) -> Grid:
 
 def _differences(result: Result) -> pd.DataFrame:
     """Of subsets by pair of encoders."""
-    frame = _other(result, result.named("losses"))
+    frame = result.named("losses")
     if not len(frame):
         return frame.assign(term=None, pair=None, points=None)
     return frame.assign(pair=frame["name"].astype(str) + " − " + frame["other"], points=_points(frame))
@@ -174,7 +166,7 @@ def _differences(result: Result) -> pd.DataFrame:
 
 def _across(result: Result) -> Grid:
     rows = []
-    for (name, other, kind), held in _groups(_other(result, result.named("across")), "name", "other", "measure"):
+    for (name, other, kind), held in _groups(result.named("across"), "name", "other", "measure"):
         last = held[held["layer"] == held["layer"].max()].set_index("term")["value"]
         mean = held.loc[held["term"] == "h", "value"].mean()
         rows.append({"name": name, "other": other, "kind": kind.capitalize(), **last, "mean": mean})
@@ -191,7 +183,7 @@ def _across(result: Result) -> Grid:
 
 def _gates(result: Result) -> pd.DataFrame:
     """One row for each run with gates and encoder without."""
-    frame = _other(result, result.wide("gates"))
+    frame = result.wide("gates")
     p = result.wide("gates", "p") if len(frame) else frame.assign(rho=None, shared=None)
     return frame.assign(rho_p=p["rho"], shared_p=p["shared"])
 
@@ -210,13 +202,14 @@ def _kept(result: Result) -> Grid:
 
 
 def _lost_shares(result: Result) -> Grid:
-    frame = _other(result, result.wide("lost_shares"))
+    frame = result.wide("lost_shares")
     columns: dict[str, Any] = {"task": "called", "joint": "other", "exclusive heads": ("heads", 0)}
     return Grid.of(
         "Do heads that one task alone keeps lose their share?",
         frame.assign(called=frame["task"].str.upper()) if len(frame) else frame,
         {**columns, "their change of μ": ("exclusive", _thousandths), "change of all others": ("others", _thousandths)},
-        "Mean μ of a head in the joint encoder minus its own task's, in thousandths; exclusive: no other task keeps it.",
+        "Mean μ of a head in the joint encoder minus that in its own task's, in thousandths; exclusive: no other task "
+        "keeps it.",
         texts=2,
     )
 
@@ -227,7 +220,7 @@ def _thousandths(value: float) -> str:
 
 def _compositions(result: Result) -> Grid:
     frame = result.named("compositions")
-    called, place = _called(result), ["name", "layer", "term"]
+    place = ["name", "layer", "term"]
     if len(frame):
         weights = frame.query("measure == 'weight' and mode == 'weights'")
         rest = frame.query("measure == 'unexplained'").pivot(index=place, columns="mode", values="value")
@@ -235,7 +228,7 @@ def _compositions(result: Result) -> Grid:
         frame = frame.sort_values(place, ascending=[True, True, False])
         frame["term"] = frame["term"].map(LONG)
     columns: dict[str, Any] = {"joint": "name", "layer": "layer", "term": "term"}
-    columns |= {name: (key, 2) for key, name in called.items() if key in frame}
+    columns |= {name: (name, 2) for name in result.names if name in frame}
     return Grid.of(
         "Is the joint encoder a compromise?",
         frame,
@@ -286,7 +279,7 @@ def _maps(result: Result) -> Spec:
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
     shown = frame["importance"].where(frame["gate"] > SHUT)
-    words = [f"{100 * value:.0f}" if abs(value) >= 0.005 else "" for value in shown]
+    words = [number(100 * value, 0) if abs(value) >= 0.005 else "" for value in shown]
     charts = [
         cells(rows, "head", "layer", "importance", "words", (-limit, limit), title=str(name), size=(27, 20))
         for name, rows in frame.assign(importance=shown, words=words).groupby("name", observed=True)
@@ -326,7 +319,7 @@ def _subsets(result: Result) -> Spec | None:
         f"Percent on {result.source}: fresh two-layer decoders on the sum of some of the four terms of the last layer, "
         f"trained on {result.about['train_sentences']} sentences. Colours run from the least to the most of each task."
     ]
-    return figure(_panels(charts, 4), "What each subset of terms is worth", explained)
+    return figure(_panels(charts, len(charts)), "What each subset of terms is worth", explained)
 
 
 def _lost(result: Result) -> Spec | None:
@@ -337,7 +330,7 @@ def _lost(result: Result) -> Spec | None:
     words = [_point(value) + mark for value, mark in zip(frame["value"], marks, strict=True)]
     frame = frame.assign(words=words, value=100 * frame["value"], term=frame["term"].replace("", "none"))
     limit = frame["value"].abs().max() or 1.0
-    chart = cells(frame, "pair", "term", "value", "words", (-limit, limit), size=(58, 20))
+    chart = cells(frame, "pair", "term", "value", "words", (-limit, limit), size=(72, 20))
     explained = [
         "Score of the task's own encoder minus that of the joint one, in points, on the same items of "
         f"{result.source}. Red: the joint encoder has less. A star: 0 lies outside 95% of resamplings of sentences "
@@ -422,9 +415,14 @@ def earlier(content: Mapping[str, Any]) -> Result:
         encoders.append({**keys, "kind": None, **shape, "key": old["key"], "tasks": old["tasks"]})
         for name, frame in frames({**old, "gates": gates}).items():
             parts.setdefault(name, []).append(frame.assign(**keys))
-    called = {one["key"]: {name: one[name] for name in ("encoder", "run", "seed")} for one in encoders}
     head = dict(content["head"])
-    told = {**head, "settings": {**head["nets"], "tasks": ",".join(head.pop("tasks"))}, "kinds": {}, "encoders": encoders}
+    told = {
+        **head,
+        "settings": {**head["nets"], "tasks": ",".join(head.pop("tasks"))},
+        "kinds": {},
+        "encoders": encoders,
+    }
     told["notes"] = [f"Left out: {line}." for line in content["refused"]]
     tables = {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
-    return Result("dissection", told, tables | frames_of_pairs(content, called))
+    found = Result("dissection", told, tables)
+    return replace(found, frames=tables | frames_of_pairs(content, found))
