@@ -14,9 +14,10 @@ from mtlprune.results import Result
 
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
-    """All that there is something to say in; one of TABLES may make several."""
+    """All that there is something to say in; one of TABLES may make several, or None."""
     made = (make(result) for make in analysis.show.TABLES)
-    return [table for some in made for table in ([some] if isinstance(some, Grid) else some) if table.rows]
+    every = [table for some in made for table in (some if isinstance(some, list) else [some])]
+    return [table for table in every if table is not None and table.rows]
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, tuple[Chart, Spec]]:

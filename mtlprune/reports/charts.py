@@ -225,14 +225,12 @@ def cells(
     frame: pd.DataFrame,
     x: str,
     y: str,
-    value: str,
-    words: str,
     domain: tuple[float, float],
     *,
     title: str = "",
     size: tuple[int, int] = (34, 18),
 ) -> alt.LayerChart:
-    """A table in colours: a rectangle with words in it for each row of the frame; grey where the value is NaN.
+    """A table in colours: a rectangle for each row of the frame, grey where its ``value`` is NaN, with its ``words``.
 
     Args:
         x, y: columns: the names above and at the left, in the order in which they come.
@@ -244,19 +242,19 @@ def cells(
     above, beside = (list(dict.fromkeys(frame[name].tolist())) for name in (x, y))
     upright = 6 * max(len(str(name)) for name in above) > size[0]
     top = alt.Axis(title=None, orient="top", labelAngle=-90 if upright else 0, domain=False)
-    base = alt.Chart(data(frame[[x, y, value, words]]), title=title).encode(
+    base = alt.Chart(data(frame[[x, y, "value", "words"]]), title=title).encode(
         alt.X(f"{_field(x)}:O", scale=alt.Scale(domain=above), axis=top),
         alt.Y(f"{_field(y)}:O", scale=alt.Scale(domain=beside), axis=alt.Axis(title=None, domain=False)),
     )
     stops = {"domain": [low, 0, high], "range": list(DIVERGING)} if low < 0 else {"domain": [low, high], "range": BLUES}
-    shown, middle, half = alt.datum[value], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
-    colour = alt.Color(f"{_field(value)}:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
+    shown, middle, half = alt.datum["value"], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
+    colour = alt.Color("value:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
     boxes = base.mark_rect(stroke=PALE, strokeWidth=1).encode(
         color=alt.condition(f"isValid({shown})", colour, alt.value(PALE)),
-        tooltip=[f"{_field(y)}:N", f"{_field(x)}:N", _tip(value)],
+        tooltip=[f"{_field(y)}:N", f"{_field(x)}:N", _tip("value")],
     )
     light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
-    written = base.mark_text().encode(text=f"{_field(words)}:N", color=light)
+    written = base.mark_text().encode(text="words:N", color=light)
     return alt.layer(boxes, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
 
 

@@ -10,11 +10,11 @@ from scipy import stats
 
 from mtlprune.analyses.dissection.comparison import (
     composition,
+    fit,
     gates_against_shares,
+    linearity,
     losses,
     lost_share,
-    fit,
-    linearity,
     moments,
     mu_correlations,
     r2,

@@ -144,8 +144,10 @@ def _scores(result: Result) -> list[Grid]:
     return made
 
 
-def _losses(result: Result) -> Grid:
+def _losses(result: Result) -> Grid | None:
     frame = _differences(result)
+    if not len(frame):
+        return None
     table = frame.pivot(index="term", columns="pair", values="points").reindex(SUBSETS).rename(index=_named)
     return Grid.of(
         "Which term carries the loss",
@@ -160,7 +162,7 @@ def _differences(result: Result) -> pd.DataFrame:
     """Of subsets by pair of encoders."""
     frame = result.named("losses")
     if not len(frame):
-        return frame.assign(term=None, pair=None, points=None)
+        return frame
     return frame.assign(pair=frame["name"].astype(str) + " − " + frame["other"], points=_points(frame))
 
 
@@ -183,9 +185,10 @@ def _across(result: Result) -> Grid:
 
 def _gates(result: Result) -> pd.DataFrame:
     """One row for each run with gates and encoder without."""
-    frame = result.wide("gates")
-    p = result.wide("gates", "p") if len(frame) else frame.assign(rho=None, shared=None)
-    return frame.assign(rho_p=p["rho"], shared_p=p["shared"])
+    if "gates" not in result.frames:
+        return pd.DataFrame()
+    p = result.wide("gates", "p")
+    return result.wide("gates").assign(rho_p=p["rho"], shared_p=p["shared"])
 
 
 def _kept(result: Result) -> Grid:
@@ -202,11 +205,10 @@ def _kept(result: Result) -> Grid:
 
 
 def _lost_shares(result: Result) -> Grid:
-    frame = result.wide("lost_shares")
-    columns: dict[str, Any] = {"task": "called", "joint": "other", "exclusive heads": ("heads", 0)}
+    columns: dict[str, Any] = {"task": ("task", str.upper), "joint": "other", "exclusive heads": ("heads", 0)}
     return Grid.of(
         "Do heads that one task alone keeps lose their share?",
-        frame.assign(called=frame["task"].str.upper()) if len(frame) else frame,
+        result.wide("lost_shares"),
         {**columns, "their change of μ": ("exclusive", _thousandths), "change of all others": ("others", _thousandths)},
         "Mean μ of a head in the joint encoder minus that in its own task's, in thousandths; exclusive: no other task "
         "keeps it.",
@@ -218,15 +220,14 @@ def _thousandths(value: float) -> str:
     return f"{1000 * value:+.2f}".replace("-", "−")
 
 
-def _compositions(result: Result) -> Grid:
-    frame = result.named("compositions")
-    place = ["name", "layer", "term"]
-    if len(frame):
-        weights = frame.query("measure == 'weight' and mode == 'weights'")
-        rest = frame.query("measure == 'unexplained'").pivot(index=place, columns="mode", values="value")
-        frame = weights.pivot(index=place, columns="other", values="value").join(rest).reset_index()
-        frame = frame.sort_values(place, ascending=[True, True, False])
-        frame["term"] = frame["term"].map(LONG)
+def _compositions(result: Result) -> Grid | None:
+    frame, place = result.named("compositions"), ["name", "layer", "term"]
+    if not len(frame):
+        return None
+    weights = frame.query("measure == 'weight' and mode == 'weights'")
+    rest = frame.query("measure == 'unexplained'").pivot(index=place, columns="mode", values="value")
+    frame = weights.pivot(index=place, columns="other", values="value").join(rest).reset_index()
+    frame = frame.sort_values(place, ascending=[True, True, False]).replace({"term": LONG})
     columns: dict[str, Any] = {"joint": "name", "layer": "layer", "term": "term"}
     columns |= {name: (name, 2) for name in result.names if name in frame}
     return Grid.of(
@@ -278,11 +279,11 @@ def _bars(result: Result) -> Spec:
 def _maps(result: Result) -> Spec:
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
-    shown = frame["importance"].where(frame["gate"] > SHUT)
-    words = [number(100 * value, 0) if abs(value) >= 0.005 else "" for value in shown]
+    values = frame["importance"].where(frame["gate"] > SHUT)
+    frame = frame.assign(value=values, words=[number(100 * v, 0) if abs(v) >= 0.005 else "" for v in values])
     charts = [
-        cells(rows, "head", "layer", "importance", "words", (-limit, limit), title=str(name), size=(27, 20))
-        for name, rows in frame.assign(importance=shown, words=words).groupby("name", observed=True)
+        cells(rows, "head", "layer", (-limit, limit), title=str(name), size=(27, 20))
+        for name, rows in frame.groupby("name", observed=True)
     ]
     explained = [
         "Importance of each head in vectors of the last layer, in hundredths; mean over sub-words of "
@@ -296,25 +297,22 @@ def _panels(charts: list[Any], columns: int) -> Any:
     return panels(charts, columns, spacing=30).resolve_scale(color="independent")
 
 
+def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
+    """Values in percent, also as words, and a word for the empty subset."""
+    shown = frame.replace({key: {"": "none"} for key in ("term", "other") if key in frame})
+    return shown.assign(value=100 * shown["value"], words=[number(100 * value, digits) for value in shown["value"]])
+
+
 def _subsets(result: Result) -> Spec | None:
     frame = result.named("scores").query("measure == 'score'")
     if not len(frame):
         return None
-    frame = frame.assign(value=100 * frame["value"], term=frame["term"].replace("", "none"))
-    frame["words"] = [number(value, 1) for value in frame["value"]]
-    charts = [
-        cells(
-            rows.sort_values("name", kind="stable"),
-            "name",
-            "term",
-            "value",
-            "words",
-            (rows["value"].min(), rows["value"].max()),
-            title=_score(result, task[0]),
-            size=(40, 18),
-        )
-        for task, rows in _groups(frame, "task")
-    ]
+    frame = _percent(frame, 1).sort_values("name", kind="stable")
+    charts = []
+    for task in result.named("tasks")["task"].unique():
+        rows = frame[frame["task"] == task]
+        limits = rows["value"].min(), rows["value"].max()
+        charts.append(cells(rows, "name", "term", limits, title=_score(result, task), size=(40, 18)))
     explained = [
         f"Percent on {result.source}: fresh two-layer decoders on the sum of some of the four terms of the last layer, "
         f"trained on {result.about['train_sentences']} sentences. Colours run from the least to the most of each task."
@@ -328,9 +326,9 @@ def _lost(result: Result) -> Spec | None:
         return None
     marks = np.where((frame["low"] <= 0) & (frame["high"] >= 0), "", "*")
     words = [_point(value) + mark for value, mark in zip(frame["value"], marks, strict=True)]
-    frame = frame.assign(words=words, value=100 * frame["value"], term=frame["term"].replace("", "none"))
+    frame = _percent(frame, 1).assign(words=words)
     limit = frame["value"].abs().max() or 1.0
-    chart = cells(frame, "pair", "term", "value", "words", (-limit, limit), size=(72, 20))
+    chart = cells(frame, "pair", "term", (-limit, limit), size=(72, 20))
     explained = [
         "Score of the task's own encoder minus that of the joint one, in points, on the same items of "
         f"{result.source}. Red: the joint encoder has less. A star: 0 lies outside 95% of resamplings of sentences "
@@ -344,22 +342,12 @@ def _alike(result: Result) -> Spec | None:
     frame = result.named("agreement")
     if not len(frame):
         return None
-    frame = frame[frame["name"] == frame["name"].iloc[0]].replace({"term": "", "other": ""}, "none")
-    frame = frame.assign(value=100 * frame["value"])
-    frame["words"] = [number(value, 0) for value in frame["value"]]
-    charts = [
-        cells(
-            rows[rows["measure"] == ("macro" if _kind(result, task[0]) == "spans" else "micro")],  # nearly all is O
-            "other",
-            "term",
-            "value",
-            "words",
-            (0.0, 100.0),
-            title=_score(result, task[0]),
-            size=(25, 17),
-        )
-        for task, rows in _groups(frame, "task")
-    ]
+    frame = _percent(frame[frame["name"] == frame["name"].iloc[0]], 0)
+    charts = []
+    for (task,), rows in _groups(frame, "task"):
+        kind = "macro" if _kind(result, task) == "spans" else "micro"  # nearly every word is outside of spans
+        rows = rows[rows["measure"] == kind]
+        charts.append(cells(rows, "other", "term", (0.0, 100.0), title=_score(result, task), size=(25, 17)))
     explained = [
         "F1 of the answers of one subset's decoder against those of another, percent: micro (the share of items that "
         f"is equal), of spans macro over tags. {frame['name'].iloc[0]}, {result.source}."
