@@ -229,7 +229,7 @@ def cells(
     *,
     title: str = "",
     size: tuple[int, int] = (34, 18),
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """A table in colours: a rectangle for each row of the frame, grey where its ``value`` is NaN, with its ``words``.
 
     Args:
@@ -246,16 +246,18 @@ def cells(
         alt.X(f"{_field(x)}:O", scale=alt.Scale(domain=above), axis=top),
         alt.Y(f"{_field(y)}:O", scale=alt.Scale(domain=beside), axis=alt.Axis(title=None, domain=False)),
     )
-    stops = {"domain": [low, 0, high], "range": list(DIVERGING)} if low < 0 else {"domain": [low, high], "range": BLUES}
+    stops: dict[str, Any] = (
+        {"domain": [low, 0, high], "range": list(DIVERGING)} if low < 0 else {"domain": [low, high], "range": BLUES}
+    )
     shown, middle, half = alt.datum["value"], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
     colour = alt.Color("value:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
-    boxes = base.mark_rect(stroke=PALE, strokeWidth=1).encode(
-        color=alt.condition(f"isValid({shown})", colour, alt.value(PALE)),
-        tooltip=[f"{_field(y)}:N", f"{_field(x)}:N", _tip("value")],
+    filled = base.mark_rect(stroke=RULE, strokeWidth=1).encode(
+        color=colour, tooltip=[f"{_field(y)}:N", f"{_field(x)}:N", _tip("value")]
     )
+    empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
     light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
     written = base.mark_text().encode(text="words:N", color=light)
-    return alt.layer(boxes, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
+    return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:

@@ -137,7 +137,7 @@ def _scores(result: Result) -> list[Grid]:
         caption = f"Percent; {first['train']:.0f} items to learn from, {first['test']:.0f} asked"
         if first["unseen"]:
             caption += f", of which {first['unseen']:.0f} have a label that was never seen"
-        columns = {"terms": "index", **{name: (name, 1) for name in facts.index}}
+        columns: dict[str, Any] = {"terms": "index", **{name: (name, 1) for name in facts.index}}
         made.append(
             Grid.of(f"Subsets of terms: {_score(result, task[0])}", table.reset_index(), columns, f"{caption}.")
         )
