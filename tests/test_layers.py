@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from random_sentences import corpora, sentences
 
-from mtlprune.analyses.dissection.term_items import term_items
+from mtlprune.analyses.dissection.decoders import term_items
 from mtlprune.analyses.probes.items import read_items
 from mtlprune.analyses.smoothing.maths import word_labels
 from mtlprune.baselines import Majority

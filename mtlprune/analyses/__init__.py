@@ -1,4 +1,8 @@
 """Analyses of what encoders, heads and runs know. Each is a package with a record (analysis.py)."""
 
-ANALYSES = {"smoothing": "smoothing", "degeneration": "degeneration"}
+ANALYSES = {
+    "smoothing": "smoothing",
+    "dissect": "dissection",
+    "degeneration": "degeneration",
+}
 """Command of ``mtlprune analyze`` → package here whose ANALYSIS is a record, in the order of display."""

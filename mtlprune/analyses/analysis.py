@@ -108,12 +108,13 @@ def read(folder: Path, name: str) -> Result:
     from mtlprune.results import AGAIN, ResultError, read_result
 
     path = Path(folder) / f"{name}.json"
+    command = next(command for command, package in ANALYSES.items() if package == name)
     if not path.is_file():
-        raise ResultError(f"{path} is missing; `mtlprune analyze {name} ... --out {folder}` makes it")
+        raise ResultError(f"{path} is missing; `mtlprune analyze {command} ... --out {folder}` makes it")
     content = read_json(path, ResultError, AGAIN)
     if isinstance(content, dict) and "format" in content:
         return read_result(path)
-    with reading(path, ResultError, f"run `mtlprune analyze {name}` again"):
+    with reading(path, ResultError, f"run `mtlprune analyze {command}` again"):
         found: Result = find(name).show.earlier(content)
         return found
 

@@ -23,6 +23,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches
+from mtlprune.encoder.pieces import EncoderError
 from mtlprune.results import SHUT, Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
@@ -136,25 +137,32 @@ def read_request(request: Request) -> Reading:
     return read(request.names, request.corpus, request.split, request.sentences, request.seed)
 
 
-def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Subject], Found]) -> Result:
-    """Call ``one`` for every encoder and gate set, and join what it finds.
+def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Subject], Found | str]) -> Result:
+    """Call ``one`` for every encoder and gate set, and join what it finds; a string is why the encoder is left out.
 
     Raises:
-        EncoderError, RunError: a subject cannot be loaded.
+        EncoderError, RunError: a subject cannot be loaded, or all are left out.
     """
     kinds = {source.name: source.kind for source in reading.sources}
     encoders: list[dict[str, Any]] = []
     notes: list[str] = []
+    refused: list[str] = []
     parts: list[Part] = []
     for subject in reading.subjects(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}")
         found = one(subject)
+        if isinstance(found, str):
+            refused.append(f"{subject.name}: {found}")
+            continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
         places = subject.encoder.places
         shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > SHUT).sum())}
         encoders.append({**keys, "kind": kinds[subject.name], **shape, **found.about})
         notes += found.notes
         parts.append((keys, found.frames))
+    if not encoders:
+        raise EncoderError("; ".join(refused))
+    notes = [*(f"Left out: {line}." for line in refused), *notes]
     settings = {**request.options.model_dump(), "seed": request.seed, "device": request.device}
     about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, joined(parts))

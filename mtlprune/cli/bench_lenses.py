@@ -178,13 +178,12 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
 
 def _verb(lens: str) -> Callable[..., Any]:
     from mtlprune.analyses.analysis import find
-    from mtlprune.cli.analyze import dissect as analyze_dissect
     from mtlprune.cli.analyze import syntax as analyze_syntax
     from mtlprune.cli.analyze.command import run
 
     verbs: dict[str, Callable[..., Any]] = {
         "smoothing": partial(run, find("smoothing")),
-        "dissection": analyze_dissect.dissect,
+        "dissection": partial(run, find("dissection")),
         "syntax": analyze_syntax.syntax,
         "degeneration": partial(run, find("degeneration")),
     }

@@ -30,6 +30,7 @@ HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4
 """After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 SEQUENTIAL = ("#ffffff", "#000000")
+BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
@@ -231,6 +232,45 @@ def head_map(
         .properties(**size)
         .facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
     )
+
+
+def cells(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    domain: tuple[float, float],
+    *,
+    title: str = "",
+    size: tuple[int, int] = (34, 18),
+) -> alt.LayerChart | alt.FacetChart:
+    """A table in colours: a rectangle for each row of the frame, grey where its ``value`` is NaN, with its ``words``.
+
+    Args:
+        x, y: columns: the names above and at the left, in the order in which they come.
+        domain: values at which the colour is palest and darkest; blue below 0, red above, where it begins below 0.
+        size: of a cell.
+    """
+    low, high = domain
+    high = high if high > low else low + 1
+    above, beside = (list(dict.fromkeys(frame[name].tolist())) for name in (x, y))
+    upright = 6 * max(len(str(name)) for name in above) > size[0]
+    top = alt.Axis(title=None, orient="top", labelAngle=-90 if upright else 0, domain=False)
+    base = alt.Chart(data(frame[[x, y, "value", "words"]]), title=title).encode(
+        alt.X(f"{_field(x)}:O", scale=alt.Scale(domain=above), axis=top),
+        alt.Y(f"{_field(y)}:O", scale=alt.Scale(domain=beside), axis=alt.Axis(title=None, domain=False)),
+    )
+    stops: dict[str, Any] = (
+        {"domain": [low, 0, high], "range": list(DIVERGING)} if low < 0 else {"domain": [low, high], "range": BLUES}
+    )
+    shown, middle, half = alt.datum["value"], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
+    colour = alt.Color("value:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
+    filled = base.mark_rect(stroke=RULE, strokeWidth=1).encode(
+        color=colour, tooltip=[f"{_field(y)}:N", f"{_field(x)}:N", _tip("value")]
+    )
+    empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
+    light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
+    written = base.mark_text().encode(text="words:N", color=light)
+    return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:

@@ -13,11 +13,10 @@ from tiny import HEADS, LAYERS, WORDS, make_config
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
+from mtlprune.analyses.dissection import SUBSETS
 from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.masked import score_masked
-from mtlprune.analyses.dissection.maths import Norm, importance, terms
-from mtlprune.analyses.dissection.survey import survey
-from mtlprune.analyses.dissection.terms import SUBSETS
+from mtlprune.analyses.dissection.maths import Norm, embedding_terms, importance, terms
+from mtlprune.analyses.dissection.measure import dissect, score_masked
 from mtlprune.analyses.dissection.trace import refusal, trace
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import Encoder
@@ -51,6 +50,29 @@ def passed(encoder: Encoder, gates: Tensor | None = None) -> tuple[dissection.Tr
     return traced, hidden
 
 
+def closed_form(trace: dissection.Trace, last: int) -> Tensor:
+    """The terms after so many layers as products of LayerNorms' scales, K_λ = Π_{k ≥ λ} g_k / s_k: i = K_0 · embedding;
+    h = Σ K_{2l−1} · attention_l; f = Σ K_{2l} · feed-forward_l; c = the rest. (4, N, H)"""
+    layers = list(trace.layers)[:last]
+    norms = [norm for layer in layers for norm in layer.norms]
+    one = torch.ones_like(layers[0].read if layers else embedding_terms(trace)[0])
+    products = [one]  # K after LayerNorm λ, from the last backwards
+    for norm in reversed(norms):
+        products.append(products[-1] * norm.gain / norm.std)
+    products.reverse()  # products[k] = K of norms k, k + 1, ...; the last one is 1
+    first = embedding_terms(trace)
+    given, correction = products[0] * first[0], products[0] * first[3]
+    attention, feed_forward = torch.zeros_like(given), torch.zeros_like(given)
+    for number, layer in enumerate(layers):
+        before, between = products[2 * number], products[2 * number + 1]
+        attention = attention + before * layer.attention()
+        feed_forward = feed_forward + between * layer.feed_forward
+        correction = correction + before * layer.attention_bias() + between * layer.feed_forward_bias
+    for place, norm in enumerate(norms):
+        correction = correction + products[place + 1] * norm.bias - products[place] * norm.mean
+    return torch.stack([given, attention, feed_forward, correction])
+
+
 @pytest.mark.parametrize("family", POST_LN)
 def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder: TinyEncoder, family: str) -> None:
     for dtype, limit in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
@@ -63,7 +85,7 @@ def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder: TinyEnc
             assert len(stacks) == len(hidden) == LAYERS + 1
             for layer, (stack, whole) in enumerate(zip(stacks, hidden, strict=True)):
                 assert (stack.sum(0) - whole).abs().max() <= limit
-                assert (dissection.closed_form(traced, layer) - stack).abs().max() <= limit
+                assert (closed_form(traced, layer) - stack).abs().max() <= limit
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "mpnet"])
@@ -78,19 +100,18 @@ def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder: TinyEncoder, fam
         assert (one - other).abs().max() <= 1e-10 and (other.sum(0) - whole).abs().max() <= 1e-10
 
 
-def test_heads_have_slots_of_their_own(tiny_encoder: TinyEncoder) -> None:
+def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder: TinyEncoder) -> None:
     gates = some_gates()
     traced, hidden = passed(loaded(tiny_encoder("bert")), gates)
-    *_, fine = dissection.head_terms(traced)
-    *_, coarse = terms(traced)
-    heads = fine[1:-2]
-    assert len(heads) == LAYERS * HEADS
-    assert torch.allclose(heads.sum(0), coarse[1], atol=1e-12)
-    assert torch.allclose(fine[[0, -2, -1]], coarse[[0, 2, 3]], atol=1e-12)
-    closed = (gates.flatten() == 0).nonzero().flatten()
-    assert len(closed) == 2 and not heads[closed].any() and heads.abs().amax((1, 2)).gt(0).sum() == len(heads) - 2
-    shares = torch.cat([share.T for share in dissection.head_importance(traced, hidden[-1])])
-    assert torch.allclose(shares, importance(heads, hidden[-1]), atol=1e-12)
+    shares = dissection.head_importance(traced, hidden[-1])
+    for place in range(LAYERS):
+        for head in range(HEADS):
+            alone = [layer.value_bias.expand_as(layer.heads).clone() for layer in traced.layers]  # adds nothing
+            alone[place][:, head] = traced.layers[place].heads[:, head]
+            layers = [replace(layer, heads=heads) for layer, heads in zip(traced.layers, alone, strict=True)]
+            *_, stack = terms(replace(traced, layers=layers))
+            assert torch.allclose(shares[place][:, head], importance(stack[1:2], hidden[-1])[0], atol=1e-12)
+            assert bool(shares[place][:, head].any()) == (gates[place, head] > 0)
 
 
 def test_importance_sums_to_1_and_knows_no_scale(tiny_encoder: TinyEncoder) -> None:
@@ -176,24 +197,24 @@ def subject(folder: Path, encoder: Encoder | None = None, gates: Tensor | None =
     return Subject("pretrained", str(folder), 0, encoder or Encoder.load(str(folder), attention="eager"), gates, "")
 
 
-def test_a_survey_is_what_single_sentences_say(tiny_encoder: TinyEncoder) -> None:
+def test_many_sentences_are_what_single_ones_say(tiny_encoder: TinyEncoder) -> None:
     folder = tiny_encoder("bert")
     sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate(SENTENCES)]
     gates = some_gates(torch.float32)
-    whole = survey(subject(folder, gates=gates), sentences, 10, 0)
+    whole = dissect(subject(folder, gates=gates), sentences, 10, 0)
     start, mu, pieces, heads = 0, 0.0, 0, 0.0
     for sentence in sentences:
-        one = survey(subject(folder, gates=gates), [sentence], 10, 0)
+        one = dissect(subject(folder, gates=gates), [sentence], 10, 0)
         mine = slice(start, start + len(sentence))
-        assert np.allclose(whole.word_mu[mine], one.word_mu, atol=1e-4)
-        assert torch.allclose(whole.last[:, mine], one.last, atol=1e-5)
-        start, pieces = start + len(sentence), pieces + one.pieces
-        mu, heads = mu + one.pieces * one.mu, heads + one.pieces * one.heads
-    assert whole.pieces == pieces and np.allclose(whole.mu, mu / pieces, atol=1e-5)
-    assert np.allclose(whole.mu.sum(1), 1, atol=1e-5) and 0 < whole.error < 1e-5
-    assert np.allclose(whole.heads, heads / pieces, atol=1e-5) and whole.heads[0, 1] == whole.heads[1, 2] == 0
-    assert np.isclose(whole.heads.sum(), whole.mu[-1, 1], atol=1e-5)
-    assert sum(half.tokens for half in whole.moments[0]) == pieces
+        assert np.allclose(whole["word_mu"][mine], one["word_mu"], atol=1e-4)
+        assert torch.allclose(whole["last"][:, mine], one["last"], atol=1e-5)
+        start, pieces = start + len(sentence), pieces + one["pieces"]
+        mu, heads = mu + one["pieces"] * one["mu"], heads + one["pieces"] * one["heads"]
+    assert whole["pieces"] == pieces and np.allclose(whole["mu"], mu / pieces, atol=1e-5)
+    assert np.allclose(whole["mu"].sum(1), 1, atol=1e-5) and 0 < whole["error"] < 1e-5
+    assert np.allclose(whole["heads"], heads / pieces, atol=1e-5) and whole["heads"][0, 1] == whole["heads"][1, 2] == 0
+    assert np.isclose(whole["heads"].sum(), whole["mu"][-1, 1], atol=1e-5)
+    assert all(line["tokens"] == pieces for line in whole["linearity"])
 
 
 def test_a_decomposition_that_misses_is_refused(tiny_encoder: TinyEncoder) -> None:
@@ -202,7 +223,7 @@ def test_a_decomposition_that_misses_is_refused(tiny_encoder: TinyEncoder) -> No
     layer = encoder.transformer.encoder.layer[0]
     layer.register_forward_hook(lambda module, args, output: output + 1)  # something no term knows of
     with pytest.raises(EncoderError, match="miss what the encoder says"):
-        survey(subject(folder, encoder), [Sentence("1", tuple(WORDS[:5]))], 5, 0)
+        dissect(subject(folder, encoder), [Sentence("1", tuple(WORDS[:5]))], 5, 0)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet"])
@@ -210,7 +231,7 @@ def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(
     tiny_encoder: TinyEncoder, family: str, tmp_path: Path
 ) -> None:
     plain = Encoder.load(str(tiny_encoder(family)))
-    assert score_masked(subject(tiny_encoder(family)), [Sentence("1", tuple(WORDS[:5]))], 0) is None  # no such head
+    assert not score_masked(subject(tiny_encoder(family)), [Sentence("1", tuple(WORDS[:5]))], 0)  # no such head
     model = AutoModelForMaskedLM.from_config(make_config(family)).eval()
     model.save_pretrained(tmp_path)
     plain.tokenizer.save_pretrained(tmp_path)
@@ -220,8 +241,7 @@ def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(
     encoder.transformer.register_forward_pre_hook(
         lambda module, args, given: seen.append((given["input_ids"], given["attention_mask"])), with_kwargs=True
     )
-    found = score_masked(subject(tmp_path, encoder), sentences, 0)
-    assert found is not None and found.items > 2
+    [found] = score_masked(subject(tmp_path, encoder), sentences, 0)
     (ids, mask), batch = seen[0], encoder.collate(encoder.tokenize_all([s.words for s in sentences]))
     rows = sorted(range(2), key=lambda row: -len(encoder.tokenize(sentences[row].words).ids))
     batch = encoder.collate([encoder.tokenize(sentences[row].words) for row in rows])
@@ -230,4 +250,4 @@ def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(
     draw = torch.rand(2, len(batch.piece_slot), generator=torch.Generator().manual_seed(0))[0]
     chosen = batch.piece_slot[draw < 0.15]
     right = (told.flatten()[chosen] == batch.input_ids.flatten()[chosen]).double().mean()
-    assert found.items == len(chosen) and found.accuracy[SUBSETS.index("ihfc")] == pytest.approx(float(right))
+    assert found["test"] == len(chosen) > 2 and found["score"][SUBSETS.index("ihfc")] == pytest.approx(float(right))

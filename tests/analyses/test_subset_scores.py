@@ -8,12 +8,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlprune.analyses.dissection.senses import inventory, nearest
-from mtlprune.analyses.dissection.subset_nets import NetSettings, Scaling, predict, train_nets
-from mtlprune.analyses.dissection.subset_scores import Material, agreement, f1, macro_f1, score_senses, score_task
-from mtlprune.analyses.dissection.term_items import bio, entities, sense_items, term_items
-from mtlprune.analyses.dissection.terms import SUBSETS, TERMS
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+from mtlprune.analyses.dissection import SUBSETS, TERMS
+from mtlprune.analyses.dissection.decoders import (
+    Material,
+    NetSettings,
+    SubsetNets,
+    entities,
+    macro_f1,
+    nearest,
+    predict,
+    score,
+    term_items,
+    train_nets,
+)
+from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.sentence import Dependencies, Layer, Predicate, Sentence, Span
 
 QUICK = NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
 
@@ -33,7 +42,7 @@ def test_scaling_is_that_of_each_sum() -> None:
     torch.manual_seed(0)
     parts = torch.randn(4, 50, 6, dtype=torch.float64)
     parts[1, :, 2] = 3.0  # a constant feature of h
-    scaled = Scaling.of(parts)(parts)
+    scaled = SubsetNets(parts, 2, QUICK).scaled(parts)
     for place, subset in enumerate(SUBSETS):
         whole = summed(parts, subset)
         std = whole.std(0, correction=0)
@@ -46,10 +55,10 @@ def test_each_net_reads_its_own_terms_only() -> None:
     torch.manual_seed(1)
     parts, labels = torch.randn(4, 300, 8), torch.randint(0, 3, (300,))
     labels = (parts[0, :, 0] > 0).long()  # the input knows it
-    answers = predict(*train_nets(parts, labels, 3, QUICK), parts)
+    answers = predict(train_nets(parts, labels, 3, QUICK), parts)
     changed = parts.clone()
     changed[1:] = torch.randn(3, 300, 8)
-    again = predict(*train_nets(changed, labels, 3, QUICK), changed)
+    again = predict(train_nets(changed, labels, 3, QUICK), changed)
     same = [bool((answers[place] == again[place]).all()) for place in range(16)]
     assert same[SUBSETS.index("i")] and same[0] and not same[SUBSETS.index("h")]
     assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95
@@ -59,7 +68,7 @@ def test_the_empty_subset_says_the_majority_label() -> None:
     torch.manual_seed(2)
     labels = torch.tensor([0] * 30 + [1] * 50 + [2] * 40)
     parts = torch.randn(4, 120, 5)
-    answers = predict(*train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
+    answers = predict(train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
     assert (answers[0] == 1).all()
 
 
@@ -68,7 +77,7 @@ def test_the_empty_subset_says_the_majority_label() -> None:
 def test_entities_of_bio_tags(tags: list[str]) -> None:
     found = entities(tags)
     spans = [Span(*span) for span in sorted(found)]
-    assert entities(bio(spans, len(tags))) == found
+    assert entities(iob2_from_spans(spans, len(tags))) == found
     assert sum(end - start for start, end, _ in found) == sum(tag != "O" for tag in tags)
 
 
@@ -93,51 +102,47 @@ def test_items_and_their_features() -> None:
     assert items["con"].labels.tolist() == ["S", "NP"]
     assert items["srl"].labels.tolist() == ["ARG0", "ARG1"] and set(items["srl"].sentence.tolist()) == {1}
     parts = torch.randn(4, 5, 3)
-    features = Material(both, parts).features(items["srl"])
+    features = items["srl"].features(parts)
     assert torch.allclose(features[:, 0], torch.cat([parts[:, 3], parts[:, 1:3].mean(1)], 1))
-    assert torch.allclose(Material(both, parts).features(items["dep"])[:, 0], torch.cat([parts[:, 1], parts[:, 2]], 1))
-    assert sense_items(both).labels.tolist() == ["see.01"]
+    assert torch.allclose(items["dep"].features(parts)[:, 0], torch.cat([parts[:, 1], parts[:, 2]], 1))
+    assert term_items("wsd", both).labels.tolist() == ["see.01"]
 
 
 def test_scores_count_what_is_right() -> None:
-    sentences = [sentence().with_layers() for _ in range(6)]
+    upos = Layer("tags", ("D", "N", "V", "P"))
+    sentences = [sentence().with_layers(upos=upos) for _ in range(6)]
     codes = torch.randn(4, 4, 16)
-    terms = codes.repeat(1, 6, 1)
-    material = Material(sentences, terms)
-    for task in ("pos", "ner", "dep"):
-        found = score_task(task, material, material, QUICK)
-        assert found is not None and found.scores()[1:].min() == 1.0  # each term names the word
-        assert found.counts.shape == (16, 6, 3) and found.unseen == 0
-    assert found is not None and f1(found.baseline.sum(0)) == pytest.approx(1 / 3)
-    assert score_task("con", Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) is None
+    material = Material(sentences, codes.repeat(1, 6, 1))
+    for task in ("pos", "ner", "upos", "dep"):
+        [found] = score(task, material, material, QUICK)
+        assert found["score"][1:].min() == 1.0  # each term names the word
+        assert found["counts"].shape == (16, 6, 3) and found["unseen"] == 0
+    assert found["baseline"] == pytest.approx(1 / 3)
+    assert score("con", Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
 
 
-def test_macro_f1_and_agreement_by_hand() -> None:
+def test_macro_f1_by_hand() -> None:
     gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
-    assert macro_f1(answers, gold) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
-    micro, macro = agreement(np.stack([gold, answers, gold]))
-    assert micro[0, 1] == micro[1, 0] == 0.5 and macro[0, 1] == pytest.approx(macro_f1(gold, answers))
-    assert micro[0, 2] == macro[0, 2] == 1 and (np.diag(micro) == 1).all()
+    assert macro_f1(answers, gold) == macro_f1(gold, answers) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
+    assert macro_f1(gold, gold) == 1
 
 
 def test_neighbours_are_those_of_the_lemma() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = np.array(["run.01", "run.02", "be.01", "be.02", "run.02", "be.02", "run.01", "run.02", "one.01"])
-    senses = inventory(labels)
-    assert senses.names == ("be.01", "be.02", "run.01", "run.02") and "one" not in senses.of_lemma
-    kept = np.array([place for place, label in enumerate(labels) if label != "one.01"])
-    known, gold = labels[kept], senses.gold(labels[kept])
+    names, gold = np.unique(labels, return_inverse=True)
     asked = np.array(["run.09", "be.01"])
-    assert senses.gold(asked).tolist() == [-1, 0] and senses.most_frequent(asked).tolist() == [3, 1]
-    train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(kept), 2))
-    answers = nearest(train, known, gold, test, asked, neighbours=3)
+    train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(labels), 2))
+    answers = nearest(train, labels, gold, test, asked, neighbours=3)
     for place, subset in enumerate(SUBSETS):
         for row, lemma in enumerate(("run", "be")):
-            pool = [k for k, label in enumerate(known) if label.startswith(lemma)]
+            pool = [k for k, label in enumerate(labels) if label.startswith(lemma)]
             cosine = torch.cosine_similarity(summed(train, subset)[pool], summed(test, subset)[row], dim=-1)
             near = cosine.argsort(descending=True)[: 3 if subset else len(pool)].tolist()
             votes = {
-                sense: [float(cosine[k]) for k in near if gold[pool[k]] == sense] for sense in senses.of_lemma[lemma]
+                sense: [float(cosine[k]) for k in near if gold[pool[k]] == sense]
+                for sense, name in enumerate(names)
+                if name.startswith(lemma)
             }
             best = max(votes, key=lambda sense: (len(votes[sense]), sum(votes[sense])))
             assert answers[place, row] == best, (subset, lemma)
@@ -153,9 +158,11 @@ def test_senses_from_rolesets_beside_the_most_frequent_one() -> None:
         vector[1, 0, 0] += 6 * (sense - 1.5)  # the heads know the sense
         rows.append(vector)
     material = Material(sentences, torch.cat(rows, 1))
-    learned, near = score_senses(material, material, QUICK)
+    learned, near = score("wsd", material, material, QUICK)
     heads = SUBSETS.index("h")
-    assert f1(learned.baseline.sum(0)) == pytest.approx(2 / 3)
-    assert learned.scores()[heads] > 0.95 and near.scores()[heads] > 0.95
-    assert learned.scores()[0] == near.scores()[0] == pytest.approx(2 / 3)  # nothing to go by: the most frequent sense
-    assert score_senses(Material(sentences[:1], rows[0]), material, QUICK) == []
+    assert learned["baseline"] == pytest.approx(2 / 3)
+    assert learned["score"][heads] > 0.95 and near["score"][heads] > 0.95
+    assert learned["score"][0] == near["score"][0] == pytest.approx(2 / 3)  # nothing to go by: the most frequent sense
+    apart = np.array([[told[0][heads], told[heads][0]] for told in (near["micro_agreement"], near["macro_agreement"])])
+    assert (apart[:, 0] == apart[:, 1]).all() and (apart < 1).all() and np.diag(near["macro_agreement"]).min() == 1
+    assert score("wsd", Material(sentences[:1], rows[0]), material, QUICK) == []

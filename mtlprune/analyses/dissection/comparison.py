@@ -1,37 +1,225 @@
-"""What decompositions of several encoders say side by side; plain arrays, nothing of torch.
+"""What decompositions say, of one encoder and of several side by side: plain arrays, nothing of torch.
 
-Which term carries the loss of multi-task learning; do gates keep the heads with the largest shares; is what the heads
-of the joint encoder add a compromise between those of single-task ones.
+How linear are feed-forward parts; which term carries the loss of multi-task learning; do gates keep the heads with the
+largest shares; is what the heads of the joint encoder add a compromise between those of single-task ones. ``frames``
+and ``frames_of_pairs`` make tidy tables of it.
 
-Letters for shapes: W words, L layers, A heads a layer, T = 4 terms, S = 16 subsets, X sentences, M sampled words,
-H hidden size, k encoders.
+Letters for shapes: N tokens, P features read, Q features given, W words, L layers, A heads a layer, T = 4 terms, S = 16
+subsets, X sentences, M sampled words, H hidden size.
+
+Source: Mickus, Paperno and Constant (2022). They score r² on the tokens that were fitted (least squares with a
+constant; z-scored features change no r²; uniform average over outputs); a held-out value stands beside it here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import linalg, optimize, stats
 
+from mtlprune.analyses.dissection import SUBSETS, TERMS
+from mtlprune.results import KEYS, VALUES, Result, head_rows
 from mtlprune.statistics.permutation import layered_hypergeometric_p, layered_rank_test
 
 Floats = NDArray[np.float64]
+Encoder = Mapping[str, Any]
+"""What was found of one encoder; ``frames`` and ``side_by_side`` say what there is."""
+TINY = 1e-10
+"""A feature whose variance is below this part of its mean square is constant."""
 RESAMPLES = 1000
 PERMUTATIONS = 2000
+OPEN = 0.5
+"""Gates from which a head is open."""
+MODES = {"weights": "unexplained", "centred": "centred_unexplained", "rotated": "rotated_unexplained"}
+"""Of compositions: as they are, means over words taken out, turned; with what stays unexplained."""
+
+# -- one encoder -------------------------------------------------------------------------------------------------------
 
 
-def mu_correlations(one: NDArray, other: NDArray) -> tuple[Floats, Floats]:
-    """Spearman and Pearson over the same words of μ in two encoders: (W, L + 1, T) twice to (L + 1, T) twice.
+def moments(x: Floats, y: Floats) -> Floats:
+    """Sums over tokens of [1, x, y] ⊗ [1, x, y], from which any least squares of y on x follows.
+
+    Args:
+        x, y: (N, P) and (N, Q), float64.
+
+    Returns:
+        (1 + P + Q, 1 + P + Q)
+    """
+    design = np.concatenate([np.ones((len(x), 1)), x, y], axis=1)
+    return design.T @ design
+
+
+def fit(sums: Floats, inputs: int) -> Floats:
+    """(1 + P, Q): least-squares coefficients, the constant first; the smallest ones where they are not unique."""
+    side = 1 + inputs
+    return np.linalg.pinv(sums[:side, :side], rcond=1e-12, hermitian=True) @ sums[:side, side:]
+
+
+def r2(sums: Floats, coefficients: Floats) -> float:
+    """Mean over outputs of 1 − residual / total sum of squares on the tokens of ``sums``; NaN without tokens.
+
+    An output that is constant counts 1 where it is met exactly and 0 otherwise, as scikit-learn has it.
+    """
+    side, tokens = len(coefficients), sums[0, 0]
+    if not tokens:
+        return math.nan
+    squares = sums.diagonal()[side:]
+    crossed = np.einsum("pq,pq->q", coefficients, sums[:side, side:])
+    fitted = np.einsum("pq,pr,rq->q", coefficients, sums[:side, :side], coefficients, optimize=True)
+    residual = squares - 2 * crossed + fitted
+    total = squares - sums[0, side:] ** 2 / tokens
+    floor = TINY * np.maximum(squares, 1e-300)
+    constant = total <= floor
+    flat = np.where(residual <= 10 * floor, 1.0, 0.0)
+    moving = 1 - np.maximum(residual, 0) / np.where(constant, 1, total)
+    return float(np.where(constant, flat, moving).mean())
+
+
+def linearity(one: Floats, other: Floats, inputs: int) -> dict[str, float]:
+    """r² on the tokens that were fitted, and held out: each half's ``moments`` by the map of the other, averaged."""
+    whole = one + other
+    held_out = (r2(one, fit(other, inputs)) + r2(other, fit(one, inputs))) / 2
+    return {"in_sample": r2(whole, fit(whole, inputs)), "held_out": held_out, "tokens": int(whole[0, 0])}
+
+
+def f1(counts: NDArray) -> Floats:
+    """2 · correct / (predicted + gold) of (..., 3); 0 where there is neither."""
+    return 2 * counts[..., 0] / np.maximum(counts[..., 1] + counts[..., 2], 1)
+
+
+def tidy(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
+    """An array as rows: a column for each axis with its names; None is NaN."""
+    rows = pd.DataFrame(list(product(*axes.values())), columns=list(axes))
+    return rows.assign(measure=measure, value=np.array(values, np.float64).ravel())
+
+
+def frames(one: Encoder) -> dict[str, pd.DataFrame]:
+    """What was found of one encoder, as tables.
+
+    Args:
+        one: ``error``, ``largest``, ``pieces``; ``mu`` and ``mu_sd`` (L + 1, T); ``gates`` and ``heads`` (L, A);
+            ``linearity``, an entry a layer; ``scores``, an entry a task: ``task``, ``train``, ``test``, ``unseen``,
+            ``baseline``, ``score`` and ``macro_f1`` (S,), ``micro_agreement`` and ``macro_agreement`` (S, S).
+    """
+    lines, scores = one["linearity"], one["scores"]
+    layers, below = range(1, len(lines) + 1), range(len(lines) + 1)
+    parts = {
+        "encoders": [tidy(name, one[name]) for name in ("error", "largest", "pieces")],
+        "layers": [
+            tidy(name, one[key], layer=below, term=TERMS)
+            for name, key in (("importance", "mu"), ("importance_sd", "mu_sd"))
+        ],
+        "linearity": [
+            tidy(name, [line[name] for line in lines], layer=layers).assign(n=lines[0]["tokens"])
+            for name in ("in_sample", "held_out")
+        ],
+        "heads": [head_rows({"gate": np.array(one["gates"]), "importance": np.array(one["heads"])})],
+        "tasks": [
+            tidy(name, [task[name]], task=[task["task"]])
+            for task in scores
+            for name in ("train", "test", "unseen", "baseline")
+        ],
+        "scores": [
+            tidy(name, [task[name]], task=[task["task"]], term=SUBSETS)
+            for task in scores
+            for name in ("score", "macro_f1")
+        ],
+        "agreement": [
+            tidy(name, [task[f"{name}_agreement"]], task=[task["task"]], term=SUBSETS, other=SUBSETS)
+            for task in scores
+            for name in ("micro", "macro")
+        ],
+    }
+    return {name: pd.concat(each, ignore_index=True).dropna(subset="value") for name, each in parts.items() if each}
+
+
+# -- several encoders --------------------------------------------------------------------------------------------------
+
+
+def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, list[dict[str, Any]]]:
+    """Rows of each comparison that there are encoders for.
+
+    Args:
+        encoders: what ``frames`` reads, and more: ``key``; ``label`` and ``seed`` as in a Result; ``variant``, what
+            sets runs of the same tasks apart; ``tasks`` it was trained on, none for a pretrained encoder; ``whole``,
+            whether all heads are open; ``word_mu`` (W, L + 1, T); ``added`` (L, 2, M, H), h and f of each layer; and
+            of each of ``scores`` the ``counts`` (S, X, 3), correct, predicted and gold.
+    """
+    pairs = list(_single_and_joint(encoders))
+    return {
+        "across": [
+            {"first": one["key"], "second": other["key"], **mu_correlations(one["word_mu"], other["word_mu"])}
+            for one, other in combinations(encoders, 2)
+            if one["word_mu"].shape == other["word_mu"].shape
+        ],
+        "gates": [
+            {"gates_of": one["key"], "shares_in": other["key"]}
+            | gates_against_shares(one["gates"], other["heads"], seed)
+            for one, other in product(encoders, encoders)
+            if other["whole"] and not one["whole"] and one["gates"].shape == other["heads"].shape
+        ],
+        "lost_shares": [row for pair in pairs for row in _lost_shares(*pair, encoders)],
+        "losses": [
+            {"task": task, "single": single["key"], "joint": joint["key"]}
+            | losses(mine["counts"], theirs["counts"], seed)
+            for task, single, joint in pairs
+            for mine, theirs in product(single["scores"], joint["scores"])
+            if mine["task"] == theirs["task"] == task
+        ],
+        "compositions": [row for one in encoders if len(one["tasks"]) > 1 for row in _compositions(one, encoders)],
+    }
+
+
+def _single_and_joint(encoders: Sequence[Encoder]) -> Iterator[tuple[str, Encoder, Encoder]]:
+    """(task, its own encoder, a joint one) of the same seed and variant."""
+    for single, joint in product(encoders, encoders):
+        if len(single["tasks"]) == 1 and len(joint["tasks"]) > 1 and single["tasks"][0] in joint["tasks"]:
+            [task], label = single["tasks"], joint["label"]
+            own = ":" not in label or label.endswith(f":{task.upper()}")
+            if own and all(single[key] == joint[key] for key in ("seed", "variant")):
+                yield task, single, joint
+
+
+def _lost_shares(task: str, single: Encoder, joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[str, Any]]:
+    """Do heads that one task alone keeps lose their share in the joint encoder?"""
+    others = [
+        e["gates"] >= OPEN
+        for e in encoders
+        if len(e["tasks"]) == 1 and e["tasks"] != single["tasks"] and e["seed"] == single["seed"]
+        if not e["whole"] and not single["whole"] and e["gates"].shape == single["gates"].shape
+    ]
+    if others:
+        only = (single["gates"] >= OPEN) & ~np.any(others, axis=0)
+        keys = {"task": task, "single": single["key"], "joint": joint["key"], "against": len(others)}
+        yield keys | lost_share(single["heads"], joint["heads"], only)
+
+
+def _compositions(joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[str, Any]]:
+    """h and f of each layer of a joint encoder from those of single-task and pretrained ones."""
+    others = [e for e in encoders if len(e["tasks"]) < 2 and e["added"].shape == joint["added"].shape]
+    if len(others) > 1:
+        for layer, place in np.ndindex(joint["added"].shape[:2]):
+            given = {other["key"]: other["added"][layer, place] for other in others}
+            found = composition(joint["added"][layer, place], given)
+            yield {"joint": joint["key"], "layer": layer + 1, "term": "hf"[place], **found}
+
+
+def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
+    """``spearman`` and ``pearson`` over the same words of μ in two encoders: (W, L + 1, T) twice to (L + 1, T).
 
     NaN where μ is constant, such as that of heads before the first layer.
     """
     columns = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (one, other)]
     ranks = [stats.rankdata(side, axis=0) for side in columns]
-    return _columnwise(*ranks).reshape(one.shape[1:]), _columnwise(*columns).reshape(one.shape[1:])
+    return {
+        name: _columnwise(*sides).reshape(one.shape[1:]) for name, sides in (("spearman", ranks), ("pearson", columns))
+    }
 
 
 def _columnwise(one: Floats, other: Floats) -> Floats:
@@ -41,36 +229,27 @@ def _columnwise(one: Floats, other: Floats) -> Floats:
     return np.where(flat, math.nan, (a * b).sum(0) / np.where(flat, 1, norms))
 
 
-# -- heads -----------------------------------------------------------------------------------------------------------
+def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict[str, float]:
+    """Do gates (L, A) keep the heads with the largest mean μ (L, A) in some encoder?
 
-
-@dataclass(frozen=True)
-class GatesAgainstShares:
-    """Do gates keep the heads with the largest shares?
-
-    Attributes:
-        rho: correlation of ranks within layers (Spearman, layers taken out), two-sided p by permuting within layers.
-        shared: heads that are open and among as many of largest share in their layer; expected by chance, upper-tail p.
+    Returns:
+        ``rho``: correlation of ranks within layers (Spearman, layers taken out), ``rho_p``: two-sided, by permuting
+        within layers; ``open`` heads; ``shared``: those that are among as many of largest μ in their layer,
+        ``expected`` by chance, ``shared_p``: upper tail.
     """
-
-    rho: float
-    rho_p: float
-    open: int
-    shared: int
-    expected: float
-    shared_p: float
-
-
-def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> GatesAgainstShares:
-    """Gates (L, A) in [0, 1] against mean μ of heads (L, A) in some encoder; a head is open at 0.5."""
-    found = layered_rank_test(gates, shares, PERMUTATIONS, (seed, 12))
-    opened = gates >= 0.5
+    ranks = layered_rank_test(gates, shares, PERMUTATIONS, (seed, 12))
+    opened = gates >= OPEN
     numbers = opened.sum(1)
     order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)
     shared = int((opened & (order < numbers[:, None])).sum())
-    expected = float((numbers**2).sum() / gates.shape[1])
-    upper = layered_hypergeometric_p(numbers, numbers, gates.shape[1], shared)
-    return GatesAgainstShares(found.value, found.p, int(numbers.sum()), shared, expected, upper)
+    return {
+        "rho": ranks.value,
+        "rho_p": ranks.p,
+        "open": int(numbers.sum()),
+        "shared": shared,
+        "expected": float((numbers**2).sum() / gates.shape[1]),
+        "shared_p": layered_hypergeometric_p(numbers, numbers, gates.shape[1], shared),
+    }
 
 
 def lost_share(single: NDArray, joint: NDArray, claimed: NDArray) -> dict[str, float]:
@@ -88,9 +267,6 @@ def lost_share(single: NDArray, joint: NDArray, claimed: NDArray) -> dict[str, f
     }
 
 
-# -- subsets ---------------------------------------------------------------------------------------------------------
-
-
 def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -> dict[str, Floats]:
     """How much less of a task each subset of terms holds in the joint encoder than in the task's own.
 
@@ -105,52 +281,29 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
     sentences = single.shape[1]
     generator = np.random.default_rng([seed, 13])
     times = generator.multinomial(sentences, np.full(sentences, 1 / sentences), RESAMPLES).astype(np.float64)  # (R, X)
-    drawn = [_f1(np.einsum("rx,sxc->rsc", times, side.astype(np.float64), optimize=True)) for side in (single, joint)]
+    drawn = [f1(np.einsum("rx,sxc->rsc", times, side.astype(np.float64), optimize=True)) for side in (single, joint)]
     low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5), axis=0)
-    return {"difference": _f1(single.sum(1)) - _f1(joint.sum(1)), "low": low, "high": high}
+    return {"difference": f1(single.sum(1)) - f1(joint.sum(1)), "low": low, "high": high}
 
 
-def _f1(counts: NDArray) -> Floats:
-    return 2 * counts[..., 0] / np.maximum(counts[..., 1] + counts[..., 2], 1)
+def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, Any]:
+    """A term of one encoder as a sum of the same term in others, with weights that are not negative, (M, H) each.
 
-
-# -- compositions ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Composition:
-    """A term of one encoder as a sum of the same term in others, with weights that are not negative.
-
-    Attributes:
-        weights: a, by encoder.
-        unexplained: ‖target − Σ a · other‖² / ‖target‖²; NaN where the target is 0.
-        centred, centred_unexplained: the same after the mean over words is taken from all.
-        rotated, rotated_unexplained: the same (not centred) after each other is turned onto the target by the best
-            orthogonal map: the control for encoders that differ by a rotation only.
+    Returns:
+        ``weights``: by encoder, from least squares over words and features; ``unexplained``: ‖target − Σ a · other‖² /
+        ‖target‖², NaN where the target is 0. ``centred``, ``centred_unexplained``: the same after the mean over words
+        is taken from all; ``rotated``, ``rotated_unexplained``: not centred, but each other turned onto the target by
+        the best orthogonal map (Schönemann 1966): the control for encoders that differ by a rotation only.
     """
-
-    weights: Mapping[str, float]
-    unexplained: float
-    centred: Mapping[str, float]
-    centred_unexplained: float
-    rotated: Mapping[str, float]
-    rotated_unexplained: float
-
-
-def composition(target: NDArray, others: Mapping[str, NDArray]) -> Composition:
-    """Non-negative least squares over words and features: (M, H) each."""
     goal = np.asarray(target, np.float64)
     given = {name: np.asarray(values, np.float64) for name, values in others.items()}
-    turned = {name: values @ procrustes(values, goal) for name, values in given.items()}
+    turned = {name: values @ linalg.orthogonal_procrustes(values, goal)[0] for name, values in given.items()}
     centred = {name: values - values.mean(0) for name, values in given.items()}
-    plain = _weights(goal, given)
-    return Composition(*plain, *_weights(goal - goal.mean(0), centred), *_weights(goal, turned))
-
-
-def procrustes(moved: Floats, goal: Floats) -> Floats:
-    """The orthogonal (H, H) R that minimises ‖moved R − goal‖ (Schönemann 1966)."""
-    left, _, right = np.linalg.svd(moved.T @ goal)
-    return left @ right
+    found: dict[str, Any] = {}
+    found["weights"], found["unexplained"] = _weights(goal, given)
+    found["centred"], found["centred_unexplained"] = _weights(goal - goal.mean(0), centred)
+    found["rotated"], found["rotated_unexplained"] = _weights(goal, turned)
+    return found
 
 
 def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float], float]:
@@ -163,7 +316,59 @@ def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float
     return dict(zip(given, found.tolist(), strict=True)), float(rest**2 / whole)
 
 
-def mean_of(values: Sequence[float]) -> float:
-    """Mean of what is defined; NaN where nothing is."""
-    kept = [value for value in values if not math.isnan(value)]
-    return sum(kept) / len(kept) if kept else math.nan
+def frames_of_pairs(rows: Mapping[str, Sequence[Mapping[str, Any]]], result: Result) -> dict[str, pd.DataFrame]:
+    """What ``side_by_side`` found, as tables; each row is of the first encoder, ``other`` the name of the second.
+
+    Args:
+        result: with the encoders in ``about``.
+    """
+    encoders = {one["key"]: one for one in result.about["encoders"]}
+    called = dict(zip(encoders, result.names, strict=True))
+
+    def placed(frame: pd.DataFrame, first: str, second: str | None = None, **more: Any) -> pd.DataFrame:
+        keys = {name: encoders[first][name] for name in ("encoder", "run", "seed")}
+        made = frame.assign(**keys, **more, **({} if second is None else {"other": called[second]}))
+        return made[[column for column in (*KEYS, *VALUES) if column in made]]
+
+    def listed(row: Mapping[str, Any], *names: str, p: Sequence[str] = ()) -> pd.DataFrame:
+        tested = [row[f"{name}_p"] if name in p else math.nan for name in names]
+        return pd.DataFrame({"measure": names, "value": [row[name] for name in names], "p": tested})
+
+    parts = {
+        "across": [
+            placed(tidy(name, row[name], layer=range(len(row[name])), term=TERMS), row["first"], row["second"])
+            for row in rows["across"]
+            for name in ("spearman", "pearson")
+        ],
+        "gates": [
+            placed(
+                listed(row, "rho", "open", "shared", "expected", p=("rho", "shared")), row["gates_of"], row["shares_in"]
+            )
+            for row in rows["gates"]
+        ],
+        "lost_shares": [
+            placed(
+                listed(row, "heads", "exclusive", "others", "against"), row["single"], row["joint"], task=row["task"]
+            )
+            for row in rows["lost_shares"]
+        ],
+        "losses": [
+            placed(
+                tidy("loss", row["difference"], term=SUBSETS).assign(low=row["low"], high=row["high"]),
+                row["single"],
+                row["joint"],
+                task=row["task"],
+            )
+            for row in rows["losses"]
+        ],
+        "compositions": [
+            placed(frame, row["joint"], layer=row["layer"], term=row["term"], mode=mode)
+            for row in rows["compositions"]
+            for mode, unexplained in MODES.items()
+            for frame in (
+                tidy("weight", list(row[mode].values()), other=[called[key] for key in row[mode]]),
+                tidy("unexplained", row[unexplained]),
+            )
+        ],
+    }
+    return {name: pd.concat(each, ignore_index=True) for name, each in parts.items() if each}

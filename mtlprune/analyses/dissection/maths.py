@@ -21,9 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtlprune.analyses.dissection.terms import SUBSETS, TERMS
-
-__all__ = ["SUBSETS", "TERMS", "LayerTrace", "Lift", "Norm", "Trace"]
+from mtlprune.analyses.dissection import SUBSETS, TERMS
 
 
 class Norm(NamedTuple):
@@ -74,12 +72,6 @@ class LayerTrace:
     feed_forward: Tensor
     feed_forward_bias: Tensor
     norms: tuple[Norm, Norm]
-
-    def slots(self) -> Tensor:
-        """(n, N, H): what each head adds, without biases."""
-        moving = self.heads - self.value_bias  # (N, n, d)
-        columns = self.weight.unflatten(1, self.value_bias.shape)  # (H, n, d)
-        return torch.einsum("tnd,hnd->nth", moving, columns)
 
     def attention(self) -> Tensor:
         """(N, H): what all heads add, without biases."""
@@ -139,47 +131,6 @@ def terms(trace: Trace) -> Iterator[Tensor]:
         stack[3] += layer.feed_forward_bias
         stack = normalised(stack, layer.norms[1])
         yield stack
-
-
-def head_terms(trace: Trace) -> Iterator[Tensor]:
-    """The same with a slot for every head so far: after layer l (Σ n + 3, N, H): i, heads by layer, f, c."""
-    coarse = embedding_terms(trace)
-    stack = coarse[[0, 2, 3]]
-    yield stack
-    for layer in trace.layers:
-        stack = torch.cat([stack[:-2], layer.slots(), stack[-2:]])
-        stack[-1] += layer.attention_bias()
-        stack = normalised(stack, layer.norms[0])
-        stack[-2] += layer.feed_forward
-        stack[-1] += layer.feed_forward_bias
-        stack = normalised(stack, layer.norms[1])
-        yield stack
-
-
-def closed_form(trace: Trace, last: int | None = None) -> Tensor:
-    """The terms after ``last`` layers (all, if not given) as products of LayerNorms' scales: (4, N, H).
-
-    K_λ = Π_{k ≥ λ} g_k / s_k; i = K_0 · embedding; h = Σ K_{2l−1} · attention_l; f = Σ K_{2l} · feed-forward_l; c = the
-    rest. For tests and for reading; the recursion is as exact and cheaper.
-    """
-    layers = list(trace.layers)[: len(trace.layers) if last is None else last]
-    norms = [norm for layer in layers for norm in layer.norms]
-    one = torch.ones_like(layers[0].read if layers else embedding_terms(trace)[0])
-    products = [one]  # K after LayerNorm λ, from the last backwards
-    for norm in reversed(norms):
-        products.append(products[-1] * norm.gain / norm.std)
-    products.reverse()  # products[k] = K of norms k, k + 1, ...; the last one is 1
-    first = embedding_terms(trace)
-    given, correction = products[0] * first[0], products[0] * first[3]
-    attention, feed_forward = torch.zeros_like(given), torch.zeros_like(given)
-    for number, layer in enumerate(layers):
-        before, between = products[2 * number], products[2 * number + 1]
-        attention = attention + before * layer.attention()
-        feed_forward = feed_forward + between * layer.feed_forward
-        correction = correction + before * layer.attention_bias() + between * layer.feed_forward_bias
-    for place, norm in enumerate(norms):
-        correction = correction + products[place + 1] * norm.bias - products[place] * norm.mean
-    return torch.stack([given, attention, feed_forward, correction])
 
 
 def importance(parts: Tensor, whole: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from typer.core import TyperGroup
 
 from mtlprune.analyses import ANALYSES
 from mtlprune.cli.analyze import breaks as analyze_breaks
-from mtlprune.cli.analyze import dissect as analyze_dissect
 from mtlprune.cli.analyze import show as analyze_show
 from mtlprune.cli.analyze import syntax as analyze_syntax
 
@@ -39,5 +38,4 @@ def analyze() -> None:
 
 app.command("syntax", short_help="Which heads attend along dependency arcs?")(analyze_syntax.syntax)
 app.command("breaks", short_help="Where does a logged curve bend?")(analyze_breaks.breaks)
-app.command("dissect", short_help="What comes from input, heads, feed-forward, rest?")(analyze_dissect.dissect)
 app.command("show", short_help="Draw what an analysis found once more, for a paper.")(analyze_show.show)

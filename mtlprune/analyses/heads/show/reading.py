@@ -154,13 +154,8 @@ def _syntax(encoder: Mapping[str, Any]) -> dict[str, Floats]:
     return {name: _grid(encoder["heads"][key]) for key, name in names.items() if encoder["heads"].get(key)}
 
 
-def _dissection(encoder: Mapping[str, Any]) -> dict[str, Floats]:
-    return {"share μ": _grid(encoder["heads"])}
-
-
 READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {
     "syntax.json": _syntax,
-    "dissection.json": _dissection,
 }
 """Of analyses without a record."""
 FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values())}, reverse=True)

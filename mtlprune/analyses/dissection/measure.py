@@ -1,0 +1,338 @@
+"""Takes encoders and runs apart, batch by batch, scores subsets of the terms, and sets encoders side by side.
+
+    result = measure(Request(["minilm", "runs/pos", "runs/mtl-5"], Path("data/ewt5"), DissectionOptions()))
+
+Every encoder is loaded once; what is kept of it is small (two layers' worth of words, and sums). Special tokens are
+read by the encoder and left out of every number.
+
+Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, A heads a layer before any was removed,
+H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModelForMaskedLM
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
+from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
+from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
+from mtlprune.analyses.dissection.trace import refusal, trace
+from mtlprune.analyses.reading import Found, batches, gate_grid, read, read_request, survey
+from mtlprune.analyses.subjects import ProbeError, Subject, variant
+from mtlprune.config.config import build_config
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.sources import locate, quiet
+from mtlprune.layers import in_order
+from mtlprune.results import Result
+from mtlprune.runs import RunFolder
+from mtlprune.sentence import Sentence, declared
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = 1e-4
+"""Of reconstruction in float32 by the size of the largest entry: a decomposition that misses by more is refused."""
+SAMPLE = 1000
+"""Words on which h and f of encoders are compared by layer."""
+CHOSEN, REPLACED, RANDOM = 0.15, 0.8, 0.1
+"""Of sub-words are masked; of these become the mask token, a random sub-word, stay as they are."""
+
+
+def measure(request: Request) -> Result:
+    """All encoders. Frames, layers and heads from 1 (layer 0: the embeddings), ``term`` a term or a subset of terms:
+
+    - ``encoders``: ``error``, the largest |i + h + f + c − e| over layers, tokens and features; ``largest`` |e|;
+      ``pieces``, sub-words read.
+    - ``layers``: by term ``importance`` and ``importance_sd``, mean and standard deviation over sub-words of μ.
+    - ``linearity``: ``in_sample`` and ``held_out`` r² of the feed-forward part.
+    - ``heads``: ``gate``; ``importance``, mean μ of the head in the last layer's vectors, 0 where it is closed or gone.
+    - ``tasks``: ``train``, ``test`` items, ``unseen`` labels among these, ``baseline``. ``scores``: by subset ``score``
+      and ``macro_f1``. ``agreement``: ``micro`` and ``macro`` F1 of answers by two subsets.
+    - ``across``, ``gates``, ``lost_shares``, ``losses``, ``compositions``: of an encoder and an ``other``.
+
+    A run of a single task is scored on its own task only (and on senses), everything else on all.
+
+    Raises:
+        ProbeError: a task that there is none of.
+        EncoderError: none of the encoders is post-LN, or one cannot be loaded.
+        RunError, CorpusError: a damaged run or corpus.
+    """
+    options = request.options
+    asked = tuple(dict.fromkeys(name.strip() for name in options.tasks.split(","))) if options.tasks != "none" else ()
+    reading = read_request(request)
+    layers = declared(reading.sentences)
+    if unknown := [name for name in asked if name not in (*layers, SENSES, MASKED)]:
+        known = ", ".join((*in_order(layers), SENSES, MASKED))
+        raise ProbeError(f"--tasks: expected some of {known}, or none, found {', '.join(unknown)}")
+    training = None
+    if set(asked) - {MASKED}:
+        training = read(request.names, request.corpus, "train", options.train_sentences, request.seed)
+    nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
+    found: list[dict[str, Any]] = []
+
+    def one(subject: Subject) -> Found | str:
+        why = refusal(subject.encoder)
+        if why is not None:
+            return why
+        parts = dissect(subject, reading.sentences, SAMPLE, request.seed, request.device, request.on_batch)
+        trained, last = _trained_on(subject), parts.pop("last")
+        mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]
+        scores: list[dict[str, Any]] = []
+        if training is not None and set(mine) - {MASKED}:
+            terms = last_terms(subject, training.sentences, request.device, request.on_batch)
+            material = Material(training.sentences, terms), Material(reading.sentences, last)
+            for task in sorted(set(mine) - {MASKED}, key=lambda task: (task == SENSES, mine.index(task))):
+                scores += score(task, *material, nets)
+        if MASKED in mine and not trained:
+            scores += score_masked(subject, reading.sentences, request.seed, request.device)
+        gates = gate_grid(subject)
+        key = f"{subject.label}, seed {subject.seed}" if trained else subject.label
+        names = {"key": key, "label": subject.label, "seed": subject.seed, "variant": variant(subject.label)}
+        whole = subject.gates is None and bool(gates.all())
+        found.append({**parts, **names, "tasks": trained, "gates": gates, "whole": whole, "scores": scores})
+        return Found(frames(found[-1]), {"key": key, "tasks": trained})
+
+    result = survey("dissection", reading, request, one)
+    request.on_status("comparing")
+    about = {
+        "train_sentences": len(training.sentences) if training else 0,
+        "kinds": {task: layers[task] for task in asked if task in layers},
+        "nets": vars(nets),
+        "sample": SAMPLE,
+        "torch": torch.__version__,
+    }
+    more = frames_of_pairs(side_by_side(found, request.seed), result)
+    return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
+
+
+def _trained_on(subject: Subject) -> tuple[str, ...]:
+    """The tasks of a run; none for a pretrained encoder."""
+    if not (Path(subject.name) / "config.yaml").is_file():
+        return ()
+    run = RunFolder.existing(subject.name)
+    return tuple(build_config(run.read_config(), str(run.config_path)).tasks)
+
+
+# -- one encoder, batch by batch ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A batch, taken apart.
+
+    Attributes:
+        words: places of its words among those of all sentences.
+        trace, hidden: of its tokens.
+        pieces: (N,), which of the tokens are sub-words of words, in the order of the words.
+        odd: (N,), whether the sub-word stands in an odd sentence.
+        first: the first piece of each word.
+    """
+
+    words: NDArray[np.int64]
+    trace: maths.Trace
+    hidden: list[Tensor]
+    pieces: Tensor
+    odd: NDArray[np.bool_]
+    first: Tensor
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Over the sub-words of each word: (N, ...) in the order of pieces to (words, ...)."""
+        order = torch.arange(len(self.pieces), device=values.device)
+        return functional.embedding_bag(order, values.contiguous(), self.first, mode="mean")
+
+    def by_word(self, stack: Tensor) -> Tensor:
+        """(K, N, H) to (K, words, H)."""
+        return torch.stack([self.mean(part) for part in stack])
+
+
+def passes(subject: Subject, sentences: Sequence[Sentence], device: str) -> Iterator[Pass]:
+    """All sentences, in batches of similar length."""
+    starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in sentences])])
+    for rows, batch in batches(subject.encoder, sentences, device):
+        traced, hidden, tokens = trace(subject.encoder, batch, subject.gates)
+        words = np.concatenate([np.arange(starts[row], starts[row + 1]) for row in rows])
+        odd = np.repeat(np.array(rows), batch.sizes)[batch.piece_word.cpu().numpy()] % 2 == 1
+        yield Pass(words, traced, hidden, torch.searchsorted(tokens, batch.piece_slot), odd, batch.first_piece)
+
+
+def dissect(
+    subject: Subject,
+    sentences: Sequence[Sentence],
+    sample: int,
+    seed: int,
+    device: str = "cpu",
+    on_batch: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """Take apart all that an encoder says of some sentences.
+
+    Args:
+        sample: M, words (at most) whose h and f are kept by layer; drawn by ``seed``, the same for all encoders.
+
+    Returns:
+        ``error``, the largest |i + h + f + c − e| over layers, tokens and features; ``largest``, the largest |e|;
+        ``pieces``, sub-words read; ``mu``, ``mu_sd`` (L + 1, T): mean and standard deviation over sub-words of μ after
+        the embeddings and each layer; ``word_mu`` (W, L + 1, T): mean over a word's sub-words; ``heads`` (L, A): mean μ
+        of each head in the last layer's vectors; ``linearity``: an entry a layer, between even and odd sentences;
+        ``last`` (T, W, H), a tensor: terms of the last layer, mean over a word's sub-words; ``added`` (L, 2, M, H).
+
+    Raises:
+        EncoderError: it cannot be taken apart, or its parts do not sum to what it says.
+    """
+    places, width = subject.encoder.places, subject.encoder.hidden_size
+    layers, words = places.layers, sum(map(len, sentences))
+    drawn = np.sort(np.random.default_rng([seed, 11]).permutation(words)[:sample])
+    place_in_sample = torch.full((words,), -1).index_put((torch.from_numpy(drawn),), torch.arange(len(drawn)))
+    sums, squares = np.zeros((layers + 1, 4)), np.zeros((layers + 1, 4))
+    word_mu, heads = np.zeros((words, layers + 1, 4), np.float32), np.zeros((layers, places.heads))
+    halves = np.zeros((layers, 2, 1 + 2 * width, 1 + 2 * width))
+    last, added = torch.zeros(4, words, width), torch.zeros(layers, 2, len(drawn), width)
+    error = largest = 0.0
+    pieces = 0
+    for batch in passes(subject, sentences, device):
+        keep = place_in_sample[batch.words]
+        for layer, (stack, whole) in enumerate(zip(maths.terms(batch.trace), batch.hidden, strict=True)):
+            stack, whole = stack[:, batch.pieces], whole[batch.pieces]
+            error, largest = max(error, _missed(stack, whole, subject)), max(largest, float(whole.abs().amax()))
+            mu = maths.importance(stack, whole)  # (4, N)
+            sums[layer] += mu.double().sum(1).cpu().numpy()
+            squares[layer] += mu.double().square().sum(1).cpu().numpy()
+            word_mu[batch.words, layer] = batch.mean(mu.T).cpu().numpy()
+            if layer:
+                at = keep >= 0
+                added[layer - 1, :, keep[at]] = batch.by_word(stack[1:3])[:, at].cpu()
+        last[:, batch.words] = batch.by_word(stack).cpu()
+        shares = maths.head_importance(batch.trace, batch.hidden[-1])
+        for row, (traced, share) in enumerate(zip(batch.trace.layers, shares, strict=True)):
+            heads[row, list(traced.numbers)] += share[batch.pieces].double().sum(0).cpu().numpy()
+            x, y = (values[batch.pieces].cpu().double().numpy() for values in (traced.read, traced.feed_forward))
+            for half, chosen in enumerate((~batch.odd, batch.odd)):
+                halves[row, half] += moments(x[chosen], y[chosen])
+        pieces += len(batch.pieces)
+        on_batch()
+    mu_mean = sums / pieces
+    return {
+        "error": float(f"{error:.2e}"),
+        "largest": largest,
+        "pieces": pieces,
+        "mu": mu_mean,
+        "mu_sd": np.sqrt(np.maximum(squares / pieces - mu_mean**2, 0)),
+        "word_mu": word_mu,
+        "heads": heads / pieces,
+        "linearity": [linearity(*both, width) for both in halves],
+        "last": last,
+        "added": added.numpy(),
+    }
+
+
+def _missed(stack: Tensor, whole: Tensor, subject: Subject) -> float:
+    """The largest difference; raises EncoderError where it is more than rounding."""
+    error, largest = float((stack.sum(0) - whole).abs().amax()), float(whole.abs().amax())
+    if not error <= TOLERANCE * max(1.0, largest):
+        raise EncoderError(
+            f"{subject.name}: i + h + f + c miss what the encoder says by {error:g} (largest value {largest:g}); it "
+            "does something that the four terms do not know, so it cannot be taken apart"
+        )
+    return error
+
+
+def last_terms(
+    subject: Subject, sentences: Sequence[Sentence], device: str = "cpu", on_batch: Callable[[], object] = lambda: None
+) -> Tensor:
+    """(4, W, H): terms of the last layer only, mean over the sub-words of each word."""
+    found = torch.zeros(4, sum(map(len, sentences)), subject.encoder.hidden_size)
+    for batch in passes(subject, sentences, device):
+        *_, stack = maths.terms(batch.trace)
+        found[:, batch.words] = batch.by_word(stack[:, batch.pieces]).cpu()
+        on_batch()
+    return found
+
+
+# -- masked words ------------------------------------------------------------------------------------------------------
+
+HEADS = (
+    ("cls",),
+    ("lm_head",),
+    ("generator_predictions", "generator_lm_head"),
+    ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
+    ("predictions",),
+    ("lm_predictions",),
+)
+"""What masked-language-model heads are made of, in the order in which a model calls its parts."""
+
+
+def masked_head(name: str, device: str = "cpu") -> list[Callable[[Tensor], Tensor]] | None:
+    """The steps from hidden states to scores of the vocabulary, where the folder holds all their weights; else None."""
+    try:
+        with quiet():
+            model, report = AutoModelForMaskedLM.from_pretrained(locate(name), output_loading_info=True)
+    except (ValueError, OSError) as error:  # no such head for this model type
+        log.info("%s has no masked-language-model head: %s", name, error)
+        return None
+    base = model.base_model_prefix + "."
+    names = next((names for names in HEADS if hasattr(model, names[0])), None)
+    if names is None or any(not key.startswith(base) for key in report["missing_keys"]):
+        return None
+    model.eval().to(device)
+    return [getattr(model, name) for name in names]
+
+
+@torch.no_grad()
+def score_masked(
+    subject: Subject, sentences: Sequence[Sentence], seed: int, device: str = "cpu"
+) -> list[dict[str, Any]]:
+    """Masked words from partial sums, by the encoder folder's own head, which reads Σ_{v in S} v instead of e; nothing
+    is trained. 15% of the sub-words are chosen: 80% of these become the mask token, 10% a random sub-word, 10% stay.
+
+    Source: Mickus et al. (2022), section 5.1, "default" head. Their "learned" projection is not made here.
+
+    Returns:
+        One entry as for ``comparison.frames``, ``score`` being accuracy; none where the folder has no such head.
+    """
+    steps = masked_head(subject.name, device)
+    if steps is None:
+        return []
+    encoder, generator = subject.encoder, torch.Generator().manual_seed(seed)
+    mask = encoder.word_pieces.mask
+    answers, gold = [], []
+    for _, batch in batches(encoder, sentences, device):
+        pieces = batch.piece_slot
+        draw, kind = torch.rand(2, len(pieces), generator=generator).to(device)
+        others = torch.randint(len(encoder.tokenizer), (len(pieces),), generator=generator).to(device)
+        chosen = pieces[draw < CHOSEN]
+        true = batch.input_ids.flatten()[pieces]
+        shown = torch.where(kind < REPLACED, mask, torch.where(kind < REPLACED + RANDOM, others, true))
+        ids = batch.input_ids.flatten().index_copy(0, chosen, shown[draw < CHOSEN])
+        batch.input_ids = ids.view_as(batch.input_ids)
+        traced, _, tokens = trace(encoder, batch, subject.gates)
+        *_, stack = maths.terms(traced)
+        asked = stack[:, torch.searchsorted(tokens, chosen)]  # (4, m, H)
+        sums = torch.einsum("sv,vmh->smh", maths.subset_masks(asked), asked)
+        answers.append(torch.stack([reduce(lambda h, step: step(h), steps, part).argmax(-1) for part in sums]).cpu())
+        gold.append(true[draw < CHOSEN].cpu())
+    told, wanted = torch.cat(answers, 1), torch.cat(gold)
+    nothing = np.full(len(SUBSETS), np.nan)
+    return [
+        {
+            "task": MASKED,
+            "train": 0,
+            "test": len(wanted),
+            "unseen": 0,
+            "baseline": np.nan,
+            "score": (told == wanted).double().mean(1).numpy(),
+            "macro_f1": nothing,
+            "micro_agreement": (told[:, None] == told[None]).double().mean(-1).numpy(),
+            "macro_agreement": [nothing] * len(SUBSETS),
+        }
+    ]

@@ -1,0 +1,416 @@
+"""What an exact decomposition shows: tables, sentences and figures of a Result, and results of earlier versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.dissection import MASKED, NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.layers import LAYERS, kind_of
+from mtlprune.reports.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
+from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.results import SHUT, Result
+
+LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
+HUES = ("#808086", "#0072b2", "#e69f00", "#cc79a7")
+"""Of the terms."""
+SCORES = {
+    "tags": "accuracy",
+    "spans": "entity F1",
+    "tree": "relation accuracy",
+    "brackets": "label accuracy",
+    "frames": "role accuracy",
+}
+BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours", MASKED: "masked sub-words, own head"}
+
+
+def _kind(result: Result, task: str) -> str:
+    """Of the layer; "" of what is none."""
+    return "" if task in BESIDE else kind_of({**LAYERS, **result.about["kinds"]}[task])
+
+
+def _score(result: Result, task: str) -> str:
+    """What its score is called."""
+    return BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from."""
+    told = result.about
+    return (
+        f"{result.source} ({told['fingerprint'][:8]}), {told['too_long']} too long and left out; seed {told['seed']}. "
+        f"Light decoders: {told['nets']['hidden']} hidden units, {told['nets']['epochs']} passes over "
+        f"{told['train_sentences']} sentences of train. Special tokens are left out of every number."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """What the numbers say; comparisons only where there is something to compare."""
+    facts, several = result.wide("encoders"), len(result.names)
+    lines = [
+        f"{several} encoder{'s' * (several > 1)} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words): "
+        f"i + h + f + c meet every hidden state within {facts['error'].max():.0e} (float32)."
+    ]
+    losses = result.named("losses")
+    for (single, joint, task), rows in _groups(losses, "name", "other", "task"):
+        points = dict(zip(rows["term"], _points(rows), strict=True))
+        words = ", ".join(f"{term} {points[term]}" for term in "hf")
+        lines.append(
+            f"{task.upper()}: {single} minus {joint} is {points['ihfc']} points on the whole vector; on one term "
+            f"alone: {words}."
+        )
+    for row in _gates(result).to_dict("records"):
+        lines.append(
+            f"Gates of {row['name']} against shares in {row['other']}: rank correlation within layers "
+            f"{number(row['rho'])} (p {probability(row['rho_p'])}); {row['shared']:.0f} of {row['open']:.0f} open "
+            f"heads are among those of largest share, {number(row['expected'], 1)} by chance (p "
+            f"{probability(row['shared_p'])})."
+        )
+    return lines if len(lines) > 1 else [*lines, "Nothing to compare."]
+
+
+def _groups(frame: pd.DataFrame, *columns: str) -> Any:
+    return frame.groupby(list(columns), observed=True, sort=False) if len(frame) else ()
+
+
+def _points(rows: pd.DataFrame) -> list[str]:
+    """Difference with its interval, in points."""
+    return [
+        f"{_point(v)} [{_point(low)}, {_point(high)}]" for v, low, high in rows[["value", "low", "high"]].to_numpy()
+    ]
+
+
+def _point(value: float) -> str:
+    return f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")
+
+
+def _named(subset: str) -> str:
+    return subset or "∅"
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _importance(result: Result) -> Grid:
+    frame = result.wide("layers")
+    pairs = zip(frame["importance"], frame["importance_sd"], strict=True)
+    cell = [f"{number(mean, 3)} ± {number(sd, 3)}" for mean, sd in pairs]
+    return Grid.of(
+        "Importance by layer",
+        frame.assign(cell=cell).pivot(index=["name", "layer"], columns="term", values="cell").reset_index(),
+        {"encoder": "name", "layer": "layer", **{LONG[term]: term for term in TERMS}},
+        "Mean ± standard deviation over sub-words of μ = e·v/‖e‖². The four sum to 1; layer 0 are the embeddings.",
+        texts=2,
+    )
+
+
+def _linearity(result: Result) -> Grid:
+    tokens = result.named("linearity")["n"].iloc[0]
+    return Grid.of(
+        "How linear feed-forward parts are",
+        result.wide("linearity"),
+        {"encoder": "name", "layer": "layer", "in-sample": ("in_sample", 3), "held out": ("held_out", 3)},
+        f"r² of the best linear map from what the feed-forward part reads to what it adds, {tokens} sub-words: on the "
+        "sub-words that were fitted (as published), and on the half of the sentences that was not. The first is too "
+        "high and the second too low where sub-words are few against features.",
+        texts=2,
+    )
+
+
+def _scores(result: Result) -> list[Grid]:
+    made = []
+    tasks = result.wide("tasks")
+    for task, rows in _groups(result.named("scores").query("measure == 'score'"), "task"):
+        facts = tasks[tasks["task"] == task[0]].set_index("name")
+        first = facts.iloc[0]
+        table = 100 * rows.pivot(index="term", columns="name", values="value").rename(columns=str).reindex(SUBSETS)
+        baseline = "most frequent sense" if task[0] in (SENSES, NEAREST) else "majority label"
+        table = pd.concat([table.rename(index=_named), 100 * facts[["baseline"]].T.set_axis([baseline])])
+        caption = f"Percent; {first['train']:.0f} items to learn from, {first['test']:.0f} asked"
+        if first["unseen"]:
+            caption += f", of which {first['unseen']:.0f} have a label that was never seen"
+        columns: dict[str, Any] = {"terms": "index", **{name: (name, 1) for name in facts.index}}
+        made.append(
+            Grid.of(f"Subsets of terms: {_score(result, task[0])}", table.reset_index(), columns, f"{caption}.")
+        )
+    return made
+
+
+def _losses(result: Result) -> Grid | None:
+    frame = _differences(result)
+    if not len(frame):
+        return None
+    table = frame.pivot(index="term", columns="pair", values="points").reindex(SUBSETS).rename(index=_named)
+    return Grid.of(
+        "Which term carries the loss",
+        table.reset_index(),
+        {"terms": "term", **{pair: pair for pair in frame["pair"].unique()}},
+        "Score of the task's own encoder minus that of the joint one in points, and 95% of resamplings of sentences. "
+        "Decoders begin alike and see the same batches; seeds of encoders and decoders are not resampled.",
+    )
+
+
+def _differences(result: Result) -> pd.DataFrame:
+    """Of subsets by pair of encoders."""
+    frame = result.named("losses")
+    if not len(frame):
+        return frame
+    return frame.assign(pair=frame["name"].astype(str) + " − " + frame["other"], points=_points(frame))
+
+
+def _across(result: Result) -> Grid:
+    rows = []
+    for (name, other, kind), held in _groups(result.named("across"), "name", "other", "measure"):
+        last = held[held["layer"] == held["layer"].max()].set_index("term")["value"]
+        mean = held.loc[held["term"] == "h", "value"].mean()
+        rows.append({"name": name, "other": other, "kind": kind.capitalize(), **last, "mean": mean})
+    return Grid.of(
+        "Correlation of importance between encoders",
+        pd.DataFrame(rows),
+        {"encoder": "name", "with": "other", "": "kind"}
+        | {f"{LONG[term]}, last layer": (term, 2) for term in TERMS}
+        | {"heads, mean of layers": ("mean", 2)},
+        "Over the same words: μ in one encoder against μ in another. All layers are in the frame across.",
+        texts=3,
+    )
+
+
+def _gates(result: Result) -> pd.DataFrame:
+    """One row for each run with gates and encoder without."""
+    if "gates" not in result.frames:
+        return pd.DataFrame()
+    p = result.wide("gates", "p")
+    return result.wide("gates").assign(rho_p=p["rho"], shared_p=p["shared"])
+
+
+def _kept(result: Result) -> Grid:
+    columns: dict[str, Any] = {"gates of": "name", "shares in": "other", "ρ within layers": ("rho", 2)}
+    columns |= {"p": ("rho_p", probability), "open": ("open", 0), "shared": ("shared", 0)}
+    return Grid.of(
+        "Do gates keep the heads with the largest shares?",
+        _gates(result),
+        {**columns, "by chance": ("expected", 1), "p (shared)": ("shared_p", probability)},
+        "Rank correlation of gates with heads' μ in the last layer of an encoder whose heads are all open, layers "
+        "taken out; open heads that are among as many of largest μ in their layer. p: heads permuted within layers.",
+        texts=2,
+    )
+
+
+def _lost_shares(result: Result) -> Grid:
+    columns: dict[str, Any] = {"task": ("task", str.upper), "joint": "other", "exclusive heads": ("heads", 0)}
+    return Grid.of(
+        "Do heads that one task alone keeps lose their share?",
+        result.wide("lost_shares"),
+        {**columns, "their change of μ": ("exclusive", _thousandths), "change of all others": ("others", _thousandths)},
+        "Mean μ of a head in the joint encoder minus that in its own task's, in thousandths; exclusive: no other task "
+        "keeps it.",
+        texts=2,
+    )
+
+
+def _thousandths(value: float) -> str:
+    return f"{1000 * value:+.2f}".replace("-", "−")
+
+
+def _compositions(result: Result) -> Grid | None:
+    frame, place = result.named("compositions"), ["name", "layer", "term"]
+    if not len(frame):
+        return None
+    weights = frame.query("measure == 'weight' and mode == 'weights'")
+    rest = frame.query("measure == 'unexplained'").pivot(index=place, columns="mode", values="value")
+    frame = weights.pivot(index=place, columns="other", values="value").join(rest).reset_index()
+    frame = frame.sort_values(place, ascending=[True, True, False]).replace({"term": LONG})
+    columns: dict[str, Any] = {"joint": "name", "layer": "layer", "term": "term"}
+    columns |= {name: (name, 2) for name in result.names if name in frame}
+    return Grid.of(
+        "Is the joint encoder a compromise?",
+        frame,
+        {**columns, "unexplained": ("weights", 3), "centred": ("centred", 3), "rotated": ("rotated", 3)},
+        f"Weights of non-negative least squares over {result.about['sample']} words: a term of the joint encoder from "
+        "the same term of the others, and the part of its squares that stays unexplained; so with means over words "
+        "taken out, and with the others first turned by the best orthogonal map.",
+        texts=3,
+    )
+
+
+TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _lost_shares, _compositions)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def _bars(result: Result) -> Spec:
+    frame = result.named("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
+    frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
+    sums = frame.groupby(["name", "layer", np.sign(frame["value"])], observed=True)["value"].sum()
+    limits = [min(0.0, sums.min()), max(1.0, sums.max())]
+    colour = alt.Color(
+        "term:N",
+        scale=alt.Scale(domain=[f"{term}: {LONG[term]}" for term in TERMS], range=list(HUES)),
+        legend=alt.Legend(orient="bottom", title=None, symbolType="square"),
+    )
+    charts = [
+        alt.Chart(data(rows), title=str(name), width=23 * rows["layer"].nunique(), height=HEIGHT)
+        .mark_bar(size=18)
+        .encode(
+            alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)),
+            alt.Y("value:Q", title=None, stack="zero", scale=alt.Scale(domain=limits, nice=False)),
+            colour,
+            alt.Order("place:Q"),
+            tooltip=["name:N", "layer:O", "term:N", alt.Tooltip("value:Q", format=".3f")],
+        )
+        for name, rows in frame.groupby("name", observed=True)
+    ]
+    explained = [
+        f"Mean over sub-words of {result.source} of the importance of each term, its product with the vector by the "
+        "vector's squared length, by layer (0: embeddings). The four sum to 1; one below 0 points against the vector."
+    ]
+    return figure(panels(charts, 4), "Of what are vectors made: input, heads, feed-forward, correction", explained)
+
+
+def _maps(result: Result) -> Spec:
+    frame = result.wide("heads")
+    limit = frame["importance"].abs().max() or 1.0
+    values = frame["importance"].where(frame["gate"] > SHUT)
+    frame = frame.assign(value=values, words=[number(100 * v, 0) if abs(v) >= 0.005 else "" for v in values])
+    charts = [
+        cells(rows, "head", "layer", (-limit, limit), title=str(name), size=(27, 20))
+        for name, rows in frame.groupby("name", observed=True)
+    ]
+    explained = [
+        "Importance of each head in vectors of the last layer, in hundredths; mean over sub-words of "
+        f"{result.source}. Rows are layers (1 above), columns heads. Red: along the vector, blue: against it. Grey: "
+        "shut or gone."
+    ]
+    return figure(_panels(charts, 3), "What each head has in the last layer", explained)
+
+
+def _panels(charts: list[Any], columns: int) -> Any:
+    return panels(charts, columns, spacing=30).resolve_scale(color="independent")
+
+
+def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
+    """Values in percent, also as words, and a word for the empty subset."""
+    shown = frame.replace({key: {"": "none"} for key in ("term", "other") if key in frame})
+    return shown.assign(value=100 * shown["value"], words=[number(100 * value, digits) for value in shown["value"]])
+
+
+def _subsets(result: Result) -> Spec | None:
+    frame = result.named("scores").query("measure == 'score'")
+    if not len(frame):
+        return None
+    frame = _percent(frame, 1).sort_values("name", kind="stable")
+    charts = []
+    for task in result.named("tasks")["task"].unique():
+        rows = frame[frame["task"] == task]
+        limits = rows["value"].min(), rows["value"].max()
+        charts.append(cells(rows, "name", "term", limits, title=_score(result, task), size=(40, 18)))
+    explained = [
+        f"Percent on {result.source}: fresh two-layer decoders on the sum of some of the four terms of the last layer, "
+        f"trained on {result.about['train_sentences']} sentences. Colours run from the least to the most of each task."
+    ]
+    return figure(_panels(charts, len(charts)), "What each subset of terms is worth", explained)
+
+
+def _lost(result: Result) -> Spec | None:
+    frame = _differences(result)
+    if not len(frame):
+        return None
+    marks = np.where((frame["low"] <= 0) & (frame["high"] >= 0), "", "*")
+    words = [_point(value) + mark for value, mark in zip(frame["value"], marks, strict=True)]
+    frame = _percent(frame, 1).assign(words=words)
+    limit = frame["value"].abs().max() or 1.0
+    chart = cells(frame, "pair", "term", (-limit, limit), size=(72, 20))
+    explained = [
+        "Score of the task's own encoder minus that of the joint one, in points, on the same items of "
+        f"{result.source}. Red: the joint encoder has less. A star: 0 lies outside 95% of resamplings of sentences "
+        "(one seed of encoders and decoders)."
+    ]
+    return figure(chart, "Which term carries the loss of multi-task learning", explained)
+
+
+def _alike(result: Result) -> Spec | None:
+    """Of one encoder: the first that was scored."""
+    frame = result.named("agreement")
+    if not len(frame):
+        return None
+    frame = _percent(frame[frame["name"] == frame["name"].iloc[0]], 0)
+    charts = []
+    for (task,), rows in _groups(frame, "task"):
+        kind = "macro" if _kind(result, task) == "spans" else "micro"  # nearly every word is outside of spans
+        rows = rows[rows["measure"] == kind]
+        charts.append(cells(rows, "other", "term", (0.0, 100.0), title=_score(result, task), size=(25, 17)))
+    explained = [
+        "F1 of the answers of one subset's decoder against those of another, percent: micro (the share of items that "
+        f"is equal), of spans macro over tags. {frame['name'].iloc[0]}, {result.source}."
+    ]
+    return figure(_panels(charts, 2), "Which subsets of terms answer alike", explained)
+
+
+FIGURES = {
+    "importance": Chart(
+        _bars,
+        "Stacked bars by layer, a panel an encoder: mean importance of the four terms",
+        "Importance of the four terms by layer.",
+    ),
+    "heads": Chart(
+        _maps,
+        "Maps of layers by heads, one an encoder: mean importance of each head in the last layer",
+        "Share of each head in the last layer.",
+    ),
+    "subsets": Chart(
+        _subsets,
+        "A table in colours: score of each subset of terms, by task and encoder",
+        "Score of each subset of terms.",
+    ),
+    "agreement": Chart(
+        _alike,
+        "Matrices of subsets by subsets, one a task: how often their decoders answer alike",
+        "How often decoders of two subsets answer alike.",
+    ),
+    "losses": Chart(
+        _lost,
+        "A table in colours: single-task minus joint score of each subset of terms, a column a task",
+        "Single-task minus joint score by subset.",
+    ),
+}
+
+
+# -- results of earlier versions ---------------------------------------------------------------------------------------
+
+
+def earlier(content: Mapping[str, Any]) -> Result:
+    """The Result in a ``dissection.json`` without frames; null is NaN there."""
+    from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs
+
+    encoders: list[dict[str, Any]] = []
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for old in content["encoders"]:
+        keys = {"encoder": old["label"], "run": old["name"], "seed": old["seed"]}
+        layers, heads = np.shape(old["heads"])
+        gates = np.zeros((layers, heads))
+        for layer, kept in enumerate(old["kept"]):
+            gates[layer, kept] = 1.0 if old["gates"] is None else np.array(old["gates"])[layer, kept]
+        shape = {"layers": layers, "heads": heads, "open": int((gates > SHUT).sum())}
+        encoders.append({**keys, "kind": None, **shape, "key": old["key"], "tasks": old["tasks"]})
+        for name, frame in frames({**old, "gates": gates}).items():
+            parts.setdefault(name, []).append(frame.assign(**keys))
+    head = dict(content["head"])
+    told = {
+        **head,
+        "settings": {**head["nets"], "tasks": ",".join(head.pop("tasks"))},
+        "kinds": {},
+        "encoders": encoders,
+    }
+    told["notes"] = [f"Left out: {line}." for line in content["refused"]]
+    tables = {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
+    found = Result("dissection", told, tables)
+    return replace(found, frames=tables | frames_of_pairs(content, found))
