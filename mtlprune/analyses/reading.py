@@ -161,7 +161,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
                 parts.setdefault(name, []).append(
                     pd.DataFrame(dict.fromkeys(keys), frame.index).assign(**keys).join(frame)
                 )
-    settings = {**request.options.model_dump(), "seed": request.seed, "device": request.device}
+    settings = {**request.options.model_dump(mode="json"), "seed": request.seed, "device": request.device}
     about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, {name: pd.concat(each, ignore_index=True) for name, each in parts.items()})
 

@@ -180,13 +180,12 @@ def _verb(lens: str) -> Callable[..., Any]:
     from mtlprune.analyses.analysis import find
     from mtlprune.cli.analyze import degeneration as analyze_degeneration
     from mtlprune.cli.analyze import dissect as analyze_dissect
-    from mtlprune.cli.analyze import syntax as analyze_syntax
     from mtlprune.cli.analyze.command import run
 
     verbs: dict[str, Callable[..., Any]] = {
         "smoothing": partial(run, find("smoothing")),
         "dissection": analyze_dissect.dissect,
-        "syntax": analyze_syntax.syntax,
+        "syntax": partial(run, find("syntax")),
         "degeneration": analyze_degeneration.degeneration,
     }
     return verbs[lens]

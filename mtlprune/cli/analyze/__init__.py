@@ -8,11 +8,9 @@ import typer
 from typer.core import TyperGroup
 
 from mtlprune.analyses import ANALYSES
-from mtlprune.cli.analyze import breaks as analyze_breaks
 from mtlprune.cli.analyze import degeneration as analyze_degeneration
 from mtlprune.cli.analyze import dissect as analyze_dissect
-from mtlprune.cli.analyze import show as analyze_show
-from mtlprune.cli.analyze import syntax as analyze_syntax
+from mtlprune.cli.analyze.command import show
 
 
 class Analyses(TyperGroup):
@@ -38,8 +36,6 @@ def analyze() -> None:
     """Over-smoothing, exact decomposition, syntactic attention, degeneration."""
 
 
-app.command("syntax", short_help="Which heads attend along dependency arcs?")(analyze_syntax.syntax)
-app.command("breaks", short_help="Where does a logged curve bend?")(analyze_breaks.breaks)
 app.command("dissect", short_help="What comes from input, heads, feed-forward, rest?")(analyze_dissect.dissect)
 app.command("degeneration", short_help="Cones and isotropy; rare labels.")(analyze_degeneration.degeneration)
-app.command("show", short_help="Draw what an analysis found once more, for a paper.")(analyze_show.show)
+app.command("show", short_help="Draw what an analysis found once more, for a paper.")(show)

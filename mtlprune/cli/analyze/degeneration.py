@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mtlprune.cli.analyze.lens_options import Claims, Corpus, Device, Names, Out, Sentences, Split
+from mtlprune.cli.analyze.command import Claims, Corpus, Device, Names, Out, Sentences, Split
 
 
 def degeneration(

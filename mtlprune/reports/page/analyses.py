@@ -16,7 +16,6 @@ from mtlprune.reports.sections import Section
 SECTIONS: dict[str, tuple[str, str]] = {
     **{name: (f"{name}.json", "") for name in ANALYSES.values()},
     "dissection": ("dissection.json", "mtlprune.analyses.dissection.show.section"),
-    "syntax": ("syntax.json", "mtlprune.analyses.syntax.show.section"),
     "degeneration": ("degeneration.json", "mtlprune.analyses.degeneration.show.section"),
     "head-table": ("heads.json", "mtlprune.analyses.heads.show.section"),
 }
