@@ -57,7 +57,7 @@ def _places(rows: pd.DataFrame) -> pd.Series:
     """layer.head, > where the dependent attends, < where the head does."""
     return pd.Series(
         [
-            "–" if pd.isna(layer) else f"{layer}.{head}{'>' if direction == 'dep->head' else '<'}"
+            "–" if pd.isna(layer) else f"{layer:.0f}.{head:.0f}{'>' if direction == 'dep->head' else '<'}"
             for layer, head, direction in zip(rows["layer"], rows["head"], rows["direction"], strict=True)
         ],
         rows.index,
@@ -228,76 +228,62 @@ FIGURES = {
 
 # -- results of earlier versions ---------------------------------------------------------------------------------------
 
-PLACE = ("layer", "head", "direction")
+ENDS = (("", "value"), ("_held_out", "held_out"))
 
 
 def earlier(content: Mapping[str, Any]) -> Result:
     """The Result in a ``syntax.json`` without frames; null is NaN there."""
-    encoders: list[dict[str, Any]] = []
+    encoders, notes = [], []
     parts: dict[str, list[pd.DataFrame]] = {"encoders": [], "relations": [], "heads": [], "blimp": []}
-    notes = []
     for old in content["encoders"]:
         keys = {key: old[key] for key in ("encoder", "run", "seed")}
         grids = {measure: np.array(grid, float) for measure, grid in old["heads"].items()}
         layers, heads = grids["uas"].shape
         encoders.append({**keys, "layers": layers, "heads": heads, "open": old["heads_there"]})
         facts = [row for key in old if key.startswith(("uas_", "weight_")) for row in _before(key, old[key])]
-        facts += [{"measure": "heads_there", "value": old["heads_there"]}]
-        for which in ("cls", "mean"):
+        facts.append({"measure": "heads_there", "value": old["heads_there"]})
+        for which, called in (("cls", "[CLS]"), ("mean", "mean")):
             found = old["twonn"][which]
-            named = {"": "likelihood", "_fit": "fit", "_dropped": "dropped"}
-            facts += [
-                {"measure": f"twonn_{which}{end}", "value": found.get(key), "n": found.get("points")}
-                for end, key in named.items()
-            ]
-            notes += [f"{old['encoder']}: no TwoNN of {which} vectors: {found['why']}."] if "why" in found else []
-        if gates := old.get("gates_by_uas_of_first"):
+            for end, key in (("", "likelihood"), ("_fit", "fit"), ("_dropped", "dropped")):
+                facts.append({"measure": f"twonn_{which}{end}", "value": found.get(key), "n": found.get("points")})
+            notes += [f"{old['encoder']}: no TwoNN of {called} vectors: {found['why']}."] if "why" in found else []
+        if gates := old["gates_by_uas_of_first"]:
             facts.append({"measure": "gates_by_uas", "value": gates["value"], "p": gates["p"], "n": gates["heads"]})
-        relations = [
-            {"label": one["relation"], **row}
-            for one in old["relations"]
-            for key in ("uas", "weight")
-            for row in _before(key, one[key])
-        ]
-        judged = old.get("blimp")
-        notes += [f"{old['encoder']}: no BLiMP: {judged}."] if isinstance(judged, str) else []
-        pairs = [
-            {"mode": mode, "label": label, "measure": measure, "value": value, "n": one["pairs"]}
-            for mode, one in (judged.items() if isinstance(judged, dict) else ())
-            for measure, values in (
-                ("overall", {None: one["overall"]}),
-                ("phenomenon", one["phenomena"]),
-                ("paradigm", one["paradigms"]),
-            )
-            for label, value in values.items()
-        ]
-        made = {"encoders": facts, "relations": relations, "heads": head_rows(grids), "blimp": pairs}
-        for name, rows in made.items():
-            parts[name].append(pd.DataFrame(rows).assign(**keys))
-    frames = {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
+        of_relations = [(one["relation"], key, one[key]) for one in old["relations"] for key in ("uas", "weight")]
+        pairs, judged = [], old["blimp"] or {}
+        if isinstance(judged, str):
+            notes.append(f"{old['encoder']}: no BLiMP: {judged}.")
+            judged = {}
+        for mode, one in judged.items():
+            named = {"overall": {None: one["overall"]}, "phenomenon": one["phenomena"], "paradigm": one["paradigms"]}
+            for measure, values in named.items():
+                row = {"mode": mode, "measure": measure, "n": one["pairs"]}
+                pairs += [{**row, "label": label, "value": value} for label, value in values.items()]
+        parts["encoders"].append(pd.DataFrame(facts).assign(**keys))
+        relations = [{"label": name, **row} for name, key, best in of_relations for row in _before(key, best)]
+        parts["relations"].append(pd.DataFrame(relations).assign(**keys))
+        parts["heads"].append(head_rows(grids).assign(**keys))
+        parts["blimp"].append(pd.DataFrame(pairs).assign(**keys))
     base = content["offset"]
-    frames["offsets"] = pd.DataFrame(
-        [
-            {"label": one["relation"], "measure": measure, "value": one[key], "n": one["tokens"]}
-            for one in base["relations"]
-            for measure, key in (("uas", "value"), ("uas_held_out", "held_out"), ("offset", "offset"))
-        ]
-    )
-    for name in ("encoders", "relations"):
-        frames[name] = frames[name].astype({"layer": "Int64", "head": "Int64", "value": float})
+    measures = (("uas", "value"), ("uas_held_out", "held_out"), ("offset", "offset"))
+    offsets = [
+        {"label": one["relation"], "measure": measure, "value": one[key], "n": one["tokens"]}
+        for one in base["relations"]
+        for measure, key in measures
+    ]
     offset = {f"uas_{which}{end}": base[which][key] for which in ("single", "best") for end, key in ENDS}
-    offset["offset_single"] = base["single"]["offset"]
     told = {key: value for key, value in content.items() if key not in ("encoders", "offset")}
-    told |= {"encoders": encoders, "offset": offset, "notes": notes, "settings": {}}
-    return Result("syntax", told, {name: frame for name, frame in frames.items() if len(frame)})
+    told |= {"offset": {**offset, "offset_single": base["single"]["offset"]}, "encoders": encoders, "notes": notes}
+    frames = {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
+    frames |= {"offsets": pd.DataFrame(offsets)}
+    return Result(
+        "syntax", told, {name: frame.fillna({"value": np.nan}) for name, frame in frames.items() if len(frame)}
+    )
 
 
 def _before(measure: str, found: Any) -> list[dict[str, Any]]:
     """Rows of a number, or of a best head."""
     if not isinstance(found, Mapping):
         return [{"measure": measure, "value": found}]
-    place = {key: found.get(key) for key in PLACE}
+    place = {key: found.get(key) for key in ("layer", "head", "direction")}
     return [{**place, "measure": f"{measure}{end}", "value": found[key]} for end, key in ENDS]
-
-
-ENDS = (("", "value"), ("_held_out", "held_out"))
