@@ -179,7 +179,7 @@ def _best_heads(result: Result) -> Spec | None:
         x, color=alt.condition("datum.beyond", alt.value(DIVERGING[0]), alt.value(RULE))
     )
     ways = base.mark_rule(color=RULE).encode(alt.X("held:Q", scale=across), alt.X2("value:Q"))
-    ticks = base.mark_tick(color=DIVERGING[2], thickness=2, height=12).encode(alt.X("held:Q", scale=across))
+    ticks = base.mark_tick(color=DIVERGING[2], thickness=2, height=12, opacity=1).encode(alt.X("held:Q", scale=across))
     header = alt.Header(title=None, labelOrient="top", labelAnchor="middle")
     chart = (ways + ticks + dots).facet(column=alt.Column("name:N", sort=result.names, header=header), spacing=28)
     explained = [
@@ -198,7 +198,7 @@ def _maps(result: Result) -> Spec:
         head_map(
             rows,
             "uas",
-            title=f"{name}: {best.loc[name, 'place']} {number(best.loc[name, 'uas_single'], 1)} %",
+            title=f"{name}: {best.loc[name, 'place']} {number(best.loc[name, 'uas_single'], 1)}",
             limit=most,
             words=False,
         )
