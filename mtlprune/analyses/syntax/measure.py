@@ -100,12 +100,15 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     encoder, gates, places = subject.encoder, subject.gates, subject.encoder.places
     counter = ArcCounter(relations_of(reading.sentences), places.kept, places.heads, gates)
     half = halves(len(reading.sentences), reading.seed)
-    cloud = _Cloud(_distinct(encoder, reading.sentences, reading.seed))
+    wanted = _distinct(encoder, reading.sentences, reading.seed)
+    kept: dict[str, dict[int, NDArray[np.float32]]] = {"cls": {}, "mean": {}, "heads": {}}
     for rows, batch in reading.batches(subject, request.device):
         seen = observe(encoder, batch, gates, {"attention", "heads"})
         counter.add(seen, [reading.sentences[row] for row in rows], half[rows].tolist())
-        cloud.add(seen, rows)
+        for name, vectors in _vectors(seen).items():
+            kept[name] |= {row: vectors[place] for place, row in enumerate(rows) if row in wanted}
         request.on_batch()
+    cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in kept.items()}
     counts = counter.counts
     first += [] if first else [counts]
     uas, listed = counts.uas(), counts.listed()
@@ -119,7 +122,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     facts = [row for measure, best in chosen.items() for row in _chosen(measure, best)]
     notes = []
     for which, called in (("cls", "[CLS]"), ("mean", "mean")):
-        dimension = _dimension(cloud.stacked(which))
+        dimension = _dimension(cloud[which])
         if isinstance(dimension, str):
             notes.append(f"{subject.label}: no TwoNN of {called} vectors: {dimension}.")
             continue
@@ -128,7 +131,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
-    grids["twonn"] = _by_head(cloud.stacked("heads"), places.kept, counts.there)
+    grids["twonn"] = _by_head(cloud["heads"], places.kept, counts.there)
     relations = [
         {"label": name, **row}
         for name in listed
@@ -221,28 +224,15 @@ def _judged(found: Judgements) -> Rows:
 # -- vectors of sentences ----------------------------------------------------------------------------------------------
 
 
-class _Cloud:
-    """Vectors of chosen sentences, one each, kept in float32."""
-
-    def __init__(self, wanted: set[int]) -> None:
-        self.wanted = wanted
-        self._kept: dict[str, list[tuple[int, NDArray[np.float32]]]] = {"cls": [], "mean": [], "heads": []}
-
-    def add(self, seen: Observation, rows: Sequence[int]) -> None:
-        """Keep what is wanted of a batch."""
-        batch = seen.batch
-        vectors = {
-            "cls": seen.last.flatten(0, 1)[batch.cls_slot],
-            "mean": _means(seen.word_vectors(seen.last), batch.sizes),
-            "heads": _means(head_vectors(seen).flatten(1), batch.sizes).unflatten(1, (-1, seen.heads[0].shape[-1])),
-        }
-        for name, values in vectors.items():
-            of = values.float().cpu().numpy()
-            self._kept[name] += [(row, of[place]) for place, row in enumerate(rows) if row in self.wanted]
-
-    def stacked(self, name: str) -> NDArray[np.float32]:
-        """(P, ...), by sentence."""
-        return np.stack([vector for _, vector in sorted(self._kept[name], key=lambda entry: entry[0])])
+def _vectors(seen: Observation) -> dict[str, NDArray[np.float32]]:
+    """One vector a sentence of a batch: (B, H) the last layer's, (B, n, d) the heads'."""
+    batch = seen.batch
+    found = {
+        "cls": seen.last.flatten(0, 1)[batch.cls_slot],
+        "mean": _means(seen.word_vectors(seen.last), batch.sizes),
+        "heads": _means(head_vectors(seen).flatten(1), batch.sizes).unflatten(1, (-1, seen.heads[0].shape[-1])),
+    }
+    return {name: values.float().cpu().numpy() for name, values in found.items()}
 
 
 def _means(words: Tensor, sizes: Sequence[int]) -> Tensor:
