@@ -14,8 +14,10 @@ from mtlprune.results import Result
 
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
-    """All that there is something to say in."""
-    return [table for table in (make(result) for make in analysis.show.TABLES) if table is not None and table.rows]
+    """All that there is something to say in; one of TABLES may make several, or None."""
+    made = (make(result) for make in analysis.show.TABLES)
+    every = [table for some in made for table in (some if isinstance(some, list) else [some])]
+    return [table for table in every if table is not None and table.rows]
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, tuple[Chart, Spec]]:

@@ -136,9 +136,9 @@ def read_logs(paths: Sequence[Path]) -> Points:
                 raise BreakError(
                     f"{file}, line {number}: expected an object with a number step; this is no log of curves"
                 )
-            for path, layer, head, value in _leaves(record, ""):
-                if path not in ("step", "epoch"):
-                    points.setdefault((f"{where}:{path}", layer, head), []).append((float(step), value))
+            for key, layer, head, value in _leaves(record, ""):
+                if key not in ("step", "epoch"):
+                    points.setdefault((f"{where}:{key}", layer, head), []).append((float(step), value))
     return points
 
 

@@ -80,7 +80,7 @@ def _heads(result: Result) -> Grid | None:
     if "heads" not in result.frames:
         return None
     held = result.frames["heads"]
-    steps = np.unique(held["value"].dropna())
+    steps = np.unique(held["value"].dropna()).tolist()
     shown = steps if len(steps) <= 8 else []
     by_curve = held.groupby("term", sort=False)["value"]
     table = by_curve.agg(["size", "count", "min", "median", "max"])

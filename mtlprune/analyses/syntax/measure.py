@@ -143,15 +143,16 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
 
 
 def _chosen(measure: str, best: Best) -> Rows:
-    place = {} if best.layer < 0 else {"layer": best.layer + 1, "head": best.head + 1}
-    direction = None if best.layer < 0 else DIRECTIONS[best.direction]
+    place: dict[str, Any] = dict.fromkeys(("layer", "head", "direction"))
+    if best.layer >= 0:
+        place = {"layer": best.layer + 1, "head": best.head + 1, "direction": DIRECTIONS[best.direction]}
     for key, value in ((measure, best.value), (f"{measure}_held_out", best.held_out)):
-        yield {**place, "direction": direction, "measure": key, "value": value}
+        yield {**place, "measure": key, "value": value}
 
 
 def _placed(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """With whole numbers for layers and heads, which not every row has."""
-    return pd.DataFrame(rows, columns=None if rows else []).astype({"layer": "Int64", "head": "Int64"} if rows else {})
+    return pd.DataFrame(rows).astype({"layer": "Int64", "head": "Int64"} if rows else {})
 
 
 def _compared(first: Grid, counts: ArcCounts, subject: Subject) -> Rows:
