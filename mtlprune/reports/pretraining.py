@@ -137,20 +137,19 @@ def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
 @markdown_document
 def markdown(logs: Sequence[PretrainingLog]) -> str:
     """A row a run: the last value of each measure, and after @ the update of its break."""
-    shown = measured(logs)
-    rows = []
+    shown, rows = measured(logs), []
     for entry in summary(logs)["runs"]:
         until = f" until {entry['release']}" if entry["release"] is not None else ""
         row = [entry["name"], f"{entry['lambda']:g}{until}", str(entry["updates"])]
-        for last, at in ((entry[measure.key]["last"], entry[measure.key]["break"]) for measure in shown):
-            value = "–" if last is None else f"{last:.2f}"
-            row.append(value if at is None else f"{value} @ {at:g}")
+        for found in (entry[measure.key] for measure in shown):
+            at = "" if found["break"] is None else f" @ {found['break']:g}"
+            row.append(("–" if found["last"] is None else f"{found['last']:.2f}") + at)
         rows.append(row)
+    header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in shown)]
     note = (
         "Last value @ update of the break: the point of the largest acceleration of the curve (of its drop, for loss "
         "and dimension), slopes on an axis of log updates."
     )
-    header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in shown)]
     return f"# Pretrainings\n\n{Grid(header, rows).markdown()}\n{note}\n"
 
 

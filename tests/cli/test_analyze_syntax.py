@@ -70,10 +70,13 @@ def test_numbers_are_those_of_the_functions(result: tuple[Path, str], masked: Pa
     arcs = found.frames["arcs"].query("encoder == 'pretrained'")
     assert len(arcs) == len(counts.relations) * 2 * 8
     assert (arcs["hits_1"] + arcs["hits_2"]).sum() == counts.hits.sum()
-    by_label = arcs.query("layer == 1 and head == 2 and direction == 'head<-dep'").set_index("label")
-    for row, label in enumerate(counts.relations):
-        assert by_label.loc[label, "tokens"] == counts.tokens[:, row].sum()
-        assert by_label.loc[label, ["hits_1", "hits_2"]].sum() == counts.hits[:, 1, row, 0, 1].sum()
+    one = (
+        arcs.query("layer == 1 and head == 2 and direction == 'head<-dep'")
+        .set_index("label")
+        .loc[list(counts.relations)]
+    )
+    assert one["tokens"].tolist() == counts.tokens.sum(0).tolist()
+    assert (one["hits_1"] + one["hits_2"]).tolist() == counts.hits[:, 1, :, 0, 1].sum(0).tolist()
 
 
 def test_words_figures_notes_and_the_section(result: tuple[Path, str]) -> None:
