@@ -169,7 +169,9 @@ def chart(logs: Sequence[PretrainingLog]) -> Spec:
     return figure(made, "Pretraining: loss, syntactic attention, minimal pairs, dimension", explained)
 
 
-def _panel(measure: Measure, logs: Sequence[PretrainingLog], start: float, ticks: Sequence[int]) -> alt.LayerChart | alt.FacetChart:
+def _panel(
+    measure: Measure, logs: Sequence[PretrainingLog], start: float, ticks: Sequence[int]
+) -> alt.LayerChart | alt.FacetChart:
     names = [_called(log) for log in logs]
     rows = [
         {"name": name, "update": step or start, "value": value, "break": step == log.break_of(measure)}
