@@ -3,6 +3,8 @@
 ANALYSES = {
     "smoothing": "smoothing",
     "dissect": "dissection",
+    "syntax": "syntax",
     "degeneration": "degeneration",
+    "breaks": "breaks",
 }
 """Command of ``mtlprune analyze`` → package here whose ANALYSIS is a record, in the order of display."""

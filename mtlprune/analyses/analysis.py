@@ -36,8 +36,8 @@ class Request:
     """What somebody asks an analysis for.
 
     Attributes:
-        names: run folders and encoders.
-        corpus, split, sentences: what they read; ``sentences`` None for all.
+        names: run folders and encoders; or logs.
+        corpus, split, sentences: what encoders read; ``sentences`` None for all.
         claims: runs with gates, for groups of heads.
         options: of the analysis.
         seed: of samples and permutations.
@@ -66,7 +66,8 @@ class Analysis:
         title: of its section and its Markdown; the section's anchor is ``key``.
         question: one line of help.
         help: what the command does, in paragraphs.
-        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "claims" (runs with gates).
+        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "claims" (runs with gates),
+            "logs" (files of JSON lines with a step, or folders of them).
         options: its own settings.
         columns: of the table of heads.
     """
@@ -88,7 +89,7 @@ class Analysis:
     @property
     def show(self) -> Any:
         """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
-        Table), ``FIGURES`` (name → Figure) and, where earlier versions wrote another form, ``earlier``."""
+        Grid or None), ``FIGURES`` (name → Figure) and, where earlier versions wrote another form, ``earlier``."""
         return import_module(f"mtlprune.analyses.{self.name}.show")
 
 

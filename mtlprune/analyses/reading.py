@@ -163,7 +163,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     if not encoders:
         raise EncoderError("; ".join(refused))
     notes = [*(f"Left out: {line}." for line in refused), *notes]
-    settings = {**request.options.model_dump(), "seed": request.seed, "device": request.device}
+    settings = {**request.options.model_dump(mode="json"), "seed": request.seed, "device": request.device}
     about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, joined(parts))
 

@@ -178,16 +178,9 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
 
 def _verb(lens: str) -> Callable[..., Any]:
     from mtlprune.analyses.analysis import find
-    from mtlprune.cli.analyze import syntax as analyze_syntax
     from mtlprune.cli.analyze.command import run
 
-    verbs: dict[str, Callable[..., Any]] = {
-        "smoothing": partial(run, find("smoothing")),
-        "dissection": partial(run, find("dissection")),
-        "syntax": analyze_syntax.syntax,
-        "degeneration": partial(run, find("degeneration")),
-    }
-    return verbs[lens]
+    return partial(run, find(lens))
 
 
 def _table(title: str, costs: Mapping[str, AnalysisCost], measured: AnalysisCost) -> Table:

@@ -14,26 +14,25 @@ def pretraining(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Folders of mtlprune pretrain.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="For pictures, table and breaks.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="For pictures, table and breaks (json).", show_default=False)
+    ],
     scale: Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG.")] = 2,
 ) -> None:
     """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
-    from mtlprune.analyses.onset.show.figure import figure
-    from mtlprune.analyses.onset.show.reading import markdown, read_pretrainings, summary
     from mtlprune.files import RunError, json_text, write_bytes
-    from mtlprune.reports.canvas_png import png
-    from mtlprune.reports.canvas_svg import svg
+    from mtlprune.reports.charts import render
+    from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary
 
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a folder")
     logs = read_pretrainings(runs)
-    drawing = figure(logs)
-    text = markdown(logs)
+    spec, text = chart(logs), markdown(logs)
     made = {
-        "pretraining.png": png(drawing, scale),
-        "pretraining.svg": svg(drawing).encode(),
+        "pretraining.png": render(spec, "png", scale=scale),
+        "pretraining.svg": render(spec, "svg"),
         "pretraining.md": text.encode(),
-        "breaks.json": json_text(summary(logs)).encode(),
+        "pretraining.json": json_text(summary(logs)).encode(),
     }
     for name, content in made.items():
         write_bytes(out / name, content)

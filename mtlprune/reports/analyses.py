@@ -34,8 +34,10 @@ def markdown(analysis: Analysis, result: Result) -> str:
     parts = ["\n".join(lines), *(table.part() for table in tables(analysis, result))]
     if result.about["notes"]:
         parts.append("## Notes\n\n" + "".join(f"- {note}\n" for note in result.about["notes"]))
-    runs = zip(result.names, result.about["encoders"], strict=True)
-    parts.append("## Encoders\n\n" + "".join(f"- {name}: {one['run']}\n" for name, one in runs))
+    runs = "".join(
+        f"- {name}: {one['run']}\n" for name, one in zip(result.names, result.about["encoders"], strict=True)
+    )
+    parts += [f"## Encoders\n\n{runs}"] if runs else []
     return "\n".join(parts)
 
 

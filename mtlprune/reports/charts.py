@@ -352,8 +352,11 @@ def config(font_size: float, factor: float = 1.0) -> Spec:
     }
 
 
-def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
+def render(spec: Spec, kind: str, style: Style = PLAIN, scale: int = SCALE) -> bytes:
     """A figure as a file: one of FORMATS. Same specification, same bytes.
+
+    Args:
+        scale: pixels of a PNG for each of the figure.
 
     Raises:
         ChartError: its words alone are wider than ``style.width``.
@@ -364,7 +367,7 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     if kind == "pdf":
         return bytes(vl_convert.svg_to_pdf(text))
     packed = io.BytesIO()
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=SCALE))) as picture:
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=scale))) as picture:
         picture.convert("RGB").save(packed, "PNG", optimize=True)  # a third of the bytes
     return packed.getvalue()
 

@@ -1,13 +1,22 @@
-"""Breaks: the published definition on curves whose break is known, and curves that have none."""
+"""Breaks: the published definition on curves whose break is known, curves out of logs, lags against heads changing
+places, and ``mtlprune analyze breaks``."""
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mtlprune.analyses.onset.breaks import BreakError, find_break, order
+import mtlprune as package
+from mtlprune.analyses.analysis import Request, find, read
+from mtlprune.analyses.breaks import BreaksOptions
+from mtlprune.analyses.breaks.maths import BreakError, find_break, lag_test
+from mtlprune.reports.analyses import markdown
+from mtlprune.results import Result
+from mtlprune.runs import RunError
 
 STEPS = np.arange(101.0)
 KINK = np.maximum(0, STEPS - 40)
@@ -63,12 +72,6 @@ def test_uneven_steps_and_log_schedules() -> None:
     assert find_break(powers, late, delta=math.log(4), axis="log").step == 64
 
 
-def test_breaks_are_ordered_and_those_without_come_last() -> None:
-    curves = {"line": (STEPS, STEPS), "late": (STEPS, KINK), "loss": (STEPS, -np.maximum(0, STEPS - 20))}
-    found = order(curves, falling=["loss"])
-    assert [(name, b.step) for name, b in found] == [("loss", 20), ("late", 40), ("line", None)]
-
-
 @pytest.mark.parametrize(
     ("steps", "values", "options", "words"),
     [
@@ -84,5 +87,118 @@ def test_breaks_are_ordered_and_those_without_come_last() -> None:
 def test_curves_without_a_break_to_look_for(steps: list, values: list, options: dict, words: str) -> None:
     with pytest.raises(BreakError, match=words):
         find_break(steps, values, **options)
-    with pytest.raises(BreakError, match="gate 3"):
-        order({"gate 3": ([1, 2], [0, 1])})
+
+
+def test_lags_are_small_where_heads_keep_their_order() -> None:
+    generator = np.random.default_rng(0)
+    steps = generator.permuted(np.tile(np.arange(12.0) * 10, (6, 1)), axis=1)
+    assert lag_test(steps, steps + 3, 999, generator) == pytest.approx((3, 1 / 1000))
+    assert lag_test(steps, generator.permuted(steps, axis=1), 999, generator)[1] > 0.01
+    # all heads of a layer alike: nothing to permute, nothing to find
+    assert lag_test(np.ones((2, 3)), np.ones((2, 3)) * 4, 99, generator) == (3, 1)
+    assert np.isnan(lag_test(np.full((1, 2), np.nan), np.ones((1, 2)), 9, generator)).all()
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def kink(step: float, at: float) -> float:
+    return max(0.0, step - at)
+
+
+def write(folder: Path, name: str = "log") -> Path:
+    """Loss falls at 20, the score rises at 30; heads of layer 1 at 10, 20, the gates 10 later; the last is flat."""
+    path = folder / f"{name}.jsonl"
+    records = [
+        {
+            "step": step,
+            "epoch": 1,
+            "loss": {"mlm": 5 - kink(step, 20)},
+            "dev": {"las": kink(step, 30)},
+            "uas": [[kink(step, 10), kink(step, 20)], [kink(step, 30), 1.0]],
+            "gates": {"shared": [[kink(step, 20), -kink(step, 30)], [kink(step, 40), None]]},
+            "name": "text",
+            "done": True,
+        }
+        for step in range(0, 60, 10)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def breaks_of(*logs: Path) -> Result:
+    return find("breaks").measure(Request([str(log) for log in logs], Path(), BreaksOptions(permutations=99)))
+
+
+def grid(result: Result, term: str) -> list[list[float]]:
+    heads = result.frames["heads"].query("term == @term")
+    return heads.pivot(index="layer", columns="head", values="value").to_numpy().tolist()
+
+
+def test_breaks_are_found_in_order_whatever_the_depth(tmp_path: Path) -> None:
+    result, here = breaks_of(write(tmp_path)), f"{tmp_path.name}/log"
+    single = result.frames["curves"].query("measure == 'break'")
+    assert list(zip(single["term"], single["value"], strict=True)) == [
+        (f"{here}:loss.mlm", 20),
+        (f"{here}:dev.las", 30),
+    ]
+    assert np.array_equal(grid(result, f"{here}:uas"), [[10, 20], [30, np.nan]], equal_nan=True)
+    assert np.array_equal(grid(result, f"{here}:gates.shared"), [[20, 30], [40, np.nan]], equal_nan=True)
+    lags = result.frames["lags"]
+    assert lags.query("measure == 'lag'")["value"].tolist() == [10, 10, 10]
+    assert lags.query("measure == 'size'")[["value", "n"]].to_numpy().tolist() == [[10, 3]]
+    text = markdown(find("breaks"), result)
+    assert "3 heads break in both, lag 10 steps in the median" in text and "| at 40 |" in text
+
+
+def test_logs_of_one_name_are_told_apart_and_short_curves_are_named(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a" / "run"), write(tmp_path / "b" / "run")
+    (first.parent / "more.jsonl").write_text('{"step": 1, "x": 2}\n{"step": 2, "x": 3}\n')
+    result = breaks_of(first.parent, second)
+    assert result.frames["curves"]["term"].nunique() == 4 and result.frames["heads"]["term"].nunique() == 4
+    assert result.about["notes"] == ["Fewer than three points, left out: run/more:x."]
+    with pytest.raises(BreakError, match="named twice"):
+        breaks_of(first.parent, first)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"step": 1, "x": 1}\n{"step": 2, "x": 1}\n', "at least 3 points, and none of the 1 curves has more than 2"),
+        ('{"epoch": 1}\n', "line 1: expected an object with a number step"),
+        ("[1]\n", "line 1: expected an object with a number step"),
+        ('{"step": 1, "x": 1}\n{"step": 2, "x": NaN}\n{"step": 3, "x": 1}\n', "line 2: unexpected content: NaN"),
+        ("{]\n", "line 1: not readable as JSON"),
+    ],
+)
+def test_logs_without_breaks_are_refused_in_words(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "log.jsonl").write_text(content)
+    with pytest.raises(RunError, match=words):
+        breaks_of(tmp_path / "log.jsonl")
+    with pytest.raises(BreakError, match="there is no such log"):
+        breaks_of(tmp_path / "none.jsonl")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BreakError, match="found none"):
+        breaks_of(tmp_path / "empty")
+
+
+def test_the_command_says_all_or_writes_it(mtlprune, tmp_path: Path) -> None:
+    log, out = write(tmp_path), tmp_path / "out"
+    answer = mtlprune("analyze", "breaks", log)
+    assert answer.code == 0 and "| none " not in answer.out and f"| {tmp_path.name}/log:loss.mlm | " in answer.out
+    answer = mtlprune("analyze", "breaks", log, "--axis", "log", "--out", out)
+    assert answer.code == 0 and "3 heads break in both" in answer.out, answer.err
+    result = package.read_results(out)["breaks"]
+    assert result.about["settings"]["axis"] == "log" and len(result.frames["heads"]) == 8
+    written = {path.name for path in out.iterdir()}
+    assert written == {"breaks.json", "breaks.md", *(f"breaks-{name}.parquet" for name in result.frames)}
+    log.write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')
+    answer = mtlprune("analyze", "breaks", log)
+    assert answer.code == 2 and "at least 3 points" in answer.err and answer.err.count("\n") == 1
+
+
+def test_what_an_earlier_version_wrote_is_read() -> None:
+    text = markdown(find("breaks"), read(Path(__file__).parents[2] / "results/onset", "breaks"))
+    assert "| onset-dep-1/gates:open.shared                        |    96 |     16 |" in text
+    assert "44 heads break in both, lag 0 steps in the median (quartiles -96 and 32); p = 0.1399" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 import torch
 from tiny import WORDS
 
-from mtlprune.analyses.reading import read
-from mtlprune.analyses.syntax.survey import survey
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.reading import read_request
+from mtlprune.analyses.syntax import SyntaxOptions
+from mtlprune.analyses.syntax.measure import findings
 from mtlprune.corpora.store import save_corpus
 from mtlprune.encoder.observe import observe
 from mtlprune.sentence import Dependencies, Sentence
@@ -33,12 +36,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(
     corpus: Path, tiny_encoder: Callable[[str], Path]
 ) -> None:
-    reading = read([str(tiny_encoder("bert"))], corpus)
-    subject = next(reading.subjects())
-    gates = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.5, 1.0]])
-    subject = type(subject)(subject.label, subject.name, 0, subject.encoder, gates, subject.architecture)
     ticks: list[int] = []
-    found = survey(subject, reading, tick=lambda: ticks.append(1))
+    name = str(tiny_encoder("bert"))
+    request = Request([name], corpus, SyntaxOptions(), on_batch=lambda: ticks.append(1))
+    reading = read_request(request)
+    gates = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.5, 1.0]])
+    subject = replace(next(reading.subjects()), gates=gates)
+    frames = findings(reading, subject, request, counted := []).frames
     encoder = subject.encoder
     cls, means, heads = [], [], []
     for sentence in reading.sentences[:30]:
@@ -46,12 +50,14 @@ def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(
         cls.append(seen.last[0, 0].numpy())
         means.append(seen.word_vectors(seen.last).mean(0).numpy())
         heads.append(torch.stack([seen.word_vectors(layer).mean(0) for layer in seen.heads]).numpy())
-    assert found.cloud == 30 and ticks and found.counts.size() == sum(len(s) for s in reading.sentences)
-    for which, expected in ((found.cls, twonn(cls)), (found.mean, twonn(means))):
-        assert not isinstance(which, str)
-        assert which.points == expected.points == 30
-        assert which.likelihood == pytest.approx(expected.likelihood, rel=1e-3)
+    assert ticks and counted[0].size() == sum(len(s) for s in reading.sentences)
+    facts = frames["encoders"].set_index("measure")
+    for which, expected in (("cls", twonn(cls)), ("mean", twonn(means))):
+        assert facts.loc[f"twonn_{which}", "n"] == expected.points == 30
+        assert facts.loc[f"twonn_{which}", "value"] == pytest.approx(expected.likelihood, rel=1e-3)
     alone = np.array(heads)  # (P, L, A, d)
     expected_heads = [[twonn(alone[:, layer, head]).likelihood for head in (0, 2, 3)] for layer in (0, 1)]
-    assert np.isnan(found.heads[0, 1]) and not np.isnan(found.heads).sum() > 1
-    assert found.heads[:, [0, 2, 3]] == pytest.approx(np.array(expected_heads), rel=1e-3)
+    of_heads = frames["heads"].query("measure == 'twonn'")["value"].to_numpy().reshape(2, 4)
+    assert np.isnan(of_heads[0, 1]) and not np.isnan(of_heads).sum() > 1
+    assert of_heads[:, [0, 2, 3]] == pytest.approx(np.array(expected_heads), rel=1e-3)
+    assert facts.loc["heads_there", "value"] == 7 and facts.loc["gates_by_uas", "n"] == 7

@@ -1,4 +1,4 @@
-"""mtlprune analyze syntax and breaks: files, figures, notes, the section; what is refused in one sentence."""
+"""mtlprune analyze syntax: numbers, figures, notes, the section; what is refused; what earlier versions wrote."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from mtlprune.analyses.syntax.show.section import section
+import mtlprune as package
+from mtlprune.analyses.analysis import find, read
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
+from mtlprune.reports.analyses import markdown, section
 from mtlprune.reports.sections import Figure, Rows
-from mtlprune.runs import RunError
 
 Call = Callable[..., Any]
 
@@ -55,46 +55,53 @@ def result(
 
 
 def test_numbers_are_those_of_the_functions(result: tuple[Path, str], masked: Path, lab: Any) -> None:
-    tree = json.loads((result[0] / "syntax.json").read_text())
-    assert [one["encoder"] for one in tree["encoders"]] == ["pretrained", "MTL-5"]
+    found = package.read_results(result[0])["syntax"]
+    assert [one["encoder"] for one in found.about["encoders"]] == ["pretrained", "MTL-5"]
     counts = uas_of(Encoder.load(str(masked), attention="eager"), list(load_corpus(lab.corpus)["train"]))
-    one, listed = tree["encoders"][0], counts.listed()
-    assert tree["tokens"] == counts.size() and [e["relation"] for e in tree["offset"]["relations"]] == listed
+    assert found.about["tokens"] == counts.size()
+    facts = found.frames["encoders"].query("encoder == 'pretrained'").set_index("measure")
     single = counts.single()
-    assert one["uas_single"]["value"] == pytest.approx(single.value, abs=1e-3)
-    assert one["uas_single"]["held_out"] == pytest.approx(single.held_out, abs=1e-3)
-    assert (one["uas_single"]["layer"], one["uas_single"]["head"]) == (single.layer + 1, single.head + 1)
-    assert np.allclose(one["heads"]["uas"], counts.by_head(), atol=1e-3)
-    assert np.array(one["heads"]["twonn"]).shape == (2, 4) and one["uas_like_first"] == 1
-    table = pq.read_table(result[0] / "syntax.parquet").to_pydict()
-    rows = [k for k in range(len(table["run"])) if table["run"][k] == str(masked)]
-    assert len(rows) == len(counts.relations) * 2 * 8
-    assert sum(table["hits_1"][k] + table["hits_2"][k] for k in rows) == counts.hits.sum()
+    assert facts.loc["uas_single", "value"] == pytest.approx(single.value, abs=1e-3)
+    assert facts.loc["uas_single_held_out", "value"] == pytest.approx(single.held_out, abs=1e-3)
+    assert facts.loc["uas_single", ["layer", "head"]].tolist() == [single.layer + 1, single.head + 1]
+    assert facts.loc["uas_like_first", "value"] == 1
+    grids = found.grids(found.about["encoders"][0])
+    assert np.allclose(grids["uas"], counts.by_head(), atol=1e-3) and grids["twonn"].shape == (2, 4)
+    arcs = found.frames["arcs"].query("encoder == 'pretrained'")
+    assert len(arcs) == len(counts.relations) * 2 * 8
+    assert (arcs["hits_1"] + arcs["hits_2"]).sum() == counts.hits.sum()
+    one = (
+        arcs.query("layer == 1 and head == 2 and direction == 'head<-dep'")
+        .set_index("label")
+        .loc[list(counts.relations)]
+    )
+    assert one["tokens"].tolist() == counts.tokens.sum(0).tolist()
+    assert (one["hits_1"] + one["hits_2"]).tolist() == counts.hits[:, 1, :, 0, 1].sum(0).tolist()
 
 
-def test_words_figures_and_notes(result: tuple[Path, str]) -> None:
+def test_words_figures_notes_and_the_section(result: tuple[Path, str]) -> None:
     out, printed = result
     text = (out / "syntax.md").read_text()
-    assert text.strip() in printed and "best offset" in text and "UAS_single" in text
+    assert "best offset" in text and "UAS_single" in text and "The best offset (" in printed
     assert "MTL-5: no BLiMP" in text and "is a run, which keeps its encoder without a head" in text
     assert "| overall" in text and "pretrained, word-l2r" in text
-    for name in ("relations", "heads-pretrained", "heads-mtl-5"):
-        assert (out / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
-        assert (out / f"{name}.svg").read_text().startswith("<")
-
-
-def test_the_section_of_the_page(result: tuple[Path, str], tmp_path: Path) -> None:
-    made = section(result[0])
+    assert (out / "syntax-heads.png").read_bytes()[:4] == b"\x89PNG"
+    made = section(find("syntax"), package.read_results(out)["syntax"])
     tables = [block for block in made.blocks if isinstance(block, Rows)]
-    figures = [block for block in made.blocks if isinstance(block, Figure)]
-    assert made.key == "syntax" and len(tables) == 3 and len(figures) == 3
-    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
-    assert all(set(table.numbers) <= set(table.columns) for table in tables)
-    with pytest.raises(RunError, match=r"syntax\.json is missing; `mtlprune analyze syntax"):
-        section(tmp_path)
-    (tmp_path / "syntax.json").write_text("{}")
-    with pytest.raises(RunError, match="expected encoders, offset in it; run `mtlprune analyze syntax` again"):
-        section(tmp_path)
+    assert made.key == "syntax" and sum(isinstance(block, Figure) for block in made.blocks) in (1, 2)
+    assert len(tables) in (2, 3) and all(len(row) == len(table.columns) for table in tables for row in table.rows)
+
+
+def test_committed_results_are_read_and_drawn() -> None:
+    """Those of earlier versions: what the results' page says of them, and all its figures."""
+    folder = Path(__file__).parents[2] / "results/syntax"
+    text = markdown(find("syntax"), read(folder / "gates", "syntax"))
+    assert "| DEP, 36 of 72 heads   |    36 |       42.8 |             42.8 |     5.8< |     65.9 |" in text
+    assert "| DEP, 36 of 72 heads   |    72 |     0.30 | 0.0156 |" in text
+    runs = read(folder / "runs", "syntax")
+    assert "The best offset (+1) finds 29.1 %, that of each relation 44.8 %." in find("syntax").show.findings(runs)
+    assert "| nsubj         |  1958 | 36.5 (+1) |  57.5 (3.9>) |" in markdown(find("syntax"), runs)
+    assert sum(isinstance(block, Figure) for block in section(find("syntax"), runs).blocks) == 2
 
 
 @pytest.mark.parametrize("what", ["blimp", "split", "trees", "file"])
@@ -116,14 +123,3 @@ def test_mistakes_are_one_sentence_and_nothing_is_written(
     answer = mtlprune("analyze", "syntax", tiny_encoder("bert"), "--corpus", corpus, "--out", out, *more)
     assert answer.code == 2 and words in answer.err and answer.err.count("\n") == 1
     assert not out.is_dir()
-
-
-def test_breaks_of_a_log(mtlprune: Call, tmp_path: Path) -> None:
-    log = tmp_path / "metrics.jsonl"
-    log.write_text("".join(json.dumps({"step": t, "loss": 9 - max(0, t - 4)}) + "\n" for t in range(9)))
-    answer = mtlprune("analyze", "breaks", log, "--out", tmp_path / "out")
-    assert answer.code == 0 and answer.out == (tmp_path / "out" / "breaks.md").read_text()
-    assert json.loads((tmp_path / "out" / "breaks.json").read_text())["curves"][0]["break"] == 4
-    log.write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')
-    answer = mtlprune("analyze", "breaks", log)
-    assert answer.code == 2 and "at least 3 points" in answer.err and answer.err.count("\n") == 1

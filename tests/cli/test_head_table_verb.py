@@ -12,6 +12,7 @@ from gated_runs import write_run
 
 from mtlprune.analyses.heads.show.section import read_heads, section
 from mtlprune.reports.sections import Rows
+from mtlprune.results import Result, head_rows, write_result
 
 
 @pytest.fixture
@@ -19,8 +20,9 @@ def analyses(tmp_path: Path) -> Path:
     """UAS and λ of 2 × 3 heads; λ is a record a head, in an order of its own."""
     folder = tmp_path / "analyses"
     folder.mkdir()
-    uas = [[1.0, 2.0, 3.0], [6.0, 5.0, None]]
-    (folder / "syntax.json").write_text(json.dumps({"encoders": [{"encoder": "pretrained", "heads": {"uas": uas}}]}))
+    uas = head_rows({"uas": np.array([[1.0, 2, 3], [6, 5, np.nan]])}).assign(encoder="pretrained", seed=0)
+    about = {"encoders": [{"encoder": "pretrained", "seed": 0, "layers": 2, "heads": 3, "open": 6}], "notes": []}
+    write_result(folder, Result("syntax", about, {"heads": uas}))
     heads = [{"layer": x, "head": y, "mixing": 10 * x + y} for x in (2, 1) for y in (3, 1, 2)]
     (folder / "smoothing.json").write_text(json.dumps({"encoders": [{"label": "pretrained", "heads": heads}]}))
     return folder

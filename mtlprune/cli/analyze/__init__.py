@@ -8,9 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from mtlprune.analyses import ANALYSES
-from mtlprune.cli.analyze import breaks as analyze_breaks
-from mtlprune.cli.analyze import show as analyze_show
-from mtlprune.cli.analyze import syntax as analyze_syntax
+from mtlprune.cli.analyze.command import show
 
 
 class Analyses(TyperGroup):
@@ -36,6 +34,4 @@ def analyze() -> None:
     """Over-smoothing, exact decomposition, syntactic attention, degeneration."""
 
 
-app.command("syntax", short_help="Which heads attend along dependency arcs?")(analyze_syntax.syntax)
-app.command("breaks", short_help="Where does a logged curve bend?")(analyze_breaks.breaks)
-app.command("show", short_help="Draw what an analysis found once more, for a paper.")(analyze_show.show)
+app.command("show", short_help="Draw what an analysis found once more, for a paper.")(show)

@@ -4,27 +4,55 @@ from __future__ import annotations
 
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.analyses.analysis import Analysis, Request
-from mtlprune.cli.analyze.lens_options import Claims, Corpus, Device, Names, Out, Sentences, Split
+if TYPE_CHECKING:
+    from mtlprune.analyses.analysis import Analysis
 
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
+]
+Logs = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.", show_default=False),
+]
+Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)]
+AlsoOut = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Also write json, Markdown and parquet here.", show_default=False)
+]
+Split = Annotated[str, typer.Option(help="Of the corpus.")]
+Sentences = Annotated[int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")]
+Claims = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="RUN", help="A run with gates, for stem, exclusive and free heads. Repeatable.", show_default=False
+    ),
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
 SEED = Annotated[int, typer.Option(min=0, help="Of samples and permutations.")]
 NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
-    "encoders": {"names": (Names, ...), "corpus": (Corpus, ...), "out": (Out, ...), "split": (Split, "dev")},
+    "encoders": {
+        "names": (Names, ...),
+        "corpus": (Corpus, ...),
+        "out": (Out, ...),
+        "split": (Split, "dev"),
+        "sentences": (Sentences, None),
+    },
     "claims": {"claims": (Claims, None)},
+    "logs": {"names": (Logs, ...), "out": (AlsoOut, None)},
 }
 """What an analysis can need → parameters, their types and defaults."""
 
 
 def command(name: str, analysis: Analysis) -> Any:
     """The command of ``mtlprune analyze`` with this name."""
-    parameters = dict(NEEDED["encoders"]) | {"sentences": (Sentences, None)}
-    parameters |= NEEDED["claims"] if "claims" in analysis.needs else {}
+    parameters = {key: kind for need, kinds in NEEDED.items() if need in analysis.needs for key, kind in kinds.items()}
     parameters |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
-    parameters |= {"seed": (SEED, 0), "device": (Device, "cpu")}
+    parameters |= {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
 
     def call(**values: Any) -> None:
         run(analysis, **values)
@@ -56,8 +84,11 @@ def _option(field: Any) -> Any:
     return Annotated[field.annotation, option(help=field.description, **bounds)]
 
 
-def run(analysis: Analysis, *, corpus: Path, out: Path, claims: list[Path] | None = None, **values: Any) -> None:
-    """Measure, write the Result, its Markdown and figures into ``out``, and say what was found.
+def run(
+    analysis: Analysis, *, out: Path | None, corpus: Path | None = None, claims: list[Path] | None = None, **values: Any
+) -> None:
+    """Measure, write the Result, its Markdown and figures into ``out``, and say what was found; without ``out`` say
+    all of the Markdown.
 
     Args:
         values: the rest of a Request, and the analysis's own settings.
@@ -68,27 +99,67 @@ def run(analysis: Analysis, *, corpus: Path, out: Path, claims: list[Path] | Non
 
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from mtlprune.analyses.analysis import Request
     from mtlprune.cli.console import console
     from mtlprune.files import make_room
-    from mtlprune.reports.analyses import write_shown
+    from mtlprune.reports.analyses import markdown, write_shown
     from mtlprune.results import read_result, write_result
 
-    make_room(out)
+    if out is not None:
+        make_room(out)
     own = {key: values.pop(key) for key in analysis.options.model_fields if key in values}
     terminal, bar = console(), console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}, batch {task.completed}"), TimeElapsedColumn()
     with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
         shown = progress.add_task("reading", total=None)
         request = Request(
-            corpus=corpus,
+            corpus=corpus or Path(),
             options=analysis.options(**own),
             claims=claims or (),
             on_status=lambda words: progress.update(shown, description=words),
             on_batch=lambda: progress.advance(shown),
             **values,
         )
-        write_result(out, analysis.measure(request))
+        result = analysis.measure(request)
+        if out is not None:
+            write_result(out, result)
+    if out is None:
+        terminal.print(markdown(analysis, result), soft_wrap=True, highlight=False, markup=False)
+        return
     result = read_result(out / f"{analysis.name}.json")  # with the digits that are stored
     write_shown(analysis, result, out)
     terminal.print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)
     terminal.print(f"written: {out}", soft_wrap=True)
+
+
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="That an analysis wrote.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For the figures (DIR itself, if not given).", show_default=False)
+    ] = None,
+    formats: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "pdf",
+    width: Annotated[
+        float | None,
+        typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).", show_default=False),
+    ] = None,
+    font_size: Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")] = 11,
+    title: Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")] = True,
+) -> None:
+    """Figures ANALYSIS-FIGURE and ANALYSIS.md of every Result in a folder, without measuring anything again.
+
+    With --width and --font-size words keep their size and panels give way, so that a figure fits the column of a paper.
+    """
+    from mtlprune.analyses.analysis import find, results_in
+    from mtlprune.cli.console import say
+    from mtlprune.files import make_room
+    from mtlprune.reports.analyses import write_shown
+    from mtlprune.reports.charts import FORMATS, ChartError, Style
+
+    asked = list(dict.fromkeys(kind.strip() for kind in formats.split(",")))
+    if unknown := [kind for kind in asked if kind not in FORMATS]:
+        raise ChartError(f"--format: expected some of {', '.join(FORMATS)}, found {unknown[0]!r}")
+    found = results_in(folder)
+    make_room(out or folder)
+    for name, result in found.items():
+        write_shown(find(name), result, out or folder, asked, Style(width, font_size, title))
+    say(f"written: {out or folder}")

@@ -15,7 +15,6 @@ from mtlprune.reports.sections import Section
 
 SECTIONS: dict[str, tuple[str, str]] = {
     **{name: (f"{name}.json", "") for name in ANALYSES.values()},
-    "syntax": ("syntax.json", "mtlprune.analyses.syntax.show.section"),
     "head-table": ("heads.json", "mtlprune.analyses.heads.show.section"),
 }
 """Name → the file that an analysis leaves in its folder, and the module that reads the folder, imported when needed; ""

@@ -110,7 +110,6 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
         found = {key: np.mean([one[key] for one in each], axis=0) for key in each[0]}
         if not found:
             table.notes.append(f"{path} says nothing of single heads.")
-        hidden |= {key for key in found if key.startswith("UAS ")}  # the better of two directions is their column
         table.add([HeadColumn(key, source, values, key not in hidden) for key, values in found.items()], str(path))
 
 
@@ -143,19 +142,6 @@ def _listed(heads: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dic
     return found
 
 
-def _syntax(encoder: Mapping[str, Any]) -> dict[str, Floats]:
-    names = {
-        "uas": "UAS",
-        "uas dep->head": "UAS dep->head",
-        "uas head<-dep": "UAS head<-dep",
-        "weight": "weight on arcs",
-        "twonn": "TwoNN",
-    }
-    return {name: _grid(encoder["heads"][key]) for key, name in names.items() if encoder["heads"].get(key)}
-
-
-READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {
-    "syntax.json": _syntax,
-}
+READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {}
 """Of analyses without a record."""
-FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values())}, reverse=True)
+FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values() if find(name).columns)}, reverse=True)

@@ -1,27 +1,26 @@
-"""Where a logged curve breaks: the point of its largest acceleration (Chen et al. 2024); torch-free.
+"""Where a curve breaks: the point of its largest acceleration (Chen et al. 2024); lags between breaks of heads.
 
     find_break(steps, uas)                  # neighbours in the log
     find_break(steps, loss, falling=True)   # a curve that drops
-    order({"UAS": (steps, uas), "gate 3.7": (steps, gate)})
 
 break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)].
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from mtlprune.runs import RunError
+from mtlprune.files import RunError
+from mtlprune.statistics.permutation import permuted, tail
 
 Axis = Literal["step", "log"]
-Curve = tuple[Sequence[float], Sequence[float]]
-"""Steps and values."""
+Grid = NDArray[np.float64]  # (L, A)
 LEAST = 3
+"""Points of a curve that may have a break."""
 _ROUNDING = 1e-9  # of the largest slope: a smaller bend is rounding
 
 
@@ -88,26 +87,6 @@ def find_break(
     return Break(round(float(np.exp(x[place])), 6) if axis == "log" else float(x[place]), highest, len(x))
 
 
-def order(
-    curves: Mapping[str, Curve], falling: Sequence[str] = (), delta: float | None = None, axis: Axis = "step"
-) -> list[tuple[str, Break]]:
-    """Breaks of several curves, the earliest first; those without one last, each group in the order given.
-
-    Args:
-        falling: names of curves whose drop is meant.
-
-    Raises:
-        BreakError: as :func:`find_break`, with the curve's name.
-    """
-    found = []
-    for name, (steps, values) in curves.items():
-        try:
-            found.append((name, find_break(steps, values, delta, name in falling, axis)))
-        except BreakError as error:
-            raise BreakError(f"{name}: {error}") from None
-    return sorted(found, key=lambda entry: float("inf") if entry[1].step is None else entry[1].step)
-
-
 def _checked(steps: ArrayLike, values: ArrayLike, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if x.ndim != 1 or x.shape != y.shape:
@@ -123,3 +102,26 @@ def _checked(steps: ArrayLike, values: ArrayLike, axis: Axis) -> tuple[np.ndarra
     if not (np.diff(x) > 0).all():
         raise BreakError("the steps of a curve must rise")
     return x, y
+
+
+def lag_test(first: Grid, second: Grid, permutations: int, generator: np.random.Generator) -> tuple[float, float]:
+    """Do a head's two breaks lie nearer to each other than those of its neighbours?
+
+    Args:
+        first, second: (L, A), steps of breaks; NaN where there is none.
+
+    Returns:
+        The mean absolute lag of the heads that break in both, and how often it is as small when the breaks of each
+        layer go to other heads of the layer; NaN where no head breaks in both.
+    """
+    both = ~(np.isnan(first) | np.isnan(second))
+    if not both.any():
+        return float("nan"), float("nan")
+    null = np.zeros(permutations)
+    for layer, here in enumerate(both):
+        if here.any():
+            row = second[layer, here][None, None, None]
+            parts = [part[:, 0, 0] for part in permuted(row, permutations, generator)]
+            null += np.abs(np.concatenate(parts) - first[layer, here]).sum(-1)
+    size = float(np.abs(second - first)[both].mean())
+    return size, tail(-size, -null / both.sum()).p

@@ -1,0 +1,38 @@
+"""Where do logged curves bend? Breaks in order, and lags between breaks of the same heads (Chen et al. 2024)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.blocks import Block
+
+
+class StepScale(str, Enum):
+    """How far steps lie apart."""
+
+    step = "step"
+    log = "log"
+
+
+class BreaksOptions(Block):
+    """How slopes are compared."""
+
+    delta: float | None = Field(default=None, description="Steps to both sides (neighbours in the log, if not given).")
+    axis: StepScale = Field(default=StepScale.step, description="log for curves logged on a log schedule.")
+    permutations: int = Field(default=9999, ge=1, description="Of heads within layers, for lags.")
+
+
+ANALYSIS = Analysis(
+    name="breaks",
+    title="Breaks",
+    key="breaks",
+    question="Where does a logged curve bend?",
+    help="""The step of every curve's largest acceleration, the earliest first; lags between breaks of the same heads.
+
+    A run's folder gives its losses, dev scores and gates. Curves of several logs are ordered together.""",
+    needs=frozenset({"logs"}),
+    options=BreaksOptions,
+)

@@ -1,0 +1,156 @@
+"""Curves out of any log of JSON lines, their breaks in order, and lags between breaks of the same heads.
+
+A log is a file of one JSON object a line with a number ``step``; every other number in it, however deep, is a point of
+a curve. Numbers in rows of rows, under one key, are curves of heads: layers of heads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.breaks.maths import LEAST, BreakError, Grid, find_break, lag_test
+from mtlprune.files import read_json_lines
+from mtlprune.results import Result, head_rows
+
+Place = tuple[str, int, int]
+"""Name of a curve, layer and head from 1; 0 where it is of no head."""
+Points = dict[Place, list[tuple[float, float]]]
+"""Steps and values, in the order of the first ones."""
+
+
+def measure(request: Request) -> Result:
+    """All curves of all logs. Frames, by ``term``, the name of a curve:
+
+    - ``curves``: ``break``, its step (NaN: none), ``bend``, by how much the slope grows there, and ``falling``, 1 for a
+      curve that ends below where it began, whose drop is looked for; n points.
+    - ``heads``: ``break`` of curves that heads have.
+    - ``lags``: by how many steps heads break later in ``other`` than in ``term``; without layer and head ``size``, the
+      mean absolute ``lag`` of n heads, and its p.
+
+    Raises:
+        BreakError: no log where one is named, no curve of three points, or a curve that has no break to look for.
+        RunError: a line that is not JSON.
+    """
+    options = request.options
+    points = read_logs([Path(name) for name in request.names])
+    long = {place: found for place, found in points.items() if len(found) >= LEAST}
+    if not long:
+        most = max(map(len, points.values()), default=0)
+        raise BreakError(
+            f"a break needs a curve of at least {LEAST} points, and none of the {len(points)} curves has more than "
+            f"{most}; evaluate more often, or give logs of a longer training"
+        )
+    curves: list[dict[str, Any]] = []
+    steps: dict[str, dict[tuple[int, int], float]] = {}
+    for (name, layer, head), found in long.items():
+        at, values = zip(*found, strict=True)
+        falling = values[-1] < values[0]
+        try:
+            one = find_break(at, values, options.delta, falling, options.axis.value)
+        except BreakError as error:
+            raise BreakError(f"{name}: {error}") from None
+        step = np.nan if one.step is None else one.step
+        if layer:
+            steps.setdefault(name, {})[layer, head] = step
+        else:
+            facts = {"break": step, "bend": one.bend, "falling": float(falling)}
+            curves += [{"term": name, "measure": key, "value": v, "n": one.points} for key, v in facts.items()]
+    grids = {name: _grid(found) for name, found in steps.items()}
+    generator = np.random.default_rng([request.seed, 27])
+    tests = {
+        (first, second): lag_test(grids[first], grids[second], options.permutations, generator)
+        for first, second in combinations(grids, 2)
+        if grids[first].shape == grids[second].shape
+    }
+    short = sorted({name for name, *_ in points} - {name for name, *_ in long})
+    about = {
+        "logs": [str(name) for name in request.names],
+        "settings": {**options.model_dump(mode="json"), "seed": request.seed},
+        "encoders": [],
+        "notes": [f"Fewer than three points, left out: {', '.join(short)}."] if short else [],
+    }
+    return Result("breaks", about, frames_of(curves, grids, {pair: p for pair, (_, p) in tests.items()}))
+
+
+def frames_of(
+    curves: Sequence[Mapping[str, Any]], grids: Mapping[str, Grid], tests: Mapping[tuple[str, str], float]
+) -> dict[str, pd.DataFrame]:
+    """Frames of a Result, of what there is: rows of ``curves``, breaks of heads by name, p by two names."""
+    lags = []
+    for (first, second), p in tests.items():
+        found = head_rows({"lag": grids[second] - grids[first]}).dropna(subset=["value"])
+        size = {"measure": "size", "value": found["value"].abs().mean(), "p": p, "n": len(found)}
+        lags.append(pd.concat([found, pd.DataFrame([size])]).assign(term=first, other=second))
+    parts = {
+        "curves": [pd.DataFrame(curves)],
+        "heads": [head_rows({"break": grid}).assign(term=name) for name, grid in grids.items()],
+        "lags": [lag.astype({"layer": "Int64", "head": "Int64"}) for lag in lags],
+    }
+    frames = {name: pd.concat(each, ignore_index=True) for name, each in parts.items() if each}
+    return {name: frame for name, frame in frames.items() if len(frame)}
+
+
+def _grid(found: Mapping[tuple[int, int], float]) -> Grid:
+    grid = np.full(np.max(list(found), axis=0), np.nan)
+    for (layer, head), step in found.items():
+        grid[layer - 1, head - 1] = step
+    return grid
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def read_logs(paths: Sequence[Path]) -> Points:
+    """All curves of logs, and of all logs in folders. A curve is called after folder, file and path in a line, such as
+    ``dep-1/metrics:dev.dep.las``; after the whole path of the file where two logs would be called alike.
+
+    Raises:
+        BreakError: no such file, no log in a folder, one named twice, or lines without a step.
+        RunError: a line that is not JSON.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise BreakError(f"{path}: there is no such log")
+        here = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not here:
+            raise BreakError(f"{path}: expected a folder with logs (*.jsonl), found none")
+        files += here
+    if twice := [file for file, times in Counter(file.resolve() for file in files).items() if times > 1]:
+        raise BreakError(f"{twice[0]} is named twice; name each log once")
+    called = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
+    points: Points = {}
+    for file, name in zip(files, called, strict=True):
+        where = name if called.count(name) == 1 else str(file.with_suffix(""))
+        for number, record in read_json_lines(file):
+            step = record.get("step") if isinstance(record, dict) else None
+            if not isinstance(step, (int, float)) or isinstance(step, bool):
+                raise BreakError(
+                    f"{file}, line {number}: expected an object with a number step; this is no log of curves"
+                )
+            for key, layer, head, value in _leaves(record, ""):
+                if key not in ("step", "epoch"):
+                    points.setdefault((f"{where}:{key}", layer, head), []).append((float(step), value))
+    return points
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, int, int, float]]:
+    """Path, layer, head and number of everything that is a number; what a head lacks (null) is left out."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for layer, row in enumerate(value, 1):
+            for head, number in enumerate(row if isinstance(row, list) else [], 1):
+                if isinstance(number, (int, float)) and not isinstance(number, bool):
+                    yield path, layer, head, float(number)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield path, 0, 0, float(value)

@@ -1,0 +1,289 @@
+"""What syntactic attention shows: tables, sentences and figures of a Result, and results of earlier versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from mtlprune.reports.charts import DIVERGING, RULE, Chart, Spec, data, figure, head_map, panels
+from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.results import Result, head_rows
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from, and how to read them."""
+    told = result.about
+    return (
+        f"{result.source} ({told['fingerprint'][:8]}), {told['tokens']:,} words; {told['too_long']} sentences are "
+        f"longer than what an encoder sees at once and were left out; seed {told['seed']}. A head's guess for a word "
+        "is the word it attends to most, or the word that attends to it most (Chen et al. 2024). Attention between "
+        "words: mean over the sub-words that attend, sum over those attended to; the diagonal, [CLS] and [SEP] left "
+        "out, not renormalised; of equal weights the first word. Only what is beyond the best fixed offset, with a "
+        "head chosen on other sentences, speaks for syntax."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """What the numbers say."""
+    base = result.about["offset"]
+    found = []
+    for one in _encoders(result).to_dict("records"):
+        single, best = _one(one["uas_single_held_out"]), _one(one["uas_best_held_out"])
+        found.append(
+            f"{one['name']}: one head ({one['place']}) finds the gold head of {single} % of words; the best head of "
+            f"each relation finds {best} % (heads are chosen on other sentences)."
+        )
+    single, best = _one(base["uas_single_held_out"]), _one(base["uas_best_held_out"])
+    return [*found, f"The best offset ({base['offset_single']:+d}) finds {single} %, that of each relation {best} %."]
+
+
+def _one(value: float | None) -> str:
+    return "–" if value is None else number(value, 1)
+
+
+def _encoders(result: Result) -> pd.DataFrame:
+    """One row an encoder: its measures, and the place of its one head for all words."""
+    held = result.named("encoders")
+    single = held[held["measure"] == "uas_single"]
+    wide = held.pivot(index="name", columns="measure", values="value")
+    return wide.assign(place=_places(single).to_numpy()).reset_index()
+
+
+def _places(rows: pd.DataFrame) -> pd.Series:
+    """layer.head, > where the dependent attends, < where the head does."""
+    return pd.Series(
+        [
+            "–" if pd.isna(layer) else f"{layer:.0f}.{head:.0f}{'>' if direction == 'dep->head' else '<'}"
+            for layer, head, direction in zip(rows["layer"], rows["head"], rows["direction"], strict=True)
+        ],
+        rows.index,
+    )
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _overview(result: Result) -> Grid:
+    base = {key: value for key, value in result.about["offset"].items() if value is not None}
+    offsets = {**base, "name": "best offset", "place": f"{base['offset_single']:+d}"}
+    columns: dict[str, Any] = {"encoder": "name", "heads": ("heads_there", 0), "UAS_single": ("uas_single", 1)}
+    columns |= {"single, held out": ("uas_single_held_out", 1), "its head": ("place", str), "UAS_best": ("uas_best", 1)}
+    columns |= {"best, held out": ("uas_best_held_out", 1), "weight_best": ("weight_best", 1)}
+    columns |= {"like first": ("uas_like_first", 2), "TwoNN [CLS]": ("twonn_cls", 1), "TwoNN mean": ("twonn_mean", 1)}
+    return Grid.of(
+        "Arcs that heads find",
+        pd.concat([_encoders(result).astype({"name": str}), pd.DataFrame([offsets])]),
+        columns,
+        "Percent of words whose gold head is found by one head for all words (UAS_single; roots and punctuation count) "
+        "and by the best head of each relation (UAS_best). Held out: chosen on one half of the sentences, scored on "
+        "the other. Its head: layer.head; > dependent attends to head, < head attends to dependent. weight_best: "
+        "attention on gold arcs. Like first: Spearman of the heads' UAS with the first row's. TwoNN: dimension of "
+        "sentence vectors, one a sentence of different pieces.",
+    )
+
+
+def _relations(result: Result) -> Grid | None:
+    if "offsets" not in result.frames:
+        return None
+    offsets, held = _offsets(result), _held_out(result)
+    cells = [f"{number(value, 1)} ({place})" for value, place in zip(held["value"], held["place"], strict=True)]
+    found = held.assign(cell=cells).pivot(index="label", columns="name", values="cell")
+    words = [
+        f"{number(value, 1)} ({offset:+.0f})" for value, offset in zip(offsets["held"], offsets["offset"], strict=True)
+    ]
+    columns: dict[str, Any] = {"relation": "label", "words": ("n", 0), "offset": ("words", str)}
+    return Grid.of(
+        "The best head of each relation",
+        offsets.assign(words=words).join(found, on="label"),
+        columns | {name: (name, str) for name in result.names},
+        f"Held-out UAS of the best head a relation (of at least {result.about['least']} words), beside the best "
+        "offset. In brackets the choice of all sentences: layer.head; > dependent attends to head, < head attends to "
+        "dependent.",
+    )
+
+
+def _offsets(result: Result) -> pd.DataFrame:
+    """The best offset of each relation: label, n, offset, held; the most frequent first."""
+    wide = result.frames["offsets"].pivot(index=["label", "n"], columns="measure", values="value").reset_index()
+    return wide.rename(columns={"uas_held_out": "held"}).sort_values(["n", "label"], ascending=[False, True])
+
+
+def _held_out(result: Result) -> pd.DataFrame:
+    """Held-out UAS of the best head of each relation and encoder, with its place."""
+    held = result.named("relations")
+    held = held[held["measure"] == "uas_held_out"]
+    return held.assign(place=_places(held))
+
+
+def _gates(result: Result) -> Grid:
+    held = result.named("encoders")
+    return Grid.of(
+        "Do gates keep the heads that find arcs?",
+        held[held["measure"] == "gates_by_uas"],
+        {"encoder": "name", "heads": ("n", 0), "Spearman": ("value", 2), "p": ("p", probability)},
+        f"Spearman within layers between the UAS of a head in {result.names[0]} and its gate; p by permuting heads "
+        "within layers, two-sided, not corrected.",
+    )
+
+
+def _phenomena(result: Result) -> Grid | None:
+    if "blimp" not in result.frames:
+        return None
+    held = result.named("blimp").query("measure != 'paradigm'").fillna({"label": ""})
+    pairs = held["n"].max()
+    asked = held["name"].astype(str) + ", " + held["mode"]
+    wide = held.assign(asked=asked).pivot(index="label", columns="asked", values="value").reset_index()
+    return Grid.of(
+        "Minimal pairs (BLiMP)",
+        wide.replace({"label": {"": "overall"}}),
+        {"phenomenon": "label", **{name: (name, 1) for name in dict.fromkeys(asked)}},
+        f"Percent of {pairs:,.0f} minimal pairs decided rightly; means over paradigms; chance is 50.",
+    )
+
+
+TABLES = (_overview, _relations, _gates, _phenomena)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+ROW, PANEL = 18, 118
+
+
+def _best_heads(result: Result) -> Spec | None:
+    """A row a relation, a panel an encoder: held-out UAS of the best head (dot) and of the best offset (tick)."""
+    if "offsets" not in result.frames:
+        return None
+    offsets = _offsets(result)
+    words = offsets["label"] + " (" + offsets["n"].astype(int).astype(str) + ")"
+    frame = _held_out(result).merge(offsets.assign(relation=words)[["label", "relation", "held", "offset"]], on="label")
+    frame["beyond"] = frame["value"] > frame["held"]
+    kept = frame[["name", "relation", "value", "held", "offset", "beyond", "place"]]
+    across = alt.Scale(domain=[0, 100], nice=False)
+    base = alt.Chart(data(kept), width=PANEL, height=ROW * len(offsets)).encode(
+        alt.Y("relation:N", sort=list(words), title=None, axis=alt.Axis(grid=False, domain=False)),
+        tooltip=[
+            alt.Tooltip("name:N", title="encoder"),
+            "relation:N",
+            alt.Tooltip("place:N", title="head"),
+            alt.Tooltip("value:Q", title="UAS, held out", format=".1f"),
+            alt.Tooltip("offset:Q", title="best offset", format="+d"),
+            alt.Tooltip("held:Q", title="its UAS, held out", format=".1f"),
+        ],
+    )
+    x = alt.X("value:Q", scale=across, title=None, axis=alt.Axis(values=[0, 25, 50, 75, 100], labelOverlap=True))
+    dots = base.mark_circle(size=60, opacity=1).encode(
+        x, color=alt.condition("datum.beyond", alt.value(DIVERGING[0]), alt.value(RULE))
+    )
+    ways = base.mark_rule(color=RULE).encode(alt.X("held:Q", scale=across), alt.X2("value:Q"))
+    ticks = base.mark_tick(color=DIVERGING[2], thickness=2, height=12, opacity=1).encode(alt.X("held:Q", scale=across))
+    header = alt.Header(title=None, labelOrient="top", labelAnchor="middle")
+    chart = (ways + ticks + dots).facet(column=alt.Column("name:N", sort=result.names, header=header), spacing=28)
+    explained = [
+        f"{result.source}; UAS in %, chosen on one half of the sentences and scored on the other. Dot: best head, blue "
+        "where beyond the offset. Red tick: best offset. In brackets: words."
+    ]
+    return figure(chart, "Best attention head of each relation beside the best offset", explained)
+
+
+def _maps(result: Result) -> Spec:
+    """UAS of each head in its better direction; darkness is on one scale."""
+    frame = result.wide("heads")
+    most = max(10.0, np.nan_to_num(frame["uas"].max()))
+    best = _encoders(result).set_index("name")
+    maps = [
+        head_map(
+            rows,
+            "uas",
+            title=f"{name}: {best.loc[name, 'place']} {number(best.loc[name, 'uas_single'], 1)}",
+            limit=most,
+            words=False,
+        )
+        for name, rows in frame.groupby("name", observed=True)
+    ]
+    explained = [
+        f"UAS, %, of each head on {result.source}; the better of both directions. Rows are layers (1 above), columns "
+        "heads. Named: the best head (layer.head; > dependent attends to head, < head attends to dependent). The best "
+        f"offset finds {_one(result.about['offset']['uas_single'])} %. A dash: closed or removed."
+    ]
+    return figure(panels(maps, 4, spacing=30), "Words whose head each attention head finds", explained)
+
+
+FIGURES = {
+    "relations": Chart(
+        _best_heads,
+        "Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset",
+        "For each relation and encoder, the UAS of the best attention head beside that of the best offset.",
+    ),
+    "heads": Chart(
+        _maps,
+        "Maps of layers by heads, one an encoder: percent of words whose gold head each head finds",
+        "Percent of words whose gold head each head finds.",
+    ),
+}
+
+
+# -- results of earlier versions ---------------------------------------------------------------------------------------
+
+ENDS = (("", "value"), ("_held_out", "held_out"))
+
+
+def earlier(content: Mapping[str, Any]) -> Result:
+    """The Result in a ``syntax.json`` without frames; null is NaN there."""
+    encoders, notes = [], []
+    parts: dict[str, list[pd.DataFrame]] = {"encoders": [], "relations": [], "heads": [], "blimp": []}
+    for old in content["encoders"]:
+        keys = {key: old[key] for key in ("encoder", "run", "seed")}
+        grids = {measure: np.array(grid, float) for measure, grid in old["heads"].items()}
+        layers, heads = grids["uas"].shape
+        encoders.append({**keys, "layers": layers, "heads": heads, "open": old["heads_there"]})
+        facts = [row for key in old if key.startswith(("uas_", "weight_")) for row in _before(key, old[key])]
+        facts.append({"measure": "heads_there", "value": old["heads_there"]})
+        for which, called in (("cls", "[CLS]"), ("mean", "mean")):
+            found = old["twonn"][which]
+            for end, key in (("", "likelihood"), ("_fit", "fit"), ("_dropped", "dropped")):
+                facts.append({"measure": f"twonn_{which}{end}", "value": found.get(key), "n": found.get("points")})
+            notes += [f"{old['encoder']}: no TwoNN of {called} vectors: {found['why']}."] if "why" in found else []
+        if gates := old["gates_by_uas_of_first"]:
+            facts.append({"measure": "gates_by_uas", "value": gates["value"], "p": gates["p"], "n": gates["heads"]})
+        of_relations = [(one["relation"], key, one[key]) for one in old["relations"] for key in ("uas", "weight")]
+        pairs, judged = [], old["blimp"] or {}
+        if isinstance(judged, str):
+            notes.append(f"{old['encoder']}: no BLiMP: {judged}.")
+            judged = {}
+        for mode, one in judged.items():
+            named = {"overall": {None: one["overall"]}, "phenomenon": one["phenomena"], "paradigm": one["paradigms"]}
+            for measure, values in named.items():
+                row = {"mode": mode, "measure": measure, "n": one["pairs"]}
+                pairs += [{**row, "label": label, "value": value} for label, value in values.items()]
+        parts["encoders"].append(pd.DataFrame(facts).assign(**keys))
+        relations = [{"label": name, **row} for name, key, best in of_relations for row in _before(key, best)]
+        parts["relations"].append(pd.DataFrame(relations).assign(**keys))
+        parts["heads"].append(head_rows(grids).assign(**keys))
+        parts["blimp"].append(pd.DataFrame(pairs).assign(**keys))
+    base = content["offset"]
+    measures = (("uas", "value"), ("uas_held_out", "held_out"), ("offset", "offset"))
+    offsets = [
+        {"label": one["relation"], "measure": measure, "value": one[key], "n": one["tokens"]}
+        for one in base["relations"]
+        for measure, key in measures
+    ]
+    offset = {f"uas_{which}{end}": base[which][key] for which in ("single", "best") for end, key in ENDS}
+    told = {key: value for key, value in content.items() if key not in ("encoders", "offset")}
+    told |= {"offset": {**offset, "offset_single": base["single"]["offset"]}, "encoders": encoders, "notes": notes}
+    frames = {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
+    frames |= {"offsets": pd.DataFrame(offsets)}
+    return Result(
+        "syntax", told, {name: frame.fillna({"value": np.nan}) for name, frame in frames.items() if len(frame)}
+    )
+
+
+def _before(measure: str, found: Any) -> list[dict[str, Any]]:
+    """Rows of a number, or of a best head."""
+    if not isinstance(found, Mapping):
+        return [{"measure": measure, "value": found}]
+    place = {key: found.get(key) for key in ("layer", "head", "direction")}
+    return [{**place, "measure": f"{measure}{end}", "value": found[key]} for end, key in ENDS]

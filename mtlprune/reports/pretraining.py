@@ -1,0 +1,207 @@
+"""Curves of pretrainings and where they break: a table, JSON, and all runs in one figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from mtlprune.analyses.breaks.maths import LEAST, find_break
+from mtlprune.files import RunError, read_json_lines
+from mtlprune.reports.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
+from mtlprune.reports.grid import Grid, markdown_document
+from mtlprune.runs import RunFolder
+
+CURVES = "curves.jsonl"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number that is followed.
+
+    Attributes:
+        key: in curves.jsonl.
+        name, unit: as shown.
+        falling: whether its drop is looked for.
+        beside: key of a baseline, or a number that is one.
+        called: what that baseline is.
+    """
+
+    key: str
+    name: str
+    unit: str
+    falling: bool = False
+    beside: str | float | None = None
+    called: str = ""
+
+
+MEASURES = (
+    Measure("loss", "Loss on dev", "nats a piece", falling=True),
+    Measure("uas_single", "UAS, one head for all", "%", beside="offset_single", called="best offset"),
+    Measure("uas_best", "UAS, a head a relation", "%", beside="offset_best", called="best offsets"),
+    Measure("arc_weight", "Attention along arcs, any head", "mean weight"),
+    Measure("blimp", "BLiMP", "%", beside=50.0, called="chance"),
+    Measure("twonn_mean", "Dimension of sentences", "TwoNN", falling=True),
+)
+
+
+@dataclass(frozen=True)
+class PretrainingLog:
+    """One run as it is logged.
+
+    Attributes:
+        name: of its configuration; its folder's too where several are named alike.
+        release: the update from which its λ is 0, if it has one.
+        lines: of curves.jsonl, in order.
+        total: updates it is to make.
+        strength: its λ.
+    """
+
+    name: str
+    path: str
+    release: int | None
+    lines: tuple[dict[str, Any], ...]
+    total: int
+    strength: float
+
+    def points(self, key: str) -> list[tuple[float, float]]:
+        """(update, value) where it is known."""
+        found = [(line["step"], line.get(key)) for line in self.lines]
+        return [(float(step), float(value)) for step, value in found if isinstance(value, int | float)]
+
+    def break_of(self, measure: Measure) -> float | None:
+        """The update of its largest acceleration, on an axis of logarithms; None where there is none or too little."""
+        points = [(step, value) for step, value in self.points(measure.key) if step > 0]
+        if len(points) < LEAST:
+            return None
+        steps, values = zip(*points, strict=True)
+        return find_break(steps, values, falling=measure.falling, axis="log").step
+
+
+def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
+    """Read run folders of `mtlprune pretrain`, finished or not.
+
+    Raises:
+        RunError: a folder holds none, nothing was logged yet, or two are one.
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise RunError("a run is named twice; name each folder once")
+    found = [_read(path) for path in paths]
+    names = [log.name for log in found]
+    return [log if names.count(log.name) == 1 else replace(log, name=f"{log.name} ({log.path})") for log in found]
+
+
+def _read(path: Path) -> PretrainingLog:
+    folder = RunFolder(path)
+    log = folder.path / CURVES
+    if not folder.config_path.is_file() or not log.is_file():
+        raise RunError(
+            f"{path}: expected the folder of a pretraining with config.yaml and {CURVES}, found none; "
+            "`mtlprune pretrain` makes one"
+        )
+    tree = folder.read_config()
+    logged = [line for _, line in read_json_lines(log)]
+    if not logged or not all(isinstance(line, dict) and isinstance(line.get("step"), int) for line in logged):
+        raise RunError(f"{log}: expected an object with a number step on each line, found none or others")
+    syntax = tree.get("syntax") or {}
+    total = int((tree.get("train") or {}).get("steps", logged[-1]["step"]))
+    strength = float(syntax.get("strength", 0.0))
+    return PretrainingLog(
+        str(tree.get("name", path.name)), str(path), syntax.get("release"), tuple(logged), total, strength
+    )
+
+
+def measured(logs: Sequence[PretrainingLog]) -> list[Measure]:
+    """Measures that any run has."""
+    return [measure for measure in MEASURES if any(log.points(measure.key) for log in logs)]
+
+
+def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
+    """Last values and breaks of all measures that any run has: what pretraining.json holds."""
+    shown = measured(logs)
+    runs = []
+    for log in logs:
+        entry: dict[str, Any] = {"name": log.name, "path": log.path, "lambda": log.strength, "release": log.release}
+        entry |= {"updates": log.lines[-1]["step"], "of": log.total}
+        for measure in shown:
+            points = log.points(measure.key)
+            entry[measure.key] = {"last": points[-1][1] if points else None, "break": log.break_of(measure)}
+        runs.append(entry)
+    return {"axis": "log", "measures": [measure.key for measure in shown], "runs": runs}
+
+
+@markdown_document
+def markdown(logs: Sequence[PretrainingLog]) -> str:
+    """A row a run: the last value of each measure, and after @ the update of its break."""
+    shown, rows = measured(logs), []
+    for entry in summary(logs)["runs"]:
+        until = f" until {entry['release']}" if entry["release"] is not None else ""
+        row = [entry["name"], f"{entry['lambda']:g}{until}", str(entry["updates"])]
+        for found in (entry[measure.key] for measure in shown):
+            at = "" if found["break"] is None else f" @ {found['break']:g}"
+            row.append(("–" if found["last"] is None else f"{found['last']:.2f}") + at)
+        rows.append(row)
+    header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in shown)]
+    note = (
+        "Last value @ update of the break: the point of the largest acceleration of the curve (of its drop, for loss "
+        "and dimension), slopes on an axis of log updates."
+    )
+    return f"# Pretrainings\n\n{Grid(header, rows).markdown()}\n{note}\n"
+
+
+def chart(logs: Sequence[PretrainingLog]) -> Spec:
+    """A panel a measure, a line a run; rings mark breaks, with a dashed line down to the axis.
+
+    The axis of updates is one of logarithms; what was measured before the first update stands at its left end.
+    """
+    steps = [line["step"] for log in logs for line in log.lines if line["step"] > 0] or [1]
+    start = min(steps) ** 1.08 / max(*steps, 2 * min(steps)) ** 0.08  # room for what stands there
+    ticks = [tick for power in range(9) for tick in (10**power, 3 * 10**power) if start <= tick <= max(steps)]
+    explained = [
+        "By updates, on a log axis; at its left end before the first. Ring: the curve's break, its largest "
+        "acceleration (of the drop, for loss and dimension). Dashed across: what needs no learning."
+    ]
+    made = panels([_panel(measure, logs, start, ticks) for measure in measured(logs)], 3)
+    return figure(made, "Pretraining: loss, syntactic attention, minimal pairs, dimension", explained)
+
+
+def _panel(
+    measure: Measure, logs: Sequence[PretrainingLog], start: float, ticks: Sequence[int]
+) -> alt.LayerChart | alt.FacetChart:
+    names = [_called(log) for log in logs]
+    rows = [
+        {"name": name, "update": step or start, "value": value, "break": step == log.break_of(measure)}
+        for name, log in zip(names, logs, strict=True)
+        for step, value in log.points(measure.key)
+    ]
+    frame = pd.DataFrame(rows).astype({"name": pd.CategoricalDtype(names, ordered=True)})
+    across = alt.X(
+        "update:Q",
+        scale=alt.Scale(type="log", nice=False),
+        axis=alt.Axis(grid=False, format="~s", values=ticks),
+        title="updates",
+    )
+    curves = lines(frame, "update", "value", title=measure.name, y_title=measure.unit).encode(across)
+    broken = alt.Chart(data(frame[frame["break"]])).encode(across, alt.Color("name:N"))
+    rings = broken.mark_point(size=100, filled=False, opacity=1).encode(alt.Y("value:Q"))
+    down = broken.mark_rule(strokeDash=[3, 3]).encode(alt.Y("value:Q"), alt.Y2(value=HEIGHT))
+    layers = [curves, down, rings]
+    base = [v for log in logs for _, v in log.points(str(measure.beside))]
+    base = [measure.beside] if isinstance(measure.beside, float) else base
+    if base:
+        told = alt.Chart(alt.InlineData(values=[{"value": max(base), "words": measure.called}])).encode(
+            alt.Y("value:Q")
+        )
+        layers.append(told.mark_rule(strokeDash=[5, 3], color=SOFT))
+        words = told.mark_text(align="right", baseline="bottom", dx=-2, dy=-2, color=SOFT)
+        layers.append(words.encode(alt.X(value=WIDTH), alt.Text("words:N")))
+    return alt.layer(*layers)
+
+
+def _called(log: PretrainingLog) -> str:
+    until = f" until update {log.release}" if log.release is not None else ""
+    return f"{log.name}: λ {log.strength:g}{until}" if log.strength else log.name
