@@ -9,9 +9,9 @@ import re
 import numpy as np
 import pytest
 from gated_runs import claim, scattered
-
 from mtlprune.analyses.claims.overlap import Overlap, measure
 from mtlprune.analyses.claims.show.overlap import answer, latex, markdown, sections, to_json
+
 from mtlprune.reports.grid import Grid, escape, number, probability
 
 

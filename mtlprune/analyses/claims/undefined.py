@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mtlprune.analyses.claims.claimants import Claimant
-from mtlprune.analyses.claims.pairs import Pair
 from mtlprune.analyses.claims.stem import STEM_TASKS
 
 
-def explain(claimants: Sequence[Claimant], pairs: Sequence[Pair], permutations: int) -> list[str]:
+def explain(claimants: Sequence[Claimant], pairs: pd.DataFrame, permutations: int) -> list[str]:
     """A sentence for every reason for which a figure of these claimants and pairs is not defined."""
     found = []
     for claimant in claimants:
         found += [*_correlation(claimant), *_sets(claimant)]
-    found += [sentence for pair in pairs for sentence in _pair(pair, claimants, permutations)]
+    found += [sentence for pair in pairs.itertuples() for sentence in _pair(pair, claimants, permutations)]
     if permutations == 0:
         found.append("No permutations were asked for, so there are no p-values from permutations.")
     if len(claimants) < 2:
@@ -66,15 +67,15 @@ def _is_even(claimant: Claimant) -> bool:
     return not np.ptp(claimant.times, axis=1).any()
 
 
-def _pair(pair: Pair, claimants: Sequence[Claimant], permutations: int) -> list[str]:
+def _pair(pair: Any, claimants: Sequence[Claimant], permutations: int) -> list[str]:
     """What the sentences about either label do not explain."""
-    both = [claimant for claimant in claimants if claimant.label in (pair.first, pair.second)]
+    both = [claimant for claimant in claimants if claimant.label in (pair.encoder, pair.other)]
     if any(_is_even(claimant) for claimant in both):
         return []
-    names = f"{pair.first} and {pair.second}"
-    if permutations and math.isnan(pair.sharing.p):
+    names = f"{pair.encoder} and {pair.other}"
+    if permutations and math.isnan(pair.p):
         return [f"{names} choose among the heads of no layer both, so permuting within layers gives them no p-value."]
-    if math.isnan(pair.claimed.p_layers):
+    if math.isnan(pair.p_layers):
         return [f"What majorities of {names} claim does not depend on permuting within layers, so it has no p-value."]
     return []
 
