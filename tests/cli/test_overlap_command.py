@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gated_runs import scattered, write_run
+
+from mtlprune import read_results
 
 Call = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,16 +33,22 @@ def runs(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_a_report_on_the_terminal_and_three_files(mtlprune: Call, runs: list[Path], tmp_path: Path) -> None:
+def test_a_report_on_the_terminal_and_a_result(mtlprune: Call, runs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "new" / "results"
     answer = mtlprune("overlap", *runs, "--out", out, "--permutations", 300, "--seed", 5)
     assert answer.code == 0 and answer.err == ""
-    assert sorted(path.name for path in out.iterdir()) == ["overlap.json", "overlap.md", "overlap.tex"]
-    assert (out / "overlap.md").read_text() == answer.out
-    tree = json.loads((out / "overlap.json").read_text())
-    assert (tree["permutations"], tree["seed"], tree["layers"], tree["heads"]) == (300, 5, 4, 6)
-    assert [label["label"] for label in tree["labels"]] == ["POS", "DEP", "SRL", "MTL-5"]
-    assert tree["tasks"]["p"] < 0.05 and len(tree["stem"]) >= 8 and "they share more than depth" in answer.out
+    figures = [f"claims-{name}.{kind}" for name in ("correlation", "shared", "heads") for kind in ("png", "svg")]
+    shown = {path.name for path in out.iterdir() if path.suffix != ".parquet"}
+    assert shown == {"claims.json", "claims.md", "claims.tex", *figures}
+    assert (out / "claims.md").read_text() == answer.out
+    result = read_results(out)["claims"]
+    settings = result.about["settings"]
+    assert (settings["permutations"], settings["seed"], result.about["layers"], result.about["heads"]) == (300, 5, 4, 6)
+    assert result.frames["labels"]["encoder"].tolist() == ["POS", "DEP", "SRL", "MTL-5"]
+    assert (
+        result.frames["tests"].set_index("mode").loc["all", "p"] < 0.05 and "they share more than depth" in answer.out
+    )
+    assert (result.frames["groups"]["group"] == "stem").sum() >= 8
     assert mtlprune("overlap", *runs, "--permutations", 300, "--seed", 5).out == answer.out
 
 
@@ -104,7 +111,7 @@ def test_the_same_run_twice_and_no_run(mtlprune: Call, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").write_text("a file")
     answer = mtlprune("overlap", first, "--out", tmp_path / "out", "--permutations", 0)
-    assert (answer.code, answer.out) == (2, "") and "out: File exists" in answer.err
+    assert (answer.code, answer.out) == (2, "") and "File exists" in answer.err
     assert (tmp_path / "out").read_text() == "a file"
 
 
@@ -114,5 +121,5 @@ def test_it_needs_no_torch(tmp_path: Path) -> None:
     code += "from mtlprune.cli import main\ntry:\n    main()\nfinally:\n    print('loaded:', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     loaded = done.stdout.partition("loaded:")[2].split()
-    assert "Claimed by POS only: 1-1, 1-3, 2-2" in done.stdout and "scipy.stats" in loaded
+    assert "| POS only             | 1-1, 1-3, 2-2 |" in done.stdout and "scipy.stats" in loaded
     assert not {"torch", "transformers", "datasets", "supar"} & set(loaded)

@@ -57,7 +57,7 @@ def test_it_holds_no_weights_no_words_and_no_place_of_this_machine(recorded: Pat
         ("analyze", "smoothing", "RECORD", "--corpus", "CORPUS", "--out", "new"),
         ("analyze", "degeneration", "RECORD", "--corpus", "CORPUS", "--out", "new"),
         ("heads", "RECORD", "1", "1"),
-        ("heads", "--table", "--gradients", "RECORD", "--out", "new"),
+        ("heads", "--gradients", "RECORD", "--out", "new"),
         ("train", "CONFIG", "train.start=RECORD", "--out", "new"),
         (
             "train",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from mtlprune.analyses.analysis import Analysis, Column
+from mtlprune.analyses.analysis import Analysis
 from mtlprune.blocks import Block
 
 
@@ -22,5 +22,4 @@ ANALYSIS = Analysis(
     help="Compare which heads runs claim: correlation, shared heads and their p-values, variance, stem heads.",
     needs=frozenset({"claims"}),
     options=ClaimsOptions,
-    columns=(Column("gate", "gate", "mean gate over the seeds of a label"),),
 )

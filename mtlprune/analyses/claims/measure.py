@@ -47,7 +47,8 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
           the open heads that two seeds share, ``shared``, ``expected``, ``z``, ``p``.
         - ``pairs``: as compare_pairs has them.
         - ``tests``: the open heads that two runs of different single tasks share, averaged over pairs of tasks. Its
-          row "all" is the one answer to the question above; "equal seeds" and "unequal seeds" as share_by_seed has them.
+          row "all" is the one answer to the question above; "equal seeds" and "unequal seeds" as share_by_seed has
+          them.
         - ``labellings``: pairs of runs of one single task against pairs of two, as label_tests has them.
         - ``numbers`` (claimed_by) and ``groups`` (list_heads), of single tasks, as are the next:
         - ``variance``: by ``part`` the ``component`` and its ``share``; "seeds: ..." is what varies between seeds.

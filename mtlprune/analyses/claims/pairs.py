@@ -28,9 +28,10 @@ from mtlprune.statistics.permutation import (
 
 Row = dict[str, Any]
 SHARING = ("shared", "expected", "z", "p")
-"""Open heads that two runs share, averaged over pairs of runs, beside chance within layers: the mean over all permutations
-of heads within layers (exact); (shared − expected) / standard deviation over all such permutations (exact; NaN where that
-is 0); and the share of permutations that reach ``shared`` or more (NaN where all give the same, or there were none)."""
+"""Open heads that two runs share, averaged over pairs of runs, beside chance within layers: the mean over all
+permutations of heads within layers (exact); (shared − expected) / standard deviation over all such permutations (exact;
+NaN where that is 0); the share of permutations that reach ``shared`` or more (NaN where all give the same, or there
+were none)."""
 UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
 
 
@@ -46,11 +47,12 @@ def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> p
         null: (P, n, n) of shared_null over the same labels.
 
     Returns:
-        ``encoder`` and ``other``, the labels; ``pearson`` of mean gates; ``jaccard_...`` and ``overlap_coefficient_...``
-        over pairs of a seed of either; SHARING with ``q`` (Benjamini-Hochberg over the pairs); and of the heads that both
-        claim (each by the majority of its seeds) ``claimed``, how many are expected where heads fall anywhere
-        (``claimed_anywhere``, with its ``p_anywhere`` and ``q_anywhere``) and where they fall anywhere within their
-        layers (``claimed_layers``, with its exact ``p_layers``, of a sum of hypergeometric numbers, one a layer).
+        ``encoder`` and ``other``, the labels; ``pearson`` of mean gates; ``jaccard_...`` and
+        ``overlap_coefficient_...`` over pairs of a seed of either; SHARING with ``q`` (Benjamini-Hochberg over the
+        pairs); and of the heads that both claim (each by the majority of its seeds) ``claimed``, how many are expected
+        where heads fall anywhere (``claimed_anywhere``, with its ``p_anywhere`` and ``q_anywhere``) and where they fall
+        anywhere within their layers (``claimed_layers``, with its exact ``p_layers``, of a sum of hypergeometric
+        numbers, one a layer).
     """
     rows = []
     for (i, one), (j, other) in itertools.combinations(enumerate(claimants), 2):

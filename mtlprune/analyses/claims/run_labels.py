@@ -21,7 +21,8 @@ COLUMNS = ["pairs", "counted", "within", "between", "p", "least", "labellings", 
 
 
 def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
-    """Four tests: all pairs and pairs of unequal seeds, shared heads and what is beyond depth; none with one task or seed.
+    """Four tests: all pairs and pairs of unequal seeds, shared heads and what is beyond depth; none with one task or
+    seed.
 
     Pairs of unequal seeds are tested apart only where there are equal ones, since then labels are permuted among the
     runs of one seed: that keeps what such runs have in common (the order of their batches) out of the test.
@@ -32,11 +33,11 @@ def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.
 
     Returns:
         ``pairs`` (of runs: all, or unequal seeds); ``counted``: "shared heads", or "beyond depth", minus Σ over layers
-        a·b/A, which the open heads a and b of the two runs in each layer explain; ``within`` and ``between``, means over
-        pairs of runs of one task and of two; ``p``, the share of labellings whose within − between is as large or larger
-        (NaN where no labelling changes it, or there are none); ``least``, the smallest p that is possible with these
-        runs; ``labellings``, how many were looked at, and whether they are all (``exact``), otherwise drawn at random
-        with the observed one counted in p.
+        a·b/A, which the open heads a and b of the two runs in each layer explain; ``within`` and ``between``, means
+        over pairs of runs of one task and of two; ``p``, the share of labellings whose within − between is as large or
+        larger (NaN where no labelling changes it, or there are none); ``least``, the smallest p that is possible with
+        these runs; ``labellings``, how many were looked at, and whether they are all (``exact``), otherwise drawn at
+        random with the observed one counted in p.
     """
     runs = [(place, claim) for place, claimant in enumerate(claimants) for claim in claimant.claims]
     labels = np.array([place for place, _ in runs], dtype=np.int64)

@@ -105,9 +105,9 @@ def list_heads(claimants: Sequence[Claimant]) -> pd.DataFrame:
     """Every head, by layer: who claims it, and whether it is a stem, exclusive or free one.
 
     Returns:
-        ``layer`` and ``head`` from 1, ``tasks``: how many claim it, ``claimed_by``: which, ``group``: stem (STEM_TASKS or
-        more), exclusive (one), free (none) or "" (in between), and ``confidence``: the share of bootstrap samples in which
-        the head is in its group; NaN where it is in none, or no task has two seeds.
+        ``layer`` and ``head`` from 1, ``tasks``: how many claim it, ``claimed_by``: which, ``group``: stem (STEM_TASKS
+        or more), exclusive (one), free (none) or "" (in between), and ``confidence``: the share of bootstrap samples in
+        which the head is in its group; NaN where it is in none, or no task has two seeds.
     """
     if not claimants:
         return pd.DataFrame()

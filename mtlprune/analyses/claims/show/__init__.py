@@ -144,9 +144,9 @@ def _within(result: Result) -> Grid:
         "Agreement of the seeds of a label",
         _spreads(labels[labels["encoder"].map(seeds) > 1], "pearson", "jaccard", "overlap_coefficient"),
         {**columns, "overlap coefficient": "overlap_coefficient", **SHARING},
-        "Multiple R: square root of the adjusted R² of the last seed regressed on all others (the original's diagonal). "
-        "Mean over last: each seed in turn as the last. Others: mean ± sample standard deviation over pairs of seeds. "
-        "p: every seed permuted by itself within layers.",
+        "Multiple R: square root of the adjusted R² of the last seed regressed on all others (the original's "
+        "diagonal). Mean over last: each seed in turn as the last. Others: mean ± sample standard deviation over pairs "
+        "of seeds. p: every seed permuted by itself within layers.",
     )
 
 
@@ -262,9 +262,9 @@ def _stem(result: Result) -> Grid:
         "Stem heads",
         heads.assign(place=heads["layer"].astype(str) + "-" + heads["head"].astype(str)),
         {"head": "place", "claimed by": "claimed_by", "tasks": ("tasks", 0), "confidence": ("confidence", 2)},
-        f"Claimed by {result.about['settings']['stem_tasks']} single-task labels or more: {len(heads)} heads; {expected} "
-        "are expected from layer depth alone. Confidence: share of bootstrap samples (seeds drawn anew within every "
-        "task) in which the head is a stem head.",
+        f"Claimed by {result.about['settings']['stem_tasks']} single-task labels or more: {len(heads)} heads; "
+        f"{expected} are expected from layer depth alone. Confidence: share of bootstrap samples (seeds drawn anew "
+        "within every task) in which the head is a stem head.",
         texts=2,
     )
 

@@ -51,7 +51,12 @@ def add_probes(table: HeadTable, folder: Path, of: str) -> None:
         return
     table.add(
         [
-            HeadColumn(f"probe gain {task.upper()}", "probes", np.max(list(gains[task].values()), axis=0))
+            HeadColumn(
+                f"probe gain {task.upper()}",
+                "probes",
+                np.max(list(gains[task].values()), axis=0),
+                meaning=f"accuracy of the {task.upper()} label the head tells best, minus the best control, in points",
+            )
             for task in found.tasks(mode)
             if task in gains
         ],
@@ -94,11 +99,13 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
         path = folder / name
         source = name.removesuffix(".json")
         hidden: set[str] = set()
+        meanings: dict[str, str] = {}
         with reading(path, HeadTableError, "make it anew"):
             if source in ANALYSES.values():
                 columns, result = find(source).columns, read(folder, source)
                 labelled = [(one["encoder"], _named(result.grids(one), columns)) for one in result.about["encoders"]]
                 hidden = {column.title for column in columns if not column.tested}
+                meanings = {column.title: column.meaning for column in columns}
             else:
                 encoders = read_json(path, HeadTableError, "make it anew")["encoders"]
                 labelled = [(str(one.get("label", one.get("encoder"))), READERS[name](one)) for one in encoders]
@@ -111,7 +118,13 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
         if not found:
             table.notes.append(f"{path} says nothing of single heads.")
         hidden |= {key for key in found if key.startswith("UAS ")}  # the better of two directions is their column
-        table.add([HeadColumn(key, source, values, key not in hidden) for key, values in found.items()], str(path))
+        table.add(
+            [
+                HeadColumn(key, source, values, key not in hidden, meanings.get(key, ""))
+                for key, values in found.items()
+            ],
+            str(path),
+        )
 
 
 def _named(grids: Mapping[str, Floats], columns: Sequence[analysis.Column]) -> dict[str, Floats]:
@@ -177,4 +190,4 @@ READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {
     "degeneration.json": _degeneration,
 }
 """Of analyses without a record."""
-FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values())}, reverse=True)
+FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values() if find(name).columns)}, reverse=True)
