@@ -248,7 +248,9 @@ class Changes:
     """What golden_changes.yaml allows; names are NAME/FILE, and patterns of them."""
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
-        self.parts = {key: tree.get(key) or {} for key in ("renamed", "gone", "new", "scattered", "rounded", "monte_carlo")}
+        self.parts = {
+            key: tree.get(key) or {} for key in ("renamed", "gone", "new", "scattered", "rounded", "monte_carlo")
+        }
         if unknown := tree.keys() - self.parts.keys():
             sys.exit(f"golden_changes.yaml: no such part: {', '.join(sorted(unknown))}")
 

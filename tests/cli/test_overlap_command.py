@@ -52,67 +52,26 @@ def test_a_report_on_the_terminal_and_a_result(mtlprune: Call, runs: list[Path],
     assert mtlprune("overlap", *runs, "--permutations", 300, "--seed", 5).out == answer.out
 
 
-def _plain(folder: Path) -> None:
-    (folder / "gates.jsonl").unlink()
-
-
-def _broken(folder: Path) -> None:
-    with (folder / "gates.jsonl").open("a") as handle:
+def test_mistakes_are_sentences_and_nothing_is_written(mtlprune: Call, tmp_path: Path) -> None:
+    first = write_run(tmp_path / "first", ["pos"], GATES).path
+    same_seed = write_run(tmp_path / "same", ["pos"], GATES).path
+    damaged = write_run(tmp_path / "damaged", ["pos"], GATES, seed=2).path
+    with (damaged / "gates.jsonl").open("a") as handle:
         handle.write('{"epoch": 4, "step": 40, "gates": {"shared": [[1, 0, 2]]}}\n')
-
-
-def _no_json(folder: Path) -> None:
-    with (folder / "gates.jsonl").open("a") as handle:
-        handle.write('{"epoch": 4,\n')
-
-
-@pytest.mark.parametrize(
-    ("options", "spoil", "message"),
-    [
-        (
-            {},
-            _plain,
-            "other is a run without gates (it has no gates.jsonl), so it claims no heads; give runs that were",
-        ),
-        ({}, _broken, "other/gates.jsonl, line 4, gates of shared: expected numbers from 0 to 1, found 2"),
-        ({}, _no_json, "other/gates.jsonl, line 4: not readable as JSON"),
-        (
-            {"encoder": "bert-base-cased"},
-            None,
-            "heads of different encoders do not correspond, so give runs of one enc",
-        ),
-        (
-            {"seed": 1},
-            None,
-            "are both runs of POS with seed 1; one label holds runs that differ in nothing but the seed",
-        ),
-    ],
-)
-def test_mistakes(
-    mtlprune: Call, tmp_path: Path, options: dict[str, Any], spoil: Callable[[Path], None] | None, message: str
-) -> None:
-    first = write_run(tmp_path / "first", ["pos"], GATES).path
-    other = write_run(tmp_path / "other", ["pos"], GATES, **{"seed": 2, **options}).path
-    if spoil is not None:
-        spoil(other)
-    answer = mtlprune("overlap", first, other, "--out", tmp_path / "out")
-    assert (answer.code, answer.out) == (2, "") and message in answer.err
-    assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_same_run_twice_and_no_run(mtlprune: Call, tmp_path: Path) -> None:
-    first = write_run(tmp_path / "first", ["pos"], GATES).path
-    answer = mtlprune("overlap", first, tmp_path / "." / "first", "--out", tmp_path / "out")
-    assert answer.code == 2 and "is given twice" in answer.err
-    answer = mtlprune("overlap", first, tmp_path, "--out", tmp_path / "out")
-    assert answer.code == 2 and "is no run folder" in answer.err
+    file = tmp_path / "file"
+    file.write_text("a file")
+    for arguments, said in (
+        ((first, same_seed, "--out", tmp_path / "out"), "are both runs of POS with seed 1"),
+        ((first, damaged, "--out", tmp_path / "out"), "damaged/gates.jsonl, line 4, gates of shared: expected numbers"),
+        ((first, tmp_path / "." / "first", "--out", tmp_path / "out"), "is given twice"),
+        ((first, tmp_path, "--out", tmp_path / "out"), "is no run folder"),
+        ((first, "--out", file, "--permutations", 0), "file: File exists"),
+    ):
+        answer = mtlprune("overlap", *arguments)
+        assert (answer.code, answer.out) == (2, "") and said in answer.err, answer.err
+        assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
     assert mtlprune("overlap").code == 2 and mtlprune("overlap", first, "--permutations", -1).code == 2
-    assert not (tmp_path / "out").exists()
-    (tmp_path / "out").write_text("a file")
-    answer = mtlprune("overlap", first, "--out", tmp_path / "out", "--permutations", 0)
-    assert (answer.code, answer.out) == (2, "") and "File exists" in answer.err
-    assert (tmp_path / "out").read_text() == "a file"
+    assert not (tmp_path / "out").exists() and file.read_text() == "a file"
 
 
 def test_it_needs_no_torch(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from mtlprune.analyses.claims import ANALYSIS
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.claims.show import answer
 from mtlprune.reports.analyses import figures, latex, markdown, tables
-from mtlprune.reports.grid import Grid, escape, number, probability
+from mtlprune.reports.grid import number, probability
 from mtlprune.results import Result, write_result
 
 
@@ -95,20 +94,3 @@ def test_the_answer() -> None:
     assert ask(half, 1 - half).endswith(": no more than depth explains is shown.")
     assert "no permutations, so no p" in ask(half, half, 0)
     assert ask(half, np.ones((10, 10))).endswith("permuting heads within layers cannot change that.")
-
-
-def test_grid() -> None:
-    grid = Grid(["a|b", "n"], [["x_1", "10"], ["50%", "2"]])
-    assert grid.markdown() == "| a\\|b |  n |\n|:-----|---:|\n| x_1  | 10 |\n| 50%  |  2 |\n"
-    assert "x\\_1 & 10 \\\\\n50\\% & 2 \\\\" in grid.latex("l", "c")
-    assert (
-        escape("a\\b ≥ {2} & x^y ~ #")
-        == r"a\textbackslash{}b $\geq$ \{2\} \& x\textasciicircum{}y \textasciitilde{} \#"
-    )
-    assert (number(-1.234), number(math.nan), number(0.5, 0)) == ("−1.23", "–", "0")
-    assert (probability(0.04321), probability(1 / 10_001), probability(1e-9), probability(math.nan)) == (
-        "0.0432",
-        "0.0001",
-        "1e−09",
-        "–",
-    )

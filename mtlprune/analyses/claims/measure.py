@@ -38,20 +38,7 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         seed: of the permutations.
 
     Returns:
-        ``about`` names the runs, one gate set each, as ``encoders``; frames:
-
-        - ``heads``: the gates, by run and head.
-        - ``layers``: by label and layer ``claimed``, the heads open in more than half of its seeds.
-        - ``labels``: of each label ``claimed``; how far its seeds agree (``multiple_last``, ``multiple_mean`` and, over
-          pairs of seeds, ``pearson_...``, ``jaccard_...``, ``overlap_coefficient_...``; see statistics.agreement);
-          the open heads that two seeds share, ``shared``, ``expected``, ``z``, ``p``.
-        - ``pairs``: as compare_pairs has them.
-        - ``tests``: the open heads that two runs of different single tasks share, averaged over pairs of tasks. Its
-          row "all" is the one answer to the question above; "equal seeds" and "unequal seeds" as share_by_seed has
-          them.
-        - ``labellings``: pairs of runs of one single task against pairs of two, as label_tests has them.
-        - ``numbers`` (claimed_by) and ``groups`` (list_heads), of single tasks, as are the next:
-        - ``variance``: by ``part`` the ``component`` and its ``share``; "seeds: ..." is what varies between seeds.
+        ``about`` names the runs as ``encoders``, one gate set each; docs/overlap.md lists the frames.
     """
     claimants = group(claims)
     single = [claimant for claimant in claimants if not claimant.joint]  # they stand first
