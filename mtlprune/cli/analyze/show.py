@@ -13,9 +13,7 @@ def show(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="For the figures (DIR itself, if not given).", show_default=False)
     ] = None,
-    formats: Annotated[
-        str, typer.Option("--format", help="png, svg, pdf, and tex for the tables; with commas between.")
-    ] = "pdf",
+    formats: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "pdf",
     width: Annotated[
         float | None,
         typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).", show_default=False),
@@ -34,8 +32,8 @@ def show(
     from mtlprune.reports.charts import FORMATS, ChartError, Style
 
     asked = list(dict.fromkeys(kind.strip() for kind in formats.split(",")))
-    if unknown := [kind for kind in asked if kind not in (*FORMATS, "tex")]:
-        raise ChartError(f"--format: expected some of {', '.join(FORMATS)}, tex, found {unknown[0]!r}")
+    if unknown := [kind for kind in asked if kind not in FORMATS]:
+        raise ChartError(f"--format: expected some of {', '.join(FORMATS)}, found {unknown[0]!r}")
     found = results_in(folder)
     make_room(out or folder)
     for name, result in found.items():

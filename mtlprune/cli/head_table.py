@@ -1,0 +1,98 @@
+"""mtlprune heads: every head in a row, with all that is known of it, and what goes together within layers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from mtlprune.cli.console import say
+
+
+class HeadsCommand(TyperCommand):
+    """Refuses how it was called when one head and the table of all of them were one command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from mtlprune.files import RunError
+
+        if "--table" in args:
+            raise RunError("the table of heads is a command of its own now: mtlprune heads, without --table")
+        if any(one.isdigit() and other.isdigit() for one, other in pairwise(args)):
+            raise RunError("one head is a command of its own now: mtlprune head RUN LAYER HEAD")
+        return list(super().parse_args(ctx, args))
+
+
+def head_table(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.", show_default=False),
+    ] = None,
+    probes: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.", show_default=False)
+    ] = None,
+    analyses: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.", show_default=False),
+    ] = None,
+    of: Annotated[str, typer.Option(metavar="LABEL", help="Encoder to read in probes and analyses.")] = "pretrained",
+    gradients: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="A joint run, for its tasks' gradients on each head.", show_default=False),
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For --gradients; else the run's.", show_default=False)
+    ] = None,
+    sentences: Annotated[int, typer.Option(min=1, help="Training sentences for --gradients.")] = 128,
+    permutations: Annotated[int, typer.Option(min=1, help="Of heads within layers.")] = 9999,
+    seed: Annotated[int, typer.Option(min=0, help="Of sentences and permutations.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.", show_default=False)
+    ] = None,
+) -> None:
+    """Every head in a row: claims, gates, probes, gradients, syntax, smoothing, share, isotropy; and which of these go
+    together within layers (Spearman, permutations of heads within layers, corrected).
+
+    Only what is named is joined. One head with its attention instead: mtlprune head RUN LAYER HEAD.
+    """
+    from mtlprune.analyses.heads.columns import HeadTable, HeadTableError, claim_columns, correlations, tree
+    from mtlprune.analyses.heads.show.reading import FILES, add_analyses, add_probes
+    from mtlprune.analyses.heads.show.section import lead, write
+    from mtlprune.claimed_heads import load_claims
+
+    if out is None:
+        raise HeadTableError("heads: expected --out DIR, a folder for the table")
+    if out.exists() and not out.is_dir():
+        raise HeadTableError(f"--out: {out} is a file; name a folder")
+    joined = HeadTable()
+    if runs:
+        joined.add(claim_columns(load_claims(runs)), "the runs with gates")
+    if probes is not None:
+        add_probes(joined, probes, of)
+    for folder in analyses or ():
+        add_analyses(joined, folder, of)
+    there = {column.source for column in joined.columns}
+    sources = {"claims": "RUNS", "probes": "--probes"}
+    sources |= {name.removesuffix(".json"): "--analyses" for name in FILES}
+    absent = [f"{source} ({option})" for source, option in sources.items() if source not in there]
+    if absent:
+        joined.notes.append(f"Not named, so without columns: {', '.join(absent)}.")
+    if gradients is not None:
+        from mtlprune.analyses.heads.joint_gradients import gradient_columns
+
+        joined.add(gradient_columns(gradients, corpus, sentences, seed), str(gradients))
+        joined.notes.append(
+            f"Gradients: {gradients}, at most {sentences} training sentences, no dropout; cosine on the query, key and "
+            "value rows and output columns of each head, mean over pairs of tasks; importance: mean of |∂L/∂ξ| over "
+            "sentences."
+        )
+    if not joined.columns:
+        raise HeadTableError("heads: nothing to join; name runs with gates, --probes, --analyses or --gradients")
+    found = correlations(joined.columns, permutations, seed)
+    named = [str(path) for path in (*(runs or []), probes, *(analyses or []), gradients) if path is not None]
+    content = tree(joined, found, {"of": of, "permutations": permutations, "seed": seed, "sources": named})
+    write(out, content)
+    say(lead(content))
+    say(f"written: {out}")
