@@ -75,7 +75,7 @@ def head_table(
         add_analyses(joined, folder, of)
     there = {column.source for column in joined.columns}
     sources = {"claims": "RUNS", "probes": "--probes"}
-    sources |= {name.removesuffix(".json"): "--analyses" for name in FILES}
+    sources |= {source: "--analyses" for name in FILES if (source := name.removesuffix(".json")) not in sources}
     absent = [f"{source} ({option})" for source, option in sources.items() if source not in there]
     if absent:
         joined.notes.append(f"Not named, so without columns: {', '.join(absent)}.")

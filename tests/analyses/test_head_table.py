@@ -11,11 +11,13 @@ import torch
 from gated_runs import claim
 from scipy import stats
 
+from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.heads.columns import (
     HeadColumn,
     HeadTable,
     HeadTableError,
     claim_columns,
+    claims_in,
     correlations,
 )
 
@@ -56,8 +58,10 @@ def test_unknown_heads_take_no_part_and_constant_columns_say_nothing():
 
 def test_claims_are_counted_by_label():
     gates = [np.array([[1.0, 0.0], [0.4, 0.0]]), np.array([[1.0, 0.0], [0.8, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.2]])]
-    found = {c.name: c.values for c in claim_columns([claim("POS", k, g) for k, g in enumerate(gates[:2], 1)]
-                                                     + [claim("DEP", 1, gates[2])])}  # fmt: skip
+    claims = [*(claim("POS", k, g) for k, g in enumerate(gates[:2], 1)), claim("DEP", 1, gates[2])]
+    found = {column.name: column.values for column in claim_columns(claims)}
+    read = {column.name: column.values for column in claim_columns(claims_in(overlap(claims, permutations=0)))}
+    assert read.keys() == found.keys() and all(np.array_equal(read[name], found[name]) for name in found)
     assert found["open POS (of 2)"].tolist() == [[2, 0], [2, 0]]
     assert found["gate POS"][1, 0] == pytest.approx(0.6)
     assert found["tasks that claim"].tolist() == [[1, 1], [1, 0]]

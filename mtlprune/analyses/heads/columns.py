@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mtlprune.claimed_heads import Claim, is_joint
 from mtlprune.files import RunError, plain
+from mtlprune.results import Result
 from mtlprune.statistics.permutation import corrected
 from mtlprune.statistics.rank_tests import layered_rank_test
 
@@ -27,6 +28,8 @@ DIGITS = 6
 """Of numbers in heads.json."""
 FEWEST = 3
 """Heads that two columns must share to be compared."""
+MEANINGS = {"probes": "of the task's label that the head tells best: accuracy minus the best control, in points"}
+"""By source, the reduction that makes all its columns."""
 
 
 class HeadTableError(RunError):
@@ -41,7 +44,7 @@ class HeadColumn:
         source: where it comes from: claims, probes, gradients, syntax, smoothing, dissection, degeneration.
         values: (L, A), NaN where nothing is known of a head.
         tested: whether it takes part in correlations; what only restates another column does not.
-        meaning: the reduction that makes it.
+        meaning: the reduction that makes it, where it is not that of MEANINGS.
     """
 
     name: str
@@ -77,6 +80,14 @@ class HeadTable:
             if any(column.name == other.name for other in self.columns):
                 raise HeadTableError(f"{where}: {column.name!r} is there twice; name one folder of each analysis")
             self.columns.append(column)
+
+
+def claims_in(result: Result) -> list[Claim]:
+    """The claims in a Result of their overlap."""
+    return [
+        Claim(one["run"], one["encoder"], one["seed"], one["kind"], result.grids(one)["gate"], [])
+        for one in result.about["encoders"]
+    ]
 
 
 def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
@@ -128,7 +139,7 @@ def tree(table: HeadTable, found: pd.DataFrame, settings: Mapping[str, Any]) -> 
     content = {
         "shape": table.shape,
         "settings": settings,
-        "columns": [vars(column) for column in table.columns],
+        "columns": [vars(c) | {"meaning": c.meaning or MEANINGS.get(c.source, "")} for c in table.columns],
         "words": table.words,
         "correlations": found.to_dict("records"),
         "notes": table.notes,

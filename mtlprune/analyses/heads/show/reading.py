@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses import ANALYSES, analysis
 from mtlprune.analyses.analysis import find, read
-from mtlprune.analyses.heads.columns import HeadColumn, HeadTable, HeadTableError
+from mtlprune.analyses.heads.columns import HeadColumn, HeadTable, HeadTableError, claim_columns, claims_in
 from mtlprune.analyses.probes.show.reading import read_probes
 from mtlprune.analyses.probes.show.results import ROOT, LabelResult
 from mtlprune.files import read_json, reading
@@ -51,12 +51,7 @@ def add_probes(table: HeadTable, folder: Path, of: str) -> None:
         return
     table.add(
         [
-            HeadColumn(
-                f"probe gain {task.upper()}",
-                "probes",
-                np.max(list(gains[task].values()), axis=0),
-                meaning=f"accuracy of the {task.upper()} label the head tells best, minus the best control, in points",
-            )
+            HeadColumn(f"probe gain {task.upper()}", "probes", np.max(list(gains[task].values()), axis=0))
             for task in found.tasks(mode)
             if task in gains
         ],
@@ -98,6 +93,9 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
     for name in here:
         path = folder / name
         source = name.removesuffix(".json")
+        if source == "claims":  # of runs of many labels, whatever ``of`` is
+            table.add(claim_columns(claims_in(read(folder, source))), str(path))
+            continue
         hidden: set[str] = set()
         meanings: dict[str, str] = {}
         with reading(path, HeadTableError, "make it anew"):
@@ -118,13 +116,8 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
         if not found:
             table.notes.append(f"{path} says nothing of single heads.")
         hidden |= {key for key in found if key.startswith("UAS ")}  # the better of two directions is their column
-        table.add(
-            [
-                HeadColumn(key, source, values, key not in hidden, meanings.get(key, ""))
-                for key, values in found.items()
-            ],
-            str(path),
-        )
+        for key, values in found.items():
+            table.add([HeadColumn(key, source, values, key not in hidden, meanings.get(key, ""))], str(path))
 
 
 def _named(grids: Mapping[str, Floats], columns: Sequence[analysis.Column]) -> dict[str, Floats]:
@@ -190,4 +183,4 @@ READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Floats]]] = {
     "degeneration.json": _degeneration,
 }
 """Of analyses without a record."""
-FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values() if find(name).columns)}, reverse=True)
+FILES = sorted({*READERS, *(f"{name}.json" for name in ANALYSES.values())}, reverse=True)
