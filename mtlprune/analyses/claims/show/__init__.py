@@ -42,14 +42,14 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """The answer, and how many stem heads there are beside chance."""
     found = [answer(result)]
-    stem = _group(result, "stem")
+    stem, least = _group(result, "stem"), result.about["settings"]["stem_tasks"]
     if len(stem):
-        row = _numbers(result)
-        names = ", ".join(f"{head.layer}-{head.head}" for head in stem.itertuples())
-        more = "" if math.isnan(row["layers_more"]) else f" (p of so many or more {probability(row['layers_more'])})"
+        chance = result.frames["numbers"].set_index("tasks").loc[least]
+        p = chance["layers_more"]
+        more = "" if math.isnan(p) else f" (p of so many or more {probability(p)})"
         found.append(
-            f"{len(stem)} heads are claimed by {row['tasks']:.0f} tasks or more; {number(row['layers_expected'], 1)} "
-            f"are expected from layer depth alone{more}. Named layer-head: {names}."
+            f"{len(stem)} heads are claimed by {least} tasks or more; {number(chance['layers_expected'], 1)} are "
+            f"expected from layer depth alone{more}. Named layer-head: {', '.join(_places(stem))}."
         )
     return found
 
@@ -105,9 +105,9 @@ def _group(result: Result, group: str) -> pd.DataFrame:
     return heads[heads["group"] == group].sort_values("tasks", ascending=False, kind="stable") if len(heads) else heads
 
 
-def _numbers(result: Result) -> Any:
-    """The number of stem heads beside chance."""
-    return result.frames["numbers"].set_index("tasks", drop=False).loc[result.about["settings"]["stem_tasks"]]
+def _places(heads: pd.DataFrame) -> list[str]:
+    """LAYER-HEAD."""
+    return [f"{head.layer}-{head.head}" for head in heads.itertuples()]
 
 
 def _spread(frame: pd.DataFrame, name: str) -> list[str]:
@@ -255,16 +255,12 @@ def _variance(result: Result) -> Grid:
 
 def _stem(result: Result) -> Grid:
     heads = _group(result, "stem")
-    if not len(heads):
-        return Grid([], [])
-    expected = number(_numbers(result)["layers_expected"], 1)
     return Grid.of(
         "Stem heads",
-        heads.assign(place=heads["layer"].astype(str) + "-" + heads["head"].astype(str)),
+        heads.assign(place=_places(heads)),
         {"head": "place", "claimed by": "claimed_by", "tasks": ("tasks", 0), "confidence": ("confidence", 2)},
-        f"Claimed by {result.about['settings']['stem_tasks']} single-task labels or more: {len(heads)} heads; "
-        f"{expected} are expected from layer depth alone. Confidence: share of bootstrap samples (seeds drawn anew "
-        "within every task) in which the head is a stem head.",
+        f"Claimed by {result.about['settings']['stem_tasks']} single-task labels or more. Confidence: share of "
+        "bootstrap samples (seeds drawn anew within every task) in which the head is a stem head.",
         texts=2,
     )
 
@@ -273,12 +269,10 @@ def _exclusive(result: Result) -> Grid:
     rows = []
     for label in (*result.about["single"], ""):
         heads = _group(result, "exclusive" if label else "free")
-        mine = heads[heads["claimed_by"] == label].itertuples() if len(heads) else ()
-        names = [
-            f"{head.layer}-{head.head}" + ("" if math.isnan(head.confidence) else f" ({head.confidence:.2f})")
-            for head in mine
-        ]
-        rows.append([f"{label} only" if label else "no single-task label", ", ".join(names) or "none", str(len(names))])
+        mine = heads[heads["claimed_by"] == label] if len(heads) else heads
+        sure = ["" if math.isnan(head.confidence) else f" ({head.confidence:.2f})" for head in mine.itertuples()]
+        names = ", ".join(map(str.__add__, _places(mine), sure)) or "none"
+        rows.append([f"{label} only" if label else "no single-task label", names, str(len(mine))])
     caption = "With the confidence of each, as of stem heads."
     return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
 
