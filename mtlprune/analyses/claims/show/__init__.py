@@ -292,7 +292,7 @@ def _correlations(result: Result) -> Spec | None:
     if len(names) < 2:
         return None
     cells = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
-    axis = {"title": None, "sort": names}
+    axis: dict[str, Any] = {"title": None, "sort": names}
     base = alt.Chart(data(cells.assign(words=cells["value"].map(number)))).encode(
         alt.X("other:N", **axis, axis=alt.Axis(orient="top", labelAngle=-40, domain=False)),
         alt.Y("one:N", **axis, axis=alt.Axis(domain=False)),
