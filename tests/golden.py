@@ -248,7 +248,9 @@ class Changes:
     """What golden_changes.yaml allows; names are NAME/FILE, and patterns of them."""
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
-        self.parts = {key: tree.get(key) or {} for key in ("renamed", "gone", "new", "scattered", "monte_carlo")}
+        self.parts = {
+            key: tree.get(key) or {} for key in ("renamed", "gone", "new", "scattered", "rounded", "monte_carlo")
+        }
         if unknown := tree.keys() - self.parts.keys():
             sys.exit(f"golden_changes.yaml: no such part: {', '.join(sorted(unknown))}")
 
@@ -270,10 +272,11 @@ def compare(old: Path, new: Path, only: list[str], tolerance: float, changes: Ch
         if targets := changes.of("scattered", name):
             files = [new / name.split("/")[0] / target for target in targets]
             pool = sorted(number for file in files if file.is_file() for _, number in numbers(load(file, new)))
+            allowed = max(tolerance, changes.of("rounded", name) or 0)
             lines = [
                 f"{place} {number:g} is nowhere in {', '.join(targets)}"
                 for place, number in numbers(load(path, old))
-                if not _near(pool, number, tolerance)
+                if not _near(pool, number, allowed)
             ]
         elif to in after:
             expected.add(to)

@@ -68,6 +68,7 @@ def test_meant_differences_pass_and_only_these(pair: tuple[Path, Path]) -> None:
     assert found(pair, **meant, scattered={"one/found.md": ["found.md"]}) == [
         "one/found.md: [1] 1.25 is nowhere in found.md"
     ]
+    assert found(pair, **meant, scattered={"one/found.md": ["found.md"]}, rounded={"*.md": 0.01}) == []
 
 
 def test_a_command_comes_behind_those_whose_files_it_reads() -> None:

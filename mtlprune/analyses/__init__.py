@@ -6,5 +6,8 @@ ANALYSES = {
     "syntax": "syntax",
     "degeneration": "degeneration",
     "breaks": "breaks",
+    "overlap": "claims",
 }
 """Command of ``mtlprune analyze`` → package here whose ANALYSIS is a record, in the order of display."""
+COMMANDS = {"overlap"}
+"""Those of them that are no command of ``mtlprune analyze`` but one by itself: ``mtlprune overlap``."""

@@ -1,4 +1,4 @@
-"""mtlprune heads: one head, with what it knows, who claims it, and its attention in sentences."""
+"""mtlprune head: one head, with what it knows, who claims it, and its attention in sentences."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def heads(
 ) -> None:
     """Show one head: what it knows best, which tasks claim it, and example sentences with its attention drawn.
 
-    One table of all heads instead: mtlprune heads --table RUN... (see mtlprune heads --table --help).
+    One table of all heads instead: mtlprune heads RUN...
     """
     _check_places(layer, head)
     _check_out(out)

@@ -16,21 +16,21 @@ def overlap(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also write overlap.json, .md and .tex here.", show_default=False),
+        typer.Option(metavar="DIR", help="For claims.json, .parquet, .md, .tex and figures.", show_default=False),
     ] = None,
     permutations: Annotated[int, typer.Option(min=0, help="How many, for each null.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the permutations.")] = 0,
 ) -> None:
     """Compare which heads runs claim: correlation, shared heads and their p-values, variance, stem heads."""
-    from mtlprune.analyses.claims.overlap import measure
-    from mtlprune.analyses.claims.show.overlap import latex, markdown, to_json
+    from mtlprune.analyses.claims import ANALYSIS
+    from mtlprune.analyses.claims.measure import overlap as measured
     from mtlprune.claimed_heads import load_claims
-    from mtlprune.files import write_text
+    from mtlprune.reports.analyses import markdown, write_shown
+    from mtlprune.results import write_result
     from mtlprune.sweeps.folder import expanded
 
-    found = measure(load_claims(expanded(runs, having="gates.jsonl")), permutations, seed)
-    texts = {"overlap.json": to_json(found), "overlap.md": markdown(found), "overlap.tex": latex(found)}
+    result = measured(load_claims(expanded(runs, having="gates.jsonl")), permutations, seed)
     if out is not None:
-        for name, text in texts.items():
-            write_text(out / name, text)
-    say(texts["overlap.md"], nl=False)
+        write_result(out, result)
+        write_shown(ANALYSIS, result, out, ("png", "svg", "tex"))
+    say(markdown(ANALYSIS, result), nl=False)

@@ -26,7 +26,7 @@ def record(
         ),
     ] = None,
 ) -> None:
-    """Make a small record of each run: table, maps, overlap, heads --table and report work on it as on the run.
+    """Make a small record of each run: table, maps, overlap, heads and report work on it as on the run.
 
     It holds settings, scores, gates and counts by sentence and label; no weights, no words, no predictions.
     """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.files import replacing, write_text
 from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, render
-from mtlprune.reports.grid import Grid, markdown_document
+from mtlprune.reports.grid import Grid, latex_document, markdown_document
 from mtlprune.reports.sections import Figure, Paragraph, Section, rows_of
 from mtlprune.results import Result
 
@@ -41,10 +42,18 @@ def markdown(analysis: Analysis, result: Result) -> str:
     return "\n".join(parts)
 
 
+def latex(analysis: Analysis, result: Result) -> str:
+    """The tables, for \\input into a document that loads booktabs and longtable; labels tab:NAME-TITLE."""
+    show = analysis.show
+    remarks = [show.about(result), *show.findings(result), *result.about["notes"]]
+    labelled = [(re.sub(r"\W+", "-", table.title.lower()), table) for table in tables(analysis, result)]
+    return latex_document(remarks, [table.latex(f"tab:{analysis.name}-{label}") for label, table in labelled])
+
+
 def write_shown(
     analysis: Analysis, result: Result, folder: Path, formats: Sequence[str] = ("png", "svg"), style: Style = PLAIN
 ) -> None:
-    """Write NAME.md and NAME-FIGURE in each format, each whole or not at all.
+    """Write NAME.md and NAME-FIGURE in each format (tex: NAME.tex, the tables), each whole or not at all.
 
     Raises:
         RunError: the disk refuses, or a figure cannot be drawn so narrow.
@@ -53,17 +62,21 @@ def write_shown(
         f"{analysis.name}-{name}.{kind}": render(spec, kind, style)
         for name, (_, spec) in figures(analysis, result).items()
         for kind in formats
+        if kind != "tex"
     }
     for name, content in made.items():
         with replacing(folder / name) as beside:
             beside.write_bytes(content)
+    if "tex" in formats:
+        write_text(folder / f"{analysis.name}.tex", latex(analysis, result))
     write_text(folder / f"{analysis.name}.md", markdown(analysis, result))
 
 
-def section(analysis: Analysis, result: Result) -> Section:
-    """Its part of the report page."""
+def section(analysis: Analysis, result: Result, notes: bool = True) -> Section:
+    """Its part of the report page; notes are left out where they stand elsewhere on it."""
     show = analysis.show
-    words = [Paragraph(line) for line in (show.about(result), *show.findings(result), *result.about["notes"])]
+    said = result.about["notes"] if notes else ()
+    words = [Paragraph(line) for line in (show.about(result), *show.findings(result), *said)]
     drawn = [Figure(spec, chart.alt, chart.caption) for chart, spec in figures(analysis, result).values()]
     rows = map(rows_of, tables(analysis, result))
     return Section(analysis.key, analysis.title, [*words, *drawn, *rows])

@@ -11,11 +11,13 @@ import torch
 from gated_runs import claim
 from scipy import stats
 
+from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.heads.columns import (
     HeadColumn,
     HeadTable,
     HeadTableError,
     claim_columns,
+    claims_in,
     correlations,
 )
 
@@ -28,7 +30,8 @@ def test_a_planted_correlation_is_found_and_depth_alone_is_not():
     generator = np.random.default_rng(0)
     depth = np.arange(6.0)[:, None] * 10
     x, noise, other = generator.normal(size=(3, 6, 12))
-    pairs = {(p.first, p.second): p for p in correlations(columns(x + depth, -x + 0.3 * noise, other + depth), 999)}
+    found = correlations(columns(x + depth, -x + 0.3 * noise, other + depth), 999)
+    pairs = {(pair["first"], pair["second"]): pair for _, pair in found.iterrows()}
     assert pairs["0", "1"].rho < -0.8 and pairs["0", "1"].p == 0.001 and pairs["0", "1"].q < 0.05
     assert abs(pairs["0", "2"].rho) < 0.4  # over all heads the two correlate almost perfectly
     assert stats.spearmanr((x + depth).ravel(), (other + depth).ravel()).statistic > 0.9
@@ -36,13 +39,12 @@ def test_a_planted_correlation_is_found_and_depth_alone_is_not():
 
 def test_one_layer_is_spearman_as_scipy_has_it():
     x, y = np.random.default_rng(1).integers(0, 5, (2, 1, 20)).astype(float)
-    (pair,) = correlations(columns(x, y), 9)
-    assert pair.rho == pytest.approx(stats.spearmanr(x[0], y[0]).statistic)
+    assert correlations(columns(x, y), 9)["rho"][0] == pytest.approx(stats.spearmanr(x[0], y[0]).statistic)
 
 
 def test_without_a_relation_p_is_uniform():
     generator = np.random.default_rng(2)
-    p = [correlations(columns(*generator.normal(size=(2, 3, 8))), 99, seed)[0].p for seed in range(300)]
+    p = [correlations(columns(*generator.normal(size=(2, 3, 8))), 99, seed)["p"][0] for seed in range(300)]
     assert stats.kstest(p, "uniform").pvalue > 0.01
 
 
@@ -50,14 +52,16 @@ def test_unknown_heads_take_no_part_and_constant_columns_say_nothing():
     x, y = np.random.default_rng(3).normal(size=(2, 2, 6))
     x[0, 2] = np.nan
     found = correlations(columns(x, y, np.ones((2, 6))), 9)
-    assert [np.isnan(pair.rho) for pair in found] == [False, True, True]
-    assert all(np.isnan(pair.q) == np.isnan(pair.rho) for pair in found)
+    assert found["rho"].isna().tolist() == found["q"].isna().tolist() == [False, True, True]
+    assert not len(correlations(columns(x), 9))
 
 
 def test_claims_are_counted_by_label():
     gates = [np.array([[1.0, 0.0], [0.4, 0.0]]), np.array([[1.0, 0.0], [0.8, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.2]])]
-    found = {c.name: c.values for c in claim_columns([claim("POS", k, g) for k, g in enumerate(gates[:2], 1)]
-                                                     + [claim("DEP", 1, gates[2])])}  # fmt: skip
+    claims = [*(claim("POS", k, g) for k, g in enumerate(gates[:2], 1)), claim("DEP", 1, gates[2])]
+    found = {column.name: column.values for column in claim_columns(claims)}
+    read = {column.name: column.values for column in claim_columns(claims_in(overlap(claims, permutations=0)))}
+    assert read.keys() == found.keys() and all(np.array_equal(read[name], found[name]) for name in found)
     assert found["open POS (of 2)"].tolist() == [[2, 0], [2, 0]]
     assert found["gate POS"][1, 0] == pytest.approx(0.6)
     assert found["tasks that claim"].tolist() == [[1, 1], [1, 0]]

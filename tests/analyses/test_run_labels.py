@@ -5,23 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from gated_runs import claim, scattered
 from scipy import stats
 
-from mtlprune.analyses.claims.claimants import group
-from mtlprune.analyses.claims.overlap import measure
-from mtlprune.analyses.claims.run_labels import LabelTest, label_tests
+from mtlprune.analyses.claims.claimants import group, notes
+from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.claims.run_labels import label_tests
 from mtlprune.claimed_heads import Claim
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")
 
 
-def by_kind(claims: Sequence[Claim], permutations: int = 2000, seed: int = 0) -> dict[tuple[str, str], LabelTest]:
+def by_kind(claims: Sequence[Claim], permutations: int = 2000, seed: int = 0) -> dict[tuple[str, str], Any]:
     found = label_tests(group(claims), permutations, np.random.default_rng(seed))
-    return {(test.pairs, test.measure): test for test in found}
+    return {(test.pairs, test.counted): test for test in found.itertuples()}
 
 
 def alike(generator: np.random.Generator, tasks: int, seeds: int, own: int = 0) -> list[Claim]:
@@ -88,9 +89,8 @@ def test_planted_tasks_are_found() -> None:
     generator = np.random.default_rng(7)
     found = by_kind(alike(generator, 4, 3, own=3))
     assert all(test.p < 0.01 and test.within > test.between + 2 for test in found.values())
-    overlap = measure(alike(generator, 4, 3, own=3), permutations=1000)
-    assert {test.pairs for test in overlap.by_label} == {"all", "unequal seeds"}
-    assert all(test.p < 0.01 for test in overlap.by_label)
+    tests = overlap(alike(generator, 4, 3, own=3), permutations=1000).frames["labellings"]
+    assert set(tests["pairs"]) == {"all", "unequal seeds"} and (tests["p"] < 0.01).all()
 
 
 def test_depth_alone_is_taken_out() -> None:
@@ -134,11 +134,13 @@ def test_unequal_seeds_have_a_p_of_their_own() -> None:
     sets = {(task, seed): scattered(generator, [4] * 6, 12) for task in TASKS[:2] for seed in (1, 2)}
     for seed in (1, 2):
         sets["NER", seed] = sets["POS", seed]
-    found = measure([claim(task, seed, gates) for (task, seed), gates in sets.items()], permutations=2000)
+    found = overlap([claim(task, seed, gates) for (task, seed), gates in sets.items()], permutations=2000)
     both = float((sets["POS", 1] * sets["POS", 2]).sum())
-    assert (found.by_seed.equal, found.by_seed.unequal) == (24, both)
-    assert found.by_seed.unequal_expected == pytest.approx(6 * 16 / 12)
-    assert found.tasks.p < 0.01 < found.by_seed.unequal_p
+    tests = found.frames["tests"].set_index("mode")
+    every, unequal = tests.loc["all"], tests.loc["unequal seeds"]
+    assert (tests.loc["equal seeds"].shared, unequal.shared) == (24, both)
+    assert unequal.expected == pytest.approx(6 * 16 / 12)
+    assert every.p < 0.01 < unequal.p
     # the same by hand: both seeds of a task move by one permutation within each layer
     times = 0
     for _ in range(2000):
@@ -149,11 +151,12 @@ def test_unequal_seeds_have_a_p_of_their_own() -> None:
                 moved[task, seed] = np.stack([row[o] for row, o in zip(sets[task, seed], order, strict=True)])
         mean = sum((moved["POS", a] * moved["NER", b]).sum() for a, b in ((1, 2), (2, 1))) / 2
         times += mean >= both
-    assert found.by_seed.unequal_p == pytest.approx(times / 2000, abs=0.04)
-    strangers = measure([claim(task, k, scattered(generator, [2], 6)) for k, task in enumerate(TASKS)], permutations=50)
-    assert math.isnan(strangers.by_seed.equal)
-    assert strangers.by_seed.unequal == pytest.approx(strangers.tasks.heads)
-    assert strangers.by_seed.unequal_expected == pytest.approx(strangers.tasks.expected)
+    assert unequal.p == pytest.approx(times / 2000, abs=0.04)
+    strangers = overlap([claim(task, k, scattered(generator, [2], 6)) for k, task in enumerate(TASKS)], permutations=50)
+    tests = strangers.frames["tests"].set_index("mode")
+    assert math.isnan(tests.loc["equal seeds"].shared)
+    known = ["shared", "expected"]
+    assert tests.loc["unequal seeds", known].tolist() == pytest.approx(tests.loc["all", known].tolist())
 
 
 def test_notes_name_identical_fractional_and_unsettled_gates() -> None:
@@ -166,19 +169,19 @@ def test_notes_name_identical_fractional_and_unsettled_gates() -> None:
         return Claim(f"runs/{label}-{seed}", label, seed, "minilm", gates, history, settings, step=20)
 
     clean = [made("POS", seed, scattered(generator, [2, 2], 4), steered, np.ones((2, 4))) for seed in (1, 2)]
-    assert measure(clean, permutations=10).notes == ()
+    assert notes(group(clean)) == []
     twins = [made("POS", seed, mask, steered, np.ones((2, 4))) for seed in (1, 2, 3)]
-    (note,) = measure(twins, permutations=10).notes
+    (note,) = notes(group(twins))
     assert note.startswith("Seeds 1 and 2 and 3 of POS have bit-identical gates")
     half = [made("POS", 1, np.where(mask > 0, 0.5, 0), steered, mask), made("POS", 2, mask, steered, mask)]
-    (note,) = measure(half, permutations=10).notes
+    (note,) = notes(group(half))
     assert note.startswith("Gates strictly between 0 and 1: POS 4 of 16 (25%).")
     far = [made("DEP", 1, np.ones((2, 4)), steered, mask)]
-    (note,) = measure(far, permutations=10).notes
+    (note,) = notes(group(far))
     assert "DEP, seed 1 (8 heads open, 4 wanted)" in note
     falling = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.keep": None}
-    (note,) = measure([made("SRL", 1, mask, falling, np.ones((2, 4)))], permutations=10).notes
+    (note,) = notes(group([made("SRL", 1, mask, falling, np.ones((2, 4)))]))
     assert "SRL, seed 1 (8 heads open one evaluation before, 4 now)" in note
-    assert measure([made("SRL", 1, mask, falling, mask)], permutations=10).notes == ()
+    assert notes(group([made("SRL", 1, mask, falling, mask)])) == []
     drawn = {"pruning.method": "random", "pruning.keep": 9}
-    assert measure([made("SRL", 1, mask, drawn, mask)], permutations=10).notes == ()
+    assert notes(group([made("SRL", 1, mask, drawn, mask)])) == []

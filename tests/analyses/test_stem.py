@@ -31,19 +31,21 @@ def test_stem_exclusive_and_free_heads() -> None:
     found = claimants(
         POS=[[3, 3, 0], [2, 1, 3]], NER=[[3, 0, 0], [3, 1, 0]], DEP=[[2, 0, 0], [2, 1, 3]], SRL=[[3, 1, 0], [0, 1, 0]]
     )
-    stem, exclusive, free = list_heads(found)
-    assert [(head.name, head.labels) for head in stem] == [
-        ("1-1", ("POS", "NER", "DEP", "SRL")),
-        ("2-1", ("POS", "NER", "DEP")),
+    heads = list_heads(found)
+    assert heads[["layer", "head", "claimed_by", "group"]].values.tolist() == [
+        [1, 1, "POS, NER, DEP, SRL", "stem"],
+        [1, 2, "POS", "exclusive"],
+        [1, 3, "", "free"],
+        [2, 1, "POS, NER, DEP", "stem"],
+        [2, 2, "", "free"],
+        [2, 3, "POS, DEP", ""],  # two tasks: none of the three
     ]
-    assert [(head.name, head.labels) for head in exclusive] == [("1-2", ("POS",))]
-    assert [head.name for head in free] == ["1-3", "2-2"]  # 2-3 has two tasks and is none of them
+    assert heads["tasks"].tolist() == [4, 1, 0, 3, 0, 2]
     two_of_three = majority_probability(3, 2)
     assert two_of_three == pytest.approx(20 / 27)  # 3·(2/3)²·(1/3) + (2/3)³
-    assert stem[0].confidence == pytest.approx(1)  # three tasks always, whatever DEP does
-    assert stem[1].confidence == pytest.approx(two_of_three**2)
-    assert exclusive[0].confidence == pytest.approx(1 - majority_probability(3, 1))
-    assert free[0].confidence == 1 and free[1].confidence == pytest.approx((1 - 7 / 27) ** 4)
+    sure = [1, 1 - majority_probability(3, 1), 1, two_of_three**2, (1 - 7 / 27) ** 4]
+    assert heads["confidence"][:5].tolist() == pytest.approx(sure)  # of 1-1 three tasks always, whatever DEP does
+    assert math.isnan(heads["confidence"][5])
 
 
 @pytest.mark.parametrize(("seeds", "times"), [(1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (5, 2)])
@@ -67,9 +69,8 @@ def test_bootstrap_of_several_tasks_against_drawing() -> None:
 
 
 def test_one_seed_gives_no_confidence() -> None:
-    stem, exclusive, free = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
-    assert [head.name for head in stem] == ["1-1"] and math.isnan(stem[0].confidence)
-    assert not exclusive and [head.name for head in free] == ["1-2"]
+    heads = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
+    assert heads["group"].tolist() == ["stem", "free"] and heads["confidence"].isna().all()
 
 
 def test_count_distribution_against_enumeration() -> None:
@@ -91,18 +92,17 @@ def test_claimed_by_against_enumeration() -> None:
     ]
     every = np.array([sum(way.astype(int) for way in chosen) for chosen in itertools.product(*ways)])
     found = claimed_by(claimed, 20_000, np.random.default_rng(0), np.random.default_rng(1))
-    assert [(row.tasks, row.heads) for row in found] == [(1, 5), (2, 3), (3, 1)]
-    for row in found:
+    assert found[["tasks", "heads"]].values.tolist() == [[1, 5], [2, 3], [3, 1]]
+    for row in found.itertuples():
         numbers = (every >= row.tasks).sum((1, 2))
-        assert row.layers.expected == pytest.approx(numbers.mean())
-        assert row.layers.p_more == pytest.approx((numbers >= row.heads).mean(), abs=0.02)
-        assert row.layers.p_fewer == pytest.approx((numbers <= row.heads).mean(), abs=0.02)
+        assert row.layers_expected == pytest.approx(numbers.mean())
+        assert row.layers_more == pytest.approx((numbers >= row.heads).mean(), abs=0.02)
+        assert row.layers_fewer == pytest.approx((numbers <= row.heads).mean(), abs=0.02)
     # Three of six heads claimed by each of three labels, anywhere: 6·(1/2)³ heads by all, 6·4/8 by two or more.
-    assert [row.uniform.expected for row in found] == pytest.approx([6 * 7 / 8, 3, 6 / 8])
+    assert found["uniform_expected"].tolist() == pytest.approx([6 * 7 / 8, 3, 6 / 8])
 
 
 def test_without_tasks_or_permutations() -> None:
-    assert claimed_by([], 10, np.random.default_rng(0), np.random.default_rng(0)) == []
-    assert list_heads([]) == ([], [], [])
-    (row,) = claimed_by([np.eye(2, dtype=bool)], 0, np.random.default_rng(0), np.random.default_rng(0))
-    assert row.heads == 2 and row.layers.expected == pytest.approx(2) and math.isnan(row.layers.p_more)
+    assert not len(claimed_by([], 10, np.random.default_rng(0), np.random.default_rng(0))) and not len(list_heads([]))
+    found = claimed_by([np.eye(2, dtype=bool)], 0, np.random.default_rng(0), np.random.default_rng(0))
+    assert found.loc[0, ["heads", "layers_expected"]].tolist() == [2, 2] and math.isnan(found["layers_more"][0])

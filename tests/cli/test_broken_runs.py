@@ -55,7 +55,7 @@ def commands(run: Path, begin: tuple[str, ...], corpus: Path, words: Path, out: 
         "prune": ("prune", run, "--out", out / "pruned", "--no-latency"),
         "train": ("train", *begin, "--out", run),
         "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
-        "heads": ("heads", run, 1, 1, "--sentences", 1),
+        "head": ("head", run, 1, 1, "--sentences", 1),
         "record": ("runs", "record", run, "--out", out / "records"),
     }
 

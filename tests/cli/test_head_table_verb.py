@@ -1,4 +1,4 @@
-"""mtlprune heads --table: the join by layer and head, and what is refused."""
+"""mtlprune heads: the join by layer and head, and what is refused."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ def analyses(tmp_path: Path) -> Path:
 
 
 def test_the_verb_joins_by_layer_and_head(mtlprune, analyses: Path, tmp_path: Path):
-    answer = mtlprune("heads", "--table", "--analyses", analyses, "--out", tmp_path / "out")
+    answer = mtlprune("heads", "--analyses", analyses, "--out", tmp_path / "out")
     assert answer.code == 0, answer.err
     with (tmp_path / "out" / "heads.csv").open() as handle:
         rows = {(row["layer"], row["head"]): row for row in csv.DictReader(handle)}
     assert len(rows) == 6
     assert all(float(row["λ"]) == 10 * int(layer) + int(head) for (layer, head), row in rows.items())
     assert (rows["1", "2"]["UAS"], rows["2", "1"]["UAS"], rows["2", "3"]["UAS"]) == ("2", "6", "")
-    assert any("claims (RUNS)" in note for note in read_heads(tmp_path / "out")["notes"])
+    content = read_heads(tmp_path / "out")
+    assert any("claims (RUNS)" in note for note in content["notes"])
+    assert content["columns"][1]["meaning"] == "how much the head's attention mixes tokens"
     blocks = section(tmp_path / "out").blocks
     assert any(isinstance(block, Rows) and len(block.rows) == 6 for block in blocks)
 
@@ -51,7 +53,9 @@ def test_the_verb_refuses_in_sentences(mtlprune, analyses: Path, tmp_path: Path)
         (("--analyses", tmp_path, "--out", out), "holds none of"),
         (("--analyses", analyses, "--of", "POS", "--out", out), "expected --of pretrained"),
         ((tmp_path / "gated", "--out", out), "a run without gates"),
+        (("--table", "--analyses", analyses, "--out", out), "mtlprune heads, without --table"),
+        ((tmp_path / "gated", 2, 3, "--text", "a b", "--out", out), "mtlprune head RUN LAYER HEAD"),
     ):
-        answer = mtlprune("heads", "--table", *arguments)
+        answer = mtlprune("heads", *arguments)
         assert (answer.code, said in answer.err) == (2, True), answer.err
     assert not out.exists()

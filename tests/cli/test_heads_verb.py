@@ -1,4 +1,4 @@
-"""mtlprune heads: one head on the terminal, as a page and as pictures; what it refuses."""
+"""mtlprune head: one head on the terminal, as a page and as pictures; what it refuses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def probes(tmp_path: Path, encoder: Path, shape: tuple[int, int]) -> Path:
 def test_the_weights_are_those_of_the_encoder(mtlprune, encoder: Path) -> None:
     from mtlprune.encoder.model import Encoder
 
-    answer = mtlprune("heads", encoder, 2, 1, "--text", "the old cat sleeps")
+    answer = mtlprune("head", encoder, 2, 1, "--text", "the old cat sleeps")
     assert answer.code == 0, answer.err
     loaded = Encoder.load(str(encoder), attention="eager")
     batch = loaded.collate([loaded.tokenize(("the", "old", "cat", "sleeps"))])
@@ -79,7 +79,7 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(
     claims = [part for run in runs for part in ("--claims", run.path)]
     outs = [tmp_path / "new" / f"head.{ending}" for ending in ("html", "svg", "png")]
     shared = (
-        "heads",
+        "head",
         encoder,
         1,
         2,
@@ -154,6 +154,6 @@ def test_mistakes_are_sentences_and_nothing_is_written(
         ((encoder, 1, 1, "--corpus", tmp_path), "corpus"),
         ((tmp_path / "nothing", 1, 1, *text), "nothing"),
     ]:
-        answer = mtlprune("heads", *arguments)
+        answer = mtlprune("head", *arguments)
         assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1, (said, answer.err)
         assert not (tmp_path / "x.pdf").exists() and not answer.out

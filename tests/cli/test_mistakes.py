@@ -26,7 +26,7 @@ def test_messages_do_not_steer_the_terminal() -> None:
 
 
 def test_a_mistake_before_much_is_loaded() -> None:
-    command = [sys.executable, "-m", "mtlprune", "heads", "minilm", "0", "1"]
+    command = [sys.executable, "-m", "mtlprune", "head", "minilm", "0", "1"]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 2 and "counted from 1" in answer.stderr and answer.stderr.count("\n") == 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gated_runs import scattered, write_run
+
+from mtlprune import read_results
 
 Call = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,80 +33,45 @@ def runs(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_a_report_on_the_terminal_and_three_files(mtlprune: Call, runs: list[Path], tmp_path: Path) -> None:
+def test_a_report_on_the_terminal_and_a_result(mtlprune: Call, runs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "new" / "results"
     answer = mtlprune("overlap", *runs, "--out", out, "--permutations", 300, "--seed", 5)
     assert answer.code == 0 and answer.err == ""
-    assert sorted(path.name for path in out.iterdir()) == ["overlap.json", "overlap.md", "overlap.tex"]
-    assert (out / "overlap.md").read_text() == answer.out
-    tree = json.loads((out / "overlap.json").read_text())
-    assert (tree["permutations"], tree["seed"], tree["layers"], tree["heads"]) == (300, 5, 4, 6)
-    assert [label["label"] for label in tree["labels"]] == ["POS", "DEP", "SRL", "MTL-5"]
-    assert tree["tasks"]["p"] < 0.05 and len(tree["stem"]) >= 8 and "they share more than depth" in answer.out
+    figures = [f"claims-{name}.{kind}" for name in ("correlation", "shared", "heads") for kind in ("png", "svg")]
+    shown = {path.name for path in out.iterdir() if path.suffix != ".parquet"}
+    assert shown == {"claims.json", "claims.md", "claims.tex", *figures}
+    assert (out / "claims.md").read_text() == answer.out
+    result = read_results(out)["claims"]
+    settings = result.about["settings"]
+    assert (settings["permutations"], settings["seed"], result.about["layers"], result.about["heads"]) == (300, 5, 4, 6)
+    assert result.frames["labels"]["encoder"].tolist() == ["POS", "DEP", "SRL", "MTL-5"]
+    assert (
+        result.frames["tests"].set_index("mode").loc["all", "p"] < 0.05 and "they share more than depth" in answer.out
+    )
+    assert (result.frames["groups"]["group"] == "stem").sum() >= 8
     assert mtlprune("overlap", *runs, "--permutations", 300, "--seed", 5).out == answer.out
 
 
-def _plain(folder: Path) -> None:
-    (folder / "gates.jsonl").unlink()
-
-
-def _broken(folder: Path) -> None:
-    with (folder / "gates.jsonl").open("a") as handle:
+def test_mistakes_are_sentences_and_nothing_is_written(mtlprune: Call, tmp_path: Path) -> None:
+    first = write_run(tmp_path / "first", ["pos"], GATES).path
+    same_seed = write_run(tmp_path / "same", ["pos"], GATES).path
+    damaged = write_run(tmp_path / "damaged", ["pos"], GATES, seed=2).path
+    with (damaged / "gates.jsonl").open("a") as handle:
         handle.write('{"epoch": 4, "step": 40, "gates": {"shared": [[1, 0, 2]]}}\n')
-
-
-def _no_json(folder: Path) -> None:
-    with (folder / "gates.jsonl").open("a") as handle:
-        handle.write('{"epoch": 4,\n')
-
-
-@pytest.mark.parametrize(
-    ("options", "spoil", "message"),
-    [
-        (
-            {},
-            _plain,
-            "other is a run without gates (it has no gates.jsonl), so it claims no heads; give runs that were",
-        ),
-        ({}, _broken, "other/gates.jsonl, line 4, gates of shared: expected numbers from 0 to 1, found 2"),
-        ({}, _no_json, "other/gates.jsonl, line 4: not readable as JSON"),
-        (
-            {"encoder": "bert-base-cased"},
-            None,
-            "heads of different encoders do not correspond, so give runs of one enc",
-        ),
-        (
-            {"seed": 1},
-            None,
-            "are both runs of POS with seed 1; one label holds runs that differ in nothing but the seed",
-        ),
-    ],
-)
-def test_mistakes(
-    mtlprune: Call, tmp_path: Path, options: dict[str, Any], spoil: Callable[[Path], None] | None, message: str
-) -> None:
-    first = write_run(tmp_path / "first", ["pos"], GATES).path
-    other = write_run(tmp_path / "other", ["pos"], GATES, **{"seed": 2, **options}).path
-    if spoil is not None:
-        spoil(other)
-    answer = mtlprune("overlap", first, other, "--out", tmp_path / "out")
-    assert (answer.code, answer.out) == (2, "") and message in answer.err
-    assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_same_run_twice_and_no_run(mtlprune: Call, tmp_path: Path) -> None:
-    first = write_run(tmp_path / "first", ["pos"], GATES).path
-    answer = mtlprune("overlap", first, tmp_path / "." / "first", "--out", tmp_path / "out")
-    assert answer.code == 2 and "is given twice" in answer.err
-    answer = mtlprune("overlap", first, tmp_path, "--out", tmp_path / "out")
-    assert answer.code == 2 and "is no run folder" in answer.err
+    file = tmp_path / "file"
+    file.write_text("a file")
+    for arguments, said in (
+        ((first, same_seed, "--out", tmp_path / "out"), "are both runs of POS with seed 1"),
+        ((first, damaged, "--out", tmp_path / "out"), "damaged/gates.jsonl, line 4, gates of shared: expected numbers"),
+        ((first, tmp_path / "." / "first", "--out", tmp_path / "out"), "is given twice"),
+        ((first, tmp_path, "--out", tmp_path / "out"), "is no run folder"),
+        ((first, "--out", file, "--permutations", 0), "file could not be written (File exists)"),
+    ):
+        answer = mtlprune("overlap", *arguments)
+        assert (answer.code, answer.out) == (2, "") and said in answer.err, answer.err
+        assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
     assert mtlprune("overlap").code == 2 and mtlprune("overlap", first, "--permutations", -1).code == 2
-    assert not (tmp_path / "out").exists()
-    (tmp_path / "out").write_text("a file")
-    answer = mtlprune("overlap", first, "--out", tmp_path / "out", "--permutations", 0)
-    assert (answer.code, answer.out) == (2, "") and "out: File exists" in answer.err
-    assert (tmp_path / "out").read_text() == "a file"
+    assert not (tmp_path / "out").exists() and file.read_text() == "a file"
 
 
 def test_it_needs_no_torch(tmp_path: Path) -> None:
@@ -114,5 +80,5 @@ def test_it_needs_no_torch(tmp_path: Path) -> None:
     code += "from mtlprune.cli import main\ntry:\n    main()\nfinally:\n    print('loaded:', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     loaded = done.stdout.partition("loaded:")[2].split()
-    assert "Claimed by POS only: 1-1, 1-3, 2-2" in done.stdout and "scipy.stats" in loaded
+    assert "| POS only             | 1-1, 1-3, 2-2 |" in done.stdout and "scipy.stats" in loaded
     assert not {"torch", "transformers", "datasets", "supar"} & set(loaded)

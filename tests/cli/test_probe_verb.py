@@ -119,11 +119,11 @@ def test_what_probing_costs(mtlprune: Verb, lab: Any, runs: dict[str, Path], tmp
 
 def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune: Verb, runs: dict[str, Path]) -> None:
     words = "--text", "the old cat sleeps"
-    seen = [mtlprune("heads", runs["own"], 2, 1, *words, "--gates-of", task) for task in ("pos", "ner")]
+    seen = [mtlprune("head", runs["own"], 2, 1, *words, "--gates-of", task) for task in ("pos", "ner")]
     assert [answer.code for answer in seen] == [0, 0], seen[0].err
     assert "POS+NER:POS" in seen[0].out and "POS+NER:NER" in seen[1].out
     for wrong, message in ((("own",), "expected --gates-of pos or ner, found none"), (("own", "dep"), "found 'dep'")):
-        answer = mtlprune("heads", runs[wrong[0]], 2, 1, *words, *(("--gates-of", *wrong[1:]) if wrong[1:] else ()))
+        answer = mtlprune("head", runs[wrong[0]], 2, 1, *words, *(("--gates-of", *wrong[1:]) if wrong[1:] else ()))
         assert answer.code == 2 and message in answer.err
-    answer = mtlprune("heads", runs["pos-1"], 2, 1, *words, "--gates-of", "pos")
+    answer = mtlprune("head", runs["pos-1"], 2, 1, *words, "--gates-of", "pos")
     assert answer.code == 2 and "has no gate set of its own for each task" in answer.err

@@ -210,7 +210,7 @@ def test_the_address_keeps_the_selection_and_bad_ones_do_no_harm(visit: Visit, p
 
 def test_maps_are_light_also_in_the_dark(browser: Browser, page_file: Path) -> None:
     found = []
-    look = """() => [...document.querySelectorAll(".light rect, .heads td, .matrix td.shade, .ramp i")].map((node) => {
+    look = """() => [...document.querySelectorAll(".light rect, .heads td, .ramp i")].map((node) => {
       const style = getComputedStyle(node);
       return [style.fill, style.backgroundColor, style.color];
     })"""
@@ -307,7 +307,7 @@ def test_without_a_script_the_essentials_are_there(browser: Browser, page_file: 
     assert not page.locator("#explorer").is_visible()
     assert page.locator("#gates figure svg").first.is_visible()
     assert page.locator("#scores table").first.is_visible()
-    assert page.locator("#overlap table.matrix").first.is_visible()
+    assert page.locator("#overlap figure.chart svg").first.is_visible()
     page.locator("#runs summary").first.click()
     assert page.locator("#runs table").first.is_visible()
     assert "sign-flip test" in page.locator("#caveats").inner_text()

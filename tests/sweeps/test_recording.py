@@ -79,7 +79,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         ("overlap", "mine:gates-*", "--out", "made", "--permutations", 50),
         ("overlap", "mine/sets-1", "--permutations", 50),
         ("maps", "mine:gates-pos-*", "--out", "made", "--format", "svg", "--animate"),
-        ("heads", "--table", "mine/gates-pos-1", "mine/gates-dep-1", "--permutations", 50, "--out", "made"),
+        ("heads", "mine/gates-pos-1", "mine/gates-dep-1", "--permutations", 50, "--out", "made"),
         ("analyze", "breaks", "mine/gates-pos-1", "mine/none-pos-1", "--out", "made"),
         ("report", "mine", "--resamples", 50, "--permutations", 20, "--out", "made/page.html"),
     ],

@@ -1,0 +1,25 @@
+"""Overlap of claims: do tasks keep the same heads open, beyond what the depth of layers explains? (He and Choi 2021)"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.blocks import Block
+
+
+class ClaimsOptions(Block):
+    """How much is drawn."""
+
+    permutations: int = Field(default=10_000, ge=0, description="How many, for each null.")
+
+
+ANALYSIS = Analysis(
+    name="claims",
+    title="Overlap of claimed heads",
+    key="claims",
+    question="Do tasks claim the same heads?",
+    help="Compare which heads runs claim: correlation, shared heads and their p-values, variance, stem heads.",
+    needs=frozenset({"claims"}),
+    options=ClaimsOptions,
+)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from mtlprune.analyses.claims.claimants import Claimant
@@ -25,110 +26,66 @@ from mtlprune.statistics.permutation import (
     tail,
 )
 
-
-@dataclass(frozen=True)
-class Sharing:
-    """Open heads that two runs share, averaged over pairs of runs, beside chance within layers."""
-
-    heads: float
-    expected: float
-    """Mean over all permutations of heads within layers; exact."""
-    z: float
-    """(heads − expected) / standard deviation over all such permutations; exact. NaN where that is 0."""
-    p: float
-    """Share of permutations that reach ``heads`` or more. NaN where all give the same, or there were none."""
+Row = dict[str, Any]
+SHARING = ("shared", "expected", "z", "p")
+"""Open heads that two runs share, averaged over pairs of runs, beside chance within layers: the mean over all
+permutations of heads within layers (exact); (shared − expected) / standard deviation over all such permutations (exact;
+NaN where that is 0); the share of permutations that reach ``shared`` or more (NaN where all give the same, or there
+were none)."""
+UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
 
 
-@dataclass(frozen=True)
-class BySeed:
-    """Open heads that runs of different single tasks share, apart for equal and for unequal seeds.
-
-    Runs with equal seeds see their batches in the same order, so only unequal ones are strangers to each other: a
-    difference between the two is not the tasks' doing.
-    """
-
-    equal: float
-    """NaN where no two runs of different tasks have the same seed."""
-    unequal: float
-    """NaN where all have the same seed."""
-    unequal_expected: float = math.nan
-    """Mean of ``unequal`` over all permutations of heads within layers; exact."""
-    unequal_p: float = math.nan
-    """As Sharing.p, of pairs of unequal seeds only; NaN where there are none, or no permutation changes anything."""
+def spreads(**figures: Spread) -> Row:
+    """Columns ``NAME_mean``, ``NAME_sd``, ... of figures over pairs of seeds."""
+    return {f"{name}_{key}": value for name, figure in figures.items() for key, value in vars(figure).items()}
 
 
-UNDEFINED = Sharing(math.nan, math.nan, math.nan, math.nan)
-
-
-@dataclass(frozen=True)
-class ClaimedByBoth:
-    """Heads that two labels both claim (each by the majority of its seeds), beside chance."""
-
-    heads: int
-    expected_uniform: float
-    """Where heads fall anywhere."""
-    p_hypergeometric: float
-    q_hypergeometric: float
-    """Benjamini-Hochberg over the pairs."""
-    expected_layers: float
-    """Where heads fall anywhere within their layers."""
-    p_layers: float
-    """Exact: a sum of hypergeometric numbers, one a layer."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two labels."""
-
-    first: str
-    second: str
-    pearson: float
-    """Of mean gates."""
-    jaccard: Spread
-    """Over pairs of a seed of the first and a seed of the second."""
-    overlap_coefficient: Spread
-    sharing: Sharing
-    q: float
-    """sharing.p after Benjamini-Hochberg over the pairs."""
-    claimed: ClaimedByBoth
-
-
-def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> list[Pair]:
-    """Every two labels.
+def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> pd.DataFrame:
+    """Every two labels, one row each.
 
     Args:
         null: (P, n, n) of shared_null over the same labels.
+
+    Returns:
+        ``encoder`` and ``other``, the labels; ``pearson`` of mean gates; ``jaccard_...`` and
+        ``overlap_coefficient_...`` over pairs of a seed of either; SHARING with ``q`` (Benjamini-Hochberg over the
+        pairs); and of the heads that both claim (each by the majority of its seeds) ``claimed``, how many are expected
+        where heads fall anywhere (``claimed_anywhere``, with its ``p_anywhere`` and ``q_anywhere``) and where they fall
+        anywhere within their layers (``claimed_layers``, with its exact ``p_layers``, of a sum of hypergeometric
+        numbers, one a layer).
     """
-    found = []
+    rows = []
     for (i, one), (j, other) in itertools.combinations(enumerate(claimants), 2):
         seeds = [(a, b) for a in one.open for b in other.open]
-        found.append(
-            Pair(
-                one.label,
-                other.label,
-                pearson(one.gates.mean(0).ravel(), other.gates.mean(0).ravel()),
-                spread(jaccard(a, b) for a, b in seeds),
-                spread(overlap_coefficient(a, b) for a, b in seeds),
-                _sharing([(one.times, other.times, len(seeds))], null[:, i, j] / len(seeds)),
-                math.nan,
-                _claimed_by_both(one.claimed, other.claimed),
-            )
+        rows.append(
+            {
+                "encoder": one.label,
+                "other": other.label,
+                "pearson": pearson(one.gates.mean(0).ravel(), other.gates.mean(0).ravel()),
+                **spreads(
+                    jaccard=spread(jaccard(a, b) for a, b in seeds),
+                    overlap_coefficient=spread(overlap_coefficient(a, b) for a, b in seeds),
+                ),
+                **_sharing([(one.times, other.times, len(seeds))], null[:, i, j] / len(seeds)),
+                **_claimed_by_both(one.claimed, other.claimed),
+            }
         )
-    q = corrected([pair.sharing.p for pair in found])
-    plain = corrected([pair.claimed.p_hypergeometric for pair in found])
-    return [
-        replace(pair, q=float(mine), claimed=replace(pair.claimed, q_hypergeometric=float(theirs)))
-        for pair, mine, theirs in zip(found, q, plain, strict=True)
-    ]
+    for p, q in (("p", "q"), ("p_anywhere", "q_anywhere")):
+        for row, value in zip(rows, corrected([row[p] for row in rows]), strict=True):
+            row[q] = float(value)
+    return pd.DataFrame(rows)
 
 
-def share_by_seed(claimants: Sequence[Claimant], permutations: int, generator: np.random.Generator) -> BySeed:
-    """Mean over pairs of runs of different labels, every pair of labels with equal weight.
+def share_by_seed(claimants: Sequence[Claimant], permutations: int, generator: np.random.Generator) -> tuple[Row, Row]:
+    """SHARING of runs of different single tasks, apart for equal and for unequal seeds; z is of neither.
 
-    Under the null of ``unequal`` the heads of every label are permuted within layers, all its seeds together.
+    Runs with equal seeds see their batches in the same order, so only unequal ones are strangers to each other: a
+    difference between the two is not the tasks' doing. Every pair of labels has equal weight. Under the null of unequal
+    seeds the heads of every label are permuted within layers, all its seeds together; of equal ones there is none. NaN
+    where there are no two runs of different tasks with equal, or with unequal, seeds.
     """
     if len(claimants) < 2:
-        return BySeed(math.nan, math.nan)
+        return UNKNOWN, UNKNOWN
     most = max(len(claimant.claims) for claimant in claimants)
     opened = np.zeros((len(claimants), most, *claimants[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
     for place, claimant in enumerate(claimants):
@@ -141,14 +98,15 @@ def share_by_seed(claimants: Sequence[Claimant], permutations: int, generator: n
                 weights[kind].append((i, j, used / used.sum()))
     flat = opened.reshape(len(claimants), most, -1)
     by_layer = opened.sum(3).astype(np.float64)
-    equal, unequal = (_weighed(flat[None], weights[kind])[0] for kind in (True, False))
+    equal, unequal = (float(_weighed(flat[None], weights[kind])[0]) for kind in (True, False))
     if math.isnan(unequal):
-        return BySeed(float(equal), math.nan)
+        return {**UNKNOWN, "shared": equal}, UNKNOWN
     expected = float(_weighed(by_layer[None], weights[False])[0] / opened.shape[3])
     chunks = permuted(opened, permutations, generator)
     null = np.concatenate([np.empty(0), *(_weighed(chunk, weights[False]) for chunk in chunks)])
     flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
-    return BySeed(float(equal), float(unequal), expected, math.nan if flatly else tail(float(unequal), null).p)
+    p = math.nan if flatly else tail(unequal, null).p
+    return {**UNKNOWN, "shared": equal}, {**UNKNOWN, "shared": unequal, "expected": expected, "p": p}
 
 
 def _weighed(
@@ -163,14 +121,14 @@ def _weighed(
     return np.asarray(np.mean(found, axis=0), dtype=np.float64)
 
 
-def share_over_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> Sharing:
+def share_over_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> Row:
     """The heads that two labels share, averaged over all pairs of labels, pairs of seeds first.
 
     Args:
         null: (P, n, n) of shared_null over the same labels.
     """
     if len(claimants) < 2:
-        return UNDEFINED
+        return UNKNOWN
     seeds = np.array([len(claimant.claims) for claimant in claimants])
     first, second = np.triu_indices(len(claimants), 1)
     scaled = (null / np.outer(seeds, seeds))[:, first, second]  # (P, pairs)
@@ -181,17 +139,17 @@ def share_over_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -
     return _sharing(sides, scaled.mean(1))
 
 
-def share_within(claimant: Claimant, permutations: int, generator: np.random.Generator) -> Sharing:
+def share_within(claimant: Claimant, permutations: int, generator: np.random.Generator) -> Row:
     """The heads that two seeds of one label share; unlike between labels, every seed is permuted by itself."""
     seeds = claimant.open.astype(np.int64)  # (S, L, A)
     if len(seeds) < 2:
-        return UNDEFINED
+        return UNKNOWN
     first, second = np.triu_indices(len(seeds), 1)
     null = shared_null(seeds, permutations, generator)[:, first, second]
     return _sharing([(one, other, 1) for one, other in itertools.combinations(seeds, 2)], null.mean(1))
 
 
-def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], null: NDArray[np.floating]) -> Sharing:
+def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], null: NDArray[np.floating]) -> Row:
     """The mean of Σ one·other / weight over the sides, beside its null (P,) and exact moments.
 
     Under permutation the numbers that two different pairs share are uncorrelated, even where the pairs have a label in
@@ -201,20 +159,18 @@ def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], 
     moments = [(mean / weight, sd / weight) for mean, sd, weight in ((*shared_moments(a, b), w) for a, b, w in sides)]
     heads, expected = float(np.mean(observed)), float(np.mean([mean for mean, _ in moments]))
     sd = math.sqrt(sum(sd**2 for _, sd in moments)) / len(sides)
-    if sd == 0:
-        return Sharing(heads, expected, math.nan, math.nan)
-    return Sharing(heads, expected, (heads - expected) / sd, tail(heads, null).p)
+    z, p = ((heads - expected) / sd, tail(heads, null).p) if sd else (math.nan, math.nan)
+    return {"shared": heads, "expected": expected, "z": z, "p": p}
 
 
-def _claimed_by_both(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> ClaimedByBoth:
+def _claimed_by_both(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> Row:
     layers, heads = one.shape
     first, second, both = int(one.sum()), int(other.sum()), int((one & other).sum())
     by_layer = one.sum(1), other.sum(1)
-    return ClaimedByBoth(
-        both,
-        first * second / (layers * heads),
-        hypergeometric_p(first, second, layers * heads, both),
-        math.nan,
-        float((by_layer[0] * by_layer[1]).sum() / heads),
-        layered_hypergeometric_p(*by_layer, heads, both),
-    )
+    return {
+        "claimed": both,
+        "claimed_layers": float((by_layer[0] * by_layer[1]).sum() / heads),
+        "p_layers": layered_hypergeometric_p(*by_layer, heads, both),
+        "claimed_anywhere": first * second / (layers * heads),
+        "p_anywhere": hypergeometric_p(first, second, layers * heads, both),
+    }

@@ -1,8 +1,5 @@
 """Do runs of one task share more heads than runs of two tasks? Runs are the units: their labels are permuted.
 
-for test in label_tests(claimants, permutations, generator):
-    test.pairs, test.measure, test.within, test.between, test.p
-
 Letters: M runs, Q pairs of runs, P labellings.
 """
 
@@ -11,43 +8,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import factorial, prod
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from mtlprune.analyses.claims.claimants import Claimant
 
 Labels = NDArray[np.int64]  # (M,): which task each run was trained on
+COLUMNS = ["pairs", "counted", "within", "between", "p", "least", "labellings", "exact"]
 
 
-@dataclass(frozen=True)
-class LabelTest:
-    """Open heads that pairs of runs share, of one task and of two, and how often permuted labels part them as much."""
-
-    pairs: str
-    """all; or unequal seeds: pairs of runs with different seeds only, labels permuted among runs of one seed."""
-    measure: str
-    """shared heads; or beyond depth: shared heads minus Σ over layers a·b/A, which the open heads a and b of the two
-    runs in each layer explain."""
-    within: float
-    """Mean over pairs of runs of one task."""
-    between: float
-    """Mean over pairs of runs of two tasks."""
-    p: float
-    """One-sided: share of labellings whose within − between is as large or larger. NaN where no labelling changes it,
-    or there were no permutations."""
-    least: float
-    """The p of the labelling with the largest within − between: a smaller one is not possible with these runs."""
-    labellings: int
-    """How many were looked at."""
-    exact: bool
-    """All there are; otherwise drawn at random, and p counts the observed one too."""
-
-
-def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.random.Generator) -> list[LabelTest]:
-    """Four tests: all pairs and pairs of unequal seeds, shared heads and what is beyond depth.
+def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
+    """Four tests: all pairs and pairs of unequal seeds, shared heads and what is beyond depth; none with one task or
+    seed.
 
     Pairs of unequal seeds are tested apart only where there are equal ones, since then labels are permuted among the
     runs of one seed: that keeps what such runs have in common (the order of their batches) out of the test.
@@ -55,11 +30,19 @@ def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.
     Args:
         claimants: single tasks, in any order.
         permutations: all labellings are enumerated where there are no more of them; 0 leaves the tests out.
+
+    Returns:
+        ``pairs`` (of runs: all, or unequal seeds); ``counted``: "shared heads", or "beyond depth", minus Σ over layers
+        a·b/A, which the open heads a and b of the two runs in each layer explain; ``within`` and ``between``, means
+        over pairs of runs of one task and of two; ``p``, the share of labellings whose within − between is as large or
+        larger (NaN where no labelling changes it, or there are none); ``least``, the smallest p that is possible with
+        these runs; ``labellings``, how many were looked at, and whether they are all (``exact``), otherwise drawn at
+        random with the observed one counted in p.
     """
     runs = [(place, claim) for place, claimant in enumerate(claimants) for claim in claimant.claims]
     labels = np.array([place for place, _ in runs], dtype=np.int64)
     if len(claimants) < 2 or max(len(claimant.claims) for claimant in claimants) < 2:
-        return []
+        return pd.DataFrame()
     seeds = np.array([claim.seed for _, claim in runs])
     opened = np.stack([claim.open for _, claim in runs]).astype(np.float64)  # (M, L, A)
     first, second = np.triu_indices(len(runs), 1)
@@ -81,8 +64,8 @@ def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.
             within, between = (float(side[0]) for side in observed)
             gaps = null[0] - null[1]
             p, least = (_p(gap, gaps, exact) for gap in (within - between, float(gaps.max(initial=-np.inf))))
-            found.append(LabelTest(name, measure, within, between, p, least, len(drawn), exact))
-    return found
+            found.append((name, measure, within, between, p, least, len(drawn), exact))
+    return pd.DataFrame(found, columns=COLUMNS)
 
 
 def _gap(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -21,82 +21,37 @@ STEM_TASKS = 3
 """A stem head is claimed by so many single tasks or more."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """A head, and who claims it. Layers and heads are counted from 1."""
-
-    layer: int
-    head: int
-    labels: tuple[str, ...]
-    """Single tasks that claim it."""
-    confidence: float
-    """Share of bootstrap samples in which it is what it is listed as: claimed by STEM_TASKS tasks or more, by exactly
-    one, or by none. NaN where no task has two seeds."""
-
-    @property
-    def name(self) -> str:
-        """Such as 5-12: the twelfth head of the fifth layer."""
-        return f"{self.layer}-{self.head}"
-
-
-@dataclass(frozen=True)
-class Chance:
-    """Number of heads under one null."""
-
-    expected: float
-    """Exact."""
-    p_more: float
-    """Probability of so many or more."""
-    p_fewer: float
-    """Probability of so few or fewer."""
-
-
-@dataclass(frozen=True)
-class ClaimedBy:
-    """How many heads k tasks or more claim."""
-
-    tasks: int
-    heads: int
-    layers: Chance
-    """Each task's heads fall anywhere within their layers."""
-    uniform: Chance
-    """Each task's heads fall anywhere."""
-
-
 def claimed_by(
     claims: Sequence[NDArray[np.bool_]], permutations: int, within: np.random.Generator, uniform: np.random.Generator
-) -> list[ClaimedBy]:
+) -> pd.DataFrame:
     """The number of heads claimed by ≥ k tasks, k = 1 … n, beside two nulls.
 
     Args:
         claims: one array (L, A) a task.
         within, uniform: generators for permutations within layers and over all heads.
+
+    Returns:
+        A row for each k: ``tasks`` (k), ``heads``, and where each task's heads fall anywhere within their layers (NULL
+        ``layers``) or anywhere (``uniform``): ``NULL_expected``, exact, and the probability of so many or more
+        (``NULL_more``) and of so few or fewer (``NULL_fewer``).
     """
     if not claims:
-        return []
+        return pd.DataFrame()
     claimed = np.stack(claims)
     tasks = len(claimed)
     observed = _at_least(claimed.reshape(tasks, -1).sum(0)[None], tasks)[0]
+    found = pd.DataFrame({"tasks": np.arange(1, tasks + 1), "heads": observed})
     values = claimed[:, None].astype(np.float32)
-    nulls = {}
-    for name, generator in (("layers", within), ("uniform", uniform)):
+    rates = claimed.mean(2)  # (n, L)
+    everywhere = np.repeat(claimed.mean((1, 2))[:, None], rates.shape[1], axis=1)
+    for name, generator, probabilities in (("layers", within, rates), ("uniform", uniform, everywhere)):
         chunks = [np.empty((0, tasks), dtype=np.int64)]
         for chunk in permuted(values, permutations, generator, name == "layers"):
             chunks.append(_at_least(chunk[:, :, 0].sum(1), tasks))
-        nulls[name] = np.concatenate(chunks)
-    rates = claimed.mean(2)  # (n, L)
-    everywhere = np.repeat(claimed.mean((1, 2))[:, None], rates.shape[1], axis=1)
-    found = []
-    for k in range(1, tasks + 1):
-        chances = [
-            Chance(
-                _expected(probabilities, k, claimed.shape[2]),
-                tail(observed[k - 1], null[:, k - 1]).p,
-                tail(-observed[k - 1], -null[:, k - 1]).p,
-            )
-            for probabilities, null in ((rates, nulls["layers"]), (everywhere, nulls["uniform"]))
-        ]
-        found.append(ClaimedBy(k, int(observed[k - 1]), *chances))
+        null = np.concatenate(chunks).T
+        found[f"{name}_expected"] = [_expected(probabilities, k, claimed.shape[2]) for k in found["tasks"]]
+        found[f"{name}_more"] = [tail(x, one).p for x, one in zip(observed, null, strict=True)]
+        found[f"{name}_fewer"] = [tail(-x, -one).p for x, one in zip(observed, null, strict=True)]
     return found
 
 
@@ -146,20 +101,23 @@ def claim_probabilities(claimants: Sequence[Claimant]) -> NDArray[np.float64]:
     return np.apply_along_axis(count_distribution, 0, rates)
 
 
-def list_heads(claimants: Sequence[Claimant]) -> tuple[list[Head], list[Head], list[Head]]:
-    """Stem heads (≥ STEM_TASKS tasks; most tasks first), exclusive ones (one task) and free ones (none)."""
+def list_heads(claimants: Sequence[Claimant]) -> pd.DataFrame:
+    """Every head, by layer: who claims it, and whether it is a stem, exclusive or free one.
+
+    Returns:
+        ``layer`` and ``head`` from 1, ``tasks``: how many claim it, ``claimed_by``: which, ``group``: stem (STEM_TASKS
+        or more), exclusive (one), free (none) or "" (in between), and ``confidence``: the share of bootstrap samples in
+        which the head is in its group; NaN where it is in none, or no task has two seeds.
+    """
     if not claimants:
-        return [], [], []
+        return pd.DataFrame()
     claimed = np.stack([claimant.claimed for claimant in claimants])
     probabilities = claim_probabilities(claimants)
-    stem: list[Head] = []
-    exclusive: list[Head] = []
-    free: list[Head] = []
+    rows = []
     for layer, head in np.ndindex(*claimed.shape[1:]):
-        labels = tuple(c.label for c, mine in zip(claimants, claimed[:, layer, head], strict=True) if mine)
-        shares = probabilities[:, layer, head]
-        if len(labels) >= STEM_TASKS:
-            stem.append(Head(layer + 1, head + 1, labels, float(shares[STEM_TASKS:].sum())))
-        elif len(labels) < 2:
-            (exclusive if labels else free).append(Head(layer + 1, head + 1, labels, float(shares[len(labels)])))
-    return sorted(stem, key=lambda found: -len(found.labels)), exclusive, free
+        labels = [c.label for c, mine in zip(claimants, claimed[:, layer, head], strict=True) if mine]
+        shares, tasks = probabilities[:, layer, head], len(labels)
+        group = "stem" if tasks >= STEM_TASKS else {0: "free", 1: "exclusive"}.get(tasks, "")
+        confidence = shares[STEM_TASKS:].sum() if group == "stem" else shares[tasks] if group else math.nan
+        rows.append((layer + 1, head + 1, tasks, ", ".join(labels), group, float(confidence)))
+    return pd.DataFrame(rows, columns=["layer", "head", "tasks", "claimed_by", "group", "confidence"])

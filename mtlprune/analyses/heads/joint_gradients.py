@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mtlprune.analyses.heads.columns import HeadColumn, HeadTableError
+from mtlprune.analyses.heads.columns import Floats, HeadColumn, HeadTableError
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
@@ -46,12 +46,16 @@ def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed
     pieces = model.encoder.tokenize_all([sentence.words for sentence in chosen])
     targets = {name: [task.target(s) for s in chosen] for name, task in tasks.items()}  # type: ignore[operator]
     told = agreement(model, pieces, targets, BATCH)
-    found = [
-        HeadColumn("gradient cosine", "gradients", told.mean()),
-        HeadColumn("tasks opposed", "gradients", told.opposed()),
-    ]
+    found: list[HeadColumn] = []
+
+    def add(name: str, values: Floats, meaning: str, tested: bool = True) -> None:
+        found.append(HeadColumn(name, "gradients", values, tested, meaning))
+
+    add("gradient cosine", told.mean(), "cosine of two tasks' gradients, mean over pairs of tasks")
+    add("tasks opposed", told.opposed(), "share of pairs of tasks whose gradients oppose each other")
     if len(chosen) > BATCH:  # with one batch there is no other half
-        found.append(HeadColumn("gradient halves", "gradients", told.halves.mean(0), tested=False))
+        halves = "cosine of a task's gradients on two halves of the sentences, mean over tasks"
+        add("gradient halves", told.halves.mean(0), halves, tested=False)
     gone = np.isnan(told.mean())
     for task, wanted in targets.items():
         sums = torch.zeros(gone.shape)
@@ -59,5 +63,5 @@ def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed
             part = slice(start, start + BATCH)
             sums += derivatives(model, pieces[part], {task: wanted[part]}).abs().sum(0)
         mean = sums.double().numpy() / len(chosen)
-        found.append(HeadColumn(f"importance {task.upper()}", "gradients", np.where(gone, np.nan, mean)))
+        add(f"importance {task.upper()}", np.where(gone, np.nan, mean), "mean of |∂L/∂ξ| over sentences")
     return found

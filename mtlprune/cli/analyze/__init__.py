@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from mtlprune.analyses import ANALYSES
+from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.cli.analyze.command import show
 
 
@@ -15,10 +15,10 @@ class Analyses(TyperGroup):
     """Imports a record only when somebody asks for its command."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*ANALYSES, *super().list_commands(ctx)]
+        return [*(name for name in ANALYSES if name not in COMMANDS), *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        if name not in ANALYSES:
+        if name not in ANALYSES or name in COMMANDS:
             return super().get_command(ctx, name)
         from mtlprune.analyses.analysis import find
         from mtlprune.cli.analyze.command import command

@@ -1,0 +1,350 @@
+"""What the overlap of claims shows: sentences, tables and figures of a Result; docs/overlap.md says what they mean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from mtlprune.reports.charts import DIVERGING, INK, RULE, SOFT, Chart, Spec, data, figure, head_map
+from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.results import Result
+
+LEVEL = 0.05
+PARTS = {
+    "layers": "between layers",
+    "heads": "heads within layers, common to all tasks",
+    "tasks": "tasks: how many heads are open",
+    "tasks_by_layers": "tasks by layers",
+    "tasks_by_heads": "tasks by heads within layers",
+    "seeds": "seeds (residual)",
+}
+SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1), "z": ("z", 2), "p": ("p", probability)}
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def about(result: Result) -> str:
+    """Whose claims they are, and what is counted."""
+    told, settings = result.about, result.about["settings"]
+    return (
+        f"Encoder {told['encoder']}: {told['layers']} layers × {told['heads']} heads = "
+        f"{told['layers'] * told['heads']}. Runs: {len(told['encoders'])}. A head is open where its gate exceeds "
+        f"{settings['open_above']:g}. {settings['permutations']:,} permutations, seed {settings['seed']}. Heads are "
+        "named LAYER-HEAD, both counted from 1."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """The answer, and how many stem heads there are beside chance."""
+    found = [answer(result)]
+    stem, least = _group(result, "stem"), result.about["settings"]["stem_tasks"]
+    if len(stem):
+        chance = result.frames["numbers"].set_index("tasks").loc[least]
+        p = chance["layers_more"]
+        more = "" if math.isnan(p) else f" (p of so many or more {probability(p)})"
+        found.append(
+            f"{len(stem)} heads are claimed by {least} tasks or more; {number(chance['layers_expected'], 1)} are "
+            f"expected from layer depth alone{more}. Named layer-head: {', '.join(_places(stem))}."
+        )
+    return found
+
+
+def answer(result: Result) -> str:
+    """Do tasks claim the same heads beyond what the depth of layers explains? In words, with the numbers."""
+    tests = result.frames["tests"].set_index("mode")
+    found, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
+    if math.isnan(found.shared):
+        return "Whether tasks claim the same heads is open: two single-task labels or more are needed."
+    first = (
+        f"Two runs of different single tasks share {number(found.shared, 1)} open heads on average; layer depth alone "
+        f"explains {number(found.expected, 1)}"
+    )
+    if math.isnan(found.z):
+        return f"{first}, and permuting heads within layers cannot change that."
+    if math.isnan(found.p):
+        return f"{first} (z = {number(found.z)}; no permutations, so no p)."
+    apart = ""
+    if not math.isnan(equal.shared) and not math.isnan(unequal.shared):
+        apart = (
+            f" Runs of equal seeds share {number(equal.shared, 1)}, of unequal seeds {number(unequal.shared, 1)} "
+            f"(expected {number(unequal.expected, 1)}, p = {probability(unequal.p)})."
+        )
+    verdict = "they share more than depth explains" if found.p <= LEVEL else "no more than depth explains is shown"
+    return f"{first} (z = {number(found.z)}, p = {probability(found.p)}): {verdict}.{apart}{_by_label(result)}"
+
+
+def _by_label(result: Result) -> str:
+    """Whether runs of one task are more alike than runs of two, with size and p; "" where that is not known."""
+    tests = {(test.pairs, test.counted): test for test in _frame(result, "labellings").itertuples()}
+    plain, deep = (tests.get(("all", counted)) for counted in ("shared heads", "beyond depth"))
+    if plain is None or deep is None or math.isnan(plain.p):
+        return ""
+    more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p = {probability(deep.p)}"
+    if apart := tests.get(("unequal seeds", "shared heads")):
+        more += f"; of unequal seeds only, p = {probability(apart.p)}, {probability(apart.least)} at least"
+    return (
+        f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
+        f"(p = {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
+    )
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _frame(result: Result, name: str) -> pd.DataFrame:
+    return result.frames.get(name, pd.DataFrame())
+
+
+def _group(result: Result, group: str) -> pd.DataFrame:
+    heads = _frame(result, "groups")
+    return heads[heads["group"] == group].sort_values("tasks", ascending=False, kind="stable") if len(heads) else heads
+
+
+def _places(heads: pd.DataFrame) -> list[str]:
+    """LAYER-HEAD."""
+    return [f"{head.layer}-{head.head}" for head in heads.itertuples()]
+
+
+def _spread(frame: pd.DataFrame, name: str) -> list[str]:
+    """Mean ± sample standard deviation."""
+    both = zip(frame[f"{name}_mean"], frame[f"{name}_sd"], strict=True)
+    return [number(mean) + ("" if math.isnan(sd) else f" ± {number(sd)}") for mean, sd in both]
+
+
+def _spreads(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    return frame.assign(**{name: _spread(frame, name) for name in names}) if len(frame) else frame
+
+
+def _runs(result: Result) -> Grid:
+    runs = pd.DataFrame(result.about["encoders"]).astype(str).groupby("encoder", sort=False)
+    layers = result.frames["layers"].astype(str).groupby("encoder", sort=False)["claimed"].agg(" ".join)
+    frame = runs[["seed", "open"]].agg(", ".join).join(layers).reset_index()
+    total = result.frames["labels"].set_index("encoder")["claimed"]
+    columns: dict[str, Any] = {"label": "encoder", "seeds": "seed", "open heads": "open"}
+    return Grid.of(
+        "Open heads",
+        frame.assign(total=frame["encoder"].map(total)),
+        {**columns, "claimed, by layer": "claimed", "claimed": "total"},
+        "Claimed: open in more than half of a label's seeds.",
+        texts=4,
+    )
+
+
+def _within(result: Result) -> Grid:
+    seeds = pd.Series([one["encoder"] for one in result.about["encoders"]]).value_counts()
+    labels = result.frames["labels"]
+    columns: dict[str, Any] = {"label": "encoder", "multiple R": ("multiple_last", 2)}
+    columns |= {"mean over last": ("multiple_mean", 2), "Pearson": "pearson", "Jaccard": "jaccard"}
+    return Grid.of(
+        "Agreement of the seeds of a label",
+        _spreads(labels[labels["encoder"].map(seeds) > 1], "pearson", "jaccard", "overlap_coefficient"),
+        {**columns, "overlap coefficient": "overlap_coefficient", **SHARING},
+        "Multiple R: square root of the adjusted R² of the last seed regressed on all others (the original's "
+        "diagonal). Mean over last: each seed in turn as the last. Others: mean ± sample standard deviation over pairs "
+        "of seeds. p: every seed permuted by itself within layers.",
+    )
+
+
+def _labellings(result: Result) -> Grid:
+    tests = _frame(result, "labellings")
+    if len(tests):
+        looked = zip(tests["labellings"], tests["exact"], strict=True)
+        tests = tests.assign(
+            difference=[f"{gap:+.2f}" for gap in tests["within"] - tests["between"]],
+            labellings=[f"{many:,}{' (all)' if exact else ''}" for many, exact in looked],
+        )
+    return Grid.of(
+        "Runs of one task and of two",
+        tests,
+        {
+            "pairs of runs": "pairs",
+            "measure": "counted",
+            "one task": ("within", 2),
+            "two tasks": ("between", 2),
+            "difference": "difference",
+            "p": ("p", probability),
+            "least p": ("least", probability),
+            "labellings": "labellings",
+        },
+        "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
+        "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
+        "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out. "
+        "Least p: the smallest that is possible with these runs.",
+        texts=2,
+    )
+
+
+CORRELATION = "Pearson over heads between labels' mean gates; on the diagonal the multiple R within the label."
+
+
+def _matrix(result: Result) -> pd.DataFrame:
+    """Labels by labels."""
+    labels = result.frames["labels"]
+    names = list(labels["encoder"])
+    matrix = pd.DataFrame(np.diag(labels["multiple_last"]), names, names)
+    for pair in _frame(result, "pairs").itertuples():
+        matrix.loc[pair.encoder, pair.other] = matrix.loc[pair.other, pair.encoder] = pair.pearson
+    return matrix
+
+
+def _correlation(result: Result) -> Grid:
+    matrix = _matrix(result)
+    columns: dict[str, Any] = {"": "index", **{name: (name, 2) for name in matrix}}
+    return Grid.of("Correlation of gates", matrix.reset_index(), columns, CORRELATION)
+
+
+def _pairs(result: Result) -> Grid:
+    columns: dict[str, Any] = {"pair": "pair", "Jaccard": "jaccard", "overlap coefficient": "overlap_coefficient"}
+    return Grid.of(
+        "Heads shared by two labels",
+        _spreads(_named_pairs(result), "jaccard", "overlap_coefficient"),
+        {**columns, **SHARING, "q": ("q", probability)},
+        "Open heads of a seed of one and a seed of the other label, mean ± sample standard deviation over such pairs. "
+        "Expected, z and p: heads permuted within layers, all seeds of a label together. q: p after Benjamini-Hochberg "
+        "over the pairs.",
+    )
+
+
+def _named_pairs(result: Result) -> pd.DataFrame:
+    pairs = _frame(result, "pairs")
+    return pairs.assign(pair=pairs["encoder"] + " – " + pairs["other"]) if len(pairs) else pairs
+
+
+def _claimed_by_both(result: Result) -> Grid:
+    columns: dict[str, Any] = {"pair": "pair", "claimed by both": ("claimed", 0), "in layers": ("claimed_layers", 1)}
+    columns |= {"p": ("p_layers", probability), "anywhere": ("claimed_anywhere", 1)}
+    return Grid.of(
+        "Heads claimed by two labels",
+        _named_pairs(result),
+        {**columns, "hypergeometric p": ("p_anywhere", probability), "q": ("q_anywhere", probability)},
+        "Heads that the majority of seeds of both labels have open. In layers: expected if heads fell anywhere within "
+        "their layers, with exact p. Anywhere: expected if they fell anywhere, with the plain hypergeometric p and q "
+        "(Benjamini-Hochberg over the pairs); it takes a common preference for layers for overlap.",
+    )
+
+
+def _claimed_by(result: Result) -> Grid:
+    columns: dict[str, Any] = {"tasks": ("tasks", lambda tasks: f"≥ {tasks}"), "heads": ("heads", 0)}
+    for null, words in (("layers", "in layers"), ("uniform", "anywhere")):
+        columns |= {words: (f"{null}_expected", 1), f"{words}: p more": (f"{null}_more", probability)}
+        columns[f"{words}: p fewer"] = (f"{null}_fewer", probability)
+    return Grid.of(
+        "Heads by the number of tasks that claim them",
+        _frame(result, "numbers"),
+        columns,
+        "Heads claimed by so many single-task labels or more, beside what is expected if every label's heads fell "
+        "anywhere within their layers, or anywhere; p: of so many or more, and of so many or fewer.",
+    )
+
+
+def _variance(result: Result) -> Grid:
+    found = result.frames["variance"].query("part in @PARTS")
+    return Grid.of(
+        "Variance of gates",
+        found.assign(part=found["part"].map(PARTS), share=100 * found["share"]),
+        {"part": "part", "component": ("component", 5), "%": ("share", 1)},
+        "Single-task labels only. Components by the method of moments (analysis of variance of unweighted task means); "
+        "estimates below 0 count as 0 in the shares.",
+    )
+
+
+def _stem(result: Result) -> Grid:
+    heads = _group(result, "stem")
+    return Grid.of(
+        "Stem heads",
+        heads.assign(place=_places(heads)),
+        {"head": "place", "claimed by": "claimed_by", "tasks": ("tasks", 0), "confidence": ("confidence", 2)},
+        f"Claimed by {result.about['settings']['stem_tasks']} single-task labels or more. Confidence: share of "
+        "bootstrap samples (seeds drawn anew within every task) in which the head is a stem head.",
+        texts=2,
+    )
+
+
+def _exclusive(result: Result) -> Grid:
+    rows = []
+    for label in (*result.about["single"], ""):
+        heads = _group(result, "exclusive" if label else "free")
+        mine = heads[heads["claimed_by"] == label] if len(heads) else heads
+        sure = ["" if math.isnan(head.confidence) else f" ({head.confidence:.2f})" for head in mine.itertuples()]
+        names = ", ".join(map(str.__add__, _places(mine), sure)) or "none"
+        rows.append([f"{label} only" if label else "no single-task label", names, str(len(mine))])
+    caption = "With the confidence of each, as of stem heads."
+    return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
+
+
+TABLES = (
+    *(_runs, _within, _labellings, _correlation, _pairs, _claimed_by_both),
+    *(_claimed_by, _variance, _stem, _exclusive),
+)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def _correlations(result: Result) -> Spec | None:
+    """Cells with their numbers, red above 0."""
+    names = list(result.frames["labels"]["encoder"])
+    if len(names) < 2:
+        return None
+    cells = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
+    axis: dict[str, Any] = {"title": None, "sort": names}
+    base = alt.Chart(data(cells.assign(words=cells["value"].map(number)))).encode(
+        alt.X("other:N", **axis, axis=alt.Axis(orient="top", labelAngle=-40, domain=False)),
+        alt.Y("one:N", **axis, axis=alt.Axis(domain=False)),
+    )
+    scale = alt.Scale(domain=[-1, 0, 1], range=list(DIVERGING), interpolate="rgb")
+    rects = base.mark_rect(stroke=RULE).encode(alt.Color("value:Q", scale=scale, legend=None))
+    pale = alt.condition("abs(datum.value) > 0.75", alt.value("#ffffff"), alt.value(INK))
+    chart = (rects + base.mark_text().encode(alt.Text("words:N"), color=pale)).properties(
+        width=46 * len(names), height=30 * len(names)
+    )
+    return figure(chart, "Correlation of gates", [CORRELATION])
+
+
+def _shared(result: Result) -> Spec | None:
+    """Pairs of labels: what they share, and what depth explains of it."""
+    pairs = _named_pairs(result)
+    if not len(pairs):
+        return None
+    kinds = ["shared", "expected from depth"]
+    rows = pairs.rename(columns={"expected": kinds[1]}).melt("pair", kinds, var_name="kind")
+    place = alt.Y("pair:N", sort=list(pairs["pair"]), title=None, axis=alt.Axis(grid=True, domain=False))
+    colour = alt.Color("kind:N", sort=kinds, scale=alt.Scale(domain=kinds, range=[INK, "#ffffff"]), legend=None)
+    base = alt.Chart(data(rows)).encode(place, alt.X("value:Q", title="open heads", scale=alt.Scale(zero=False)))
+    legend = alt.Legend(orient="bottom", title=None, symbolStrokeColor=INK)
+    dots = base.mark_circle(size=60, stroke=INK, strokeWidth=1.2, opacity=1).encode(colour.legend(legend))
+    lines = base.mark_line(color=SOFT, strokeWidth=1.2).encode(detail="pair:N")
+    chart = (lines + dots).properties(width=420, height=alt.Step(18))
+    explained = ["Open heads that a run of one label shares with a run of the other, on average."]
+    return figure(chart, "Heads shared by two labels", explained)
+
+
+def _map(result: Result) -> Spec | None:
+    """In which layers the heads lie that many tasks claim."""
+    heads = _frame(result, "groups")
+    if not len(heads):
+        return None
+    one = heads.assign(name=pd.Categorical([""] * len(heads)))
+    chart = head_map(one, "tasks", limit=float(len(result.about["single"])), words=False)
+    explained = ["Rows are layers (1 above), columns heads. White: claimed by none; black: by all."]
+    return figure(chart, "Tasks that claim each head", explained)
+
+
+FIGURES = {
+    "correlation": Chart(
+        _correlations, "Matrix of labels by labels: correlations of gates", f"Correlation of gates. {CORRELATION}"
+    ),
+    "shared": Chart(
+        _shared,
+        "A row a pair of labels: heads shared, and heads expected from depth",
+        "Open heads that two labels share (full), and those that layer depth explains (hollow).",
+    ),
+    "heads": Chart(
+        _map, "Map of layers by heads: tasks that claim each head", "How many single tasks claim each head."
+    ),
+}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses import ANALYSES, analysis
 from mtlprune.analyses.analysis import find, read
-from mtlprune.analyses.heads.columns import HeadColumn, HeadTable, HeadTableError
+from mtlprune.analyses.heads.columns import HeadColumn, HeadTable, HeadTableError, claim_columns, claims_in
 from mtlprune.analyses.probes.show.reading import read_probes
 from mtlprune.analyses.probes.show.results import ROOT, LabelResult
 from mtlprune.files import read_json, reading
@@ -93,12 +93,17 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
     for name in here:
         path = folder / name
         source = name.removesuffix(".json")
+        if source == "claims":  # of runs of many labels, whatever ``of`` is
+            table.add(claim_columns(claims_in(read(folder, source))), str(path))
+            continue
         hidden: set[str] = set()
+        meanings: dict[str, str] = {}
         with reading(path, HeadTableError, "make it anew"):
             if source in ANALYSES.values():
                 columns, result = find(source).columns, read(folder, source)
                 labelled = [(one["encoder"], _named(result.grids(one), columns)) for one in result.about["encoders"]]
                 hidden = {column.title for column in columns if not column.tested}
+                meanings = {column.title: column.meaning for column in columns}
             else:
                 encoders = read_json(path, HeadTableError, "make it anew")["encoders"]
                 labelled = [(str(one.get("label", one.get("encoder"))), READERS[name](one)) for one in encoders]
@@ -110,7 +115,8 @@ def add_analyses(table: HeadTable, folder: Path, of: str) -> None:
         found = {key: np.mean([one[key] for one in each], axis=0) for key in each[0]}
         if not found:
             table.notes.append(f"{path} says nothing of single heads.")
-        table.add([HeadColumn(key, source, values, key not in hidden) for key, values in found.items()], str(path))
+        for key, values in found.items():
+            table.add([HeadColumn(key, source, values, key not in hidden, meanings.get(key, ""))], str(path))
 
 
 def _named(grids: Mapping[str, Floats], columns: Sequence[analysis.Column]) -> dict[str, Floats]:

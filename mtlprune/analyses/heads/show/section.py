@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,16 @@ SHOWN = 40
 
 
 def read_heads(folder: Path) -> dict[str, Any]:
-    """What ``mtlprune heads --table`` wrote.
-
-    Raises:
-        RunError: no such file, or a damaged one.
-    """
+    """What ``mtlprune heads`` wrote. Raises RunError: no such file, or a damaged one."""
     needed = ("columns", "shape", "settings", "words", "correlations", "notes")
-    return read_made(folder / SUMMARY, "mtlprune heads --table", needed)
+    return read_made(folder / SUMMARY, "mtlprune heads", needed)
 
 
 def section(folder: Path) -> Section:
-    """From the folder that ``mtlprune heads --table`` wrote. Raises RunError: no result there, or a damaged one."""
+    """From the folder that ``mtlprune heads`` wrote. Raises RunError: no result there, or a damaged one."""
     content = read_heads(folder)
-    return Section("head-table", "Every head", [Paragraph(lead(content)), *tables(content), *_notes(content)])
-
-
-def _notes(content: Mapping[str, Any]) -> Iterator[Paragraph]:
-    yield from (Paragraph(note) for note in content["notes"])
+    words, notes = Paragraph(lead(content)), [Paragraph(note) for note in content["notes"]]
+    return Section("head-table", "Every head", [words, heads(content), *_tables(content), *notes])
 
 
 def lead(content: Mapping[str, Any]) -> str:
@@ -53,30 +46,25 @@ def lead(content: Mapping[str, Any]) -> str:
     return f"One row a head; probes and analyses are of {settings['of']}. {said}"
 
 
-def tables(content: Mapping[str, Any]) -> Iterator[Rows]:
-    """The heads, then the correlations."""
-    yield heads(content)
-    for one_source in (False, True):
-        made = pairs(content, one_source)
-        if made.rows:
-            yield made
+def _tables(content: Mapping[str, Any]) -> list[Rows]:
+    """Correlations, of two sources and of one, and what the columns are; those without a row are left out."""
+    meanings = [[one["name"], one["source"], one["meaning"]] for one in content["columns"] if one.get("meaning")]
+    about = Rows(["column", "source", "what it is"], meanings, "The reduction that makes each column.")
+    return [made for made in (pairs(content, False), pairs(content, True), about) if made.rows]
 
 
 def heads(content: Mapping[str, Any], digits: int = 3) -> Rows:
     """One row a head, numbers first to last by source, then words."""
     layers, a_layer = content["shape"]
     numbers = [column["name"] for column in content["columns"]]
-    rows = [
-        [
-            *(str(layer + 1), str(head + 1)),
-            *(_number(column["values"][layer][head], digits) for column in content["columns"]),
-            *(words[layer][head] or "–" for words in content["words"].values()),
-        ]
-        for layer in range(layers)
-        for head in range(a_layer)
-    ]
-    columns = ["layer", "head", *numbers, *content["words"]]
-    return Rows(columns, rows, "All heads.", ["layer", "head", *numbers])
+    rows = []
+    for layer in range(layers):
+        for head in range(a_layer):
+            values = [column["values"][layer][head] for column in content["columns"]]
+            words = [words[layer][head] or "–" for words in content["words"].values()]
+            shown = ["–" if value is None else f"{value:.{digits}g}" for value in values]
+            rows.append([str(layer + 1), str(head + 1), *shown, *words])
+    return Rows(["layer", "head", *numbers, *content["words"]], rows, "All heads.", ["layer", "head", *numbers])
 
 
 def pairs(content: Mapping[str, Any], one_source: bool) -> Rows:
@@ -85,36 +73,27 @@ def pairs(content: Mapping[str, Any], one_source: bool) -> Rows:
     clear = [pair for pair in found if pair["q"] < BELOW]
     shown = (clear or found[:10])[:SHOWN]
     rows = [
-        [pair["first"], pair["second"], str(pair["heads"]), f"{pair['rho']:+.2f}", _p(pair["p"]), _p(pair["q"])]
+        [
+            pair["first"],
+            pair["second"],
+            str(pair["heads"]),
+            f"{pair['rho']:+.2f}",
+            f"{pair['p']:.4f}",
+            f"{pair['q']:.4f}",
+        ]
         for pair in shown
     ]
     what = "one source (they may go together by construction)" if one_source else "different sources"
-    caption = (
-        f"Spearman's ρ within layers, columns of {what}. "
-        + (
-            f"{len(clear)} of {len(found)} pairs have q < {BELOW:g}"
-            if clear
-            else f"None of {len(found)} has q < {BELOW:g}"
-        )
-        + f"; {len(rows)} shown."
-    )
+    many = f"{len(clear)} of {len(found)} pairs have" if clear else f"None of {len(found)} has"
+    caption = f"Spearman's ρ within layers, columns of {what}. {many} q < {BELOW:g}; {len(rows)} shown."
     return Rows(["column", "and", "heads", "ρ", "p", "q"], rows, caption, ["heads", "ρ", "p", "q"])
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}g}"
-
-
-def _p(value: float) -> str:
-    return f"{value:.4f}"
 
 
 @markdown_document
 def markdown(content: Mapping[str, Any]) -> str:
     """heads.md."""
     blocks = ["# Every head\n", f"{lead(content)}\n"]
-    listed = list(tables(content))
-    for made in [*listed[1:], listed[0]]:  # 72 rows or more last
+    for made in [*_tables(content), heads(content)]:  # 72 rows or more last
         texts = next((k for k, name in enumerate(made.columns) if name in made.numbers), len(made.columns))
         blocks += [f"{made.caption}\n", Grid(made.columns, made.rows, texts).markdown()]
     return "\n".join([*blocks, *(f"{note}\n" for note in content["notes"])])
@@ -123,18 +102,13 @@ def markdown(content: Mapping[str, Any]) -> str:
 def comma_separated(content: Mapping[str, Any]) -> str:
     """heads.csv: as in the table, with six digits; empty where nothing is known."""
     made, text = heads(content, 6), io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(made.columns)
-    writer.writerows([["" if cell == "–" else cell for cell in row] for row in made.rows])
+    rows = [["" if cell == "–" else cell for cell in row] for row in made.rows]
+    csv.writer(text, lineterminator="\n").writerows([made.columns, *rows])
     return printable_lines(text.getvalue())
 
 
 def write(folder: Path, content: Mapping[str, Any]) -> None:
-    """heads.json, heads.csv and heads.md. Raises RunError: the disk refuses."""
-    files = {
-        "heads.csv": comma_separated(content),
-        "heads.md": markdown(content),
-        SUMMARY: json_text(content),
-    }
+    """heads.csv, heads.md and, last, heads.json. Raises RunError: the disk refuses."""
+    files = {"heads.csv": comma_separated(content), "heads.md": markdown(content), SUMMARY: json_text(content)}
     for name, text in files.items():
         write_text(folder / name, text)

@@ -1,0 +1,108 @@
+"""Do tasks claim the same heads, beyond what the depth of layers explains? Every figure beside its null.
+
+result = overlap(load_claims(["runs/pos-1", "runs/pos-2", "runs/dep-1", "runs/dep-2"]))
+result.frames["tests"], result.frames["pairs"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.claims.claimants import Claimant, group, notes
+from mtlprune.analyses.claims.pairs import compare_pairs, share_by_seed, share_over_pairs, share_within, spreads
+from mtlprune.analyses.claims.run_labels import label_tests
+from mtlprune.analyses.claims.stem import STEM_TASKS, claimed_by, list_heads
+from mtlprune.analyses.claims.undefined import explain
+from mtlprune.claimed_heads import OPEN_ABOVE, Claim, load_claims
+from mtlprune.results import Result, head_rows
+from mtlprune.statistics.agreement import decompose, within_label
+from mtlprune.statistics.permutation import shared_null
+
+
+def measure(request: Request) -> Result:
+    """The overlap of ``request.claims``, runs with gates. Raises ClaimError: they cannot be read or compared."""
+    return overlap(load_claims(request.claims), request.options.permutations, request.seed)
+
+
+def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) -> Result:
+    """Compare claims. NaN stands for what is not defined; the notes say why.
+
+    Args:
+        claims: of one encoder, in any order; runs of one label are its seeds.
+        permutations: how many; 0 leaves out what needs them.
+        seed: of the permutations.
+
+    Returns:
+        ``about`` names the runs as ``encoders``, one gate set each; docs/overlap.md lists the frames.
+    """
+    claimants = group(claims)
+    single = [claimant for claimant in claimants if not claimant.joint]  # they stand first
+    between, within, layered, uniform, unequal, relabelled = (
+        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(6)
+    )
+    null = shared_null(np.stack([claimant.times for claimant in claimants]), permutations, between)
+    pairs = compare_pairs(claimants, null)
+    _, layers, heads = claimants[0].gates.shape
+    every = [claim for claimant in claimants for claim in claimant.claims]
+    variance = decompose([claimant.gates for claimant in single])
+    parts = {part: (value, variance.shares[part]) for part, value in variance.components.items()}
+    parts |= {f"seeds: {part}": (value, np.nan) for part, value in variance.seeds.items()}
+    parts["total"] = variance.total, np.nan
+    equal_seeds, unequal_seeds = share_by_seed(single, permutations, unequal)
+    tests = {
+        "all": share_over_pairs(single, null[:, : len(single), : len(single)]),
+        "equal seeds": equal_seeds,
+        "unequal seeds": unequal_seeds,
+    }
+    frames = {
+        "heads": pd.concat([head_rows({"gate": claim.gates}).assign(**_keys(claim)) for claim in every]),
+        "layers": pd.concat([_by_layer(claimant) for claimant in claimants]),
+        "labels": pd.DataFrame([_label(claimant, permutations, within) for claimant in claimants]),
+        "pairs": pairs,
+        "tests": pd.DataFrame([{"mode": mode, **row} for mode, row in tests.items()]),
+        "labellings": label_tests(single, permutations, relabelled),
+        "numbers": claimed_by([claimant.claimed for claimant in single], permutations, layered, uniform),
+        "groups": list_heads(single),
+        "variance": pd.DataFrame([(part, *two) for part, two in parts.items()], columns=["part", "component", "share"]),
+    }
+    shape = {"layers": layers, "heads": heads}
+    about = {
+        "encoder": every[0].encoder,
+        **shape,
+        "settings": {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS},
+        "encoders": [
+            {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())} for claim in every
+        ],
+        "single": [claimant.label for claimant in single],
+        "notes": [*notes(claimants), *explain(claimants, pairs, permutations)],
+    }
+    kept = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
+    return Result("claims", about, kept)
+
+
+def _keys(claim: Claim) -> dict[str, str | int]:
+    return {"encoder": claim.label, "run": claim.run, "seed": claim.seed}
+
+
+def _by_layer(claimant: Claimant) -> pd.DataFrame:
+    claimed = claimant.claimed.sum(1)
+    return pd.DataFrame({"encoder": claimant.label, "layer": np.arange(1, len(claimed) + 1), "claimed": claimed})
+
+
+def _label(claimant: Claimant, permutations: int, generator: np.random.Generator) -> dict[str, object]:
+    seeds = len(claimant.claims)
+    agreement = within_label(claimant.gates.reshape(seeds, -1), claimant.open.reshape(seeds, -1))
+    return {
+        "encoder": claimant.label,
+        "claimed": int(claimant.claimed.sum()),
+        "multiple_last": agreement.multiple_last,
+        "multiple_mean": agreement.multiple_mean,
+        **spreads(
+            pearson=agreement.pearson, jaccard=agreement.jaccard, overlap_coefficient=agreement.overlap_coefficient
+        ),
+        **share_within(claimant, permutations, generator),
+    }
