@@ -34,6 +34,10 @@ DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
+NUMBERED = 20
+"""Cells so wide leave room to number every layer and every head."""
+DOZEN = 12
+"""Rows of a forest plot at the most: tables have all."""
 FORMATS = ("png", "svg", "pdf")
 SCALE = 2
 """Pixels of a PNG for each of a chart."""
@@ -65,11 +69,13 @@ class Style:
         width: of the whole figure, in centimetres; None: as it comes.
         font_size: of all words but titles, in points.
         title: whether title and explanation stand above; a paper has its own captions.
+        scale: pixels of a PNG for each of a chart.
     """
 
     width: float | None = None
     font_size: float = 11
     title: bool = True
+    scale: float = SCALE
 
 
 PLAIN = Style()
@@ -90,17 +96,20 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def colours(frame: pd.DataFrame, dashed: str | None = None) -> dict[str, Any]:
+def colours(
+    frame: pd.DataFrame, dashed: str | None = None, kinds: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
 
-    Hues come again after ten names, dashed.
+    Hues come again after ten names, dashed. ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
     marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
     dashes = [[5, 3] if name in marked or place >= len(HUES) else [1, 0] for place, name in enumerate(names)]
     columns = max(1, min(6, 700 // (6 * max(map(len, names), default=1) + 44)))
     legend = alt.Legend(orient="bottom", columns=columns, title=None, symbolType="stroke", symbolSize=300)
-    hues = [HUES[place % len(HUES)] for place in range(len(names))]
+    places = range(len(names)) if kinds is None else [kinds[name] for name in names]
+    hues = [HUES[place % len(HUES)] for place in places]
     return {
         "color": alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=hues)),
         "strokeDash": alt.StrokeDash("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=dashes)),
@@ -118,6 +127,8 @@ def lines(
     zero: bool = False,
     whole: bool = True,
     dashed: str | None = None,
+    kinds: Mapping[str, int] | None = None,
+    of: str = "encoder",
 ) -> alt.Chart:
     """One panel with a line a ``name``.
 
@@ -125,6 +136,8 @@ def lines(
         zero: whether 0 is on the vertical axis.
         whole: whether x counts (layers): ticks at whole numbers.
         dashed: a column of truths: which lines are dashed.
+        kinds: names of one number share its hue.
+        of: what a name names, for the tooltip.
     """
     kept = frame.dropna(subset=[y])
     across = alt.Axis(grid=False, tickMinStep=1, format="d") if whole else alt.Axis(grid=False)
@@ -134,8 +147,8 @@ def lines(
         .encode(
             alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
-            tooltip=[alt.Tooltip("name:N", title="encoder"), _tip(x, "d" if whole else ".4~g"), _tip(y)],
-            **colours(frame, dashed),
+            tooltip=[alt.Tooltip("name:N", title=of), _tip(x, "d" if whole else ".4~g"), _tip(y)],
+            **colours(frame, dashed, kinds),
         )
     )
 
@@ -166,6 +179,33 @@ def mark(x: float) -> alt.Chart:
     return rule.encode(alt.X("x:Q"))
 
 
+def forest(frame: pd.DataFrame, *, title: str = "", x_title: str = "", width: int = WIDTH) -> alt.LayerChart:
+    """Differences below each other, the first dozen, each with its name: a dot with its interval, full where ``sure``.
+
+    Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
+
+    Args:
+        frame: ``name``, ``value``, ``low`` and ``high`` (NaN: not known), ``sure``, ``told`` (for the tooltip).
+    """
+    rows = frame.head(DOZEN)
+    known = rows.dropna(subset=["low", "high"])
+    wide = known["high"] - known["low"]
+    usual = known[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(known) else known
+    ends = [0.0, *rows["value"], *usual["low"], *usual["high"]]
+    scale = alt.Scale(domain=[min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1], nice=5, padding=ROOM)
+    axis = alt.Axis(grid=False, tickCount=5, format="+~g" if min(ends) < 0 else "~g")
+    base = alt.Chart(data(rows), title=title, width=width, height=18 * len(rows)).encode(
+        alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(domain=False)),
+        tooltip=alt.Tooltip("told:N", title=" "),
+    )
+    x = alt.X("value:Q", title=x_title, axis=axis, scale=scale)
+    zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(color=RULE).encode(alt.X("value:Q"))
+    bars = base.mark_rule(strokeWidth=1.5, color=INK, clip=True).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
+    fill = alt.condition("datum.sure", alt.value(INK), alt.value("#ffffff"))
+    dot = base.mark_point(size=55, filled=True, opacity=1, stroke=INK, strokeWidth=1.5)
+    return alt.layer(zero, bars.transform_filter("isValid(datum.low)"), dot.encode(x, fill=fill))
+
+
 def head_map(
     frame: pd.DataFrame,
     value: str,
@@ -174,15 +214,25 @@ def head_map(
     limit: float | None = None,
     diverging: bool = False,
     words: bool = True,
+    columns: int = 1,
+    cell: int = CELL,
+    heading: str | None = None,
+    subsets: Mapping[str, str] | None = None,
+    told: Sequence[str] = (),
 ) -> alt.FacetChart:
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
     Args:
-        frame: ``name``, ``layer``, ``head`` and the values.
+        frame: ``name``, ``layer``, ``head`` and the values; with a column ``written`` these words stand in the cells.
         limit: the size at which the colour is darkest; None for the 98th percentile, so that one head does not pale all
             others.
         diverging: blue below 0, red above; else white at 0, black at the limit.
         words: whether names stand beside the maps.
+        columns: so many maps side by side, with their names above.
+        cell: width and height of a cell.
+        heading: above the legend.
+        subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
+        told: further columns for the tooltip.
     """
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
@@ -192,32 +242,48 @@ def head_map(
         clamp=True,
         interpolate="rgb",
     )
-    legend = alt.Legend(orient="bottom", title=None, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
-    columns = int(frame["head"].max())
-    ends = sorted({1, int(frame["layer"].max())})
-    kept = frame[[column for column in ("name", "layer", "head", value) if column in frame]]
+    legend = alt.Legend(orient="bottom", title=heading, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
+    wide, high = int(frame["head"].max()), int(frame["layer"].max())
+    every = cell >= NUMBERED
+    ends = {} if every else {"values": sorted({1, high})}
+    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", *told) if c in frame]]
+    plain: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     base = alt.Chart(data(kept)).encode(
-        alt.X("head:O", title=None, axis=None),
-        alt.Y("layer:O", title=None, axis=alt.Axis(values=ends, ticks=False, domain=False)),
-    )
-    cells = base.mark_rect(stroke=RULE, strokeWidth=1).encode(
-        alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend),
-        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", _tip(value)],
+        alt.X("head:O", title="head" if every else None, axis=alt.Axis(orient="top", **plain) if every else None),
+        alt.Y("layer:O", title="layer" if every else None, axis=alt.Axis(**plain, **ends)),
+        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *told))],
     )
     shown = alt.datum[value]
+    dark = f"abs({shown}) > {0.55 * most}"
+    cells = base.mark_rect(stroke=RULE, strokeWidth=1)
+    if subsets is None:
+        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))]
+    else:
+        dark = "luminance(datum.colour) < 0.2"
+        named = alt.Scale(domain=list(subsets), range=list(subsets.values()))
+        keys = alt.Legend(orient="bottom", title=heading, columns=4, symbolType="square", symbolOpacity=1)
+        keys.symbolStrokeColor, keys.symbolStrokeWidth, keys.symbolSize = RULE, 1, 160
+        key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=named, legend=keys))
+        drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
     empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff")
     dashes = base.transform_filter(f"!isValid({shown})").mark_rule(strokeWidth=1, color=RULE)
-    dashes = dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75))
-    size = {"width": columns * CELL, "height": int(frame["layer"].max()) * CELL}
-    header = alt.Header(
+    drawn += [empty, dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75))]
+    if "written" in kept:
+        ink = alt.condition(dark, alt.value("#ffffff"), alt.value(INK))
+        up = -5.5 * kept["written"].str.count("\n").max()
+        words_in = base.mark_text(lineBreak="\n", fontSize=9, lineHeight=11, dy=up)
+        drawn.append(words_in.encode(text="written:N", color=ink))
+    side = alt.Header(
         title=None, labels=words, labelAngle=0, labelAlign="left", labelOrient="left", labelAnchor="middle"
     )
+    above = alt.Header(title=None, labels=words, labelAnchor="start", labelOrient="top")
+    above.labelExpr = r"split(datum.label, '\n')"
     names = list(frame["name"].cat.categories)
-    return (
-        alt.layer(cells, empty, dashes)
-        .properties(**size)
-        .facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
-    )
+    layered = alt.layer(*drawn).properties(width=wide * cell, height=high * cell)
+    if columns > 1:
+        facet = alt.Facet("name:N", sort=names, header=above)
+        return layered.facet(facet=facet, columns=columns, title=title, spacing=alt.RowColnumber(row=14, column=28))
+    return layered.facet(row=alt.Row("name:N", sort=names, header=side), spacing=14, title=title)
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:
@@ -237,12 +303,13 @@ def _tip(name: str, form: str = ".4~g") -> alt.Tooltip:
 # -- whole figures -----------------------------------------------------------------------------------------------------
 
 
-def figure(chart: Any, title: str, explained: Sequence[str] = ()) -> Spec:
+def figure(chart: Any, title: str = "", explained: Sequence[str] = ()) -> Spec:
     """The specification of a figure, with its title and what it shows in a line or two above."""
     spec: Spec = chart.to_dict()
     room = max(380, max(_widths(spec), default=0))
     wrapped = [part for line in explained for part in textwrap.wrap(line, int(room / 5.6))]
-    spec["title"] = {"text": title, "subtitle": wrapped}
+    if title:
+        spec["title"] = {"text": title, "subtitle": wrapped}
     return spec
 
 
@@ -311,7 +378,7 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     if kind == "pdf":
         return bytes(vl_convert.svg_to_pdf(text))
     packed = io.BytesIO()
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=SCALE))) as picture:
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=style.scale))) as picture:
         picture.convert("RGB").save(packed, "PNG", optimize=True)  # a third of the bytes
     return packed.getvalue()
 
@@ -341,7 +408,7 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
 def styled(spec: Spec, style: Style = PLAIN, factor: float = 1.0) -> Spec:
     """The specification with the look of a style, its panels so many times as wide and high."""
     held = {key: value for key, value in spec.items() if key != "title" or style.title}
-    if "title" in held:
+    if isinstance(held.get("title"), dict):
         held["title"] = {**held["title"], "frame": "bounds", "fontSize": style.font_size + 6, "offset": 14}
     return {**_scaled(held, factor, style.font_size), "config": config(style.font_size, factor)}
 
