@@ -24,6 +24,7 @@ import pandas as pd
 import vl_convert
 from PIL import Image
 
+from mtlprune.errors import printable_lines
 from mtlprune.files import RunError
 
 HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
@@ -32,6 +33,8 @@ INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 SEQUENTIAL = ("#ffffff", "#000000")
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
+LOOK = {"rule": RULE, "light": SEQUENTIAL[0], "dark": SEQUENTIAL[1], "below": DIVERGING[0], "above": DIVERGING[-1]}
+"""Of cells of head maps, for the page's script."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
 NUMBERED = 20
@@ -97,14 +100,14 @@ def _plain(value: Any) -> Any:
 
 
 def colours(
-    frame: pd.DataFrame, dashed: str | None = None, kinds: Mapping[str, int] | None = None
+    frame: pd.DataFrame, dashed: str | Sequence[str] | None = None, kinds: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
+    """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths, or names.
 
     Hues come again after ten names, dashed. ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
-    marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
+    marked = set(frame.loc[frame[dashed], "name"]) if isinstance(dashed, str) else set(dashed or ())
     dashes = [[5, 3] if name in marked or place >= len(HUES) else [1, 0] for place, name in enumerate(names)]
     columns = max(1, min(6, 700 // (6 * max(map(len, names), default=1) + 44)))
     legend = alt.Legend(orient="bottom", columns=columns, title=None, symbolType="stroke", symbolSize=300)
@@ -126,7 +129,7 @@ def lines(
     y_title: str | None = None,
     zero: bool = False,
     whole: bool = True,
-    dashed: str | None = None,
+    dashed: str | Sequence[str] | None = None,
     kinds: Mapping[str, int] | None = None,
     of: str = "encoder",
 ) -> alt.Chart:
@@ -135,7 +138,7 @@ def lines(
     Args:
         zero: whether 0 is on the vertical axis.
         whole: whether x counts (layers): ticks at whole numbers.
-        dashed: a column of truths: which lines are dashed.
+        dashed: a column of truths, or names: which lines are dashed.
         kinds: names of one number share its hue.
         of: what a name names, for the tooltip.
     """
@@ -151,6 +154,12 @@ def lines(
             **colours(frame, dashed, kinds),
         )
     )
+
+
+def seeds_behind(frame: pd.DataFrame, x: str, y: str, kinds: Mapping[str, int] | None = None) -> alt.Chart:
+    """Small dots, to be laid over a panel of lines: what the lines are means of."""
+    shown = alt.Chart(data(frame[["name", x, y]])).mark_circle(size=7, opacity=0.9)
+    return shown.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colours(frame, None, kinds)["color"])
 
 
 def dots(
@@ -179,21 +188,31 @@ def mark(x: float) -> alt.Chart:
     return rule.encode(alt.X("x:Q"))
 
 
-def forest(frame: pd.DataFrame, *, title: str = "", x_title: str = "", width: int = WIDTH) -> alt.LayerChart:
-    """Differences below each other, the first dozen, each with its name: a dot with its interval, full where ``sure``.
+class Interval(NamedTuple):
+    """A row of a forest plot: between which bounds a value may lie (NaN: not known)."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    sure: bool
+    told: str
+    """All that is known, in words."""
+
+
+def forest(found: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> alt.LayerChart:
+    """Differences below each other, the first dozen, each with its name: a dot with its interval, full where sure.
 
     Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
-
-    Args:
-        frame: ``name``, ``value``, ``low`` and ``high`` (NaN: not known), ``sure``, ``told`` (for the tooltip).
     """
-    rows = frame.head(DOZEN)
+    rows = pd.DataFrame(found[:DOZEN])
     known = rows.dropna(subset=["low", "high"])
     wide = known["high"] - known["low"]
     usual = known[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(known) else known
     ends = [0.0, *rows["value"], *usual["low"], *usual["high"]]
     scale = alt.Scale(domain=[min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1], nice=5, padding=ROOM)
-    axis = alt.Axis(grid=False, tickCount=5, format="+~g" if min(ends) < 0 else "~g")
+    signed = f"datum.value ? format(datum.value, '{'+' * (min(ends) < 0)}~f') : '0'"
+    axis = alt.Axis(grid=False, tickCount=5 if width >= WIDTH else 4, labelExpr=signed)
     base = alt.Chart(data(rows), title=title, width=width, height=18 * len(rows)).encode(
         alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(domain=False)),
         tooltip=alt.Tooltip("told:N", title=" "),
@@ -282,7 +301,8 @@ def head_map(
     layered = alt.layer(*drawn).properties(width=wide * cell, height=high * cell)
     if columns > 1:
         facet = alt.Facet("name:N", sort=names, header=above)
-        return layered.facet(facet=facet, columns=columns, title=title, spacing=alt.RowColnumber(row=14, column=28))
+        made = layered.facet(facet=facet, columns=columns, title=title, spacing=alt.RowColnumber(row=14, column=28))
+        return made.resolve_axis(x="independent", y="independent") if every else made
     return layered.facet(row=alt.Row("name:N", sort=names, header=side), spacing=14, title=title)
 
 
@@ -305,12 +325,21 @@ def _tip(name: str, form: str = ".4~g") -> alt.Tooltip:
 
 def figure(chart: Any, title: str = "", explained: Sequence[str] = ()) -> Spec:
     """The specification of a figure, with its title and what it shows in a line or two above."""
-    spec: Spec = chart.to_dict()
+    spec: Spec = _readable(chart.to_dict())
     room = max(380, max(_widths(spec), default=0))
     wrapped = [part for line in explained for part in textwrap.wrap(line, int(room / 5.6))]
     if title:
         spec["title"] = {"text": title, "subtitle": wrapped}
     return spec
+
+
+def _readable(part: Any) -> Any:
+    """Words without signs that are not seen or that no file can hold."""
+    if isinstance(part, Mapping):
+        return {key: _readable(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_readable(value) for value in part]
+    return printable_lines(part) if isinstance(part, str) else part
 
 
 def _widths(spec: Any) -> Iterator[int]:

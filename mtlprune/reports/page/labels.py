@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
 from mtlprune.reports.grid import number, probability
-from mtlprune.reports.page.plots import Forest, Interval
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import ScoreColumn
 from mtlprune.reports.scores.layouts import span
-from mtlprune.reports.sections import Rows
+from mtlprune.reports.sections import Figure, Rows
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.label_scores import FEW, LabelDifference, compare_counted, count_labels
@@ -114,22 +114,25 @@ def _predicted(folder: RunFolder, split: str, truth: Sequence[Sentence]) -> list
 
 
 def _one(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -> dict[str, Any]:
-    panels = []
+    plots, words = [], []
     for task, rows in made.items():
-        what = f"{task.upper()}: F1 of joint minus single-task training by label"
-        plot = Forest(what, [_drawn(row) for row in rows if not row.few])
-        if plot.rows:
-            panels.append({"task": task.upper(), "labels": len(rows), "forest": plot})
+        if drawn := [_drawn(row) for row in rows if not row.few]:
+            most = f", {DOZEN} most frequent of {len(rows)} labels" if len(rows) > DOZEN else ""
+            plots.append(forest(drawn, title=f"{task.upper()}{most}", width=180))
+            told = "; ".join(one.told for one in drawn[:DOZEN])
+            words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {told}.")
+    shown = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
     cells = [_row(task, row) for task, each in made.items() for row in each]
     table = Rows(columns, cells, f"Labels, {contrast.title}", columns[2:])
-    return {"title": contrast.title, "panels": panels, "table": table}
+    return {"title": contrast.title, "forest": shown, "table": table}
 
 
 def _drawn(row: LabelDifference) -> Interval:
     low, high = row.found.low, row.found.high
     told = f"{row.label}: {row.found.delta:+.1f} {span(low, high)}, {row.items} items"
-    return Interval(row.label, row.found.delta, low, high, row.q < LEVEL, told)
+    name = row.label if any(c.isalnum() or c in "$#" for c in row.label) else f"“{row.label}”"
+    return Interval(name, row.found.delta, low, high, row.q < LEVEL, told)
 
 
 def _row(task: str, row: LabelDifference) -> list[str]:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Part:
     template: str = ""
     """Its name; else that of the key."""
 
-    @property
+    @cached_property
     def body(self) -> Markup:
         name = self.template or self.key
         return Markup(_environment().get_template(f"{name}.html").render(self.holds))
@@ -66,8 +66,7 @@ def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
             the last name.
     """
     script = "\n".join(map(_asset, SCRIPTS))
-    blocks = (block for part in parts for block in part.holds.get("blocks", ()))
-    if any(isinstance(block, Figure) and isinstance(block.drawing, dict) for block in blocks):
+    if any('<figure class="chart' in part.body for part in parts):
         script += f"\n{_asset('chart.js')}\n{charts.script()}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     shared = os.path.commonpath([str(folder.absolute().parent) for folder in folders])
@@ -83,7 +82,7 @@ def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
             style=Markup(_asset("page.css")),
             script=Markup(script),
             parts=parts,
-            data={part.key: defined(part.data) for part in parts if part.data},
+            data={"look": charts.LOOK} | {part.key: defined(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,
         )

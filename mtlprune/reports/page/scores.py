@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mtlprune.reports.charts import DOZEN, Interval, figure, forest
 from mtlprune.reports.grid import Strong, probability
-from mtlprune.reports.page.plots import Forest, Interval
 from mtlprune.reports.page.render import Part, grid_rows
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
@@ -16,7 +16,7 @@ from mtlprune.reports.scores.layouts import MORE, best, cell, details, differenc
 from mtlprune.reports.scores.notes import legend as table_legend
 from mtlprune.reports.scores.notes import notes, tests_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
-from mtlprune.reports.sections import Rows
+from mtlprune.reports.sections import Figure, Rows
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _one(scored: Scored) -> dict[str, Any]:
         "forest": None,
     }
     if comparison.tests:
-        shown["forest"] = Forest("Differences", list(_differences(comparison)))
+        shown["forest"] = _forest(list(_differences(comparison)))
         shown["details"] = grid_rows(details(comparison), "Tests of differences")
         shown["tests_legend"] = tests_legend(comparison)
     return shown
@@ -141,17 +141,30 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
     return Strong(text) if bold else text
 
 
+def _forest(rows: Sequence[Interval]) -> Figure:
+    caption = (
+        "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); full "
+        "dots are significant over both after Holm's correction, never with one run."
+    )
+    if len(rows) > DOZEN:
+        caption += f" The first {DOZEN} of {len(rows)} differences; the table has all."
+    chart = figure(forest(rows, x_title="difference, points", width=420))
+    return Figure(chart, f"Differences. {'; '.join(one.told for one in rows[:DOZEN])}", caption)
+
+
 def _differences(comparison: Comparison) -> Iterator[Interval]:
     """Of all tested settings their tasks: settings in the order of the table, those trained jointly first."""
 
     def order(one: tuple[int, str]) -> tuple[bool, int, int]:
         return len(comparison.columns[one[0]].runs[0].tasks) < 2, one[0], comparison.tasks().index(one[1])
 
+    several = len(comparison.encoders()) > 1
     for place, task in sorted(comparison.tests, key=order):
         test = comparison.tests[place, task]
         column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
         found = test.difference
-        title = f"{column.title}{MORE if comparison.more_training(place, task) else ''} − {other.title}"
+        where = f", {column.encoder}" if several else ""
+        title = f"{column.title}{MORE if comparison.more_training(place, task) else ''} − {other.title}{where}"
         alone = math.isnan(found.wide_low)
         told = (
             f"{task.upper()}, {title}: {found.delta:+.2f}, 95 % interval over "
