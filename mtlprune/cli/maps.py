@@ -39,7 +39,7 @@ def maps(
     font_size: FontSize = 11,
     title: Title = True,
 ) -> None:
-    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training as an animation."""
+    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
     from mtlprune.analyses.claims.claimants import group, notes
     from mtlprune.analyses.claims.show.maps import Film, claim_maps, left_out
     from mtlprune.claimed_heads import load_claims

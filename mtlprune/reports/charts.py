@@ -30,6 +30,8 @@ from mtlprune.files import RunError
 HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
 """After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
+FRAME = "#d55e00"
+"""Of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
 SEQUENTIAL = ("#ffffff", "#000000")
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
@@ -37,8 +39,6 @@ LOOK = {"rule": RULE, "light": SEQUENTIAL[0], "dark": SEQUENTIAL[1], "below": DI
 """Of cells of head maps, for the page's script."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
-NUMBERED = 20
-"""Cells so wide leave room to number every layer and every head."""
 DOZEN = 12
 """Rows of a forest plot at the most: tables have all."""
 FORMATS = ("png", "svg", "pdf")
@@ -99,15 +99,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def colours(
-    frame: pd.DataFrame, dashed: str | Sequence[str] | None = None, kinds: Mapping[str, int] | None = None
-) -> dict[str, Any]:
-    """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths, or names.
+def colours(frame: pd.DataFrame, dashed: str | None = None, kinds: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
 
     Hues come again after ten names, dashed. ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
-    marked = set(frame.loc[frame[dashed], "name"]) if isinstance(dashed, str) else set(dashed or ())
+    marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
     dashes = [[5, 3] if name in marked or place >= len(HUES) else [1, 0] for place, name in enumerate(names)]
     columns = max(1, min(6, 700 // (6 * max(map(len, names), default=1) + 44)))
     legend = alt.Legend(orient="bottom", columns=columns, title=None, symbolType="stroke", symbolSize=300)
@@ -129,8 +127,8 @@ def lines(
     y_title: str | None = None,
     zero: bool = False,
     whole: bool = True,
-    dashed: str | Sequence[str] | None = None,
-    kinds: Mapping[str, int] | None = None,
+    dashed: str | None = None,
+    look: Mapping[str, Any] | None = None,
     of: str = "encoder",
 ) -> alt.Chart:
     """One panel with a line a ``name``.
@@ -138,8 +136,8 @@ def lines(
     Args:
         zero: whether 0 is on the vertical axis.
         whole: whether x counts (layers): ticks at whole numbers.
-        dashed: a column of truths, or names: which lines are dashed.
-        kinds: names of one number share its hue.
+        dashed: a column of truths: which lines are dashed.
+        look: ``colours`` of the rows of all panels, where panels have different names.
         of: what a name names, for the tooltip.
     """
     kept = frame.dropna(subset=[y])
@@ -151,15 +149,15 @@ def lines(
             alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
             tooltip=[alt.Tooltip("name:N", title=of), _tip(x, "d" if whole else ".4~g"), _tip(y)],
-            **colours(frame, dashed, kinds),
+            **(look or colours(frame, dashed)),
         )
     )
 
 
-def seeds_behind(frame: pd.DataFrame, x: str, y: str, kinds: Mapping[str, int] | None = None) -> alt.Chart:
+def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.Chart:
     """Small dots, to be laid over a panel of lines: what the lines are means of."""
     shown = alt.Chart(data(frame[["name", x, y]])).mark_circle(size=7, opacity=0.9)
-    return shown.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colours(frame, None, kinds)["color"])
+    return shown.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colour)
 
 
 def dots(
@@ -233,8 +231,11 @@ def head_map(
     limit: float | None = None,
     diverging: bool = False,
     words: bool = True,
-    columns: int = 1,
+    ramp: Sequence[str] = (),
+    framed: str | None = None,
+    across: int = 0,
     cell: int = CELL,
+    axes: bool = False,
     heading: str | None = None,
     subsets: Mapping[str, str] | None = None,
     told: Sequence[str] = (),
@@ -247,8 +248,11 @@ def head_map(
             others.
         diverging: blue below 0, red above; else white at 0, black at the limit.
         words: whether names stand beside the maps.
-        columns: so many maps side by side, with their names above.
-        cell: width and height of a cell.
+        ramp: colours from least to most, else DIVERGING or SEQUENTIAL.
+        framed: a column of truths: which heads have a frame.
+        across: how many maps stand side by side, with their names above; 0: names stand to the left.
+        cell: its side.
+        axes: whether every layer and head has its number, with the words *layer* and *head*.
         heading: above the legend.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
         told: further columns for the tooltip.
@@ -257,19 +261,18 @@ def head_map(
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     scale = alt.Scale(
         domain=[-most, 0, most] if diverging else [0, most],
-        range=list(DIVERGING if diverging else SEQUENTIAL),
+        range=list(ramp or (DIVERGING if diverging else SEQUENTIAL)),
         clamp=True,
         interpolate="rgb",
     )
     legend = alt.Legend(orient="bottom", title=heading, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
     wide, high = int(frame["head"].max()), int(frame["layer"].max())
-    every = cell >= NUMBERED
-    ends = {} if every else {"values": sorted({1, high})}
-    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", *told) if c in frame]]
+    ends = {} if axes else {"values": sorted({1, high})}
+    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *told) if c in frame]]
     plain: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     base = alt.Chart(data(kept)).encode(
-        alt.X("head:O", title="head" if every else None, axis=alt.Axis(orient="top", **plain) if every else None),
-        alt.Y("layer:O", title="layer" if every else None, axis=alt.Axis(**plain, **ends)),
+        alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **plain) if axes else None),
+        alt.Y("layer:O", title="layer" if axes else None, axis=alt.Axis(**plain, **ends)),
         tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *told))],
     )
     shown = alt.datum[value]
@@ -286,6 +289,8 @@ def head_map(
         drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
     empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff")
     dashes = base.transform_filter(f"!isValid({shown})").mark_rule(strokeWidth=1, color=RULE)
+    if framed:
+        drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
     drawn += [empty, dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75))]
     if "written" in kept:
         ink = alt.condition(dark, alt.value("#ffffff"), alt.value(INK))
@@ -299,10 +304,10 @@ def head_map(
     above.labelExpr = r"split(datum.label, '\n')"
     names = list(frame["name"].cat.categories)
     layered = alt.layer(*drawn).properties(width=wide * cell, height=high * cell)
-    if columns > 1:
+    if across:
         facet = alt.Facet("name:N", sort=names, header=above)
-        made = layered.facet(facet=facet, columns=columns, title=title, spacing=alt.RowColnumber(row=14, column=28))
-        return made.resolve_axis(x="independent", y="independent") if every else made
+        made = layered.facet(facet=facet, columns=across, title=title, spacing=alt.RowColnumber(row=14, column=28))
+        return made.resolve_axis(x="independent", y="independent") if axes else made
     return layered.facet(row=alt.Row("name:N", sort=names, header=side), spacing=14, title=title)
 
 
@@ -349,6 +354,8 @@ def _widths(spec: Any) -> Iterator[int]:
         yield sum(each[: spec.get("columns", len(each))])
     elif "hconcat" in spec:
         yield sum(next(_widths(part), WIDTH) + 60 for part in spec["hconcat"])
+    elif "columns" in spec:  # small maps side by side
+        yield spec["columns"] * (next(_widths(spec["spec"]), WIDTH) + 20)
     elif "layer" in spec or "spec" in spec:
         yield from (
             spec.get("width") or next(_widths(part), WIDTH) for part in [*spec.get("layer", []), spec.get("spec")][:1]

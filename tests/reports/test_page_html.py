@@ -9,11 +9,11 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mtlprune.reports.page.plots import DOZEN, Forest, Interval
 
 from mtlprune.reports.drawing import Box, Drawing, Line, Text
 from mtlprune.reports.grid import Strong
 from mtlprune.reports.page.figures import inked, is_map
-from mtlprune.reports.page.plots import DOZEN, Forest, Interval
 from mtlprune.reports.page.render import Part, rendered
 from mtlprune.reports.sections import Figure, Paragraph, Rows
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.reports.charts import figure, lines, panels, seeds_behind
+from mtlprune.reports.charts import colours, figure, lines, panels, seeds_behind
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
@@ -96,7 +96,9 @@ def _figure(
         digits: of the values at the end, in words; with none, what is drawn counts from 0.
     """
     kinds = {name: hue for panel in shown for name, hue, _, _ in panel}
-    joint = [name for panel in shown for name, _, dashed, _ in panel if dashed]
+    joint = {name: dashed for panel in shown for name, _, dashed, _ in panel}
+    names = pd.DataFrame({"name": pd.Categorical(list(kinds), list(kinds)), "joint": list(joint.values())})
+    look = colours(names, "joint", kinds)
     charts, words = [], []
     for title, panel in zip(titles, shown, strict=True):
         points = pd.DataFrame(
@@ -109,10 +111,10 @@ def _figure(
         )
         points["name"] = pd.Categorical(points["name"], list(kinds))
         means = points.groupby(["name", "x"], observed=True, as_index=False)["y"].mean()
-        look = {"x_title": axes[0], "y_title": axes[1], "zero": not digits, "of": "runs"}
+        words_of = {"title": title, "x_title": axes[0], "y_title": axes[1], "of": "runs"}
         several = points[points.groupby("name", observed=True)["seed"].transform("max") > 0]
-        chart = lines(means, "x", "y", title=title, dashed=joint, kinds=kinds, **look)
-        charts.append(chart + seeds_behind(several, "x", "y", kinds) if len(several) else chart)
+        chart = lines(means, "x", "y", zero=not digits, look=look, **words_of)
+        charts.append(chart + seeds_behind(several, "x", "y", look["color"]) if len(several) else chart)
         last = means.groupby("name", observed=True)["y"].last()
         ends = "; ".join(f"{name} {y:.{digits}f}" for name, y in last.items())
         words.append(f"{title}, {axes[1]} by {axes[0]}. At the end: {ends}.")

@@ -14,14 +14,16 @@ from mtlprune.analyses.claims.claimants import Claimant, group
 from mtlprune.analyses.claims.show.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, load_claims
 from mtlprune.reports import pictures
-from mtlprune.reports.charts import NUMBERED, figure
+from mtlprune.reports.charts import figure
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun, flat
-from mtlprune.reports.sections import Figure
 from mtlprune.reports.pictures import colours_mean
+from mtlprune.reports.sections import Figure
 from mtlprune.runs import ASIDE, RunError
 from mtlprune.statistics.significance import LEVEL
 
+CELL = 20
+"""Of small maps."""
 _METHODS = ("gates", "importance", "random")
 _BY_TASK = ("tasks", "decoders", "train.freeze")
 
@@ -136,9 +138,9 @@ def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
 
 def _gallery(maps: Sequence[GateMap], names: Sequence[str], alt: str = "") -> Figure:
     """Maps side by side, as many as there is room for."""
-    across = max(2, min(3, len(maps), 900 // (NUMBERED * maps[0].colours.shape[1] + 30)))
+    across = max(2, min(3, len(maps), 900 // (CELL * maps[0].colours.shape[1] + 30)))
     alt = alt or " ".join(". ".join((one.title, *one.subtitle)) + "." for one in maps)
-    return Figure(figure(maps_chart(maps, names, columns=across, cell=NUMBERED)), alt)
+    return Figure(figure(maps_chart(maps, names, across=across, cell=CELL, axes=True)), alt)
 
 
 # -- numbers for the script ------------------------------------------------------------------------------------------

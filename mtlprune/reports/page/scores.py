@@ -12,9 +12,8 @@ from mtlprune.reports.grid import Strong, probability
 from mtlprune.reports.page.render import Part, grid_rows
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
-from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, span
-from mtlprune.reports.scores.notes import legend as table_legend
-from mtlprune.reports.scores.notes import notes, tests_legend
+from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, notes, span, tests_legend
+from mtlprune.reports.scores.layouts import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
 from mtlprune.reports.sections import Figure, Rows
 

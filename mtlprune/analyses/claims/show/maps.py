@@ -64,7 +64,7 @@ class GateMap:
     def spec(self, values: bool = False) -> Spec:
         """Of the map alone, every layer and head numbered. ``values``: their numbers stand in the cells."""
         cell = CELL if not values else max(WRITTEN, 12 * len(self.numbers) + 8)
-        chart = maps_chart([self], [""], cell=cell, values=values, words=False)
+        chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
 
@@ -72,7 +72,7 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
     """Maps of one kind, of the same seeds, in one chart with one legend.
 
     Args:
-        look: of charts.head_map: cell, columns, words.
+        look: of charts.head_map: across, axes, cell, words.
     """
     first, frames = maps[0], []
     signed = first.kind == "difference"
@@ -83,7 +83,9 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
         if first.palette:
             frame["colour"] = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in one.colours.reshape(-1, 3).tolist()]
         if values:
-            frame["written"] = ["\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)]
+            frame["written"] = [
+                "\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)
+            ]
         frames.append(frame)
     held = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
     told, subsets = list(first.numbers), _subsets(first) if first.palette else None
