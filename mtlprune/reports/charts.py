@@ -253,10 +253,11 @@ def head_map(
         across: how many maps stand side by side, with their names above; 0: names stand to the left.
         cell: its side.
         axes: whether every layer and head has its number, with the words *layer* and *head*.
-        heading: above the legend.
+        heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
         told: further columns for the tooltip.
     """
+    lines_above = heading.split("\n") if heading else None
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     scale = alt.Scale(
@@ -265,7 +266,9 @@ def head_map(
         clamp=True,
         interpolate="rgb",
     )
-    legend = alt.Legend(orient="bottom", title=heading, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
+    legend = alt.Legend(
+        orient="bottom", title=lines_above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1
+    )
     wide, high = int(frame["head"].max()), int(frame["layer"].max())
     ends = {} if axes else {"values": sorted({1, high})}
     kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *told) if c in frame]]
@@ -277,17 +280,24 @@ def head_map(
     )
     shown = alt.datum[value]
     dark = f"abs({shown}) > {0.55 * most}"
-    cells = base.mark_rect(stroke=RULE, strokeWidth=1)
+    given = {key: f"(isValid(datum['{key}']) ? format(datum['{key}'], '.3~f') : '–')" for key in (value, *told)}
+    numbers = [f"'{key} ' + {text}" if told else text for key, text in given.items()]
+    words_of = "'layer ' + datum.layer + ', head ' + datum.head + ': ' + " + " + ', ' + ".join(numbers)
+    said = base.transform_calculate(said=words_of)
+    cells = said.mark_rect(stroke=RULE, strokeWidth=1, aria=True).encode(description="said:N")
     if subsets is None:
         drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))]
     else:
         dark = "luminance(datum.colour) < 0.2"
         named = alt.Scale(domain=list(subsets), range=list(subsets.values()))
-        keys = alt.Legend(orient="bottom", title=heading, columns=4, symbolType="square", symbolOpacity=1)
+        keys = alt.Legend(
+            orient="bottom", title=lines_above, columns=4 if across else 2, symbolType="square", symbolOpacity=1
+        )
         keys.symbolStrokeColor, keys.symbolStrokeWidth, keys.symbolSize = RULE, 1, 160
         key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=named, legend=keys))
         drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
-    empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff")
+    empty = said.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff", aria=True)
+    empty = empty.encode(description="said:N")
     dashes = base.transform_filter(f"!isValid({shown})").mark_rule(strokeWidth=1, color=RULE)
     if framed:
         drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
@@ -425,7 +435,10 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
         return _renumbered(_svg(styled(spec, style)))
     wanted = style.width * POINT
     whole, half = (_size(_svg(styled(spec, style, factor)))[0] for factor in (1.0, 0.5))
-    factor = 1 + (wanted - whole) / (2 * (whole - half))  # words keep their size, panels give way
+    if whole - half < 1:  # where words alone are as wide
+        factor = float(wanted >= whole)
+    else:
+        factor = 1 + (wanted - whole) / (2 * (whole - half))  # words keep their size, panels give way
     columns = spec.get("columns", 1)
     if factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec["concat"]):  # whose rows belong
         return svg({**spec, "columns": columns - 1}, style)
@@ -468,8 +481,12 @@ def _scaled(part: Any, factor: float, font_size: float) -> Any:
 
 
 def _svg(spec: Spec) -> str:
-    """Vega's, with two decimals and circles as such: a third of the bytes where there are many dots."""
+    """Vega's, with two decimals and circles as such: a third of the bytes where there are many dots.
+
+    What is said of a cell (the channel ``description``) is its tooltip.
+    """
     text = str(vl_convert.vegalite_to_svg(spec))
+    text = _SAID.sub(r"<path \2><title>\1</title></path>", text)
     text = re.sub(r'\b(?:transform|d)="[^"]*"', lambda m: re.sub(r"\d+\.\d{3,}", _two_decimals, m[0]), text)
     return _CIRCLE.sub(r'<circle cx="\1" cy="\2" r="\3"', text)
 
@@ -478,6 +495,7 @@ def _two_decimals(number: re.Match[str]) -> str:
     return f"{float(number[0]):.2f}"
 
 
+_SAID = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*" ([^>]*)/>')
 _CIRCLE = re.compile(
     r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" d="M([\d.]+),0A\3,\3,0,1,1,-\3,0A\3,\3,0,1,1,\3,0"'
 )

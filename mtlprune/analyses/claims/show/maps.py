@@ -168,7 +168,7 @@ def _run(claim: Claim) -> GateMap:
         (claim.run,),
         f"{claim.label}, seed {claim.seed}",
         (encoder_line(claim), open_heads),
-        "Gate (1: open, 0: closed)",
+        "Gate\n1: open, 0: closed",
         {"gate": claim.gates},
     )
 
@@ -208,7 +208,7 @@ def _mean(claimant: Claimant) -> GateMap:
         tuple(claim.run for claim in claimant.claims),
         f"{claimant.label}: {number}",
         (encoder_line(claimant.claims[0]), f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"),
-        "Mean gate (1: open in all, 0: closed in all)" if several else "Gate (1: open, 0: closed)",
+        "Mean gate\n1: open in all, 0: closed in all" if several else "Gate\n1: open, 0: closed",
         {"gate": mean_gates(claimant)},
     )
 
@@ -224,7 +224,7 @@ def _tasks(alone: Sequence[Claimant]) -> GateMap:
     mean = np.mean([mean_gates(claimant) for claimant in alone], axis=0)
     title = f"Mean gate over {len(alone)} tasks, {len(runs)} runs"
     subtitle = (encoder_line(alone[0].claims[0]), who)
-    heading = "Mean gate H (1: open in all, 0: closed in all)"
+    heading = "Mean gate H\n1: open in all, 0: closed in all"
     return GateMap("tasks", "grey-all-tasks", runs, title, subtitle, heading, {"gate": mean})
 
 
@@ -238,7 +238,7 @@ def _difference(one: Claimant, other: Claimant) -> GateMap:
         tuple(claim.run for claimant in (one, other) for claim in claimant.claims),
         f"{one.label} minus {other.label}",
         (encoder_line(one.claims[0]), f"{about}; {sums}"),
-        f"Difference of mean gates (1: only {one.label}, −1: only {other.label})",
+        f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}",
         {"gate": means[0] - means[1]},
     )
 
