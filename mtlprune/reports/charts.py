@@ -435,12 +435,10 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
         return _renumbered(_svg(styled(spec, style)))
     wanted = style.width * POINT
     whole, half = (_size(_svg(styled(spec, style, factor)))[0] for factor in (1.0, 0.5))
-    if whole - half < 1:  # where words alone are as wide
-        factor = float(wanted >= whole)
-    else:
-        factor = 1 + (wanted - whole) / (2 * (whole - half))  # words keep their size, panels give way
+    rate = 2 * (whole - half)  # words keep their size, panels give way; where words alone are as wide, nothing can
+    factor = 1 + (wanted - whole) / rate if rate > 1 else float(wanted >= whole)
     columns = spec.get("columns", 1)
-    if factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec["concat"]):  # whose rows belong
+    if factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec.get("concat", ())):  # whose rows belong
         return svg({**spec, "columns": columns - 1}, style)
     if factor < NARROWEST:
         least = (whole - 2 * (1 - NARROWEST) * (whole - half)) / POINT
