@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import json
 import math
 import re
 import textwrap
@@ -438,7 +439,9 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
     rate = 2 * (whole - half)  # words keep their size, panels give way; where words alone are as wide, nothing can
     factor = 1 + (wanted - whole) / rate if rate > 1 else float(wanted >= whole)
     columns = spec.get("columns", 1)
-    if factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec.get("concat", ())):  # whose rows belong
+    if (
+        factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec.get("concat", ()))
+    ):  # whose rows belong
         return svg({**spec, "columns": columns - 1}, style)
     if factor < NARROWEST:
         least = (whole - 2 * (1 - NARROWEST) * (whole - half)) / POINT
@@ -483,6 +486,11 @@ def _svg(spec: Spec) -> str:
 
     What is said of a cell (the channel ``description``) is its tooltip.
     """
+    return _drawn(json.dumps(spec))
+
+
+@functools.lru_cache(4)  # PNG and PDF are made from it, too
+def _drawn(spec: str) -> str:
     text = str(vl_convert.vegalite_to_svg(spec))
     text = _SAID.sub(r"<path \2><title>\1</title></path>", text)
     text = re.sub(r'\b(?:transform|d)="[^"]*"', lambda m: re.sub(r"\d+\.\d{3,}", _two_decimals, m[0]), text)
