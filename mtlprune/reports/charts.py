@@ -439,9 +439,8 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
     rate = 2 * (whole - half)  # words keep their size, panels give way; where words alone are as wide, nothing can
     factor = 1 + (wanted - whole) / rate if rate > 1 else float(wanted >= whole)
     columns = spec.get("columns", 1)
-    if (
-        factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec.get("concat", ()))
-    ):  # whose rows belong
+    whole_rows = any("facet" in part for part in spec.get("concat", ()))  # maps beside each other belong together
+    if factor < CRAMPED and columns > 1 and not whole_rows:
         return svg({**spec, "columns": columns - 1}, style)
     if factor < NARROWEST:
         least = (whole - 2 * (1 - NARROWEST) * (whole - half)) / POINT

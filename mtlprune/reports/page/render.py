@@ -21,10 +21,12 @@ from mtlprune import __version__
 from mtlprune.errors import printable_lines
 from mtlprune.reports import charts
 from mtlprune.reports.grid import Grid, Strong
-from mtlprune.reports.page.figures import chart, inked, is_map
+from mtlprune.reports.page.figures import inked, is_map
 from mtlprune.reports.sections import Figure, Paragraph, Rows
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
+LEAST = 0.72
+"""To what share of its width a chart may shrink and stay legible; where there is less room, it scrolls."""
 _SIGN = r"[^\s/<>\"'`&,;:|\\()\[\]{}]"
 _PATH = re.compile(rf"(?<![\w.~/…<)\]-])/(?:{_SIGN}+/)+({_SIGN}*)")
 
@@ -110,6 +112,16 @@ def _environment() -> Environment:
         made.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
     made.globals["m"] = made.get_template("macros.html").module
     return made
+
+
+def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
+    """What a template needs of a chart: an SVG that stands without a script, and the specification for chart.js."""
+    text = charts.svg(spec)
+    width = re.search(r'width="([\d.]+)"', text)
+    assert width is not None
+    least = f"--least:{round(LEAST * float(width[1]))}px"
+    head = f'<svg role="img" aria-label="{escape(alt)}" class="drawing" style="{least}" '
+    return {"width": float(width[1]), "svg": Markup(text.replace("<svg ", head, 1)), "spec": charts.styled(spec)}
 
 
 def _shown(value: Any) -> Any:
