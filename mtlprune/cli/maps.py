@@ -59,7 +59,7 @@ def maps(
         files = list(_files(one, values, formats, Style(width, font_size, title, scale)))
         entries.append(_entry(one, [name for name, _ in files]))
         pending += files
-    for claim in claims if animate else ():
+    for claim in [claim for claimant in claimants for claim in claimant.claims] if animate else ():
         film = Film(claim)
         entries.append(_film_entry(film))
         pending.append((f"{film.name}.gif", lambda film=film: film.gif(scale)))
