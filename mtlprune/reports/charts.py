@@ -142,7 +142,7 @@ def lines(
         of: what a name names, for the tooltip.
     """
     kept = frame.dropna(subset=[y])
-    across = alt.Axis(grid=False, tickMinStep=1, format="d") if whole else alt.Axis(grid=False)
+    across = alt.Axis(grid=False, values=_counts(kept[x]), format="d") if whole else alt.Axis(grid=False)
     return (
         alt.Chart(data(kept[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
         .mark_line(point=alt.OverlayMarkDef(size=22, filled=True, strokeDash=[1, 0]))
@@ -153,6 +153,16 @@ def lines(
             **(look or colours(frame, dashed)),
         )
     )
+
+
+def _counts(values: pd.Series) -> list[int]:
+    """Round whole numbers between the least and the greatest, about six: Vega's own ticks may lie between two."""
+    if values.empty:
+        return []
+    low, high = float(values.min()), float(values.max())
+    power = 10 ** max(0, math.floor(math.log10(max((high - low) / 6, 1))))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / 6)
+    return [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.Chart:

@@ -87,6 +87,13 @@ def test_what_is_too_narrow_is_refused() -> None:
         render(spec, "pdf", Style(1.5))
 
 
+@pytest.mark.parametrize(("last", "ticks"), [(3, "1 2 3"), (12, "2 4 6 8 10 12"), (4000, "1000 2000 3000 4000")])
+def test_what_counts_has_whole_numbers(last: int, ticks: str) -> None:
+    held = pd.DataFrame({"name": pd.Categorical(["a", "a"]), "epoch": [1, last], "value": [0.1, 0.9]})
+    found = re.findall(r">([\d.]+)</text>", svg(figure(lines(held, "epoch", "value", y_title="y"))))
+    assert " ".join(words for words in found if "." not in words) == ticks
+
+
 def test_there_is_no_limit_of_rows() -> None:
     text = svg(figure(lines(curves(3000), "layer", "value"), "Many"))
     assert text.count("<circle") >= 6000
