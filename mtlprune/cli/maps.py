@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,7 +63,7 @@ def maps(
     for claim in [claim for claimant in claimants for claim in claimant.claims] if animate else ():
         film = Film(claim)
         entries.append(_film_entry(film))
-        pending.append((f"{film.name}.gif", lambda film=film: film.gif(scale)))
+        pending.append((f"{film.name}.gif", partial(film.gif, scale)))
     layers, heads = claims[0].gates.shape
     head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": said}
     with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
@@ -97,7 +98,7 @@ def _files(one: GateMap, values: bool, formats: Sequence[str], style: Style) -> 
         if kind == PLAIN:
             yield f"{one.name}-plain.png", lambda: packed(plain(one.colours, PLAIN_CELL * round(style.scale)))
         else:
-            yield f"{one.name}.{kind}", lambda kind=kind: render(spec, kind, style)
+            yield f"{one.name}.{kind}", partial(render, spec, kind, style)
 
 
 def _entry(one: GateMap, files: list[str]) -> Entry:

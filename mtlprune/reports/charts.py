@@ -209,7 +209,7 @@ class Interval(NamedTuple):
     """All that is known, in words."""
 
 
-def forest(found: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> alt.LayerChart:
+def forest(found: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
     """Differences below each other, the first dozen, each with its name: a dot with its interval, full where sure.
 
     Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
@@ -281,7 +281,7 @@ def head_map(
         orient="bottom", title=lines_above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1
     )
     wide, high = int(frame["head"].max()), int(frame["layer"].max())
-    ends = {} if axes else {"values": sorted({1, high})}
+    ends: dict[str, Any] = {} if axes else {"values": sorted({1, high})}
     kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *told) if c in frame]]
     plain: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     base = alt.Chart(data(kept)).encode(

@@ -111,7 +111,7 @@ def _figure(
         )
         points["name"] = pd.Categorical(points["name"], list(kinds))
         means = points.groupby(["name", "x"], observed=True, as_index=False)["y"].mean()
-        words_of = {"title": title, "x_title": axes[0], "y_title": axes[1], "of": "runs"}
+        words_of: dict[str, Any] = {"title": title, "x_title": axes[0], "y_title": axes[1], "of": "runs"}
         several = points[points.groupby("name", observed=True)["seed"].transform("max") > 0]
         chart = lines(means, "x", "y", zero=not digits, look=look, **words_of)
         charts.append(chart + seeds_behind(several, "x", "y", look["color"]) if len(several) else chart)
