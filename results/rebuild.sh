@@ -14,7 +14,7 @@ mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,ra
 
 # Which heads do tasks claim
 mtlprune overlap "$records:gates-*" --out "$out/gates/overlap" > /dev/null
-mtlprune maps "$records:gates-*" --out "$out/gates/maps" --format png
+mtlprune maps "$records:gates-*" --out "$out/gates/maps" --format png --palette rgb
 for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \
         --format "$(test $format = md && echo markdown || echo json)" --out "$out/gates/scores.$format"

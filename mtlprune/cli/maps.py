@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli import figure_options
 from mtlprune.cli.console import say
+from mtlprune.cli.figure_options import FontSize, Title, Width
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.claims.show.maps import Film, MapFigure
-    from mtlprune.claimed_heads import Claim
+    from mtlprune.analyses.claims.show.maps import Film, GateMap
+    from mtlprune.reports.charts import Style
 
-FORMATS = ("png", "svg")
+PLAIN, PLAIN_CELL = "plain", 8
+"""The format that is cells alone, and units of such a cell."""
 MOST_PIXELS_A_UNIT = 8
 
 Entry = dict[str, Any]
@@ -26,34 +30,47 @@ def maps(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with gates, or sweeps.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.", show_default=False)],
     values: Annotated[bool, typer.Option("--values", help="Write the numbers into the cells.")] = False,
-    palette: Annotated[str, typer.Option(help="Of the maps of seeds: rgb or colourblind.")] = "rgb",
-    format_: Annotated[str, typer.Option("--format", help="png, svg, or both with a comma.")] = "png,svg",
+    palette: Annotated[str, typer.Option(help="Of the maps of seeds: colourblind or rgb.")] = "colourblind",
+    format_: Annotated[
+        str, typer.Option("--format", help="png, svg, pdf, plain (a PNG of the cells alone), with commas between.")
+    ] = "png,svg",
     scale: Annotated[int, typer.Option(help="Pixels a unit of 1/96 inch, in PNG and GIF.")] = 2,
     animate: Annotated[bool, typer.Option("--animate", help="Each run's gates over training, as a GIF.")] = False,
+    width: Width = None,
+    font_size: FontSize = 11,
+    title: Title = True,
 ) -> None:
-    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training as a film."""
+    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
     from mtlprune.analyses.claims.claimants import group, notes
-    from mtlprune.analyses.claims.show.maps import claim_figures, claim_films, left_out
+    from mtlprune.analyses.claims.show.maps import Film, claim_maps, left_out
     from mtlprune.claimed_heads import load_claims
-    from mtlprune.reports.maps import colours_mean
+    from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json
+    from mtlprune.reports.charts import FORMATS, Style
     from mtlprune.sweeps.folder import expanded
 
-    formats = _checked(out, palette, format_, scale)
+    formats = figure_options.formats(format_, (*FORMATS, PLAIN))
+    _check(palette, scale)
+    make_room(out)
     claims = load_claims(expanded(runs, having="gates.jsonl"))
     claimants = group(claims)
     said = [*notes(claimants), *left_out(claimants)]
-    entries, pending = [], []
-    for figure in claim_figures(claimants, palette):
-        files = list(_figure_files(figure, values, formats, scale))
-        entry = _figure_entry(figure, [name for name, _ in files])
-        if figure.kind == "seeds":
-            entry["caption"] = colours_mean(tuple(figure.shown.numbers), palette)
-        entries.append(entry)
+    entries: list[Entry] = []
+    pending: list[Pending] = []
+    for one in claim_maps(claimants, palette):
+        files = list(_files(one, values, formats, Style(width, font_size, title, scale)))
+        entries.append(_entry(one, [name for name, _ in files]))
         pending += files
-    for film in claim_films(claimants) if animate else ():
+    for claim in [claim for claimant in claimants for claim in claimant.claims] if animate else ():
+        film = Film(claim)
         entries.append(_film_entry(film))
-        pending.append(_film_file(film, values, scale))
-    _write(out, pending, _head(claims, palette, said) | {"maps": entries})
+        pending.append((f"{film.name}.gif", partial(film.gif, scale)))
+    layers, heads = claims[0].gates.shape
+    head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": said}
+    with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
+        remove(out / "maps.json")
+        for name, make in pending:
+            write_bytes(out / name, make())
+        write_json(out / "maps.json", head | {"maps": entries})  # last, so that it never names what is not there
     say(f"{len(pending)} pictures of {len(entries)} maps in {out}; maps.json there lists them with their numbers")
     for caption in dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption")):
         say(f"maps of seeds: {caption}")
@@ -61,88 +78,50 @@ def maps(
         say(f"note: {note}")
 
 
-def _checked(out: Path, palette: str, format_: str, scale: int) -> list[str]:
-    """The formats. Raises MapError where an option cannot be meant."""
-    from mtlprune.reports.maps import MapError
-    from mtlprune.reports.palettes import PALETTES
+def _check(palette: str, scale: int) -> None:
+    """Raises ChartError where an option cannot be meant."""
+    from mtlprune.reports.charts import ChartError
+    from mtlprune.reports.pictures import PALETTES
 
-    formats = list(dict.fromkeys(part.strip() for part in format_.split(",")))
-    wrong = [part for part in formats if part not in FORMATS]
-    if wrong:
-        raise MapError(f"--format: expected png, svg or png,svg, found {format_!r}")
     if palette not in PALETTES:
-        raise MapError(f"--palette: expected {' or '.join(PALETTES)}, found {palette!r}")
+        raise ChartError(f"--palette: expected {' or '.join(PALETTES)}, found {palette!r}")
     if not 1 <= scale <= MOST_PIXELS_A_UNIT:
-        raise MapError(f"--scale: expected a number from 1 to {MOST_PIXELS_A_UNIT}, found {scale}")
-    file = next((place for place in (out, *out.parents) if place.exists() and not place.is_dir()), None)
-    if file is not None:
-        raise MapError(f"--out: {file} is a file; name a folder for the pictures")
-    return formats
+        raise ChartError(f"--scale: expected a number from 1 to {MOST_PIXELS_A_UNIT}, found {scale}")
 
 
-def _figure_files(figure: MapFigure, values: bool, formats: Sequence[str], scale: int) -> Iterator[Pending]:
-    from mtlprune.reports.canvas_png import png
-    from mtlprune.reports.canvas_svg import svg
-    from mtlprune.reports.maps import layout
+def _files(one: GateMap, values: bool, formats: Sequence[str], style: Style) -> Iterator[Pending]:
+    from mtlprune.reports.charts import render
+    from mtlprune.reports.pictures import packed, plain
 
-    drawing = layout(figure.shown, values)
-    if "png" in formats:
-        yield f"{figure.name}.png", lambda: png(drawing, scale)
-    if "svg" in formats:
-        yield f"{figure.name}.svg", lambda: svg(drawing).encode()
-
-
-def _film_file(film: Film, values: bool, scale: int) -> Pending:
-    from mtlprune.reports.canvas_png import gif
-
-    return f"{film.name}.gif", lambda: gif(film.drawings(values), scale)
+    spec = one.spec(values)
+    for kind in formats:
+        if kind == PLAIN:
+            yield f"{one.name}-plain.png", lambda: packed(plain(one.colours, PLAIN_CELL * round(style.scale)))
+        else:
+            yield f"{one.name}.{kind}", partial(render, spec, kind, style)
 
 
-def _head(claims: Sequence[Claim], palette: str, notes: list[str]) -> Entry:
-    layers, heads = claims[0].gates.shape
-    return {
-        "encoder": claims[0].encoder,
-        "layers": layers,
-        "heads": heads,
-        "palette": palette,
-        "notes": notes,
-    }
-
-
-def _figure_entry(figure: MapFigure, files: list[str]) -> Entry:
-    numbers = {f"seed {name}" if name else figure.kind: array for name, array in figure.shown.numbers.items()}
+def _entry(one: GateMap, files: list[str]) -> Entry:
     return {
         "files": files,
-        "kind": figure.kind,
-        "title": figure.shown.title,
-        "subtitle": list(figure.shown.subtitle),
-        "runs": list(figure.runs),
-        "numbers": {name: array.tolist() for name, array in numbers.items()},
+        "kind": one.kind,
+        "title": one.title,
+        "subtitle": list(one.subtitle),
+        "runs": list(one.runs),
+        "numbers": {one.kind if name == "gate" else name: array.tolist() for name, array in one.numbers.items()},
+        **({"caption": one.caption} if one.caption else {}),
     }
 
 
 def _film_entry(film: Film) -> Entry:
+    from mtlprune.analyses.claims.show.maps import encoder_line
+
     return {
         "files": [f"{film.name}.gif"],
         "kind": "training",
-        "title": film.frames[0].title,
-        "subtitle": [film.frames[0].subtitle[0]],
-        "runs": [film.run],
-        "steps": list(film.steps),
-        "numbers": [frame.numbers[""].tolist() for frame in film.frames],
+        "title": film.title,
+        "subtitle": [encoder_line(film.claim)],
+        "runs": [film.claim.run],
+        "steps": [step for step, _ in film.claim.history],
+        "numbers": [gates.tolist() for _, gates in film.claim.history],
     }
-
-
-def _write(out: Path, pending: Sequence[Pending], contents: Entry) -> None:
-    """Each file whole or not at all; the list comes last, so that it never names what is not there.
-
-    Where two commands write the same maps, the last one's stay, all of them.
-    """
-    from mtlprune.files import one_writer, remove, write_bytes, write_json
-
-    with one_writer(out):
-        remove(out / "maps.json")
-        for name, content in pending:
-            made = content()
-            write_bytes(out / name, made)
-        write_json(out / "maps.json", contents)

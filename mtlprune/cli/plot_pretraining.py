@@ -21,7 +21,7 @@ def pretraining(
 ) -> None:
     """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
     from mtlprune.files import RunError, json_text, write_bytes
-    from mtlprune.reports.charts import render
+    from mtlprune.reports.charts import Style, render
     from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary
 
     if out.exists() and not out.is_dir():
@@ -29,7 +29,7 @@ def pretraining(
     logs = read_pretrainings(runs)
     spec, text = chart(logs), markdown(logs)
     made = {
-        "pretraining.png": render(spec, "png", scale=scale),
+        "pretraining.png": render(spec, "png", Style(scale=scale)),
         "pretraining.svg": render(spec, "svg"),
         "pretraining.md": text.encode(),
         "pretraining.json": json_text(summary(logs)).encode(),

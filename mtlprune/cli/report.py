@@ -11,7 +11,7 @@ import typer
 from mtlprune.cli.console import say
 
 if TYPE_CHECKING:
-    from mtlprune.reports.page.labels import Gold
+    from mtlprune.reports.page.scores import Gold
     from mtlprune.sentence import Sentence
 
 

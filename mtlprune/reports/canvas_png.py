@@ -1,18 +1,14 @@
-"""A drawing as PNG, and drawings as an animated GIF: through Pillow, the same bytes for the same drawing."""
+"""A drawing as PNG: through Pillow, the same bytes for the same drawing."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
 
 from PIL import Image, ImageDraw
 
 from mtlprune.reports.drawing import RING, Box, Dot, Drawing, Line, Text, printable, typeface
 
-FRAME_MS = 450
-LAST_FRAME_MS = 2500
-_SHORTEST_MS, _WHOLE_MS = 80, 15_000
 _FINER = 4
 """Lines and dots are drawn so many times as large and averaged: Pillow knows hard edges only."""
 
@@ -101,20 +97,4 @@ def png(drawing: Drawing, scale: int) -> bytes:
     """The drawing as a PNG file, ``scale`` pixels a unit; the file states its resolution and no time."""
     buffer = io.BytesIO()
     paint(drawing, scale).save(buffer, "PNG", optimize=True, dpi=(96 * scale, 96 * scale))
-    return buffer.getvalue()
-
-
-def gif(drawings: Sequence[Drawing], scale: int) -> bytes:
-    """Grey drawings of equal size as an endless GIF, a frame each; the last one stays longer.
-
-    No two neighbours may be equal in every pixel: Pillow would make one frame of them.
-    """
-    # 256 greys are all that grey drawings hold, so nothing is approximated
-    frames = [paint(drawing, scale).convert("L") for drawing in drawings]
-    each = min(FRAME_MS, max(_SHORTEST_MS, _WHOLE_MS // len(frames))) // 10 * 10
-    durations = [each] * (len(frames) - 1) + [LAST_FRAME_MS]
-    buffer = io.BytesIO()
-    frames[0].save(
-        buffer, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=False, disposal=1
-    )
     return buffer.getvalue()

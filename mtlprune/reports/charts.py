@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import json
 import math
 import re
 import textwrap
@@ -24,17 +25,24 @@ import pandas as pd
 import vl_convert
 from PIL import Image
 
+from mtlprune.errors import printable_lines
 from mtlprune.files import RunError
 
 HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
 """After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
+FRAME = "#d55e00"
+"""Of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
 SEQUENTIAL = ("#ffffff", "#000000")
 BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
+LOOK = {"rule": RULE, "light": SEQUENTIAL[0], "dark": SEQUENTIAL[1], "below": DIVERGING[0], "above": DIVERGING[-1]}
+"""Of cells of head maps, for the page's script."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
+DOZEN = 12
+"""Rows of a forest plot at the most: tables have all."""
 FORMATS = ("png", "svg", "pdf")
 SCALE = 2
 """Pixels of a PNG for each of a chart."""
@@ -66,11 +74,13 @@ class Style:
         width: of the whole figure, in centimetres; None: as it comes.
         font_size: of all words but titles, in points.
         title: whether title and explanation stand above; a paper has its own captions.
+        scale: pixels of a PNG for each of a chart.
     """
 
     width: float | None = None
     font_size: float = 11
     title: bool = True
+    scale: float = SCALE
 
 
 PLAIN = Style()
@@ -91,10 +101,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def colours(frame: pd.DataFrame, dashed: str | None = None, symbol: str = "stroke") -> dict[str, Any]:
+def colours(
+    frame: pd.DataFrame, dashed: str | None = None, symbol: str = "stroke", kinds: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
 
     Hues come again after ten names, dashed. The legend has the names that are there, as lines or as another ``symbol``.
+    ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
     shown = [name for name in names if frame["name"].eq(name).any()]
@@ -106,7 +119,8 @@ def colours(frame: pd.DataFrame, dashed: str | None = None, symbol: str = "strok
     )
     if shown != names:
         legend.values = shown
-    hues = [HUES[place % len(HUES)] for place in range(len(names))]
+    places = range(len(names)) if kinds is None else [kinds[name] for name in names]
+    hues = [HUES[place % len(HUES)] for place in places]
     return {
         "color": alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=hues)),
         "strokeDash": alt.StrokeDash("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=dashes)),
@@ -125,6 +139,7 @@ def lines(
     whole: bool = True,
     dashed: str | None = None,
     look: Mapping[str, Any] | None = None,
+    of: str = "encoder",
 ) -> alt.Chart:
     """One panel with a line a ``name``.
 
@@ -133,20 +148,37 @@ def lines(
         whole: whether x counts (layers): ticks at whole numbers.
         dashed: a column of truths: which lines are dashed.
         look: ``colours`` of the rows of all panels, where panels have different names.
+        of: what a name names, for the tooltip.
     """
     kept = frame.dropna(subset=[y])
     size = 22 if kept["name"].value_counts().max() < 20 else 8  # where they stand close
-    across = alt.Axis(grid=False, tickMinStep=1, format="d") if whole else alt.Axis(grid=False)
+    across = alt.Axis(grid=False, values=_counts(kept[x]), format="d") if whole else alt.Axis(grid=False)
     return (
         alt.Chart(data(kept[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
         .mark_line(point=alt.OverlayMarkDef(size=size, filled=True, strokeDash=[1, 0]))
         .encode(
             alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
-            tooltip=[alt.Tooltip("name:N", title="encoder"), _tip(x, "d" if whole else ".4~g"), _tip(y)],
+            tooltip=[alt.Tooltip("name:N", title=of), _tip(x, "d" if whole else ".4~g"), _tip(y)],
             **(look or colours(frame, dashed)),
         )
     )
+
+
+def _counts(values: pd.Series) -> list[int]:
+    """Round whole numbers between the least and the greatest, about six: Vega's own ticks may lie between two."""
+    if values.empty:
+        return []
+    low, high = float(values.min()), float(values.max())
+    power = 10 ** max(0, math.floor(math.log10(max((high - low) / 6, 1))))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / 6)
+    return [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.Chart:
+    """Small dots, to be laid over a panel of lines: what the lines are means of."""
+    shown = alt.Chart(data(frame[["name", x, y]])).mark_circle(size=7, opacity=0.9)
+    return shown.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colour)
 
 
 def dots(
@@ -180,6 +212,43 @@ def mark(x: float | None = None, y: float | None = None) -> alt.Chart:
     return rule.encode(alt.X("x:Q"))
 
 
+class Interval(NamedTuple):
+    """A row of a forest plot: between which bounds a value may lie (NaN: not known)."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    sure: bool
+    told: str
+    """All that is known, in words."""
+
+
+def forest(found: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
+    """Differences below each other, the first dozen, each with its name: a dot with its interval, full where sure.
+
+    Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
+    """
+    rows = pd.DataFrame(found[:DOZEN])
+    known = rows.dropna(subset=["low", "high"])
+    wide = known["high"] - known["low"]
+    usual = known[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(known) else known
+    ends = [0.0, *rows["value"], *usual["low"], *usual["high"]]
+    scale = alt.Scale(domain=[min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1], nice=5, padding=ROOM)
+    signed = f"datum.value ? format(datum.value, '{'+' * (min(ends) < 0)}~f') : '0'"
+    axis = alt.Axis(grid=False, tickCount=5 if width >= WIDTH else 4, labelExpr=signed)
+    base = alt.Chart(data(rows), title=title, width=width, height=18 * len(rows)).encode(
+        alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(domain=False)),
+        tooltip=alt.Tooltip("told:N", title=" "),
+    )
+    x = alt.X("value:Q", title=x_title, axis=axis, scale=scale)
+    zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(color=RULE).encode(alt.X("value:Q"))
+    bars = base.mark_rule(strokeWidth=1.5, color=INK, clip=True).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
+    fill = alt.condition("datum.sure", alt.value(INK), alt.value("#ffffff"))
+    dot = base.mark_point(size=55, filled=True, opacity=1, stroke=INK, strokeWidth=1.5)
+    return alt.layer(zero, bars.transform_filter("isValid(datum.low)"), dot.encode(x, fill=fill))
+
+
 def head_map(
     frame: pd.DataFrame,
     value: str,
@@ -188,50 +257,94 @@ def head_map(
     limit: float | None = None,
     diverging: bool = False,
     words: bool = True,
+    ramp: Sequence[str] = (),
+    framed: str | None = None,
+    across: int = 0,
+    cell: int = CELL,
+    axes: bool = False,
+    heading: str | None = None,
+    subsets: Mapping[str, str] | None = None,
+    told: Sequence[str] = (),
 ) -> alt.FacetChart:
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
     Args:
-        frame: ``name``, ``layer``, ``head`` and the values.
+        frame: ``name``, ``layer``, ``head`` and the values; with a column ``written`` these words stand in the cells.
         limit: the size at which the colour is darkest; None for the 98th percentile, so that one head does not pale all
             others.
         diverging: blue below 0, red above; else white at 0, black at the limit.
         words: whether names stand beside the maps.
+        ramp: colours from least to most, else DIVERGING or SEQUENTIAL.
+        framed: a column of truths: which heads have a frame.
+        across: how many maps stand side by side, with their names above; 0: names stand to the left.
+        cell: its side.
+        axes: whether every layer and head has its number, with the words *layer* and *head*.
+        heading: above the legend, in lines.
+        subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
+        told: further columns for the tooltip.
     """
+    lines_above = heading.split("\n") if heading else None
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     scale = alt.Scale(
         domain=[-most, 0, most] if diverging else [0, most],
-        range=list(DIVERGING if diverging else SEQUENTIAL),
+        range=list(ramp or (DIVERGING if diverging else SEQUENTIAL)),
         clamp=True,
         interpolate="rgb",
     )
-    legend = alt.Legend(orient="bottom", title=None, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
-    columns = int(frame["head"].max())
-    ends = sorted({1, int(frame["layer"].max())})
-    kept = frame[[column for column in ("name", "layer", "head", value) if column in frame]]
-    base = alt.Chart(data(kept)).encode(
-        alt.X("head:O", title=None, axis=None),
-        alt.Y("layer:O", title=None, axis=alt.Axis(values=ends, ticks=False, domain=False)),
+    legend = alt.Legend(
+        orient="bottom", title=lines_above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1
     )
-    cells = base.mark_rect(stroke=RULE, strokeWidth=1).encode(
-        alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend),
-        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", _tip(value)],
+    wide, high = int(frame["head"].max()), int(frame["layer"].max())
+    ends: dict[str, Any] = {} if axes else {"values": sorted({1, high})}
+    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *told) if c in frame]]
+    plain: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
+    base = alt.Chart(data(kept)).encode(
+        alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **plain) if axes else None),
+        alt.Y("layer:O", title="layer" if axes else None, axis=alt.Axis(**plain, **ends)),
+        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *told))],
     )
     shown = alt.datum[value]
-    empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff")
+    dark = f"abs({shown}) > {0.55 * most}"
+    given = {key: f"(isValid(datum['{key}']) ? format(datum['{key}'], '.3~f') : '–')" for key in (value, *told)}
+    numbers = [f"'{key} ' + {text}" if told else text for key, text in given.items()]
+    words_of = "'layer ' + datum.layer + ', head ' + datum.head + ': ' + " + " + ', ' + ".join(numbers)
+    said = base.transform_calculate(said=words_of)
+    cells = said.mark_rect(stroke=RULE, strokeWidth=1, aria=True).encode(description="said:N")
+    if subsets is None:
+        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))]
+    else:
+        dark = "luminance(datum.colour) < 0.2"
+        named = alt.Scale(domain=list(subsets), range=list(subsets.values()))
+        keys = alt.Legend(
+            orient="bottom", title=lines_above, columns=4 if across else 2, symbolType="square", symbolOpacity=1
+        )
+        keys.symbolStrokeColor, keys.symbolStrokeWidth, keys.symbolSize = RULE, 1, 160
+        key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=named, legend=keys))
+        drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
+    empty = said.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff", aria=True)
+    empty = empty.encode(description="said:N")
     dashes = base.transform_filter(f"!isValid({shown})").mark_rule(strokeWidth=1, color=RULE)
-    dashes = dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75))
-    size = {"width": columns * CELL, "height": int(frame["layer"].max()) * CELL}
-    header = alt.Header(
+    if framed:
+        drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
+    drawn += [empty, dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75))]
+    if "written" in kept:
+        ink = alt.condition(dark, alt.value("#ffffff"), alt.value(INK))
+        up = -5.5 * kept["written"].str.count("\n").max()
+        words_in = base.mark_text(lineBreak="\n", fontSize=9, lineHeight=11, dy=up)
+        drawn.append(words_in.encode(text="written:N", color=ink))
+    side = alt.Header(
         title=None, labels=words, labelAngle=0, labelAlign="left", labelOrient="left", labelAnchor="middle"
     )
+    above = alt.Header(title=None, labels=words, labelAnchor="start", labelOrient="top")
+    above.labelExpr = r"split(datum.label, '\n')"
     names = list(frame["name"].cat.categories)
-    return (
-        alt.layer(cells, empty, dashes)
-        .properties(**size)
-        .facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
-    )
+    layered = alt.layer(*drawn).properties(width=wide * cell, height=high * cell)
+    if across:
+        facet = alt.Facet("name:N", sort=names, header=above)
+        made = layered.facet(facet=facet, columns=across, title=title, spacing=alt.RowColnumber(row=14, column=28))
+        return made.resolve_axis(x="independent", y="independent") if axes else made
+    return layered.facet(row=alt.Row("name:N", sort=names, header=side), spacing=14, title=title)
 
 
 def cells(
@@ -290,13 +403,23 @@ def _tip(name: str, form: str = ".4~g") -> alt.Tooltip:
 # -- whole figures -----------------------------------------------------------------------------------------------------
 
 
-def figure(chart: Any, title: str, explained: Sequence[str] = ()) -> Spec:
+def figure(chart: Any, title: str = "", explained: Sequence[str] = ()) -> Spec:
     """The specification of a figure, with its title and what it shows in a line or two above."""
-    spec: Spec = chart.to_dict()
+    spec: Spec = _readable(chart.to_dict())
     room = max(380, max(_widths(spec), default=0))
     wrapped = [part for line in explained for part in textwrap.wrap(line, int(room / 5.6))]
-    spec["title"] = {"text": title, "subtitle": wrapped}
+    if title:
+        spec["title"] = {"text": title, "subtitle": wrapped}
     return spec
+
+
+def _readable(part: Any) -> Any:
+    """Words without signs that are not seen or that no file can hold."""
+    if isinstance(part, Mapping):
+        return {key: _readable(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_readable(value) for value in part]
+    return printable_lines(part) if isinstance(part, str) else part
 
 
 def _widths(spec: Any) -> Iterator[int]:
@@ -306,6 +429,8 @@ def _widths(spec: Any) -> Iterator[int]:
         yield sum(each[: spec.get("columns", len(each))])
     elif "hconcat" in spec:
         yield sum(next(_widths(part), WIDTH) + 60 for part in spec["hconcat"])
+    elif "columns" in spec:  # small maps side by side
+        yield spec["columns"] * (next(_widths(spec["spec"]), WIDTH) + 20)
     elif "layer" in spec or "spec" in spec:
         yield from (
             spec.get("width") or next(_widths(part), WIDTH) for part in [*spec.get("layer", []), spec.get("spec")][:1]
@@ -352,11 +477,8 @@ def config(font_size: float, factor: float = 1.0) -> Spec:
     }
 
 
-def render(spec: Spec, kind: str, style: Style = PLAIN, scale: int = SCALE) -> bytes:
+def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     """A figure as a file: one of FORMATS. Same specification, same bytes.
-
-    Args:
-        scale: pixels of a PNG for each of the figure.
 
     Raises:
         ChartError: its words alone are wider than ``style.width``.
@@ -367,7 +489,7 @@ def render(spec: Spec, kind: str, style: Style = PLAIN, scale: int = SCALE) -> b
     if kind == "pdf":
         return bytes(vl_convert.svg_to_pdf(text))
     packed = io.BytesIO()
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=scale))) as picture:
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=style.scale))) as picture:
         picture.convert("RGB").save(packed, "PNG", optimize=True)  # a third of the bytes
     return packed.getvalue()
 
@@ -378,9 +500,11 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
         return _renumbered(_svg(styled(spec, style)))
     wanted = style.width * POINT
     whole, half = (_size(_svg(styled(spec, style, factor)))[0] for factor in (1.0, 0.5))
-    factor = 1 + (wanted - whole) / (2 * (whole - half))  # words keep their size, panels give way
+    rate = 2 * (whole - half)  # words keep their size, panels give way; where words alone are as wide, nothing can
+    factor = 1 + (wanted - whole) / rate if rate > 1 else float(wanted >= whole)
     columns = spec.get("columns", 1)
-    if factor < CRAMPED and columns > 1 and not any("facet" in part for part in spec["concat"]):  # whose rows belong
+    whole_rows = any("facet" in part for part in spec.get("concat", ()))  # maps beside each other belong together
+    if factor < CRAMPED and columns > 1 and not whole_rows:
         return svg({**spec, "columns": columns - 1}, style)
     if factor < NARROWEST:
         least = (whole - 2 * (1 - NARROWEST) * (whole - half)) / POINT
@@ -397,7 +521,7 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
 def styled(spec: Spec, style: Style = PLAIN, factor: float = 1.0) -> Spec:
     """The specification with the look of a style, its panels so many times as wide and high."""
     held = {key: value for key, value in spec.items() if key != "title" or style.title}
-    if "title" in held:
+    if isinstance(held.get("title"), dict):
         held["title"] = {**held["title"], "frame": "bounds", "fontSize": style.font_size + 6, "offset": 14}
     return {**_scaled(held, factor, style.font_size), "config": config(style.font_size, factor)}
 
@@ -421,8 +545,17 @@ def _scaled(part: Any, factor: float, font_size: float) -> Any:
 
 
 def _svg(spec: Spec) -> str:
-    """Vega's, with two decimals and circles as such: a third of the bytes where there are many dots."""
+    """Vega's, with two decimals and circles as such: a third of the bytes where there are many dots.
+
+    What is said of a cell (the channel ``description``) is its tooltip.
+    """
+    return _drawn(json.dumps(spec))
+
+
+@functools.lru_cache(4)  # PNG and PDF are made from it, too
+def _drawn(spec: str) -> str:
     text = str(vl_convert.vegalite_to_svg(spec))
+    text = _SAID.sub(r"<path \2><title>\1</title></path>", text)
     text = re.sub(r'\b(?:transform|d)="[^"]*"', lambda m: re.sub(r"\d+\.\d{3,}", _two_decimals, m[0]), text)
     return _CIRCLE.sub(r'<circle cx="\1" cy="\2" r="\3"', text)
 
@@ -431,6 +564,7 @@ def _two_decimals(number: re.Match[str]) -> str:
     return f"{float(number[0]):.2f}"
 
 
+_SAID = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*" ([^>]*)/>')
 _CIRCLE = re.compile(
     r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" d="M([\d.]+),0A\3,\3,0,1,1,-\3,0A\3,\3,0,1,1,\3,0"'
 )

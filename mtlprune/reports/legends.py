@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.reports.drawing import CAPITALS, Box, Shape, Text, text_width, wrapped
-from mtlprune.reports.palettes import Colour, Colours, ink
+from mtlprune.reports.palettes import Colour, Colours
 
 DARK: Colour = (28, 28, 30)
 SOFT: Colour = (98, 98, 104)
@@ -66,45 +65,6 @@ class Ramp:
         return Placed(
             [*shapes, *below.shapes], int(max(right, below.right)) + 1, below.bottom if self.note else top + height + 1
         )
-
-
-@dataclass(frozen=True)
-class Subsets:
-    """A row for every subset of the seeds: its colour, and which seeds use such a head."""
-
-    seeds: tuple[str, ...]
-    corners: NDArray[np.float64]
-    """From palettes.corners."""
-    chips: tuple[Colour, ...]
-    """The colour that stands for each seed."""
-    note: str
-
-    def place(self, x: int, y: int, room: int) -> Placed:
-        """At (x, y); as high as it is, whatever the ``room``."""
-        heading = _paragraph("Head used by seed", x, y, SIZE, DARK)
-        shapes = list(heading.shapes)
-        chip = max(19, *(int(text_width(seed, SMALL)) + 9 for seed in self.seeds))
-        columns = [x + 34 + k * (chip + 5) for k in range(len(self.seeds))]
-        top = heading.bottom + 6
-        for left, seed, colour in zip(columns, self.seeds, self.chips, strict=True):
-            shapes.append(Box(left, top, chip, 18, LINE))
-            shapes.append(Box(left + 1, top + 1, chip - 2, 16, colour))
-            shapes.append(Text(left + chip / 2, middle(top + 9, SMALL), seed, SMALL, ink(colour), "middle"))
-        top += 25
-        words_at = columns[-1] + chip + 9
-        for used in sorted(product((1, 0), repeat=len(self.seeds)), key=lambda u: -sum(u)):
-            shapes += [Box(x, top, 24, 15, LINE), Box(x + 1, top + 1, 22, 13, _plain(self.corners[used]))]
-            for left, uses in zip(columns, used, strict=True):
-                shapes.append(Box(left + chip // 2 - 3, top + 4, 7, 7, DARK if uses else PALE))
-            if len(set(used)) == 1:
-                shapes.append(Text(words_at, middle(top + 7.5, SMALL), "all" if used[0] else "none", SMALL, SOFT))
-            top += 19
-        below = _paragraph(self.note, x, top + 6, SMALL, SOFT)
-        right = max(heading.right, below.right, int(words_at + text_width("none", SMALL)) + 1)
-        return Placed([*shapes, *below.shapes], right, below.bottom)
-
-
-Legend = Ramp | Subsets
 
 
 def _paragraph(words: str, x: int, y: int, size: int, colour: Colour) -> Placed:

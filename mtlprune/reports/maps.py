@@ -1,23 +1,20 @@
 """Maps of heads: rows are layers, 1 at the top, columns are heads; from plain arrays to drawings.
 
-png(layout(grey_map("POS", "mean gate", array)), scale=2)
-
 Letters: L layers, A heads a layer, K seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mtlprune.reports import palettes
 from mtlprune.reports.drawing import Box, Drawing, Shape, Text, text_width, wrapped
-from mtlprune.reports.legends import DARK, LINE, PALE, SMALL, SOFT, Legend, Placed, Ramp, Subsets, middle
+from mtlprune.reports.legends import DARK, LINE, PALE, SMALL, SOFT, Placed, Ramp, middle
 from mtlprune.reports.palettes import Colours
-from mtlprune.runs import RunError
 
 MARGIN = 24
 GAP = 30
@@ -25,10 +22,6 @@ GAP = 30
 TITLE, SUBTITLE, FIGURES = 18, 12, 10
 LEAST_WIDTH = 380
 """Titles are wrapped at the width of what stands below, but no narrower than this."""
-
-
-class MapError(RunError):
-    """A map that cannot be drawn as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -41,109 +34,11 @@ class HeadMap:
     """(L, A, 3)."""
     numbers: Mapping[str, NDArray[np.float64]]
     """What the cells show, each (L, A): under "" where it is one number, else a seed's name → its gates."""
-    legend: Legend
+    legend: Ramp
     signed: bool = False
     """Whether numbers carry a sign."""
     progress: float | None = None
     """How far training is, in [0, 1]: a line below the cells."""
-
-
-def grey_map(
-    title: str,
-    heading: str,
-    gates: ArrayLike,
-    subtitle: Sequence[str] = (),
-    progress: float | None = None,
-    ends: tuple[str, str] = ("open", "closed"),
-) -> HeadMap:
-    """Gates, or means of gates, (L, A) in [0, 1], as black with that opacity.
-
-    Args:
-        heading: what the numbers are, above the legend.
-        ends: what 1 and 0 mean.
-
-    Raises:
-        MapError: not such an array.
-    """
-    z = _checked(gates)
-    marks = ((1.0, f"1  {ends[0]}"), (0.75, ".75"), (0.5, ".5"), (0.25, ".25"), (0.0, f"0  {ends[1]}"))
-    legend = Ramp(heading, palettes.opacity, 0.0, 1.0, marks)
-    return HeadMap(title, tuple(subtitle), palettes.opacity(z), {"": z}, legend, progress=progress)
-
-
-def seeds_map(title: str, gates: Mapping[str, ArrayLike], palette: str, subtitle: Sequence[str] = ()) -> HeadMap:
-    """The RGB map: two or three seeds of one task, a colour for every subset of them.
-
-    Args:
-        gates: the seed's name → (L, A) in [0, 1].
-        palette: one of palettes.PALETTES.
-
-    Raises:
-        MapError: fewer than two seeds or more than three, an unknown palette, arrays of different shapes.
-    """
-    if not 2 <= len(gates) <= 3:
-        raise MapError(f"a map of seeds has two or three of them, found {len(gates)}")
-    if palette not in palettes.PALETTES:
-        raise MapError(f"expected the palette {' or '.join(palettes.PALETTES)}, found {palette!r}")
-    checked = {name: _checked(values) for name, values in gates.items()}
-    if len({values.shape for values in checked.values()}) > 1:
-        raise MapError("the seeds of a map have equally many layers and heads; these do not")
-    corners = palettes.corners(len(gates), palette)
-    legend = Subsets(tuple(gates), corners, _chips(corners, palette), colours_mean(tuple(gates), palette))
-    colours = palettes.mixed(list(checked.values()), corners)
-    return HeadMap(title, tuple(subtitle), colours, checked, legend)
-
-
-def colours_mean(seeds: Sequence[str], palette: str) -> str:
-    """What a colour of a map of two or three seeds means, in sentences: its caption."""
-    if palette != "rgb":
-        return "A head that only one seed uses shows that seed's colour; the more seeds, the darker."
-    pure, others = ("pink", "the other") if len(seeds) == 2 else ("pure red", "the others")
-    whose = [f"seed {seed}" for seed in seeds] + (["their mean"] if len(seeds) == 2 else [])
-    channels = ", ".join(f"{colour} of {one}" for colour, one in zip(("red", "green", "blue"), whose, strict=True))
-    return (
-        f"A channel is 255 · (1 − z), z the gate: {channels}. So {pure} is a head that seed {seeds[0]} closed and "
-        f"{others} kept; black is kept by all, white closed in all."
-    )
-
-
-def _chips(corners: NDArray[np.float64], palette: str) -> tuple[palettes.Colour, ...]:
-    """The colour that a seed is known by: of what it alone lacks (rgb), or of what it alone uses."""
-    seeds = corners.ndim - 1
-    found = []
-    for k in range(seeds):
-        mine, theirs = (0, 1) if palette == "rgb" else (1, 0)
-        red, green, blue = np.rint(corners[tuple(mine if j == k else theirs for j in range(seeds))]).astype(int)
-        found.append((int(red), int(green), int(blue)))
-    return tuple(found)
-
-
-def difference_map(first: str, second: str, difference: ArrayLike, subtitle: Sequence[str] = ()) -> HeadMap:
-    """Mean gates of ``first`` minus those of ``second``, (L, A) in [-1, 1]: red where first uses more, blue less.
-
-    Raises:
-        MapError: not such an array.
-    """
-    d = _checked(difference, least=-1)
-    marks = (
-        (1.0, f"+1  only {first}"),
-        (0.5, "+.5"),
-        (0.0, "0  both alike"),
-        (-0.5, "-.5"),
-        (-1.0, f"-1  only {second}"),
-    )
-    legend = Ramp("Difference of mean gates", palettes.diverging, -1.0, 1.0, marks)
-    return HeadMap(f"{first} minus {second}", tuple(subtitle), palettes.diverging(d), {"": d}, legend, signed=True)
-
-
-def _checked(values: ArrayLike, least: int = 0) -> NDArray[np.float64]:
-    array = np.asarray(values, float)
-    if array.ndim != 2 or not array.size:
-        raise MapError(f"a map needs numbers of shape (layers, heads), found the shape {array.shape}")
-    if not ((array >= least) & (array <= 1)).all():  # so that NaN is refused, too
-        wrong = array[~((array >= least) & (array <= 1))][0]
-        raise MapError(f"a map needs numbers from {least} to 1, found {wrong:g}")
-    return array
 
 
 # -- layout ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mtlprune.reports.scores.scored_runs import read_run
+from mtlprune.reports.scores.comparisons import read_run
 from mtlprune.reports.scores.tests import count_names
 from mtlprune.runs import RunFolder
 from mtlprune.scores import SCORES

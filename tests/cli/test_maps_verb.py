@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -54,7 +55,7 @@ def test_it_draws_runs_seeds_means_tasks_differences_and_films(mtlprune, make: M
     answer = mtlprune("maps", *runs, "--out", out, "--animate", "--scale", 1)
     assert answer.code == 0, answer.err
     stems = {f"run-{task}-seed{seed}" for task in ("POS", "DEP") for seed in (1, 2, 3)} | {"run-MTL-3-seed1"}
-    stems |= {"rgb-POS", "rgb-DEP", "grey-POS", "grey-DEP", "grey-MTL-3", "grey-all-tasks"}
+    stems |= {"colourblind-POS", "colourblind-DEP", "grey-POS", "grey-DEP", "grey-MTL-3", "grey-all-tasks"}
     stems |= {"difference-POS-DEP", "difference-POS-MTL-3", "difference-DEP-MTL-3"}
     films = {f"training-{stem.removeprefix('run-')}.gif" for stem in stems if stem.startswith("run-")}
     written = {path.name for path in out.iterdir()}
@@ -72,14 +73,15 @@ def test_the_list_holds_the_numbers_drawn(mtlprune, make: Make, tmp_path: Path) 
     runs = [make("pos", seed) for seed in (3, 1)] + [make("dep", 1)]
     assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "svg", "--animate").code == 0
     contents = json.loads((tmp_path / "m" / "maps.json").read_text())
-    assert (contents["encoder"], contents["layers"], contents["heads"], contents["palette"]) == ("minilm", 3, 4, "rgb")
+    assert (contents["encoder"], contents["layers"], contents["heads"]) == ("minilm", 3, 4)
+    assert contents["palette"] == "colourblind"
     assert any("one seed only" in note for note in contents["notes"])
     entries = {entry["files"][0]: entry for entry in contents["maps"]}
     assert {name for entry in contents["maps"] for name in entry["files"]} | {"maps.json"} == {
         path.name for path in (tmp_path / "m").iterdir()
     }
     assert entries["run-POS-seed3.svg"]["numbers"] == {"run": gates(runs[0])}  # of the best epoch, not the last
-    assert entries["rgb-POS.svg"]["numbers"] == {"seed 1": gates(runs[1]), "seed 3": gates(runs[0])}
+    assert entries["colourblind-POS.svg"]["numbers"] == {"seed 1": gates(runs[1]), "seed 3": gates(runs[0])}
     mean = (np.array(gates(runs[0])) + gates(runs[1])) / 2
     assert np.allclose(entries["grey-POS.svg"]["numbers"]["mean"], mean)
     assert np.allclose(entries["grey-all-tasks.svg"]["numbers"]["tasks"], (mean + gates(runs[2])) / 2)
@@ -107,11 +109,17 @@ def test_values_and_palettes_change_the_pictures_and_a_second_call_does_not(
         assert mtlprune("maps", *runs, "--out", out, "--animate", *options).code == 0
         return {path.name: path.read_bytes() for path in out.iterdir()}
 
-    plain, values, blind = drawn(), drawn("--values"), drawn("--palette", "colourblind")
-    assert drawn() == plain
-    assert all(values[name] != content for name, content in plain.items() if name != "maps.json")
-    assert b">.00<" not in plain["run-POS-seed1.svg"] and re.search(rb">\.\d\d<", values["run-POS-seed1.svg"])
-    assert blind["colourblind-POS.png"] != plain["rgb-POS.png"] and "rgb-POS.png" not in blind
+    usual, values = drawn(), drawn("--values")
+    assert drawn() == usual
+    assert all(values[name] != content for name, content in usual.items() if not name.endswith(("json", "gif")))
+    numbers = [re.search(rb">\.\d\d<", made["run-POS-seed1.svg"]) for made in (usual, values)]
+    assert numbers[0] is None and numbers[1] is not None
+    rgb = drawn("--palette", "rgb", "--format", "plain,pdf", "--width", 8, "--no-title")
+    assert "colourblind-POS.png" not in rgb and rgb["rgb-POS.pdf"].startswith(b"%PDF")
+    with Image.open(io.BytesIO(rgb["rgb-POS-plain.png"])) as picture:
+        assert picture.size == (4 * 16, 3 * 16)
+        red = [[picture.getpixel((16 * head + 8, 16 * layer + 8))[0] for head in range(4)] for layer in range(3)]
+    assert np.allclose(red, np.rint(255 * (1 - np.array(gates(runs[0])))))
 
 
 def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, make: Make, tmp_path: Path) -> None:
@@ -126,9 +134,9 @@ def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, make: Make, tmp
         ((pos, pos, "--out", out), "given twice"),
         ((tmp_path / "nowhere", "--out", out), "no run folder"),
         ((pos, "--out", file), "is a file"),
-        ((pos, "--out", file / "below"), "is a file"),
-        ((pos, "--out", out, "--palette", "neon"), "--palette: expected rgb or colourblind, found 'neon'"),
-        ((pos, "--out", out, "--format", "pdf"), "--format: expected png, svg or png,svg, found 'pdf'"),
+        ((pos, "--out", file / "below"), "cannot be written"),
+        ((pos, "--out", out, "--palette", "neon"), "--palette: expected colourblind or rgb, found 'neon'"),
+        ((pos, "--out", out, "--format", "gif"), "--format: expected some of png, svg, pdf, plain, found 'gif'"),
         ((pos, "--out", out, "--format", ""), "--format: expected"),
         ((pos, "--out", out, "--scale", 0), "--scale: expected a number from 1 to 8, found 0"),
     ]:

@@ -9,7 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mtlprune.reports.charts import POINT, ChartError, Style, figure, head_map, lines, panels, render, svg
+from mtlprune.reports.charts import (
+    DOZEN,
+    POINT,
+    ChartError,
+    Interval,
+    Style,
+    figure,
+    forest,
+    head_map,
+    lines,
+    panels,
+    render,
+    svg,
+)
 from mtlprune.results import head_rows
 
 NAMES = ["first", "second <b>"]
@@ -74,6 +87,34 @@ def test_what_is_too_narrow_is_refused() -> None:
         render(spec, "pdf", Style(1.5))
 
 
+@pytest.mark.parametrize(("last", "ticks"), [(3, "1 2 3"), (12, "2 4 6 8 10 12"), (4000, "1000 2000 3000 4000")])
+def test_what_counts_has_whole_numbers(last: int, ticks: str) -> None:
+    held = pd.DataFrame({"name": pd.Categorical(["a", "a"]), "epoch": [1, last], "value": [0.1, 0.9]})
+    found = re.findall(r">([\d.]+)</text>", svg(figure(lines(held, "epoch", "value", y_title="y"))))
+    assert " ".join(words for words in found if "." not in words) == ticks
+
+
 def test_there_is_no_limit_of_rows() -> None:
     text = svg(figure(lines(curves(3000), "layer", "value"), "Many"))
     assert text.count("<circle") >= 6000
+
+
+def test_a_head_says_its_number_and_maps_may_stand_side_by_side() -> None:
+    text = svg(figure(head_map(MAPS, "value", limit=1.0, across=2, cell=20, axes=True, heading="Gate"), "A map"))
+    assert "<title>layer 1, head 2: 1</title>" in text and "<title>layer 1, head 3: –</title>" in text
+    assert all(text.count(f">{words}<") == 2 for words in ("head", "layer", "3"))  # of each map
+    assert len(rectangles(text)) == 0 and text.count("h20v20h-20Z") == 12
+
+
+def test_a_forest_names_every_row_and_shows_a_dozen() -> None:
+    rows = [Interval(f"row {k}", k, k - 1, k + 1, True, f"{k} told") for k in range(30)]
+    rows[1] = Interval("row 1", 1, np.nan, np.nan, False, "1 told")
+    text = svg(figure(forest(rows, x_title="points")))
+    assert re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(DOZEN)]
+    dots = [float(x) for x in re.findall(r'<circle cx="([-\d.]+)"', text)]
+    assert len(dots) == DOZEN and dots == sorted(dots)
+    assert len(re.findall(r'<line [^>]*stroke-width="1.5"', text)) == DOZEN - 1  # none where it is not known
+    wide = forest([*rows[:3], Interval("wide", 1, -1000, 1000, False, "")]).to_dict()
+    low, high = wide["layer"][2]["encoding"]["x"]["scale"]["domain"]
+    assert -2 < low <= -1 and 3 <= high < 4  # cut off where it is much wider than most
+    svg(figure(forest([Interval("row", 0, 0, 0, False, "")])))

@@ -210,7 +210,7 @@ def test_the_address_keeps_the_selection_and_bad_ones_do_no_harm(visit: Visit, p
 
 def test_maps_are_light_also_in_the_dark(browser: Browser, page_file: Path) -> None:
     found = []
-    look = """() => [...document.querySelectorAll(".light rect, .heads td, .ramp i")].map((node) => {
+    look = """() => [...document.querySelectorAll(".light path, .heads td, .ramp i")].map((node) => {
       const style = getComputedStyle(node);
       return [style.fill, style.backgroundColor, style.color];
     })"""
@@ -336,7 +336,7 @@ def test_charts_answer_to_the_pointer_and_stand_without_a_script(browser: Browse
     file = tmp_path / "report.html"
     file.write_text(text, encoding="utf-8")
     visit = Visit(browser, file)
-    chart = visit.page.locator("figure.chart").first
+    chart = visit.page.locator("#over-smoothing figure.chart").first
     assert chart.locator("svg").count() == 1 and chart.locator(".vega").count() == 0  # not in view, so not run
     chart.scroll_into_view_if_needed()
     chart.locator(".vega svg").wait_for()
@@ -345,4 +345,4 @@ def test_charts_answer_to_the_pointer_and_stand_without_a_script(browser: Browse
     visit.page.locator("#vg-tooltip-element.visible").wait_for()
     assert visit.said == [] and visit.asked == [file.as_uri()]
     still = Visit(browser, file, java_script_enabled=False)
-    assert still.page.locator("figure.chart svg[role=img]").count() == 4
+    assert still.page.locator("#over-smoothing figure.chart svg[role=img]").count() == 4

@@ -13,9 +13,9 @@ from counted_runs import SENTENCES, counts, write_counts, write_run
 
 from mtlprune.layers import kind_of
 from mtlprune.reports.grid import probability
-from mtlprune.reports.scores import notes as table_notes
 from mtlprune.reports.scores.comparisons import Comparison, compare
 from mtlprune.reports.scores.layouts import details
+from mtlprune.reports.scores.layouts import notes as table_notes
 from mtlprune.reports.scores.tables import markdown
 from mtlprune.reports.scores.tests import count_names, with_tests
 from mtlprune.runs import RunFolder

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlprune.layers import KINDS
-from mtlprune.reports.scores.scored_runs import read_run
+from mtlprune.reports.scores.comparisons import read_run
 from mtlprune.reports.scores.tables import cell, compare, difference, markdown
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import MAIN, NAMES, main_score

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli import figure_options
+from mtlprune.cli.figure_options import FontSize, Title, Width
+
 if TYPE_CHECKING:
     from mtlprune.analyses.analysis import Analysis
 
@@ -138,12 +141,9 @@ def show(
         Path | None, typer.Option(metavar="DIR", help="For the figures (DIR itself, if not given).", show_default=False)
     ] = None,
     formats: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "pdf",
-    width: Annotated[
-        float | None,
-        typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).", show_default=False),
-    ] = None,
-    font_size: Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")] = 11,
-    title: Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")] = True,
+    width: Width = None,
+    font_size: FontSize = 11,
+    title: Title = True,
 ) -> None:
     """Figures ANALYSIS-FIGURE and ANALYSIS.md of every Result in a folder, without measuring anything again.
 
@@ -153,11 +153,9 @@ def show(
     from mtlprune.cli.console import say
     from mtlprune.files import make_room
     from mtlprune.reports.analyses import write_shown
-    from mtlprune.reports.charts import FORMATS, ChartError, Style
+    from mtlprune.reports.charts import FORMATS, Style
 
-    asked = list(dict.fromkeys(kind.strip() for kind in formats.split(",")))
-    if unknown := [kind for kind in asked if kind not in FORMATS]:
-        raise ChartError(f"--format: expected some of {', '.join(FORMATS)}, found {unknown[0]!r}")
+    asked = figure_options.formats(formats, FORMATS)
     found = results_in(folder)
     make_room(out or folder)
     for name, result in found.items():

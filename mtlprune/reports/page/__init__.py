@@ -15,7 +15,6 @@ from pathlib import Path
 from mtlprune.reports.page import analyses as page_analyses
 from mtlprune.reports.page import curves as page_curves
 from mtlprune.reports.page import gates as page_gates
-from mtlprune.reports.page import labels as page_labels
 from mtlprune.reports.page import latency as page_latency
 from mtlprune.reports.page import overlap as page_overlap
 from mtlprune.reports.page import probes as page_probes
@@ -55,7 +54,7 @@ class Choices:
     seed: int = 0
 
 
-def report(sources: Sources, choices: Choices, gold: page_labels.Gold) -> str:
+def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     """The page.
 
     Args:
@@ -75,7 +74,7 @@ def report(sources: Sources, choices: Choices, gold: page_labels.Gold) -> str:
     parts = [
         page_runs.part(runs, sources.notes),
         page_scores.part(tables, unscored),
-        page_labels.part(tables, gold, choices.resamples, choices.seed),
+        page_scores.labels_part(tables, gold, choices.resamples, choices.seed),
         page_gates.part(sets, without),
         page_overlap.part(sets, choices.permutations, choices.seed),
         page_probes.part(sources.probes, corpora),

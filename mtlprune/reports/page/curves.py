@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
-from mtlprune.reports.facets import HUES, Curve, Panel, facets
+import pandas as pd
+
+from mtlprune.reports.charts import colours, figure, lines, panels, seeds_behind
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
@@ -16,6 +17,8 @@ from mtlprune.runs import RunFolder
 
 Reading = Callable[[dict[str, Any], str], float | None]
 Line = Sequence[tuple[float, float]]
+Series = tuple[str, int, bool, Sequence[Line]]
+"""Name, number of the colour, whether dashed, a line for each seed."""
 
 
 def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
@@ -26,10 +29,10 @@ def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
     learning = []
     for scored in tables:
         comparison = scored.comparison
-        if scores := list(_panels(comparison, logs, _dev(comparison), "dev score, %")):
-            losses = list(_panels(comparison, logs, _loss, "training loss"))
+        if scores := _learning(comparison, logs, _dev(comparison), "dev score, %"):
+            losses = _learning(comparison, logs, _loss, "training loss")
             learning.append({"title": scored.title, "scores": scores, "losses": losses})
-    pruning = list(_pruning(sets))
+    pruning = _pruning(sets)
     caveats = [f"{path} has no metrics.jsonl, so no curve shows it." for path, log in logs.items() if not log]
     holds = {"learning": learning, "several": len(tables) > 1, "pruning": pruning}
     return Part("curves", "Learning and pruning", holds, caveats) if learning or pruning else None
@@ -43,23 +46,24 @@ def _loss(record: dict[str, Any], task: str) -> float | None:
     return record.get("loss", {}).get(task)
 
 
-def _panels(
+def _learning(
     comparison: Comparison, logs: Mapping[str, Sequence[dict[str, Any]]], reading: Reading, what: str
-) -> Iterator[Figure]:
-    """A panel a task: colours tell prunings (and baselines) apart, dashes joint training."""
-    kinds = [(run.kind, run.pruning, run.encoder) for c in comparison.columns for run in c.runs[:1]]
-    hues = {kind: hue for hue, kind in enumerate(dict.fromkeys(kinds))}
+) -> Figure | None:
+    """One panel for each task: colours tell prunings (and baselines) apart, dashes joint training."""
+    kinds: dict[tuple[str, str, str], int] = {}
+    shown, titles, several = [], [], len(comparison.encoders()) > 1
     for task in comparison.tasks():
-        series = []
+        made = []
         for column in comparison.columns:
-            lines = [list(_points(logs[run.path], task, reading)) for run in column.runs_of(task)]
-            if any(lines):
-                run = column.runs[0]
-                hue = hues[run.kind, run.pruning, run.encoder]
-                series.append((column.title, hue, len(run.tasks) > 1, [line for line in lines if line]))
-        if series:
-            title = task.upper() if reading is _loss else comparison.row_title(task)
-            yield _figure(title, f"{task.upper()}, {what} by epoch", series, ("epoch", what), 2)
+            runs = column.runs_of(task)
+            if each := [points for run in runs if (points := list(_points(logs[run.path], task, reading)))]:
+                kind = runs[0].kind, runs[0].pruning, runs[0].encoder
+                hue = kinds.setdefault(kind, len(kinds))
+                made.append((f"{column.title}{several * f', {column.encoder}'}", hue, len(runs[0].tasks) > 1, each))
+        if made:
+            shown.append(made)
+            titles.append(task.upper() if reading is _loss else comparison.row_title(task))
+    return _figure(shown, titles, ("epoch", what), 2)
 
 
 def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> Iterator[tuple[float, float]]:
@@ -69,38 +73,49 @@ def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> Itera
             yield float(record["epoch"]), float(value)
 
 
-def _pruning(sets: Sequence[ClaimSet]) -> Iterator[Figure]:
+def _pruning(sets: Sequence[ClaimSet]) -> Figure | None:
+    shown, titles = [], []
     for one in sets:
         opened = [
             [[(float(step), float((gates > 1e-3).sum())) for step, gates in claim.history] for claim in claimant.claims]
             for claimant in one.claimants
         ]
-        if any(len({number for _, number in line}) > 1 for lines in opened for line in lines):
-            series = [
-                (c.label, hue, c.joint, lines) for hue, (c, lines) in enumerate(zip(one.claimants, opened, strict=True))
-            ]
-            yield _figure(one.title, f"{one.title}: open heads by step", series, ("step", "open heads"), 0)
+        if any(len({number for _, number in line}) > 1 for each in opened for line in each):
+            pairs = zip(one.claimants, opened, strict=True)
+            shown.append([(c.label, hue, c.joint, each) for hue, (c, each) in enumerate(pairs)])
+            titles.append(one.title)
+    return _figure(shown, titles, ("step", "open heads"), 0)
 
 
 def _figure(
-    title: str, what: str, series: Sequence[tuple[str, int, bool, Sequence[Line]]], axes: tuple[str, str], digits: int
-) -> Figure:
-    """Means over the seeds that have the x as lines, seeds as small dots.
+    shown: Sequence[Sequence[Series]], titles: Sequence[str], axes: tuple[str, str], digits: int
+) -> Figure | None:
+    """Panels of means over the seeds that have the x as lines, seeds as small dots, with one legend.
 
     Args:
-        series: name, number of the colour, whether dashed, a line a seed.
         digits: of the values at the end, in words; with none, what is drawn counts from 0.
     """
-    curves, ends = [], []
-    for name, hue, dashed, lines in series:
-        values: dict[float, list[float]] = {}
-        for x, y in (point for line in lines for point in line):
-            values.setdefault(x, []).append(y)
-        mean = [(x, fmean(ys)) for x, ys in sorted(values.items())]
-        colour = HUES[hue % len(HUES)]
-        if len(lines) > 1:
-            curves.append(Curve(name, [point for line in lines for point in line], colour, joined=False, radius=1.1))
-        curves.append(Curve(name, mean, colour, dashed))
-        ends.append(f"{name} {mean[-1][1]:.{digits}f}")
-    drawing = facets(title, (), [Panel("", curves, *axes, zero=not digits, whole=True)], 1)
-    return Figure(drawing, f"{what}. At the end: {'; '.join(ends)}.")
+    kinds = {name: hue for panel in shown for name, hue, _, _ in panel}
+    joint = {name: dashed for panel in shown for name, _, dashed, _ in panel}
+    names = pd.DataFrame({"name": pd.Categorical(list(kinds), list(kinds)), "joint": list(joint.values())})
+    look = colours(names, "joint", kinds)
+    charts, words = [], []
+    for title, panel in zip(titles, shown, strict=True):
+        points = pd.DataFrame(
+            [
+                {"name": name, "seed": seed, "x": x, "y": y}
+                for name, _, _, each in panel
+                for seed, line in enumerate(each)
+                for x, y in line
+            ]
+        )
+        points["name"] = pd.Categorical(points["name"], list(kinds))
+        means = points.groupby(["name", "x"], observed=True, as_index=False)["y"].mean()
+        words_of: dict[str, Any] = {"title": title, "x_title": axes[0], "y_title": axes[1], "of": "runs"}
+        several = points[points.groupby("name", observed=True)["seed"].transform("max") > 0]
+        chart = lines(means, "x", "y", zero=not digits, look=look, **words_of)
+        charts.append(chart + seeds_behind(several, "x", "y", look["color"]) if len(several) else chart)
+        last = means.groupby("name", observed=True)["y"].last()
+        ends = "; ".join(f"{name} {y:.{digits}f}" for name, y in last.items())
+        words.append(f"{title}, {axes[1]} by {axes[0]}. At the end: {ends}.")
+    return Figure(figure(panels(charts, 3)), " ".join(words)) if charts else None

@@ -6,7 +6,6 @@ Inks of drawings (text, axes, grid lines) become variables of the style sheet; c
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -45,13 +44,3 @@ def inked(drawing: Drawing, alt: str) -> Markup:
 def is_map(drawing: Drawing | charts.Spec) -> bool:
     """Whether shades of cells are data here (a map of heads): then the drawing keeps its white ground in the dark."""
     return isinstance(drawing, dict) or any(isinstance(shape, Box) and shape.tooltip for shape in drawing.shapes)
-
-
-def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
-    """What a template needs of a chart: an SVG that stands without a script, and the specification for chart.js."""
-    text = charts.svg(spec)
-    width = re.search(r'width="([\d.]+)"', text)
-    assert width is not None
-    least = f"--least:{round(LEAST * float(width[1]))}px"
-    head = f'<svg role="img" aria-label="{escape(alt)}" class="drawing" style="{least}" '
-    return {"width": float(width[1]), "svg": Markup(text.replace("<svg ", head, 1)), "spec": charts.styled(spec)}

@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.claims import head_chance
 from mtlprune.analyses.claims.claimants import Claimant, group
-from mtlprune.analyses.claims.show.maps import SEEDS_SHOWN, claim_figures, left_out
+from mtlprune.analyses.claims.show.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, load_claims
-from mtlprune.reports import palettes
-from mtlprune.reports.maps import colours_mean, layout
+from mtlprune.reports import pictures
+from mtlprune.reports.charts import figure
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun, flat
+from mtlprune.reports.pictures import colours_mean
 from mtlprune.reports.sections import Figure
 from mtlprune.runs import ASIDE, RunError
 from mtlprune.statistics.significance import LEVEL
 
+CELL = 20
+"""Of small maps."""
 _METHODS = ("gates", "importance", "random")
 _BY_TASK = ("tasks", "decoders", "train.freeze")
 
@@ -110,40 +113,46 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
 
 
 def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
-    """Mean gates of every label and of all tasks; and which seeds use a head, in colours."""
-    captions = {}
+    """Mean gates of every label and of all tasks in one chart; and which seeds use a head, in colours."""
+    made = claim_maps(one.claimants, "colourblind")
+    names, told = [], []
     for claimant in one.claimants:
         seeds = len(claimant.claims)
         number = f"mean of {seeds} seeds" if seeds > 1 else f"seed {claimant.claims[0].seed}"
         opened = ", ".join(str(int(claim.open.sum())) for claim in claimant.claims)
-        caption = f"{claimant.label}: {number}; {opened} of {claimant.claimed.size} heads open"
-        captions[tuple(claim.run for claim in claimant.claims)] = claimant, caption
-    means, colours = [], []
-    for made in claim_figures(one.claimants, "colourblind"):
-        drawing = layout(made.shown)
-        alt = ". ".join((made.shown.title, *made.shown.subtitle))
-        if made.kind == "seeds":
-            colours.append(Figure(drawing, alt))
-        elif made.kind == "tasks":
-            means.append(Figure(drawing, alt, f"All tasks: mean over {', '.join(c.label for c in one.alone)}"))
-        elif made.kind == "mean":
-            claimant, caption = captions[made.runs]
-            claimed = [f"{layer + 1}-{head + 1}" for layer, head in zip(*np.nonzero(claimant.claimed), strict=True)]
-            alt = f"{caption}. Claimed by most seeds: {', '.join(claimed) or 'none'}."
-            means.append(Figure(drawing, alt, caption))
-    return means, colours
+        names.append(f"{claimant.label}: {number}\n{opened} of {claimant.claimed.size} heads open")
+        claimed = [f"{layer + 1}-{head + 1}" for layer, head in zip(*np.nonzero(claimant.claimed), strict=True)]
+        words = names[-1].replace("\n", "; ")
+        told.append(f"{words}. Claimed by most seeds: {', '.join(claimed) or 'none'}.")
+    means = [each for each in made if each.kind in ("mean", "tasks")]
+    if len(means) > len(names):
+        names.append(f"All tasks: mean over\n{', '.join(claimant.label for claimant in one.alone)}")
+        told.append(names[-1].replace("\n", " ") + ".")
+    by_seeds: dict[tuple[str, ...], list[GateMap]] = {}
+    for each in made:
+        if each.kind == "seeds":
+            by_seeds.setdefault(tuple(each.numbers), []).append(each)
+    colours = [_gallery(some, [each.title.partition(":")[0] for each in some]) for some in by_seeds.values()]
+    return [_gallery(means, names, " ".join(told))], colours
+
+
+def _gallery(maps: Sequence[GateMap], names: Sequence[str], alt: str = "") -> Figure:
+    """Maps side by side, as many as there is room for."""
+    across = max(2, min(3, len(maps), 900 // (CELL * maps[0].colours.shape[1] + 30)))
+    alt = alt or " ".join(". ".join((one.title, *one.subtitle)) + "." for one in maps)
+    return Figure(figure(maps_chart(maps, names, across=across, cell=CELL, axes=True)), alt)
 
 
 # -- numbers for the script ------------------------------------------------------------------------------------------
 
 
 def _corners() -> dict[str, Any]:
-    """Palette → number of seeds → colours of the corners, as palettes.mixed reads them, flattened."""
+    """Palette → number of seeds → colours of the corners, as pictures.mixed reads them, flattened."""
     return {
         name: {
-            str(seeds): palettes.corners(seeds, name).reshape(-1, 3).round().astype(int).tolist() for seeds in (2, 3)
+            str(seeds): pictures.corners(seeds, name).reshape(-1, 3).round().astype(int).tolist() for seeds in (2, 3)
         }
-        for name in palettes.PALETTES
+        for name in pictures.PALETTES
     }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.files import RunError, read_json, reading
-from mtlprune.reports.page.plots import Forest, Interval
+from mtlprune.reports.charts import DOZEN, Interval, figure, forest
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.sections import Rows
+from mtlprune.reports.sections import Figure, Rows
 
 FILE = "latency.json"
 
@@ -58,11 +58,20 @@ def _one(file: Path, tree: dict[str, Any]) -> dict[str, Any]:
     told = ("device", "precision", "threads", "torch", "load")
     return {
         "title": _title(file),
-        "saved": Forest("Time of the encoder saved, batch × length", [_saved(c) for c in tree["cells"]], "", " %"),
+        "saved": _forest([_saved(cell) for cell in tree["cells"]]),
         "encoder": _table(tree, "encoder", f"Latency of {_title(file)}, encoder"),
         "attention": _table(tree, "attention", f"Latency of {_title(file)}, attention blocks"),
         "about": ", ".join(f"{name} {tree[name]}" for name in told if name in tree),
     }
+
+
+def _forest(rows: list[Interval]) -> Figure:
+    caption = "Time of the encoder saved, by batch × length: a dot; the line goes from there to the ideal."
+    if len(rows) > DOZEN:
+        caption += f" The first {DOZEN} of {len(rows)} sizes; the table has all."
+    told = "; ".join(one.told for one in rows[:DOZEN])
+    chart = figure(forest(rows, x_title="time saved, %"))
+    return Figure(chart, f"Time of the encoder saved, batch × length. {told}", caption)
 
 
 def _saved(cell: dict[str, Any]) -> Interval:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ from mtlprune import __version__
 from mtlprune.errors import printable_lines
 from mtlprune.reports import charts
 from mtlprune.reports.grid import Grid, Strong
-from mtlprune.reports.page.figures import chart, inked, is_map
+from mtlprune.reports.page.figures import inked, is_map
 from mtlprune.reports.sections import Figure, Paragraph, Rows
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
+LEAST = 0.72
+"""To what share of its width a chart may shrink and stay legible; where there is less room, it scrolls."""
 _SIGN = r"[^\s/<>\"'`&,;:|\\()\[\]{}]"
 _PATH = re.compile(rf"(?<![\w.~/…<)\]-])/(?:{_SIGN}+/)+({_SIGN}*)")
 
@@ -47,7 +49,7 @@ class Part:
     template: str = ""
     """Its name; else that of the key."""
 
-    @property
+    @cached_property
     def body(self) -> Markup:
         name = self.template or self.key
         return Markup(_environment().get_template(f"{name}.html").render(self.holds))
@@ -66,8 +68,7 @@ def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
             the last name.
     """
     script = "\n".join(map(_asset, SCRIPTS))
-    blocks = (block for part in parts for block in part.holds.get("blocks", ()))
-    if any(isinstance(block, Figure) and isinstance(block.drawing, dict) for block in blocks):
+    if any('<figure class="chart' in part.body for part in parts):
         script += f"\n{_asset('chart.js')}\n{charts.script()}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     shared = os.path.commonpath([str(folder.absolute().parent) for folder in folders])
@@ -83,7 +84,7 @@ def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
             style=Markup(_asset("page.css")),
             script=Markup(script),
             parts=parts,
-            data={part.key: defined(part.data) for part in parts if part.data},
+            data={"look": charts.LOOK} | {part.key: defined(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,
         )
@@ -111,6 +112,16 @@ def _environment() -> Environment:
         made.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
     made.globals["m"] = made.get_template("macros.html").module
     return made
+
+
+def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
+    """What a template needs of a chart: an SVG that stands without a script, and the specification for chart.js."""
+    text = charts.svg(spec)
+    width = re.search(r'width="([\d.]+)"', text)
+    assert width is not None
+    least = f"--least:{round(LEAST * float(width[1]))}px"
+    head = f'<svg role="img" aria-label="{escape(alt)}" class="drawing" style="{least}" '
+    return {"width": float(width[1]), "svg": Markup(text.replace("<svg ", head, 1)), "spec": charts.styled(spec)}
 
 
 def _shown(value: Any) -> Any:

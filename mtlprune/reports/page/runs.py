@@ -10,7 +10,7 @@ from typing import Any
 
 from mtlprune.blocks import filled
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.scores.pruning_title import pruning_title
+from mtlprune.reports.scores.comparisons import pruning_title
 from mtlprune.reports.sections import Rows
 from mtlprune.runs import RunFolder
 

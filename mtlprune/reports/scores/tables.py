@@ -19,8 +19,7 @@ from mtlprune.errors import printable_lines
 from mtlprune.files import json_text, plain
 from mtlprune.reports.grid import Grid, latex_document, markdown_document
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
-from mtlprune.reports.scores.layouts import best, cell, details, difference, grids, slots
-from mtlprune.reports.scores.notes import legend, notes, tests_legend
+from mtlprune.reports.scores.layouts import best, cell, details, difference, grids, legend, notes, slots, tests_legend
 
 __all__ = [
     "Comparison",

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.reports.scores.comparisons import MARGIN, Comparison, ScoreColumn
-from mtlprune.reports.scores.scored_runs import ScoredRun
+from mtlprune.reports.scores.comparisons import MARGIN, Comparison, ScoreColumn, ScoredRun
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import SCORES
 from mtlprune.statistics.significance import LEVEL, Difference, SignFlip, System, differences, holm, sign_flip

@@ -1,6 +1,7 @@
 """Which maps there are of some runs' claims: one a run, the seeds and the mean of each label, all tasks, differences.
 
-figures = claim_figures(group(load_claims(["runs/pos-1", "runs/pos-2", "runs/pos-3"])), "rgb")
+maps = claim_maps(group(load_claims(["runs/pos-1", "runs/pos-2", "runs/pos-3"])), "colourblind")
+render(maps[0].spec(), "pdf")
 
 The facts (He and Choi 2021): channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
 drawn as black with opacity H. Letters: L layers, A heads a layer, S seeds.
@@ -8,24 +9,29 @@ drawn as black with opacity H. Letters: L layers, A heads a layer, S seeds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from mtlprune.analyses.claims.claimants import Claimant
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim
-from mtlprune.reports.drawing import Drawing, text_width
-from mtlprune.reports.maps import SUBTITLE, HeadMap, difference_map, grey_map, layout, seeds_map
+from mtlprune.reports import pictures
+from mtlprune.reports.charts import Spec, figure, head_map
+from mtlprune.reports.pictures import Colours, colours_mean
 
 SEEDS_SHOWN = 3
+CELL, WRITTEN = 26, 34
+"""Of a map that stands alone, and with numbers in its cells."""
 
 
 @dataclass(frozen=True)
-class MapFigure:
+class GateMap:
     """A map, what it is called, and whose gates it shows."""
 
     kind: str
@@ -33,33 +39,86 @@ class MapFigure:
     name: str
     """Of the file, without its ending."""
     runs: tuple[str, ...]
-    shown: HeadMap
+    title: str
+    subtitle: tuple[str, ...]
+    heading: str
+    """What the numbers are, above the legend."""
+    numbers: Mapping[str, NDArray[np.float64]]
+    """What the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates."""
+    palette: str = ""
+    """Of a map of seeds."""
+
+    @property
+    def caption(self) -> str:
+        """What the colours of a map of seeds mean."""
+        return colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
+
+    @property
+    def colours(self) -> Colours:
+        """(L, A, 3)."""
+        arrays = list(self.numbers.values())
+        if self.palette:
+            return pictures.mixed(arrays, pictures.corners(len(arrays), self.palette))
+        return pictures.diverging(arrays[0]) if self.kind == "difference" else pictures.opacity(arrays[0])
+
+    def spec(self, values: bool = False) -> Spec:
+        """Of the map alone, every layer and head numbered. ``values``: their numbers stand in the cells."""
+        cell = CELL if not values else max(WRITTEN, 12 * len(self.numbers) + 8)
+        chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
+        return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
 
-@dataclass(frozen=True)
-class Film:
-    """The gates of a run at every evaluation."""
+def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = False, **look: Any) -> Any:
+    """Maps of one kind, of the same seeds, in one chart with one legend.
 
-    name: str
-    run: str
-    steps: tuple[int, ...]
-    frames: tuple[HeadMap, ...]
+    Args:
+        look: of charts.head_map: across, axes, cell, words.
+    """
+    first, frames = maps[0], []
+    signed = first.kind == "difference"
+    for one, name in zip(maps, names, strict=True):
+        arrays = {key: array.ravel() for key, array in one.numbers.items()}
+        layers, heads = np.indices(next(iter(one.numbers.values())).shape).reshape(2, -1) + 1
+        frame = pd.DataFrame({"layer": layers, "head": heads, **arrays, "name": name})
+        if first.palette:
+            frame["colour"] = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in one.colours.reshape(-1, 3).tolist()]
+        if values:
+            frame["written"] = [
+                "\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)
+            ]
+        frames.append(frame)
+    held = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
+    told, subsets = list(first.numbers), _subsets(first) if first.palette else None
+    return head_map(
+        held, told[0], limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, told=told[1:], **look
+    )
 
-    def drawings(self, values: bool = False) -> list[Drawing]:
-        """All frames, everything at the same place in each."""
-        room = max(text_width(frame.subtitle[-1], SUBTITLE) for frame in self.frames)
-        return [layout(frame, values, room) for frame in self.frames]
+
+def _subsets(one: GateMap) -> dict[str, str]:
+    """Which seeds use a head, in words → colour; all first."""
+    seeds = [name.removeprefix("seed ") for name in one.numbers]
+    corners = pictures.corners(len(seeds), one.palette)
+    made = {}
+    for used in sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used)):
+        words = _listed([seed for seed, uses in zip(seeds, used, strict=True) if uses]) if any(used) else "none"
+        made[words] = "#{:02x}{:02x}{:02x}".format(*np.rint(corners[used]).astype(int).tolist())
+    return made
 
 
-def claim_figures(claimants: Sequence[Claimant], palette: str) -> list[MapFigure]:
+def short(value: float, signed: bool = False) -> str:
+    """Two decimals without the zero before the point; a bare 0, 1 or -1 means exactly that."""
+    if value in (-1, 0, 1):
+        return f"{value:+.0f}" if signed and value else f"{value:.0f}"
+    rounded = f"{value:{'+' if signed else ''}.2f}"
+    return rounded.replace("0.", ".", 1) if abs(value) < 0.995 else rounded[:-1]  # 1.0: nearly 1
+
+
+def claim_maps(claimants: Sequence[Claimant], palette: str) -> list[GateMap]:
     """All maps of these claimants, in the order: runs, seeds, means, all tasks, differences.
 
     Args:
         claimants: from analyses.claimants.group.
-        palette: of the maps of seeds, one of palettes.PALETTES.
-
-    Raises:
-        MapError: an unknown palette.
+        palette: of the maps of seeds, one of pictures.PALETTES.
     """
     alone = [claimant for claimant in claimants if not claimant.joint]
     return [
@@ -69,11 +128,6 @@ def claim_figures(claimants: Sequence[Claimant], palette: str) -> list[MapFigure
         *([_tasks(alone)] if len(alone) > 1 else []),
         *(_difference(one, other) for one, other in combinations(claimants, 2) if comparable(one.label, other.label)),
     ]
-
-
-def claim_films(claimants: Sequence[Claimant]) -> list[Film]:
-    """One film a claim."""
-    return [_film(claim) for claimant in claimants for claim in claimant.claims]
 
 
 def left_out(claimants: Sequence[Claimant]) -> list[str]:
@@ -106,25 +160,35 @@ def comparable(one: str, other: str) -> bool:
 # -- one map each ----------------------------------------------------------------------------------------------------
 
 
-def _run(claim: Claim) -> MapFigure:
+def _run(claim: Claim) -> GateMap:
     open_heads = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
-    subtitle = (encoder_line(claim), open_heads)
-    shown = grey_map(f"{claim.label}, seed {claim.seed}", "Gate", claim.gates, subtitle)
-    return MapFigure("run", f"run-{_file(claim.label)}-seed{claim.seed}", (claim.run,), shown)
+    return GateMap(
+        "run",
+        f"run-{_file(claim.label)}-seed{claim.seed}",
+        (claim.run,),
+        f"{claim.label}, seed {claim.seed}",
+        (encoder_line(claim), open_heads),
+        "Gate\n1: open, 0: closed",
+        {"gate": claim.gates},
+    )
 
 
-def _seeds(claimant: Claimant, palette: str) -> MapFigure:
+def _seeds(claimant: Claimant, palette: str) -> GateMap:
     claims = claimant.claims[:SEEDS_SHOWN]
     opened = claimant.open[: len(claims)]  # (S, L, A)
     counts = _listed([str(int(heads.sum())) for heads in opened])
     both = "both" if len(claims) == 2 else "all three"
-    subtitle = (
-        encoder_line(claims[0]),
-        f"Open heads: {counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any",
+    within = f"{counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any"
+    return GateMap(
+        "seeds",
+        f"{palette}-{_file(claimant.label)}",
+        tuple(claim.run for claim in claims),
+        f"{claimant.label}: heads used by each seed",
+        (encoder_line(claims[0]), f"Open heads: {within}"),
+        "Head used by seed",
+        {f"seed {claim.seed}": claim.gates for claim in claims},
+        palette,
     )
-    gates = {str(claim.seed): claim.gates for claim in claims}
-    shown = seeds_map(f"{claimant.label}: heads used by each seed", gates, palette, subtitle)
-    return MapFigure("seeds", f"{palette}-{_file(claimant.label)}", tuple(claim.run for claim in claims), shown)
 
 
 def mean_gates(claimant: Claimant) -> NDArray[np.float64]:
@@ -132,22 +196,24 @@ def mean_gates(claimant: Claimant) -> NDArray[np.float64]:
     return claimant.gates.mean(0)
 
 
-def _mean(claimant: Claimant) -> MapFigure:
+def _mean(claimant: Claimant) -> GateMap:
     seeds = [str(claim.seed) for claim in claimant.claims]
-    number = f"mean gate over {len(seeds)} seeds" if len(seeds) > 1 else "gate of its one seed"
-    opened = claimant.open
-    within = (
-        f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
-        if len(seeds) > 1
-        else (f"{opened.sum()} heads open")
+    several, opened = len(seeds) > 1, claimant.open
+    number = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
+    all_and_any = f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
+    within = all_and_any if several else f"{opened.sum()} heads open"
+    return GateMap(
+        "mean",
+        f"grey-{_file(claimant.label)}",
+        tuple(claim.run for claim in claimant.claims),
+        f"{claimant.label}: {number}",
+        (encoder_line(claimant.claims[0]), f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"),
+        "Mean gate\n1: open in all, 0: closed in all" if several else "Gate\n1: open, 0: closed",
+        {"gate": mean_gates(claimant)},
     )
-    subtitle = (encoder_line(claimant.claims[0]), f"Seed{'s' if len(seeds) > 1 else ''} {_listed(seeds)}; {within}")
-    ends = ("open in all", "closed in all") if len(seeds) > 1 else ("open", "closed")
-    shown = grey_map(f"{claimant.label}: {number}", "Mean gate", mean_gates(claimant), subtitle, ends=ends)
-    return MapFigure("mean", f"grey-{_file(claimant.label)}", tuple(claim.run for claim in claimant.claims), shown)
 
 
-def _tasks(alone: Sequence[Claimant]) -> MapFigure:
+def _tasks(alone: Sequence[Claimant]) -> GateMap:
     """H: the mean of z over tasks and seeds; with unequal numbers of seeds, tasks weigh equally."""
     runs = tuple(claim.run for claimant in alone for claim in claimant.claims)
     seeds = [len(claimant.claims) for claimant in alone]
@@ -158,30 +224,50 @@ def _tasks(alone: Sequence[Claimant]) -> MapFigure:
     mean = np.mean([mean_gates(claimant) for claimant in alone], axis=0)
     title = f"Mean gate over {len(alone)} tasks, {len(runs)} runs"
     subtitle = (encoder_line(alone[0].claims[0]), who)
-    shown = grey_map(title, "Mean gate H", mean, subtitle, ends=("open in all", "closed in all"))
-    return MapFigure("tasks", "grey-all-tasks", runs, shown)
+    heading = "Mean gate H\n1: open in all, 0: closed in all"
+    return GateMap("tasks", "grey-all-tasks", runs, title, subtitle, heading, {"gate": mean})
 
 
-def _difference(one: Claimant, other: Claimant) -> MapFigure:
+def _difference(one: Claimant, other: Claimant) -> GateMap:
     means = mean_gates(one), mean_gates(other)
-    runs = tuple(claim.run for claimant in (one, other) for claim in claimant.claims)
     about = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
     sums = f"sums of mean gates {means[0].sum():.1f} and {means[1].sum():.1f} of {means[0].size}"
-    subtitle = (encoder_line(one.claims[0]), f"{about}; {sums}")
-    shown = difference_map(one.label, other.label, means[0] - means[1], subtitle)
-    return MapFigure("difference", f"difference-{_file(one.label)}-{_file(other.label)}", runs, shown)
+    return GateMap(
+        "difference",
+        f"difference-{_file(one.label)}-{_file(other.label)}",
+        tuple(claim.run for claimant in (one, other) for claim in claimant.claims),
+        f"{one.label} minus {other.label}",
+        (encoder_line(one.claims[0]), f"{about}; {sums}"),
+        f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}",
+        {"gate": means[0] - means[1]},
+    )
 
 
-def _film(claim: Claim) -> Film:
-    steps = tuple(step for step, _ in claim.history)
-    frames = []
-    for number, (step, gates) in enumerate(claim.history, 1):
-        opened = f"{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open"
-        caption = f"Step {step:,}, evaluation {number} of {len(steps)}: {opened}"  # the number: no two frames are equal
-        title = f"{claim.label}, seed {claim.seed}: gates during training"
-        progress = min(step / max(max(steps), 1), 1.0)
-        frames.append(grey_map(title, "Gate", gates, (encoder_line(claim), caption), progress))
-    return Film(f"training-{_file(claim.label)}-seed{claim.seed}", claim.run, steps, tuple(frames))
+@dataclass(frozen=True)
+class Film:
+    """The gates of a run at every evaluation."""
+
+    claim: Claim
+
+    @property
+    def name(self) -> str:
+        return f"training-{_file(self.claim.label)}-seed{self.claim.seed}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.claim.label}, seed {self.claim.seed}: gates during training"
+
+    def gif(self, scale: int) -> bytes:
+        """A frame for each evaluation."""
+        steps = [step for step, _ in self.claim.history]
+        words = [[self.title, encoder_line(self.claim), line] for line in self._lines()]
+        done = [min(step / max(*steps, 1), 1.0) for step in steps]
+        return pictures.animation(words, [gates for _, gates in self.claim.history], done, scale)
+
+    def _lines(self) -> Iterator[str]:
+        for number, (step, gates) in enumerate(self.claim.history, 1):
+            opened = f"{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open"
+            yield f"Step {step:,}, evaluation {number} of {len(self.claim.history)}: {opened}"
 
 
 def encoder_line(claim: Claim) -> str:

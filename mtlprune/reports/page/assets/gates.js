@@ -28,7 +28,7 @@ function explorer(root, gates) {
   const board = make("div", { class: "board" });
   root.append(board);
 
-  // Multilinear between the colours of the corners, as reports/palettes.py mixes them.
+  // Multilinear between the colours of the corners, as reports/pictures.py mixes them.
   function mixed(values) {
     let corners = gates.corners[state.palette][values.length];
     for (const z of values) {
@@ -48,7 +48,7 @@ function explorer(root, gates) {
   function colour(k) {
     const now = value(k);
     if (!isAll() && state.view === "seeds") return rgb(mixed(label().z.slice(0, 3).map((seed) => seed[k])));
-    if (!isAll() && state.view === "difference") return ink(Math.abs(now), now < 0 ? "var(--below)" : "var(--above)");
+    if (!isAll() && state.view === "difference") return ink(Math.abs(now), now < 0 ? data.look.below : data.look.above);
     return ink(now);
   }
 
@@ -91,8 +91,8 @@ function explorer(root, gates) {
       return used.map((one) => chip(rgb(mixed(one)), name(one)));
     }
     if (!isAll() && state.view === "difference") {
-      return [chip(ink(1, "var(--below)"), `only ${set().labels[state.other].label}`), chip(ink(0), "the same"),
-        chip(ink(1, "var(--above)"), `only ${label().label}`)];
+      return [chip(ink(1, data.look.below), `only ${set().labels[state.other].label}`), chip(ink(0), "the same"),
+        chip(ink(1, data.look.above), `only ${label().label}`)];
     }
     return [0, 0.25, 0.5, 0.75, 1].map((z) => chip(ink(z), z === 0 ? "0, closed" : z === 1 ? "1, open" : String(z)));
   }

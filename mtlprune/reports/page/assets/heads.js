@@ -46,7 +46,7 @@ function browser(root, probes, gates) {
       users.replaceChildren(...claims(k === null ? state.held : k));
     };
     const grid = headGrid(layers, heads, "Heads by layer and number; darker: chosen for more labels", {
-      colour: (k) => ink(subject().chosen[k] / most(), "var(--below)"), told, show,
+      colour: (k) => ink(subject().chosen[k] / most(), data.look.below), told, show,
       hold: (k) => { state.held = k; grid.paint(k); show(k); remember("known", headName(k, heads)); },
     });
     grid.paint(state.held);

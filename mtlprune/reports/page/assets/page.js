@@ -94,6 +94,7 @@ function headGrid(layers, heads, name, { colour, told, show, hold }) {
   const corner = make("td", { class: "corner" });
   const table = make("table", { class: "heads light", role: "grid", "aria-label": name, onpointerleave: () => show(null) },
     make("thead", {}, make("tr", {}, corner, ...numbers)), make("tbody", {}, ...rows));
+  table.style.setProperty("--cell", data.look.rule);
   const paint = (held) => cells.forEach((cell, k) => {
     cell.style.background = colour(k);
     cell.setAttribute("aria-label", told(k));
@@ -106,7 +107,7 @@ const headName = (k, heads) => `${Math.floor(k / heads) + 1}-${(k % heads) + 1}`
 const headNames = (layers, heads) => Array.from({ length: layers * heads }, (_, k) => headName(k, heads));
 const place = (k, heads) => `Layer ${Math.floor(k / heads) + 1}, head ${(k % heads) + 1}`;
 const rgb = (parts) => `rgb(${parts.map((part) => Math.round(part)).join(",")})`;
-const ink = (share, hue = "var(--ink)") => `color-mix(in srgb, ${hue} ${(100 * share).toFixed(1)}%, var(--paper))`;
+const ink = (share, end = data.look.dark) => `color-mix(in srgb, ${end} ${(100 * share).toFixed(1)}%, ${data.look.light})`;
 
 // Which part is being read, in the contents.
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
