@@ -66,7 +66,8 @@ class Analysis:
         title: of its section and its Markdown; the section's anchor is ``key``.
         question: one line of help.
         help: what the command does, in paragraphs.
-        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "claims" (runs with gates).
+        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (all of its splits,
+            not one), "claims" (runs with gates).
         options: its own settings.
         columns: of the table of heads.
     """
@@ -88,7 +89,8 @@ class Analysis:
     @property
     def show(self) -> Any:
         """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
-        Table), ``FIGURES`` (name → Figure) and, where earlier versions wrote another form, ``earlier``."""
+        Table, or several), ``FIGURES`` (name → Chart, or a function Result → such) and, where earlier versions wrote
+        another form, ``earlier`` (content of the JSON and tables beside it, named in ``EARLIER`` → Result)."""
         return import_module(f"mtlprune.analyses.{self.name}.show")
 
 
@@ -104,17 +106,25 @@ def read(folder: Path, name: str) -> Result:
     Raises:
         ResultError: there is none, or a damaged one.
     """
+    from pandas import read_parquet
+
     from mtlprune.files import read_json, reading
     from mtlprune.results import AGAIN, ResultError, read_result
 
     path = Path(folder) / f"{name}.json"
+    command = next(command for command, package in ANALYSES.items() if package == name)
     if not path.is_file():
-        raise ResultError(f"{path} is missing; `mtlprune analyze {name} ... --out {folder}` makes it")
+        raise ResultError(f"{path} is missing; `mtlprune analyze {command} ... --out {folder}` makes it")
     content = read_json(path, ResultError, AGAIN)
     if isinstance(content, dict) and "format" in content:
         return read_result(path)
-    with reading(path, ResultError, f"run `mtlprune analyze {name}` again"):
-        found: Result = find(name).show.earlier(content)
+    again = f"run `mtlprune analyze {command}` again"
+    show, tables = find(name).show, []
+    for file in getattr(show, "EARLIER", ()):
+        with reading(path.with_name(file), ResultError, again):
+            tables.append(read_parquet(path.with_name(file)))
+    with reading(path, ResultError, again):
+        found: Result = show.earlier(content, *tables)
         return found
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from mtlprune.config.config import Config
 
 
 def bench(
@@ -46,9 +49,7 @@ def bench(
 
     settings = load_config(source, overrides or [])
     if probes:
-        from mtlprune.cli.probe import bench_probes
-
-        return bench_probes(settings, trained, rounds, out)
+        return _bench_probes(settings, trained, rounds, out)
     if lenses:
         from mtlprune.cli.bench_lenses import bench_lenses
 
@@ -79,4 +80,31 @@ def bench(
         terminal.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
     if out is not None:
         figures = {"settings": result.settings, "ratios": ratios, "steps": result.steps, "memory": result.memory}
+        write_json(out, figures)
+
+
+def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path | None) -> None:
+    """With ``--probes``: the encoder of a configuration (or of a run) on its corpus's dev."""
+    from rich.table import Table
+
+    from mtlprune.analyses.probes.benchmark import measure
+    from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
+    from mtlprune.files import write_json
+
+    encoder = settings.encoder.name if trained is None else str(trained)
+    threads = settings.train.threads or 1
+    with counted(2) as (_, tick):
+        cost = measure(encoder, Path(settings.data.path), rounds, threads, tick)
+    title = f"{encoder}, {cost.heads} heads, dev of {settings.data.path}: {cost.sentences} sentences, {threads} threads"
+    table = Table(title=title)
+    for column in ("", "processor seconds", "ratio", "all / twice half"):
+        table.add_column(column, justify="left" if not column else "right")
+    ratios, growth = cost.ratios(), cost.growth()
+    for kind, seconds in cost.seconds.items():
+        table.add_row(kind, f"{seconds:.2f}", f"{ratios[kind]:.3f}", f"{growth[kind]:.2f}")
+    console().print(table)
+    console().print(f"peak memory of both passes in a fresh process: {cost.memory / 1e9:.2f} GB")
+    if out is not None:
+        figures = {"seconds": cost.seconds, "ratios": ratios, "growth": growth, "memory": cost.memory}
         write_json(out, figures)

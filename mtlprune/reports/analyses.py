@@ -15,12 +15,16 @@ from mtlprune.results import Result
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
     """All that there is something to say in."""
-    return [table for table in (make(result) for make in analysis.show.TABLES) if table.rows]
+    made = (make(result) for make in analysis.show.TABLES)
+    several = ([one] if isinstance(one, Grid) else one for one in made)
+    return [table for some in several for table in some if table.rows]
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, tuple[Chart, Spec]]:
     """By name, only those that there is something for."""
-    made = {name: (chart, chart.make(result)) for name, chart in analysis.show.FIGURES.items()}
+    named = analysis.show.FIGURES
+    named = named(result) if callable(named) else named
+    made = {name: (chart, chart.make(result)) for name, chart in named.items()}
     return {name: (chart, spec) for name, (chart, spec) in made.items() if spec is not None}
 
 

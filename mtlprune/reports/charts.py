@@ -29,6 +29,10 @@ from mtlprune.files import RunError
 HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
 """After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
+FRAME = "#d55e00"
+"""Of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
+ABOVE = "#2166ac"
+"""What stands out for good: blue, of DIVERGING."""
 SEQUENTIAL = ("#ffffff", "#000000")
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
@@ -70,6 +74,8 @@ class Style:
     width: float | None = None
     font_size: float = 11
     title: bool = True
+    scale: int = SCALE
+    """Pixels of a PNG for each unit of 1/96 inch."""
 
 
 PLAIN = Style()
@@ -174,6 +180,11 @@ def head_map(
     limit: float | None = None,
     diverging: bool = False,
     words: bool = True,
+    ramp: Sequence[str] = (),
+    framed: str | None = None,
+    across: int = 0,
+    cell: int = CELL,
+    axes: bool = False,
 ) -> alt.FacetChart:
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
@@ -183,22 +194,28 @@ def head_map(
             others.
         diverging: blue below 0, red above; else white at 0, black at the limit.
         words: whether names stand beside the maps.
+        ramp: colours from least to most, else DIVERGING or SEQUENTIAL.
+        framed: a column of truths: which heads have a frame.
+        across: how many maps stand side by side, with their names above; 0: names stand to the left.
+        cell: its side.
+        axes: whether every layer and head has its number, with the words *layer* and *head*.
     """
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     scale = alt.Scale(
         domain=[-most, 0, most] if diverging else [0, most],
-        range=list(DIVERGING if diverging else SEQUENTIAL),
+        range=list(ramp or (DIVERGING if diverging else SEQUENTIAL)),
         clamp=True,
         interpolate="rgb",
     )
     legend = alt.Legend(orient="bottom", title=None, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
     columns = int(frame["head"].max())
-    ends = sorted({1, int(frame["layer"].max())})
-    kept = frame[[column for column in ("name", "layer", "head", value) if column in frame]]
+    plain = alt.Axis(domain=False)
+    plain_ends = alt.Axis(values=sorted({1, int(frame["layer"].max())}), ticks=False, domain=False)
+    kept = frame[[column for column in ("name", "layer", "head", value, framed) if column in frame]]
     base = alt.Chart(data(kept)).encode(
-        alt.X("head:O", title=None, axis=None),
-        alt.Y("layer:O", title=None, axis=alt.Axis(values=ends, ticks=False, domain=False)),
+        alt.X("head:O", title="head", axis=alt.Axis(orient="top", domain=False, labelAngle=0) if axes else None),
+        alt.Y("layer:O", title="layer" if axes else None, axis=plain if axes else plain_ends),
     )
     cells = base.mark_rect(stroke=RULE, strokeWidth=1).encode(
         alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend),
@@ -208,16 +225,43 @@ def head_map(
     empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff")
     dashes = base.transform_filter(f"!isValid({shown})").mark_rule(strokeWidth=1, color=RULE)
     dashes = dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75))
-    size = {"width": columns * CELL, "height": int(frame["layer"].max()) * CELL}
+    maps = [cells, empty, dashes]  # whose axes Vega-Lite joins as long as the dashes are last
+    if framed:
+        maps.insert(2, base.transform_filter(f"datum['{framed}']").mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
+    chart = alt.layer(*maps).properties(width=columns * cell, height=int(frame["layer"].max()) * cell)
+    names = list(frame["name"].cat.categories)
+    if across:
+        above = alt.Header(title=None, labels=words, labelAnchor="start", labelOrient="top", labelPadding=4)
+        sheet = alt.Facet("name:N", sort=names, header=above)
+        return chart.facet(facet=sheet, columns=across, spacing=14, title=title)
     header = alt.Header(
         title=None, labels=words, labelAngle=0, labelAlign="left", labelOrient="left", labelAnchor="middle"
     )
-    names = list(frame["name"].cat.categories)
-    return (
-        alt.layer(cells, empty, dashes)
-        .properties(**size)
-        .facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
-    )
+    return chart.facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places as near to the wanted ones as can be (least squares) that are ``gap`` apart and lie in [low, high].
+
+    Isotonic regression by pooling adjacent violators (Ayer et al. 1955) on wanted - rank · gap, clipped to the bounds.
+    The order of equal wishes is kept. ``wanted`` is rising.
+
+    Raises:
+        ValueError: there is no room for so many.
+    """
+    count = len(wanted)
+    room = high - low - gap * (count - 1)
+    if room < -1e-9:
+        raise ValueError(f"{count} labels {gap:g} apart need {gap * (count - 1):g}, found room for {high - low:g}")
+    pools: list[tuple[float, int]] = []  # mean and size
+    for rank, place in enumerate(wanted):
+        mean, size = place - rank * gap, 1
+        while pools and pools[-1][0] > mean:
+            before, more = pools.pop()
+            mean, size = (mean * size + before * more) / (size + more), size + more
+        pools.append((mean, size))
+    flat = [mean for mean, size in pools for _ in range(size)]
+    return [min(max(place, low), low + max(room, 0)) + rank * gap for rank, place in enumerate(flat)]
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:
@@ -253,6 +297,8 @@ def _widths(spec: Any) -> Iterator[int]:
         yield sum(each[: spec.get("columns", len(each))])
     elif "hconcat" in spec:
         yield sum(next(_widths(part), WIDTH) + 60 for part in spec["hconcat"])
+    elif "columns" in spec:  # small maps side by side
+        yield spec["columns"] * (next(_widths(spec["spec"]), WIDTH) + 20)
     elif "layer" in spec or "spec" in spec:
         yield from (
             spec.get("width") or next(_widths(part), WIDTH) for part in [*spec.get("layer", []), spec.get("spec")][:1]
@@ -311,7 +357,7 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     if kind == "pdf":
         return bytes(vl_convert.svg_to_pdf(text))
     packed = io.BytesIO()
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=SCALE))) as picture:
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=style.scale))) as picture:
         picture.convert("RGB").save(packed, "PNG", optimize=True)  # a third of the bytes
     return packed.getvalue()
 

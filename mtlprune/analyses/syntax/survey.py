@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from mtlprune.analyses.probes.centroids import head_vectors
+from mtlprune.analyses.probes.maths import head_vectors
 from mtlprune.analyses.reading import Reading, batches
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.arcs import ArcCounter, ArcCounts, halves, relations_of

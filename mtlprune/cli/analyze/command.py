@@ -22,6 +22,8 @@ NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
 def command(name: str, analysis: Analysis) -> Any:
     """The command of ``mtlprune analyze`` with this name."""
     parameters = dict(NEEDED["encoders"]) | {"sentences": (Sentences, None)}
+    if "splits" in analysis.needs:
+        del parameters["split"], parameters["sentences"]
     parameters |= NEEDED["claims"] if "claims" in analysis.needs else {}
     parameters |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
     parameters |= {"seed": (SEED, 0), "device": (Device, "cpu")}
@@ -56,7 +58,15 @@ def _option(field: Any) -> Any:
     return Annotated[field.annotation, option(help=field.description, **bounds)]
 
 
-def run(analysis: Analysis, *, corpus: Path, out: Path, claims: list[Path] | None = None, **values: Any) -> None:
+def run(
+    analysis: Analysis,
+    *,
+    names: list[str],
+    corpus: Path,
+    out: Path,
+    claims: list[Path] | None = None,
+    **values: Any,
+) -> None:
     """Measure, write the Result, its Markdown and figures into ``out``, and say what was found.
 
     Args:
@@ -66,25 +76,24 @@ def run(analysis: Analysis, *, corpus: Path, out: Path, claims: list[Path] | Non
 
     check_corpora(corpus)
 
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.files import make_room
     from mtlprune.reports.analyses import write_shown
     from mtlprune.results import read_result, write_result
+    from mtlprune.sweeps.folder import expanded
 
     make_room(out)
     own = {key: values.pop(key) for key in analysis.options.model_fields if key in values}
-    terminal, bar = console(), console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}, batch {task.completed}"), TimeElapsedColumn()
-    with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("reading", total=None)
+    terminal = console()
+    with counted() as (say, tick):
         request = Request(
-            corpus=corpus,
-            options=analysis.options(**own),
+            [str(name) for name in expanded(names)],
+            corpus,
+            analysis.options(**own),
             claims=claims or (),
-            on_status=lambda words: progress.update(shown, description=words),
-            on_batch=lambda: progress.advance(shown),
+            on_status=say,
+            on_batch=tick,
             **values,
         )
         write_result(out, analysis.measure(request))
