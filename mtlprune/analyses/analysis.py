@@ -66,8 +66,8 @@ class Analysis:
         title: of its section and its Markdown; the section's anchor is ``key``.
         question: one line of help.
         help: what the command does, in paragraphs.
-        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (all of its splits,
-            not one), "claims" (runs with gates).
+        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
+            splits, not of one), "claims" (runs with gates).
         options: its own settings.
         columns: of the table of heads.
     """

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from gated_runs import write_run
+from mtlprune.analyses.probes.show.attention import Example, attention_drawing
 from PIL import Image
 from probe_results import row, write_probes, write_rows
 
-from mtlprune.analyses.probes.show.attention import Example, attention_drawing
 from mtlprune.reports.drawing import Line
 
 

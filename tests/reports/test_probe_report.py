@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
-
 from mtlprune.analyses.probes.show.columns import ProbePanel, accuracy, gain, kind, panels
 from mtlprune.analyses.probes.show.differences import differences
 from mtlprune.analyses.probes.show.intervals import read_intervals
 from mtlprune.analyses.probes.show.maps import ABSENT, atlas, heat_map
-from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder, read_published
-from mtlprune.analyses.probes.show.reading import read_probes
 from mtlprune.analyses.probes.show.results import Key, LabelResult, ProbeResults
 from mtlprune.analyses.probes.show.scatter import scatter
 from mtlprune.analyses.probes.show.tables import latex, markdown, tables
+from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
+
+from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder, read_published
+from mtlprune.analyses.probes.show.reading import read_probes
 from mtlprune.files import RunError
 from mtlprune.reports.axes import spread
 from mtlprune.reports.drawing import Box, Dot, Drawing, Text

@@ -72,8 +72,8 @@ def findings(result: Result) -> list[str]:
     for split, numbers in result.about.get("splits", {}).items():
         if isinstance(numbers, dict) and numbers.get("too_long"):
             found.append(
-                f"{numbers['too_long']} sentences of {split} are left out: an encoder cannot see them at once (attention "
-                "between windows does not exist)."
+                f"{numbers['too_long']} sentences of {split} are left out: an encoder cannot see them at once "
+                "(attention between windows does not exist)."
             )
     roots = labels.loc[labels["apart"], ["task", "label"]].drop_duplicates()
     return found + [
@@ -435,8 +435,8 @@ def layers_figure(result: Result, panel: Panel, title: str, raw: bool) -> Spec:
     for row in own[own["apart"]].itertuples():
         beside = "" if math.isnan(row.gain) else f", {row.gain:+.1f} over its best control"
         lines.append(
-            f"{row.label}, found by attention to the first special token, stands apart: {row.test:.1f} %{beside} (layer "
-            f"{row.layer}, head {row.head})."
+            f"{row.label}, found by attention to the first special token, stands apart: {row.test:.1f} %{beside} "
+            f"(layer {row.layer}, head {row.head})."
         )
     without = own.loc[~own["apart"] & own["gain"].isna(), "label"]
     if len(without) and not raw:
@@ -618,7 +618,7 @@ def _shown(label: str) -> str:
 
 
 def _heads(result: Result, panel: Panel, title: str, raw: bool) -> pd.DataFrame:
-    """A row a label and head: ``value`` (mean over the seeds that have the head), and whether any chose it (``best``)."""
+    """A row a label and head: ``value`` (mean over the seeds that have the head), and ``best``: whether any chose it."""
     encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
     rows = known(result, panel.mode, encoder)
     rows = rows[rows["task"] == panel.task]
