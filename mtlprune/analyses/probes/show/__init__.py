@@ -618,7 +618,7 @@ def _shown(label: str) -> str:
 
 
 def _heads(result: Result, panel: Panel, title: str, raw: bool) -> pd.DataFrame:
-    """A row a label and head: ``value`` (mean over the seeds that have the head), and ``best``: whether any chose it."""
+    """A row a label and head: ``value`` (mean over seeds that have the head), and ``best``: whether any chose it."""
     encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
     rows = known(result, panel.mode, encoder)
     rows = rows[rows["task"] == panel.task]
