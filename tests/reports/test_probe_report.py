@@ -54,8 +54,10 @@ def tables_of(found: Result) -> dict[str, Grid]:
 
 def shown(spec: dict[str, Any], named: str) -> list[dict[str, Any]]:
     """The rows of the first data of a chart that have a column of this name."""
-    rows = [layer["data"]["values"] for layer in spec.get("layer") or spec["spec"]["layer"] if layer.get("data")]
-    rows += [spec["data"]["values"]] if "data" in spec else []
+    held = [spec, *(spec.get("layer") or spec["spec"]["layer"])]
+    named_ = [one["data"]["name"] for one in held if "name" in one.get("data", {})]
+    rows = [one["data"]["values"] for one in held if "values" in one.get("data", {})]
+    rows += [spec["datasets"][name] for name in named_]
     return next(values for values in rows if values and named in values[0])
 
 

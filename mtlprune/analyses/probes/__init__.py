@@ -68,7 +68,7 @@ def labels_of(accuracy: DataFrame, few: int, kinds: Mapping[str, str]) -> tuple[
     Returns:
         the frame ``labels``: RESULT, ``label``, ``layer`` and ``head`` of the one that was chosen, ``items``, ``test``
         (its accuracy), a column for each control (that of its own best head), ``distance`` of the best offset, ``gain``
-        over the best control (as fine as numbers are stored, so that a tie is none), ``few``, and ``apart`` for roots,
+        over the best control (with four decimals, so that a tie is none), ``few``, and ``apart`` for roots,
         which are found by attention to the first special token, where attention rests anyway; and notes, in sentences.
     """
     keys = [*RESULT, "label"]
@@ -76,8 +76,8 @@ def labels_of(accuracy: DataFrame, few: int, kinds: Mapping[str, str]) -> tuple[
     probe, rest = best[best["control"] == TRUE], best[best["control"] != TRUE]
     reached = rest.pivot(index=keys, columns="control", values="test").reindex(columns=list(CONTROLS))
     distances = rest.loc[rest["control"] == OFFSET].set_index(keys)["distance"]
-    made = probe.drop(columns=["control", "dev", "best", "distance"]).join(reached.round(4), on=keys)
-    made = made.join(distances, on=keys).assign(test=made["test"].round(4), few=made["items"] < few)
+    made = probe.drop(columns=["control", "dev", "best", "distance"]).join(reached, on=keys)
+    made = made.join(distances, on=keys).assign(few=made["items"] < few)
     made["gain"] = (made["test"] - made[list(CONTROLS)].max(axis=1)).round(4)
     roots = made["task"].map(lambda task: kinds.get(task) == "tree") & (made["label"].str.lower() == "root")
     there = accuracy.loc[accuracy["control"] == TRUE, keys].drop_duplicates()

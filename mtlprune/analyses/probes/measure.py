@@ -328,7 +328,8 @@ def measure(request: Request) -> Result:
             encoders.append({**keys, **shape, "open": int((gate_grid(subject) > SHUT).sum())})
     kinds = {items.task: items.kind for items in data.items["test"]}
     accuracy = pd.concat(rows, ignore_index=True)
-    labels, notes = labels_of(accuracy, options.few, kinds)
+    accuracy.attrs["exact"] = True
+    labels, notes = labels_of(accuracy.round({"test": 4}), options.few, kinds)
     frames = {"accuracy": accuracy, "labels": labels}
     if compared := list(differences(probed, modes, data.items["test"])):
         frames["differences"] = pd.DataFrame(compared)

@@ -69,15 +69,16 @@ def read_probes(folders: Iterable[str | Path]) -> Result:
             f"{row['mode']}, {row['task']}; one encoder and seed is one result, so name one of the folders"
         )
     frames["accuracy"] = frames["accuracy"].drop_duplicates(same, ignore_index=True)
-    frames["labels"] = frames["labels"].drop_duplicates([k for k in (*RESULT, "label") if k != "run"])
-    frames["labels"], notes = _shared(frames["labels"].reset_index(drop=True))
+    kinds = {task: kind for one in each for task, kind in one.about["kinds"].items()}
+    exact, _ = labels_of(frames["accuracy"], each[0].about["few"], kinds)
+    frames["labels"], notes = _shared(exact)
     if "differences" in frames:  # of the most seeds
         sorted_ = frames["differences"].sort_values(["seeds", "other_seeds"], ascending=False, kind="stable")
         frames["differences"] = sorted_.drop_duplicates(["encoder", "mode", "task", "label"])
     encoders = {(one["encoder"], one["seed"]): one for found in reversed(each) for one in found.about["encoders"]}
     about = {
         **each[0].about,
-        "kinds": {task: kind for one in each for task, kind in one.about["kinds"].items()},
+        "kinds": kinds,
         "encoders": list(reversed(encoders.values())),
         "notes": list(dict.fromkeys([*(note for one in each for note in one.about["notes"]), *notes])),
         "folders": list(map(str, paths)),
@@ -125,7 +126,7 @@ def earlier(content: Mapping[str, Any], table: pd.DataFrame) -> Result:
     summary = pd.DataFrame(content.get("summary") or [], columns=[*RESULT, "label", "offset"]).dropna()
     distances = summary.rename(columns={"offset": "distance"}).assign(control=OFFSET).astype({"seed": int})
     accuracy = table.merge(distances.astype({"distance": float}), how="left", on=[*RESULT, "control", "label"])
-    labels, notes = labels_of(accuracy, content["few"], kinds)
+    labels, notes = labels_of(accuracy.round({"test": 4}), content["few"], kinds)
     size = {"layers": int(probe["layer"].max()), "heads": int(probe["head"].max())}
     encoders = []
     for keys, rows in probe.groupby(RESULT[:3], sort=False):
