@@ -126,6 +126,7 @@ def earlier(content: Mapping[str, Any], table: pd.DataFrame) -> Result:
     summary = pd.DataFrame(content.get("summary") or [], columns=[*RESULT, "label", "offset"]).dropna()
     distances = summary.rename(columns={"offset": "distance"}).assign(control=OFFSET).astype({"seed": int})
     accuracy = table.merge(distances.astype({"distance": float}), how="left", on=[*RESULT, "control", "label"])
+    accuracy.attrs["exact"] = True
     labels, notes = labels_of(accuracy.round({"test": 4}), content["few"], kinds)
     size = {"layers": int(probe["layer"].max()), "heads": int(probe["head"].max())}
     encoders = []
