@@ -392,11 +392,15 @@ def FIGURES(result: Result) -> dict[str, Chart]:
         "differences": "Ticks, one a label: accuracy minus STL, encoders side by side",
         "heads": "Maps of layers by heads, one a label: gain over the best control; framed: the head chosen",
     }
-    return {
-        one.name: Chart(lambda _, one=one: one.make(), f"{one.entry['task'].upper()}. {alt_}", f"{alt_}.")
-        for one in pictures(result, panels(result, modes(result)[0]))
-        if (alt_ := words[one.entry["kind"]])
-    }
+    made = {}
+    for one in pictures(result, panels(result, modes(result)[0])):
+        caption = words[one.entry["kind"]]
+        made[one.name] = Chart(partial(_made, one), f"{one.entry['task'].upper()}. {caption}", f"{caption}.")
+    return made
+
+
+def _made(picture: Picture, _: Result) -> Spec:
+    return picture.make()
 
 
 def layers_figure(result: Result, panel: Panel, title: str, raw: bool) -> Spec:
@@ -609,7 +613,8 @@ def _beside(
         layered.append(
             line.mark_text(align="left", dx=6, fontSize=10, color=ZERO).encode(plain, alt.Y("y:Q"), alt.Text("words:N"))
         )
-    return alt.layer(*layered).properties(width=edges[-1], height=height)
+    chart: alt.LayerChart = alt.layer(*layered).properties(width=edges[-1], height=height)
+    return chart
 
 
 def _shown(label: str) -> str:
