@@ -9,7 +9,7 @@ import typer
 
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
+    typer.Argument(metavar="RUN_OR_ENCODER", help="Runs, sweeps, encoder names or folders.", show_default=False),
 ]
 Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)]
