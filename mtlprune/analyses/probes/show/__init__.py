@@ -523,7 +523,7 @@ def _bounds_of(marks: pd.DataFrame, zero: bool) -> tuple[float, float]:
 
 def _beside(
     marks: pd.DataFrame, heads: Sequence[Sequence[str]], bounds: tuple[float, float], y: str, zero: str, dots: bool
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """Marks in columns, with their labels beside them: moved apart by the least sum of squared shifts that keeps their
     order, so that none overlaps, with a line to the mark.
 
@@ -613,8 +613,7 @@ def _beside(
         layered.append(
             line.mark_text(align="left", dx=6, fontSize=10, color=ZERO).encode(plain, alt.Y("y:Q"), alt.Text("words:N"))
         )
-    chart: alt.LayerChart = alt.layer(*layered).properties(width=edges[-1], height=height)
-    return chart
+    return alt.layer(*layered).properties(width=edges[-1], height=height)
 
 
 def _shown(label: str) -> str:

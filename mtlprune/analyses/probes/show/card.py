@@ -71,7 +71,7 @@ class Example:
         names = ["words", "weight", "from", "to", "wide", "colour", "shade", "told"]
         return pd.DataFrame(rows, columns=names).sort_values(["words", "weight", "from", "to"], ignore_index=True)
 
-    def chart(self) -> alt.LayerChart:
+    def chart(self) -> alt.LayerChart | alt.FacetChart:
         """Lines from the attending words, on the left, to those attended to."""
         size = len(self.places)
         upright = alt.Y("from:Q", scale=alt.Scale(domain=[size, 0]), axis=None)
