@@ -11,7 +11,7 @@ from mtlprune.cli.console import say
 from mtlprune.cli.plot_pretraining import pretraining
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.probes.show.reading import Panel
+    from mtlprune.analyses.probes.show.reading import ProbePanel
     from mtlprune.reports.grid import Grid
     from mtlprune.results import Result
 
@@ -90,7 +90,7 @@ def probes(
         say(f"note: {note}")
 
 
-def _wanted(maps: str, shown: list[Panel]) -> set[str]:
+def _wanted(maps: str, shown: list[ProbePanel]) -> set[str]:
     """Titles of the columns whose heat maps are drawn. Raises RunError at one that no task has."""
     from mtlprune.files import RunError
 
@@ -104,7 +104,7 @@ def _wanted(maps: str, shown: list[Panel]) -> set[str]:
     return set(named)
 
 
-def _tables(found: Result, shown: list[Panel], paper: str | None, others: bool) -> tuple[list[Grid], list[str]]:
+def _tables(found: Result, shown: list[ProbePanel], paper: str | None, others: bool) -> tuple[list[Grid], list[str]]:
     from mtlprune.analyses.probes.show import lacking, tables
     from mtlprune.analyses.probes.show.paper import beside_paper
 

@@ -21,7 +21,7 @@ import mtlprune
 from mtlprune.analyses.probes import labels_of
 from mtlprune.analyses.probes.show import differences_figure, layers_figure, pictures, tables
 from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder, read_published
-from mtlprune.analyses.probes.show.reading import Panel, kind, known, panels, read_probes, shape
+from mtlprune.analyses.probes.show.reading import ProbePanel, kind, known, panels, read_probes, shape
 from mtlprune.files import RunError
 from mtlprune.layers import LAYERS
 from mtlprune.reports.charts import render, spread
@@ -44,7 +44,7 @@ def found(folder: Path) -> Result:
     return read_probes([folder])
 
 
-def panel_of(found: Result, task: str, mode: str = "sound") -> Panel:
+def panel_of(found: Result, task: str, mode: str = "sound") -> ProbePanel:
     return next(panel for panel in panels(found, mode) if panel.task == task)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlprune.analyses.probes import ANALYSIS
 from mtlprune.analyses.probes import show as probes
-from mtlprune.analyses.probes.show.reading import PRETRAINED, Panel, known, modes, panels, read_probes, shape
+from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.reports.page.render import Part, grid_rows
 from mtlprune.reports.sections import Figure, Rows
 from mtlprune.results import Result
@@ -63,7 +63,7 @@ def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
     return Part(ANALYSIS.key, ANALYSIS.title, holds, caveats, probes.beyond_controls(shown), content)
 
 
-def _figures(found: Result, panel: Panel) -> list[Figure]:
+def _figures(found: Result, panel: ProbePanel) -> list[Figure]:
     title = PRETRAINED if PRETRAINED in panel.titles else panel.titles[0]
     labels = [panel.of(title, label)[0] for label in panel.sure if panel.of(title, label)]
     best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]

@@ -16,7 +16,7 @@ import pandas as pd
 
 from mtlprune.analyses.probes import CONTROLS, SOUND
 from mtlprune.analyses.probes.show.reading import EARLIER as EARLIER
-from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, Panel, known, modes, panels
+from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel, known, modes, panels
 from mtlprune.analyses.probes.show.reading import earlier as earlier
 from mtlprune.reports.charts import (
     ABOVE,
@@ -82,7 +82,7 @@ def findings(result: Result) -> list[str]:
     ]
 
 
-def beyond_controls(shown: Sequence[Panel]) -> list[str]:
+def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
     """How many labels the untouched encoder's heads tell beyond every control."""
     parts = []
     for panel in shown:
@@ -104,7 +104,7 @@ def pretrained(result: Result) -> str:
     return next(runs, "")
 
 
-def lacking(shown: Sequence[Panel]) -> list[str]:
+def lacking(shown: Sequence[ProbePanel]) -> list[str]:
     """What is missing for a comparison, in words."""
     alone = [panel.task.upper() for panel in shown if STL not in panel.titles]
     untouched = [panel.task.upper() for panel in shown if PRETRAINED not in panel.titles]
@@ -144,7 +144,7 @@ def tables(result: Result, mode: str | None = None, others: bool = False) -> lis
 TABLES = (tables,)
 
 
-def _summary(shown: Sequence[Panel], few: int, other: Sequence[Panel]) -> Grid:
+def _summary(shown: Sequence[ProbePanel], few: int, other: Sequence[ProbePanel]) -> Grid:
     """A row a task and encoder: means over its labels with enough items, and how many exceed every control."""
     beside = {(panel.task, title): panel for panel in other for title in panel.titles}
     rows = []
@@ -163,7 +163,7 @@ def _summary(shown: Sequence[Panel], few: int, other: Sequence[Panel]) -> Grid:
     return Grid(header, rows, 2, f"Summary, {shown[0].mode}", caption, "summary")
 
 
-def _means(panel: Panel, title: str) -> list[str]:
+def _means(panel: ProbePanel, title: str) -> list[str]:
     """Number of labels, and _MEANS of them."""
     labels = [label for label in panel.sure if panel.values(title, label)]
     gains = [gain for label in labels if not math.isnan(gain := panel.mean(title, label, "gain"))]
@@ -178,7 +178,7 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.mean(held) if held else math.nan
 
 
-class Interval(NamedTuple):
+class DifferenceInterval(NamedTuple):
     """Between these bounds lie 95 % of the differences when test sentences are drawn anew, in points."""
 
     low: float
@@ -190,7 +190,7 @@ class Interval(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-def intervals(panel: Panel, result: Result) -> dict[tuple[str, str], Interval]:
+def intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], DifferenceInterval]:
     """Title and label → interval of the difference to STL, where there is one of the very seeds that are compared."""
     if "differences" not in result.frames:
         return {}
@@ -199,13 +199,13 @@ def intervals(panel: Panel, result: Result) -> dict[tuple[str, str], Interval]:
     titles = dict(zip(panel.rows["encoder"], panel.rows["title"], strict=True))
     alone = panel.seeds[STL]
     return {
-        (titles[row.encoder], row.label): Interval(row.low, row.high)
+        (titles[row.encoder], row.label): DifferenceInterval(row.low, row.high)
         for row in held.itertuples()
         if row.encoder in titles and (row.seeds, row.other_seeds) == (panel.seeds[titles[row.encoder]], alone)
     }
 
 
-def _changes(panel: Panel, result: Result) -> Grid:
+def _changes(panel: ProbePanel, result: Result) -> Grid:
     """STL, then every other encoder with its difference to STL; the best of a row is bold."""
     found = intervals(panel, result)
     columns = [STL, *panel.compared]
@@ -236,11 +236,11 @@ def _changes(panel: Panel, result: Result) -> Grid:
     return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", caption, f"{panel.task}-changes")
 
 
-def _gap(panel: Panel, title: str, label: str) -> float:
+def _gap(panel: ProbePanel, title: str, label: str) -> float:
     return panel.mean(title, label) - panel.mean(STL, label)
 
 
-def _bounds(panel: Panel, result: Result) -> Grid:
+def _bounds(panel: ProbePanel, result: Result) -> Grid:
     """Each difference to STL with its paired interval."""
     found = intervals(panel, result)
     rows = []
@@ -261,7 +261,7 @@ def _bounds(panel: Panel, result: Result) -> Grid:
     return Grid(header, rows, 1, f"{panel.task.upper()}: minus STL, with intervals", caption, f"{panel.task}-intervals")
 
 
-def _controls(panel: Panel, title: str, few: int) -> Grid:
+def _controls(panel: ProbePanel, title: str, few: int) -> Grid:
     """Each label's chosen head, its accuracy, every control, and the gain over the best of them."""
     own = panel.rows[panel.rows["title"] == title]
     present = [name for name in CONTROLS if own[name].notna().any()]
@@ -289,7 +289,7 @@ def _controls(panel: Panel, title: str, few: int) -> Grid:
     return Grid(header, rows, 1, f"{panel.task.upper()}, {title}: beside the controls", caption, key)
 
 
-def _named(panel: Panel, label: str) -> list[str]:
+def _named(panel: ProbePanel, label: str) -> list[str]:
     """A label with its marks, and its items."""
     mark = FEW if label in panel.few else ""
     return [f"{label}{mark}{' (apart)' if label in panel.apart else ''}", str(panel.items[label])]
@@ -301,13 +301,13 @@ def _choice(mode: str) -> str:
     return "as released: head chosen on the test items it is reported on, centroids of the same items"
 
 
-def _marks(panel: Panel, few: int) -> str:
+def _marks(panel: ProbePanel, few: int) -> str:
     mark = f" {FEW}: fewer than {few} test items; not in means." if panel.few else ""
     apart = " root is found by attention to the first special token, a common resting place: apart, in no mean."
     return mark + (apart if panel.apart else "")
 
 
-def _spread(panel: Panel, titles: Collection[str]) -> str:
+def _spread(panel: ProbePanel, titles: Collection[str]) -> str:
     many = [title for title in titles if panel.seeds[title] > 1]
     if not many:
         return "one seed"
@@ -351,7 +351,11 @@ class Picture(NamedTuple):
 
 
 def pictures(
-    result: Result, shown: Sequence[Panel], raw: bool = False, maps: Collection[str] = (PRETRAINED,), each: bool = False
+    result: Result,
+    shown: Sequence[ProbePanel],
+    raw: bool = False,
+    maps: Collection[str] = (PRETRAINED,),
+    each: bool = False,
 ) -> Iterator[Picture]:
     """For each task: best layers, differences to STL, and maps of heads.
 
@@ -403,7 +407,7 @@ def _made(picture: Picture, _: Result) -> Spec:
     return picture.make()
 
 
-def layers_figure(result: Result, panel: Panel, title: str, raw: bool) -> Spec:
+def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> Spec:
     """Each label at the layer of its chosen head (He and Choi 2021, Figure 3); of several seeds the first is shown,
     since a head cannot be averaged over seeds."""
     own = panel.rows[panel.rows["title"] == title]
@@ -453,7 +457,7 @@ def layers_figure(result: Result, panel: Panel, title: str, raw: bool) -> Spec:
     return figure(chart, f"{panel.task.upper()}, {title}: best layer and {what}", lines)
 
 
-def differences_figure(result: Result, panel: Panel) -> Spec:
+def differences_figure(result: Result, panel: ProbePanel) -> Spec:
     """Every encoder but STL: mean accuracy over its seeds minus that of STL, a tick a label (He and Choi, Figure 4)."""
     most = max((panel.items[label] for label in panel.labels), default=1)
     rows = [
@@ -621,7 +625,7 @@ def _shown(label: str) -> str:
     return label if any(c.isalnum() or c in "$#" for c in label) else f"“{label}”"
 
 
-def _heads(result: Result, panel: Panel, title: str, raw: bool) -> pd.DataFrame:
+def _heads(result: Result, panel: ProbePanel, title: str, raw: bool) -> pd.DataFrame:
     """A row a label and head: ``value`` (mean over seeds that have the head), and ``best``: whether any chose it."""
     encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
     rows = known(result, panel.mode, encoder)
@@ -646,7 +650,7 @@ def _legend(heads: pd.DataFrame, raw: bool) -> str:
     return f"{what}. Framed: the head chosen." + (" A dash: removed or closed." if heads["value"].isna().any() else "")
 
 
-def _atlas(result: Result, panel: Panel, title: str, heads: pd.DataFrame, raw: bool) -> Spec:
+def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, raw: bool) -> Spec:
     """A small map for each label, the most frequent first; the root is last."""
     labels = [label for label in (*panel.labels, *panel.apart) if panel.values(title, label)]
     names = {label: f"{_shown(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
@@ -664,7 +668,7 @@ def _atlas(result: Result, panel: Panel, title: str, heads: pd.DataFrame, raw: b
     return figure(chart, f"{panel.task.upper()}, {title}: {what} of every head", lines)
 
 
-def _map(result: Result, panel: Panel, title: str, label: str, heads: pd.DataFrame, raw: bool) -> Spec:
+def _map(result: Result, panel: ProbePanel, title: str, label: str, heads: pd.DataFrame, raw: bool) -> Spec:
     """Every head's gain over the label's best control (or its accuracy), a mean over seeds."""
     here = heads[heads["label"] == label]
     rows = panel.of(title, label)

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from mtlprune.analyses.probes.show import FEW, mean_sd, signed
-from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, Panel
+from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel
 from mtlprune.files import RunError
 from mtlprune.reports.grid import Grid, number
 
@@ -92,7 +92,7 @@ def named_encoder(against: str) -> str:
     return found
 
 
-def beside_paper(panel: Panel, encoder: str) -> Grid | None:
+def beside_paper(panel: ProbePanel, encoder: str) -> Grid | None:
     """Published and own numbers in pairs of columns; None where labels or columns have nothing in common."""
     constants = read_published().tables.get((panel.task, encoder))
     if constants is None:
@@ -112,7 +112,7 @@ def beside_paper(panel: Panel, encoder: str) -> Grid | None:
     return Grid(header, rows, 1, title, _legend(panel, constants, every), f"{panel.task}-paper")
 
 
-def _row(panel: Panel, constants: Constants, titles: Sequence[str], label: str, both_change: bool) -> list[str]:
+def _row(panel: ProbePanel, constants: Constants, titles: Sequence[str], label: str, both_change: bool) -> list[str]:
     theirs = constants.values[label]
     row = [f"{label}{FEW if label in panel.few else ''}", str(panel.items[label])]
     for title in titles:
@@ -133,7 +133,7 @@ def _mark(constants: Constants, column: str) -> str:
     return DEFECT if any(column in columns for columns in constants.defects.values()) else ""
 
 
-def _legend(panel: Panel, constants: Constants, shared: Sequence[str]) -> str:
+def _legend(panel: ProbePanel, constants: Constants, shared: Sequence[str]) -> str:
     published = read_published()
     here = sorted(constants.defects, key=int)
     parts = [
@@ -156,5 +156,5 @@ def _legend(panel: Panel, constants: Constants, shared: Sequence[str]) -> str:
     return " ".join(parts)
 
 
-def _bears(defect: str, panel: Panel) -> bool:
+def _bears(defect: str, panel: ProbePanel) -> bool:
     return defect != "10" or bool(panel.apart)

@@ -166,7 +166,7 @@ def _check(table: pd.DataFrame) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class ProbePanel:
     """All that was found for one task in one mode: encoders side by side.
 
     Attributes:
@@ -240,7 +240,7 @@ def modes(result: Result) -> list[str]:
     return [mode for mode in MODES if (result.frames["labels"]["mode"] == mode).any()]
 
 
-def panels(result: Result, mode: str, others: bool = False) -> list[Panel]:
+def panels(result: Result, mode: str, others: bool = False) -> list[ProbePanel]:
     """A panel a task. ``others``: also encoders trained for other tasks only."""
     labels = result.frames["labels"]
     tasks = {task.upper() for task in (*LAYERS, *labels["task"].unique())}
@@ -252,7 +252,7 @@ def panels(result: Result, mode: str, others: bool = False) -> list[Panel]:
         titles = tuple(title for _, _, title in wanted)
         rows = here.assign(title=here["encoder"].map({encoder: title for encoder, (_, title) in kinds.items()}))
         if titles:
-            made.append(Panel(task, mode, rows[rows["title"].isin(titles)], titles))
+            made.append(ProbePanel(task, mode, rows[rows["title"].isin(titles)], titles))
     return made
 
 
