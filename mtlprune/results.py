@@ -178,7 +178,7 @@ def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]
 def write_result(folder: Path, result: Result) -> None:
     """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there.
 
-    Numbers are stored with six digits; float32 as it is.
+    Numbers are stored with six digits; float32, and a frame with ``attrs["exact"]``, as they are.
 
     Raises:
         RunError: the disk refuses.
@@ -190,7 +190,7 @@ def write_result(folder: Path, result: Result) -> None:
             keys = _keys(name, frame)
             path = folder / f"{result.analysis}-{name}.parquet"
             with replacing(path) as beside:
-                _six_digits(frame).to_parquet(beside, index=False)
+                (frame if frame.attrs.get("exact") else _six_digits(frame)).to_parquet(beside, index=False)
             values = [column for column in frame.columns if column not in keys]
             stored[name] = {"rows": len(frame), "keys": keys, "values": values, "sha256": file_sha256(path)}
         content = {"analysis": result.analysis, "format": FORMAT, **result.about, "frames": stored}

@@ -25,5 +25,5 @@ set --
 for folder in smoothing dissection/tasks syntax/runs degeneration heads; do
     if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
 done
-if [ -f "$out/probes/probes.parquet" ]; then set -- "$@" --probes "$out/probes"; fi
+if [ -f "$out/probes/probes.json" ]; then set -- "$@" --probes "$out/probes"; fi
 mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"

@@ -12,10 +12,9 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import typer
 
-from mtlprune.analyses.probes import results
-from mtlprune.analyses.probes.items import Heights
-from mtlprune.analyses.probes.survey import MODES
+from mtlprune.analyses.probes import ANALYSIS, CHANCE, MODES, OFFSET, RANDOM, SHUFFLED, Heights
 from mtlprune.cli import app
+from mtlprune.cli.analyze.command import command as made
 from mtlprune.config.config import Config, load_config
 from mtlprune.tasks import TASKS
 
@@ -131,7 +130,7 @@ def test_every_value_of_a_setting_is_on_its_card(key: str, values: tuple[str, ..
     [
         (MODES, "two-modes"),
         (get_args(Heights), "con-at-every-height"),
-        ((results.RANDOM, results.SHUFFLED, results.OFFSET, results.CHANCE), "controls"),
+        ((RANDOM, SHUFFLED, OFFSET, CHANCE), "controls"),
     ],
 )
 def test_every_mode_height_and_control_of_the_probes_is_on_its_card(values: tuple[str, ...], place: str) -> None:
@@ -153,8 +152,9 @@ def test_defaults_in_tables_are_those_of_a_run(page: Path) -> None:
     ("verb", "page"), [("probe", "probes.md"), ("table", "significance.md"), ("overlap", "overlap.md")]
 )
 def test_defaults_of_options_are_those_of_the_verb(verb: str, page: str) -> None:
-    command: Any = typer.main.get_command(app)
-    known = {name: option.default for option in command.commands[verb].params for name in option.opts}
+    commands: Any = typer.main.get_command(app)
+    command = made(verb, ANALYSIS) if verb == "probe" else commands.commands[verb]
+    known = {name: option.default for option in command.params for name in option.opts}
     text = (DOCS / page).read_text(encoding="utf-8")
     shown = re.findall(r"^\| `(--[\w-]+)` \| ([^|]*?) \|(?!.*\n\|-)", text, re.MULTILINE)
     assert len(shown) > 2

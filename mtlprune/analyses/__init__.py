@@ -7,7 +7,8 @@ ANALYSES = {
     "degeneration": "degeneration",
     "breaks": "breaks",
     "overlap": "claims",
+    "probe": "probes",
 }
 """Command of ``mtlprune analyze`` → package here whose ANALYSIS is a record, in the order of display."""
-COMMANDS = {"overlap"}
+COMMANDS = {"overlap", "probe"}
 """Those of them that are no command of ``mtlprune analyze`` but one by itself: ``mtlprune overlap``."""

@@ -66,8 +66,9 @@ class Analysis:
         title: of its section and its Markdown; the section's anchor is ``key``.
         question: one line of help.
         help: what the command does, in paragraphs.
-        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "claims" (runs with gates),
-            "logs" (files of JSON lines with a step, or folders of them).
+        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
+            splits, not of one), "claims" (runs with gates), "logs" (files of JSON lines with a step, or folders of
+            them).
         options: its own settings.
         columns: of the table of heads.
     """
@@ -89,7 +90,8 @@ class Analysis:
     @property
     def show(self) -> Any:
         """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
-        Grid or None), ``FIGURES`` (name → Figure) and, where earlier versions wrote another form, ``earlier``."""
+        Grid, None, or several), ``FIGURES`` (name → Chart, or a function Result → such) and, where earlier versions
+        wrote another form, ``earlier`` (content of the JSON and tables beside it, named in ``EARLIER`` → Result)."""
         return import_module(f"mtlprune.analyses.{self.name}.show")
 
 
@@ -105,6 +107,8 @@ def read(folder: Path, name: str) -> Result:
     Raises:
         ResultError: there is none, or a damaged one.
     """
+    from pandas import read_parquet
+
     from mtlprune.files import read_json, reading
     from mtlprune.results import AGAIN, ResultError, read_result
 
@@ -115,8 +119,13 @@ def read(folder: Path, name: str) -> Result:
     content = read_json(path, ResultError, AGAIN)
     if isinstance(content, dict) and "format" in content:
         return read_result(path)
-    with reading(path, ResultError, f"run `mtlprune analyze {command}` again"):
-        found: Result = find(name).show.earlier(content)
+    again = f"run `mtlprune analyze {command}` again"
+    show, tables = find(name).show, []
+    for file in getattr(show, "EARLIER", ()):
+        with reading(path.with_name(file), ResultError, again):
+            tables.append(read_parquet(path.with_name(file)))
+    with reading(path, ResultError, again):
+        found: Result = show.earlier(content, *tables)
         return found
 
 

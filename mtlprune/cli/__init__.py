@@ -21,7 +21,6 @@ from mtlprune.cli import (
     overlap,
     plot,
     predict,
-    probe,
     prune,
     quickstart,
     report,
@@ -76,7 +75,7 @@ app.command("table", short_help="Compare runs, with tests over sentences.")(tabl
 app.command("report", short_help="One HTML page of everything.")(report.report)
 app.command("maps", short_help="Pictures of the heads that runs claim.")(maps.maps)
 app.command("overlap", short_help="Do tasks claim the same heads?")(overlap.overlap)
-app.command("probe", short_help="What every head knows, without training.")(probe.probe)
+app.command("probe", short_help="What every head knows, without training.", cls=analyze.FromRecord)(lambda: None)
 app.command("heads", short_help="A table of all heads.", cls=head_table.HeadsCommand)(head_table.head_table)
 app.command("head", short_help="One head, and its attention in sentences.")(heads.heads)
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")

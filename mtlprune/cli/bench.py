@@ -12,6 +12,7 @@ from mtlprune.cli.console import Overrides, new_table
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mtlprune.config.config import Config
     from mtlprune.training.benchmark import Measured
 
 
@@ -51,9 +52,7 @@ def bench(
 
     settings = load_config(source, overrides or [])
     if probes:
-        from mtlprune.cli.probe import bench_probes
-
-        return bench_probes(settings, trained, rounds, out)
+        return _bench_probes(settings, trained, rounds, out)
     if lenses:
         from mtlprune.cli.bench_lenses import bench_lenses
 
@@ -94,3 +93,26 @@ def _figures_table(result: Measured, title: str) -> Table:
         ratio = seconds / result.bare_forward
         table.add_row(kind, f"{seconds:.2f}", f"{result.dev_sentences / seconds:.0f}", f"{ratio:.3f}")
     return table
+
+
+def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path | None) -> None:
+    """With ``--probes``: the encoder of a configuration (or of a run) on its corpus's dev."""
+    from mtlprune.analyses.probes.benchmark import measure
+    from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
+    from mtlprune.files import write_json
+
+    encoder = settings.encoder.name if trained is None else str(trained)
+    threads = settings.train.threads or 1
+    with counted(2) as (_, tick):
+        cost = measure(encoder, Path(settings.data.path), rounds, threads, tick)
+    title = f"{encoder}, {cost.heads} heads, dev of {settings.data.path}: {cost.sentences} sentences, {threads} threads"
+    table = new_table(title, "", ">processor seconds", ">ratio", ">all / twice half")
+    ratios, growth = cost.ratios(), cost.growth()
+    for kind, seconds in cost.seconds.items():
+        table.add_row(kind, f"{seconds:.2f}", f"{ratios[kind]:.3f}", f"{growth[kind]:.2f}")
+    console().print(table)
+    console().print(f"peak memory of both passes in a fresh process: {cost.memory / 1e9:.2f} GB")
+    if out is not None:
+        figures = {"seconds": cost.seconds, "ratios": ratios, "growth": growth, "memory": cost.memory}
+        write_json(out, figures)

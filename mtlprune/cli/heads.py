@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +13,9 @@ from mtlprune.cli.console import say
 if TYPE_CHECKING:
     import torch
 
-    from mtlprune.analyses.probes.show.attention import Example
-    from mtlprune.analyses.probes.show.card import HeadCard, Known
-    from mtlprune.analyses.probes.show.results import ProbeResults
+    from mtlprune.analyses.probes.show.card import Example, HeadCard, Known
     from mtlprune.analyses.subjects import Subject
+    from mtlprune.results import Result
     from mtlprune.sentence import Sentence
 
 ENDINGS = (".html", ".svg", ".png")
@@ -76,8 +75,10 @@ def heads(
     subject = _subject(encoder, gates_of)
     number = _number(subject, layer, head)
     rows, notes = _known(results, subject, layer, head)
-    label = next(filter(_drawable, rows), None)
-    examples, how = _examples(subject, layer, number, candidates, label, sentences, text is not None)
+    kinds = results.about["kinds"] if results is not None else {}
+    label = next((row for row in rows if _drawable(row, kinds[row["task"]])), None)
+    sought = [_sought(sentence, label, kinds) for sentence in candidates]
+    examples, how = _examples(subject, layer, number, candidates, sought, label, sentences, text is not None)
     notes += [note] if (note := f"{how} {seen_in}".strip()) else []
     name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"
     card = HeadCard(name, layer, head, rows, claimed_by, examples, notes)
@@ -87,12 +88,12 @@ def heads(
         say(f"\nwritten: {out}")
 
 
-def _drawable(row: Known) -> bool:
+def _drawable(row: Known, kind: str) -> bool:
     """Whether a label that the head tells well is seen in its attention; root is not, being found at [CLS]."""
-    from mtlprune.analyses.probes.show.results import ROOT
+    from mtlprune.analyses.probes import ATTENTION
 
-    attended = row.task in ("dep", "srl") and (row.task, row.label) != ROOT
-    return attended and row.gain > 0 and not row.few and row.rank <= BEST_OF
+    attended = kind in ATTENTION and not row["apart"]
+    return attended and row["gain"] > 0 and not row["few"] and row["rank"] <= BEST_OF
 
 
 def _subject(name: str, gates_of: str | None) -> Subject:
@@ -131,7 +132,7 @@ def _check_out(out: Path | None) -> None:
         raise RunError(f"--out: {out} is a folder; name a file" if out.is_dir() else f"--out: {file} is a file")
 
 
-def _results(probes: Path | None) -> ProbeResults | None:
+def _results(probes: Path | None) -> Result | None:
     from mtlprune.analyses.probes.show.reading import read_probes
 
     return read_probes([probes]) if probes is not None else None
@@ -188,30 +189,30 @@ def _number(subject: Subject, layer: int, head: int) -> int:
     return kept.index(head - 1)
 
 
-def _known(results: ProbeResults | None, subject: Subject, layer: int, head: int) -> tuple[list[Known], list[str]]:
+def _known(results: Result | None, subject: Subject, layer: int, head: int) -> tuple[list[Known], list[str]]:
     """What the head knows, and what a reader should know of that."""
-    from mtlprune.analyses.probes.show.card import known
+    from mtlprune.analyses.probes.show.reading import known, modes, shape
     from mtlprune.files import RunError
 
     if results is None:
         return [], []
-    if results.shape != (subject.encoder.places.layers, subject.encoder.places.heads):
+    (folder, *_), (layers, heads) = results.about["folders"], shape(results)
+    if (layers, heads) != (subject.encoder.places.layers, subject.encoder.places.heads):
         raise RunError(
-            f"{results.folders[0]} holds results of {results.shape[0]} × {results.shape[1]} heads, but {subject.name} "
-            f"has {subject.encoder.places.layers} × {subject.encoder.places.heads}; probe this encoder"
+            f"{folder} holds results of {layers} × {heads} heads, but {subject.name} has "
+            f"{subject.encoder.places.layers} × {subject.encoder.places.heads}; probe this encoder"
         )
-    keys = [key for key in results.labels if (key.encoder, key.seed) == (subject.label, subject.seed)]
-    if not keys:
-        there = ", ".join(dict.fromkeys(f"{key.encoder} (seed {key.seed})" for key in results.labels))
-        raise RunError(
-            f"{results.folders[0]} holds no results of {subject.label}, seed {subject.seed} (there: {there}); probe it"
-        )
-    mode = "sound" if any(key.mode == "sound" for key in keys) else "as-released"
-    notes = [f"Probes: {results.folders[0]}, {mode}."]
-    probed = {results.runs[key] for key in keys}
-    if not any(Path(name).resolve() == Path(subject.name).resolve() for name in probed):
-        notes.append(f"Probed was {', '.join(sorted(probed))}; is it the same as {subject.name}?")
-    return known(results, subject.label, subject.seed, mode, layer, head), notes
+    each = {(one["encoder"], one["seed"]): one["run"] for one in results.about["encoders"]}
+    probed = each.get((subject.label, subject.seed))
+    if probed is None:
+        there = ", ".join(f"{encoder} (seed {seed})" for encoder, seed in each)
+        raise RunError(f"{folder} holds no results of {subject.label}, seed {subject.seed} (there: {there}); probe it")
+    mode = modes(results)[0]
+    notes = [f"Probes: {folder}, {mode}."]
+    if Path(probed).resolve() != Path(subject.name).resolve():
+        notes.append(f"Probed was {probed}; is it the same as {subject.name}?")
+    rows = known(results, mode, subject.label, subject.seed)
+    return rows[(rows["layer"] == layer) & (rows["head"] == head)].to_dict("records"), notes
 
 
 def _examples(
@@ -219,6 +220,7 @@ def _examples(
     layer: int,
     number: int,
     candidates: Sequence[Sentence],
+    sought: Sequence[set[tuple[int, int]]],
     label: Known | None,
     wanted: int,
     own: bool,
@@ -226,14 +228,13 @@ def _examples(
     """The head's attention in sentences that have most of what it knows; else in those where it is most decided."""
     import numpy as np
 
-    from mtlprune.analyses.probes.show.attention import Example
+    from mtlprune.analyses.probes.show.card import Example
 
-    sought = [_sought(sentence, label) for sentence in candidates]
     if any(sought) and not own:  # by what is in the sentence, never by whether the head finds it
         order = sorted(range(len(candidates)), key=lambda k: (-len(sought[k]) / len(candidates[k]), k))
         chosen = [k for k in order[:wanted] if sought[k]]
         assert label is not None
-        how = f"Sentences: those with most {label.task.upper()} {label.label} by length, found or not"
+        how = f"Sentences: those with most {label['task'].upper()} {label['label']} by length, found or not"
     else:
         chosen = list(range(len(candidates)))
         how = "" if own or not candidates else "Sentences: those where the head is most decided"
@@ -253,20 +254,21 @@ def _examples(
     return examples, how
 
 
-def _sought(sentence: Sentence, label: Known | None) -> set[tuple[int, int]]:
+def _sought(sentence: Sentence, label: Known | None, kinds: Mapping[str, str]) -> set[tuple[int, int]]:
     """Pairs of places that the label connects; word i has place i + 1."""
-    if label is not None and label.task == "dep" and sentence.dep is not None:
-        pairs = enumerate(zip(*sentence.dep, strict=True), 1)
-        return {(dependent, head) for dependent, (head, relation) in pairs if relation == label.label}
-    if label is not None and label.task == "srl":
-        return {
-            (word + 1, predicate.index + 1)
-            for predicate in sentence.srl or ()
-            for span in predicate.arguments
-            if span.label == label.label
-            for word in range(span.start, span.end)
-        }
-    return set()
+    layer = sentence.get(label["task"]) if label is not None else None
+    if label is None or layer is None:
+        return set()
+    if kinds[label["task"]] == "tree":
+        pairs = enumerate(zip(*layer, strict=True), 1)
+        return {(dependent, head) for dependent, (head, relation) in pairs if relation == label["label"]}
+    return {
+        (word + 1, predicate.index + 1)
+        for predicate in layer
+        for span in predicate.arguments
+        if span.label == label["label"]
+        for word in range(span.start, span.end)
+    }
 
 
 def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Sentence]) -> Iterator:
@@ -289,12 +291,7 @@ def _own_places(weights: torch.Tensor, sizes: Sequence[int]) -> Iterator:
 def _write(card: HeadCard, out: Path) -> None:
     from mtlprune.analyses.probes.show.card import html
     from mtlprune.files import write_bytes
-    from mtlprune.reports.canvas_png import png
-    from mtlprune.reports.canvas_svg import svg
+    from mtlprune.reports.charts import render
 
-    ending = out.suffix.lower()
-    if ending == ".html":
-        content = html(card).encode()
-    else:
-        content = svg(card.drawing()).encode() if ending == ".svg" else png(card.drawing(), 2)
-    write_bytes(out, content)
+    kind = out.suffix.lower()[1:]
+    write_bytes(out, html(card).encode() if kind == "html" else render(card.figure(), kind))

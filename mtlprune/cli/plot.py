@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,18 +11,12 @@ from mtlprune.cli.console import say
 from mtlprune.cli.plot_pretraining import pretraining
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.probes.show.columns import ProbeColumn, ProbePanel
-    from mtlprune.analyses.probes.show.results import ProbeResults
-    from mtlprune.reports.drawing import Drawing
+    from mtlprune.analyses.probes.show.reading import ProbePanel
     from mtlprune.reports.grid import Grid
+    from mtlprune.results import Result
 
-FORMATS = ("png", "svg")
 MOST_PIXELS_A_UNIT = 8
 PRETRAINED = "pretrained"
-
-Entry = dict[str, Any]
-Made = tuple[str, Callable[[], bytes]]
-"""Name of a file, and what makes its content."""
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 app.command("pretraining")(pretraining)
@@ -34,14 +25,6 @@ app.command("pretraining")(pretraining)
 @app.callback()
 def plot() -> None:
     """Draw results."""
-
-
-@dataclass(frozen=True)
-class _Picture:
-    name: str
-    entry: Entry
-    """What plots.json says of it."""
-    draw: Callable[[], Drawing]
 
 
 @app.command("probes")
@@ -62,57 +45,56 @@ def probes(
         str, typer.Option(help="Whose heat maps: pretrained, STL, MTL-5, ... with commas; all; none.")
     ] = PRETRAINED,
     others: Annotated[bool, typer.Option("--others", help="Also encoders trained for other tasks only.")] = False,
-    format_: Annotated[str, typer.Option("--format", help="png, svg, or both with a comma.")] = "png,svg",
+    format_: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "png,svg",
     scale: Annotated[int, typer.Option(help="Pixels a unit of 1/96 inch, in PNG.")] = 2,
 ) -> None:
     """Scatter of best layers, differences to STL, heat maps of labels, tables: of what heads know, beside controls."""
-    from mtlprune.analyses.probes.show.columns import panels
+    from mtlprune.analyses.probes import MODES
+    from mtlprune.analyses.probes.show import modes, pictures
     from mtlprune.analyses.probes.show.paper import named_encoder
-    from mtlprune.analyses.probes.show.reading import read_probes
-    from mtlprune.analyses.probes.show.results import MODES
-    from mtlprune.files import RunError
+    from mtlprune.analyses.probes.show.reading import panels, read_probes
+    from mtlprune.files import RunError, json_text, make_room, write_bytes, write_text
+    from mtlprune.reports.charts import FORMATS, Style, render
 
-    formats = _checked(out, format_, scale)
+    formats = list(dict.fromkeys(part.strip() for part in format_.split(",")))
+    if any(part not in FORMATS for part in formats):
+        raise RunError(f"--format: expected some of {', '.join(FORMATS)}, with commas between, found {format_!r}")
+    if not 1 <= scale <= MOST_PIXELS_A_UNIT:
+        raise RunError(f"--scale: expected a number from 1 to {MOST_PIXELS_A_UNIT}, found {scale}")
     if mode not in MODES:
         raise RunError(f"--mode: expected {' or '.join(MODES)}, found {mode!r}")
     paper = named_encoder(against) if against is not None else None
     found = read_probes(results)
-    shown = list(panels(found, mode, others))
+    shown = panels(found, mode, others)
     if not shown:
-        there = ", ".join(sorted({key.mode for key in found.labels})) or "none"
         raise RunError(
-            f"{', '.join(map(str, results))}: no results of the mode {mode} (there: {there}); name it with --mode"
+            f"{', '.join(map(str, results))}: no results of the mode {mode} (there: {', '.join(modes(found))}); name "
+            "it with --mode"
         )
-    other = [panel for name in MODES if name != mode for panel in panels(found, name, others)]
-    pictures = list(_pictures(found, shown, raw, _wanted(maps, shown)))
-    tables, notes = _tables(found, shown, paper, other)
-    texts = _texts(found, shown, tables, notes)
-    _write(out, pictures, texts, formats, scale, {"mode": mode, "results": list(found.folders), "notes": notes})
-    say(f"{len(formats) * len(pictures)} pictures and tables.md, tables.tex in {out}; plots.json lists the pictures")
+    drawn = list(pictures(found, shown, raw, _wanted(maps, shown), each=True))
+    tables, notes = _tables(found, shown, paper, others)
+    make_room(out)
+    entries = []
+    for picture in drawn:
+        spec = picture.make()
+        names = [f"{picture.name}.{kind}" for kind in formats]
+        for name, kind in zip(names, formats, strict=True):
+            write_bytes(out / name, render(spec, kind, Style(scale=scale)))
+        entries.append({"files": names, "title": spec["title"]["text"], **picture.entry})
+    for name, text in _texts(found, mode, tables, notes).items():
+        write_text(out / name, text)
+    listed = {"mode": mode, "results": found.about["folders"], "notes": notes, "pictures": entries}
+    write_text(out / "plots.json", json_text(listed))  # last, so that it never names what is not there
+    say(f"{len(formats) * len(drawn)} pictures and tables.md, tables.tex in {out}; plots.json lists the pictures")
     for note in notes:
         say(f"note: {note}")
 
 
-def _checked(out: Path, format_: str, scale: int) -> list[str]:
-    """The formats. Raises RunError where an option cannot be meant."""
-    from mtlprune.files import RunError
-
-    formats = list(dict.fromkeys(part.strip() for part in format_.split(",")))
-    if any(part not in FORMATS for part in formats):
-        raise RunError(f"--format: expected png, svg or png,svg, found {format_!r}")
-    if not 1 <= scale <= MOST_PIXELS_A_UNIT:
-        raise RunError(f"--scale: expected a number from 1 to {MOST_PIXELS_A_UNIT}, found {scale}")
-    file = next((place for place in (out, *out.parents) if place.exists() and not place.is_dir()), None)
-    if file is not None:
-        raise RunError(f"--out: {file} is a file; name a folder for the pictures")
-    return formats
-
-
-def _wanted(maps: str, shown: Sequence[ProbePanel]) -> set[str]:
+def _wanted(maps: str, shown: list[ProbePanel]) -> set[str]:
     """Titles of the columns whose heat maps are drawn. Raises RunError at one that no task has."""
     from mtlprune.files import RunError
 
-    there = {column.title: None for panel in shown for column in panel.columns}
+    there = dict.fromkeys(title for panel in shown for title in panel.titles)
     if maps in ("all", "none"):
         return set(there) if maps == "all" else set()
     named = [part.strip() for part in maps.split(",")]
@@ -122,65 +104,17 @@ def _wanted(maps: str, shown: Sequence[ProbePanel]) -> set[str]:
     return set(named)
 
 
-def _pictures(found: ProbeResults, shown: Sequence[ProbePanel], raw: bool, wanted: set[str]) -> Iterator[_Picture]:
-    from mtlprune.analyses.probes.show.columns import STL
-    from mtlprune.analyses.probes.show.differences import differences
-    from mtlprune.analyses.probes.show.scatter import scatter
-
-    setting = ", ".join(part for part in (found.encoder, Path(found.corpus).name) if part)
-    for panel in shown:
-        first = {"task": panel.task}
-        column = panel.column(PRETRAINED)
-        if column is not None:
-            draw = _later(scatter, panel, column, raw, setting)
-            yield _Picture(f"layers-{panel.task}", {"kind": "layers", **first, "encoder": PRETRAINED}, draw)
-        if panel.column(STL) is not None and panel.compared:
-            yield _Picture(
-                f"differences-{panel.task}", {"kind": "differences", **first}, _later(differences, panel, setting)
-            )
-        for column in panel.columns:
-            if column.title in wanted:
-                yield from _maps(panel, column, raw, setting)
-
-
-def _maps(panel: ProbePanel, column: ProbeColumn, raw: bool, setting: str) -> Iterator[_Picture]:
-    from mtlprune.analyses.probes.show.maps import atlas, heat_map
-
-    name = _slug(column.title)
-    entry = {"task": panel.task, "encoder": column.title}
-    yield _Picture(f"heads-{panel.task}-{name}", {"kind": "heads", **entry}, _later(atlas, panel, column, raw, setting))
-    every = [*panel.labels, *([panel.root] if panel.root else [])]
-    for rank, label in enumerate(every, 1):
-        if any(label in labels for labels in column.seeds.values()):
-            file = f"maps/{panel.task}-{name}-{rank:02d}-{_slug(label)}"
-            draw = _later(heat_map, panel, column, label, raw, setting)
-            yield _Picture(file, {"kind": "label", **entry, "label": label}, draw)
-
-
-def _later(draw: Callable[..., Drawing], *arguments: Any) -> Callable[[], Drawing]:
-    return lambda: draw(*arguments)
-
-
-def _slug(words: str) -> str:
-    """A part of a file name: labels hold colons, quotes and dots."""
-    return re.sub(r"[^A-Za-z0-9-]", "_", words.replace("+", "with-"))
-
-
-def _tables(
-    found: ProbeResults, shown: Sequence[ProbePanel], paper: str | None, other: Sequence[ProbePanel]
-) -> tuple[list[Grid], list[str]]:
-    from mtlprune.analyses.probes.show.intervals import read_intervals
+def _tables(found: Result, shown: list[ProbePanel], paper: str | None, others: bool) -> tuple[list[Grid], list[str]]:
+    from mtlprune.analyses.probes.show import lacking, tables
     from mtlprune.analyses.probes.show.paper import beside_paper
-    from mtlprune.analyses.probes.show.tables import column_note, tables
 
-    intervals = read_intervals(found.folders)
-    notes = [*found.notes, *column_note(shown)]
-    if intervals is None:
+    notes = [*found.about["notes"], *lacking(shown)]
+    if "differences" not in found.frames:
         notes.append(
             "No paired intervals: these results hold no differences to STL item by item; probe single-task runs and "
             "what they are compared with into one folder."
         )
-    made = tables(shown, found.few, intervals, other)
+    made = tables(found, shown[0].mode, others)
     if paper is not None:
         beside = [(panel, beside_paper(panel, paper)) for panel in shown]
         made += [table for _, table in beside if table is not None]
@@ -192,38 +126,20 @@ def _tables(
     return made, notes
 
 
-def _texts(
-    found: ProbeResults, shown: Sequence[ProbePanel], tables: Sequence[Grid], notes: Sequence[str]
-) -> dict[str, str]:
-    from mtlprune.analyses.probes.show.tables import latex, markdown
+def _texts(found: Result, mode: str, tables: list[Grid], notes: list[str]) -> dict[str, str]:
+    """The tables as Markdown, and for \\input into a document that loads booktabs."""
+    from mtlprune.analyses.probes.show import pretrained
+    from mtlprune.analyses.probes.show.reading import shape
+    from mtlprune.reports.grid import latex_document, markdown_document
 
-    layers, heads = found.shape
-    encoder = found.encoder or "pretrained encoder not among them"
-    setting = [
-        f"{encoder}, corpus {found.corpus} ({found.fingerprint[:8]}), {layers} layers × {heads} heads, mode "
-        f"{shown[0].mode}; special tokens: {found.specials.rstrip('.')}."
-    ]
+    layers, heads = shape(found)
+    setting = (
+        f"{pretrained(found) or 'pretrained encoder not among them'}, corpus {found.about['corpus']} "
+        f"({found.about['fingerprint'][:8]}), {layers} layers × {heads} heads, mode {mode}; special tokens: "
+        f"{found.about['specials'].rstrip('.')}."
+    )
     title = "What attention heads know"
-    return {"tables.md": markdown(tables, title, setting, notes), "tables.tex": latex(tables, title, setting, notes)}
-
-
-def _write(
-    out: Path, pictures: Sequence[_Picture], texts: dict[str, str], formats: Sequence[str], scale: int, head: Entry
-) -> None:
-    """Each file whole or not at all; the list comes last, so that it never names what is not there."""
-    from mtlprune.files import json_text, write_bytes, write_text
-    from mtlprune.reports.canvas_png import png
-    from mtlprune.reports.canvas_svg import svg
-
-    entries = []
-    for picture in pictures:
-        drawing = picture.draw()
-        made = {"png": lambda d=drawing: png(d, scale), "svg": lambda d=drawing: svg(d).encode()}
-        names = [f"{picture.name}.{ending}" for ending in formats]
-        for name, ending in zip(names, formats, strict=True):
-            content = made[ending]()
-            write_bytes(out / name, content)
-        entries.append({"files": names, "title": drawing.title, **picture.entry})
-    listed = json_text({**head, "pictures": entries})
-    for name, text in {**texts, "plots.json": listed}.items():
-        write_text(out / name, text)
+    parts = [f"# {title}\n", f"{setting}\n", *(["".join(f"- {note}\n" for note in notes)] if notes else [])]
+    page = markdown_document(lambda: "\n".join([*parts, *(table.part() for table in tables)]))()
+    latex = latex_document([title, setting, *notes], [table.latex(f"tab:probes-{table.key}") for table in tables])
+    return {"tables.md": page, "tables.tex": latex}

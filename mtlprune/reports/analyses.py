@@ -17,13 +17,15 @@ from mtlprune.results import Result
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
     """All that there is something to say in; one of TABLES may make several, or None."""
     made = (make(result) for make in analysis.show.TABLES)
-    every = [table for some in made for table in (some if isinstance(some, list) else [some])]
+    every = [table for some in made for table in ([some] if isinstance(some, Grid) else some or [])]
     return [table for table in every if table is not None and table.rows]
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, tuple[Chart, Spec]]:
     """By name, only those that there is something for."""
-    made = {name: (chart, chart.make(result)) for name, chart in analysis.show.FIGURES.items()}
+    named = analysis.show.FIGURES
+    named = named(result) if callable(named) else named
+    made = {name: (chart, chart.make(result)) for name, chart in named.items()}
     return {name: (chart, spec) for name, (chart, spec) in made.items() if spec is not None}
 
 

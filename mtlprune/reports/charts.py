@@ -33,6 +33,8 @@ HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 FRAME = "#d55e00"
 """Of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
+ABOVE = "#2166ac"
+"""What stands out for good: blue, of DIVERGING."""
 SEQUENTIAL = ("#ffffff", "#000000")
 BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
@@ -384,6 +386,30 @@ def cells(
     light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
     written = base.mark_text().encode(text="words:N", color=light)
     return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places as near to the wanted ones as can be (least squares) that are ``gap`` apart and lie in [low, high].
+
+    Isotonic regression by pooling adjacent violators (Ayer et al. 1955) on wanted - rank · gap, clipped to the bounds.
+    The order of equal wishes is kept. ``wanted`` is rising.
+
+    Raises:
+        ValueError: there is no room for so many.
+    """
+    count = len(wanted)
+    room = high - low - gap * (count - 1)
+    if room < -1e-9:
+        raise ValueError(f"{count} labels {gap:g} apart need {gap * (count - 1):g}, found room for {high - low:g}")
+    pools: list[tuple[float, int]] = []  # mean and size
+    for rank, place in enumerate(wanted):
+        mean, size = place - rank * gap, 1
+        while pools and pools[-1][0] > mean:
+            before, more = pools.pop()
+            mean, size = (mean * size + before * more) / (size + more), size + more
+        pools.append((mean, size))
+    flat = [mean for mean, size in pools for _ in range(size)]
+    return [min(max(place, low), low + max(room, 0)) + rank * gap for rank, place in enumerate(flat)]
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:

@@ -12,7 +12,7 @@ import torch
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses.probes.attention import arcs_found, choose
+from mtlprune.analyses.probes.maths import arcs_found, choose
 from mtlprune.encoder.arc_counts import OFFSETS, ArcCounts
 from mtlprune.encoder.arcs import (
     ArcCounter,

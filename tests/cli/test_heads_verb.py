@@ -14,8 +14,8 @@ from gated_runs import write_run
 from PIL import Image
 from probe_results import row, write_probes, write_rows
 
-from mtlprune.analyses.probes.show.attention import Example, attention_drawing
-from mtlprune.reports.drawing import Line
+from mtlprune.analyses.probes.show.card import Example
+from mtlprune.reports.charts import ABOVE
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(
         and "<td>1 of 2</td>" in page
         and "http" not in page.replace("http://www.w3.org", "")
     )
-    assert 'stroke="#' in outs[1].read_text() and "Knows best: DEP det 80.0 % (+60.0)" in outs[1].read_text()
+    assert f'stroke="{ABOVE}' in outs[1].read_text() and "Knows best: DEP det 80.0 % (+60.0)" in outs[1].read_text()
     ElementTree.parse(outs[1])
     with Image.open(outs[2]) as picture:
         picture.verify()
@@ -115,14 +115,11 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(
 def test_thickness_is_weight_and_sought_pairs_are_blue() -> None:
     weights = np.array([[1, 0, 0, 0], [0.04, 0.1, 0.86, 0], [0.3, 0.6, 0.1, 0], [1, 0, 0, 0]])
     example = Example(("[start]", "a", "b", "[end]"), weights, frozenset({(1, 2)}))
-    lines = {
-        s.tooltip.partition(":")[0]: s for s in attention_drawing("t", [], [example]).shapes if isinstance(s, Line)
-    }
+    lines = {row.told.partition(":")[0]: row for row in example.lines().itertuples()}
     assert lines.keys() == {f"{x} attends to {y}" for x, y in ("aa", "ab", "ba", "bb")} | {"b attends to [start]"}
-    assert lines["a attends to b"].width > lines["b attends to a"].width > lines["a attends to a"].width
-    for told in ("a attends to b", "b attends to a"):
-        red, _, blue = lines[told].fill
-        assert blue > red + 40
+    assert lines["a attends to b"].wide > lines["b attends to a"].wide > lines["a attends to a"].wide
+    blue = {told for told, row in lines.items() if row.colour == ABOVE}
+    assert blue == {"a attends to b", "b attends to a"}
     assert example.strongest() == [(1, 2, 0.86), (2, 1, 0.6)]
 
 

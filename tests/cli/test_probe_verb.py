@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
 
 from mtlprune.claimed_heads import load_claims
@@ -35,7 +35,7 @@ def runs(mtlprune: Verb, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return pq.read_table(folder / "probes.parquet").to_pylist()
+    return pd.read_parquet(folder / "probes-accuracy.parquet").to_dict("records")
 
 
 def test_before_and_after(mtlprune: Verb, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path) -> None:
@@ -44,25 +44,26 @@ def test_before_and_after(mtlprune: Verb, lab: Any, runs: dict[str, Path], tiny_
     answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options)
     assert answer.code == 0, answer.err
     own = "POS+NER (gates):NER, seed"
-    for words in ("pretrained, seed 0", "POS, seed 2", own, "are left out", f"written: {tmp_path}"):
+    for words in ("sound, pretrained, seed 0", "POS, seed 2", own, "are left out", f"written: {tmp_path}"):
         assert words in answer.out.replace("\n", " ")
     tree = json.loads((tmp_path / "p" / "probes.json").read_text())
-    labels = [entry["label"] for entry in tree["encoders"]]
+    labels = [entry["encoder"] for entry in tree["encoders"]]
     assert labels == ["pretrained", "POS", "POS", "POS+NER (gates):POS", "POS+NER (gates):NER"]
     rows = [row for row in rows_of(tmp_path / "p") if row["control"] == "none" and row["task"] == "pos"]
     best = {
         (row["encoder"], row["seed"], row["label"]): row["test"] for row in rows if row["best"]
     }  # fmt: skip
-    seen = 0
-    for entry in tree["differences"]:
-        assert entry["minus"] == "POS" and entry["task"] == "pos" and entry["low"] <= entry["high"]
-        if entry["encoder"] == "pretrained":
-            single = np.mean([best["POS", seed, entry["label"]] for seed in (1, 2)])
-            assert entry["difference"] == pytest.approx(best["pretrained", 0, entry["label"]] - single, abs=1e-3)
-            assert entry["seeds"] == [1, 2]
-            seen += 1
-    assert seen > 3
-    assert tree["differences"] and {entry["encoder"] for entry in tree["differences"]} == set(labels) - {"POS"}
+    compared = pd.read_parquet(tmp_path / "p" / "probes-differences.parquet")
+    assert set(compared["other"]) == {"POS"} and set(compared["task"]) == {"pos"}
+    assert (compared["low"] <= compared["high"]).all() and set(compared["encoder"]) == set(labels) - {"POS"}
+    mine = compared[compared["encoder"] == "pretrained"]
+    assert len(mine) > 3 and set(mine["seeds"]) == {1} and set(mine["other_seeds"]) == {2}
+    for row in mine.itertuples():
+        single = np.mean([best["POS", seed, row.label] for seed in (1, 2)])
+        assert row.difference == pytest.approx(best["pretrained", 0, row.label] - single, abs=1e-3)
+    assert (tmp_path / "p" / "probes-layers-pos.svg").is_file() and "## Summary, sound" in (
+        tmp_path / "p" / "probes.md"
+    ).read_text()
 
 
 def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(

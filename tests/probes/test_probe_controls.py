@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from random_sentences import corpora
 
-from mtlprune.analyses.probes.controls import chance, offset_hits
-from mtlprune.analyses.probes.items import Items, read_items
+from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items
 from mtlprune.sentence import Sentence
 
 

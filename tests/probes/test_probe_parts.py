@@ -6,10 +6,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtlprune.analyses.probes.attention import AttendedPlaces, arcs_found, arguments_found, by_label
-from mtlprune.analyses.probes.centroids import Centroids, nearest_found, unit_vectors
-from mtlprune.analyses.probes.differences import paired_interval
-from mtlprune.analyses.probes.survey import chosen
+from mtlprune.analyses.probes.maths import (
+    AttendedPlaces,
+    Centroids,
+    arcs_found,
+    arguments_found,
+    by_label,
+    chosen,
+    nearest_found,
+    paired_interval,
+    unit_vectors,
+)
 
 
 def column(*numbers: int) -> Tensor:

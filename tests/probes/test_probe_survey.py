@@ -10,19 +10,10 @@ import pytest
 import torch
 from tiny import CONTRACT_FAMILIES, make_tiny
 
-from mtlprune.analyses.probes import survey
+from mtlprune.analyses.probes import AS_RELEASED, MODES, SHUFFLED, SOUND, TRUE
 from mtlprune.analyses.probes.items import Items
-from mtlprune.analyses.probes.survey import (
-    AS_RELEASED,
-    MODES,
-    SHUFFLED,
-    SOUND,
-    TRUE,
-    Data,
-    Findings,
-    ProbeSurvey,
-    chosen,
-)
+from mtlprune.analyses.probes.maths import chosen
+from mtlprune.analyses.probes.measure import Data, Findings, ProbeSurvey, Split
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import SENTENCES, SLOTS, SQUARES, Observation, observation_batches, observe
@@ -224,7 +215,7 @@ def test_a_closed_head_is_a_removed_head(load: Callable[[str], Encoder], data: D
 class Planted(ProbeSurvey):
     """Head 3 of layer 2 looks from each dependent to its head; head 2 of layer 1 says the tag of each word."""
 
-    def observations(self, split: survey.Split, want: Sequence[str]) -> Iterator[tuple[list[int], Observation]]:
+    def observations(self, split: Split, want: Sequence[str]) -> Iterator[tuple[list[int], Observation]]:
         by_task = {items.task: items for items in split.items}
         for rows, seen in super().observations(split, want):
             which, row = by_task["pos"].of(rows)

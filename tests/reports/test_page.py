@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 
 def test_every_part_is_there_without_a_script(whole: str, study: list[RunFolder]) -> None:
-    page = Page(re.sub("<script.*?</script>", "", whole, flags=re.DOTALL))
+    page = Page(re.sub(r"<script.*?</script>", "", whole, flags=re.DOTALL))
     keys = [attributes["id"] for tag, attributes in page.found if tag == "section"]
     assert keys == [
         *("in-short", "runs", "scores", "labels", "gates", "overlap", "heads-know", "curves", "caveats"),

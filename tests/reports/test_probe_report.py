@@ -1,4 +1,4 @@
-"""Reports of probes: reading and refusing, the numbers in tables, places of labels, the same bytes every time."""
+"""Reports of probes: reading and refusing, the numbers in tables, what figures show."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
 
-from mtlprune.analyses.probes.show.columns import ProbePanel, accuracy, gain, kind, panels
-from mtlprune.analyses.probes.show.differences import differences
-from mtlprune.analyses.probes.show.intervals import read_intervals
-from mtlprune.analyses.probes.show.maps import ABSENT, atlas, heat_map
+import mtlprune
+from mtlprune.analyses.probes import labels_of
+from mtlprune.analyses.probes.show import differences_figure, layers_figure, pictures, tables
 from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder, read_published
-from mtlprune.analyses.probes.show.reading import read_probes
-from mtlprune.analyses.probes.show.results import Key, LabelResult, ProbeResults
-from mtlprune.analyses.probes.show.scatter import scatter
-from mtlprune.analyses.probes.show.tables import latex, markdown, tables
+from mtlprune.analyses.probes.show.reading import ProbePanel, kind, known, panels, read_probes, shape
 from mtlprune.files import RunError
-from mtlprune.reports.axes import spread
-from mtlprune.reports.drawing import Box, Dot, Drawing, Text
-from mtlprune.reports.grid import Strong
+from mtlprune.layers import LAYERS
+from mtlprune.reports.charts import render, spread
+from mtlprune.reports.grid import Grid, Strong
+from mtlprune.results import Result, write_result
 
 ENCODERS = (("pretrained", 0), ("DEP", 1), ("DEP", 2), ("POS", 1), ("POS+DEP", 1), ("MTL-5", 1), ("MTL-5", 2))
 SMALL = {"pos": LABELS["pos"], "dep": LABELS["dep"]}
 SHAPE = (3, 4)
+TASKS = [task.upper() for task in LAYERS]
 
 
 @pytest.fixture(scope="module")
@@ -40,55 +40,65 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> ProbeResults:
+def found(folder: Path) -> Result:
     return read_probes([folder])
 
 
-def panel_of(found: ProbeResults, task: str, mode: str = "sound") -> ProbePanel:
+def panel_of(found: Result, task: str, mode: str = "sound") -> ProbePanel:
     return next(panel for panel in panels(found, mode) if panel.task == task)
 
 
-def drawings(found: ProbeResults) -> dict[str, Drawing]:
-    made = {}
-    for panel in panels(found, "sound"):
-        column = panel.column("pretrained")
-        assert column is not None
-        made[f"{panel.task} gain"] = scatter(panel, column, False, "x")
-        made[f"{panel.task} raw"] = scatter(panel, column, True, "x")
-        made[f"{panel.task} differences"] = differences(panel, "x")
-        made[f"{panel.task} atlas"] = atlas(panel, column, False, "x")
-    return made
+def tables_of(found: Result) -> dict[str, Grid]:
+    return {table.key: table for table in tables(found)}
+
+
+def shown(spec: dict[str, Any], named: str) -> list[dict[str, Any]]:
+    """The rows of the first data of a chart that have a column of this name."""
+    held = [spec, *(spec.get("layer") or spec["spec"]["layer"])]
+    named_ = [one["data"]["name"] for one in held if "name" in one.get("data", {})]
+    rows = [one["data"]["values"] for one in held if "values" in one.get("data", {})]
+    rows += [spec["datasets"][name] for name in named_]
+    return next(values for values in rows if values and named in values[0])
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_read(folder: Path, found: ProbeResults) -> None:
+def test_what_earlier_versions_wrote_is_read(folder: Path, found: Result) -> None:
     rows = read_rows(folder)
-    assert (found.shape, found.corpus, found.few, found.encoder) == (SHAPE, "ewt5", FEW, "pretrained-0")
-    for key, label in ((Key("pretrained", 0, "sound", "dep"), "nsubj"), (Key("DEP", 2, "as-released", "dep"), "obj")):
-        mine = [r for r in rows if (r["encoder"], r["seed"], r["mode"], r["task"], r["label"]) == (*key, label)]
-        plain = [r for r in mine if r["control"] == "none"]
-        best = next(r for r in plain if r["best"])
-        result = found.labels[key][label]
-        assert (result.layer, result.head, result.accuracy) == (best["layer"], best["head"], best["test"])
-        assert all(result.heads[r["layer"] - 1, r["head"] - 1] == r["test"] for r in plain)
-        own = {r["control"]: r["test"] for r in mine if r["control"] != "none"}
-        assert own.items() <= result.controls.items()
-        assert result.gain == pytest.approx(result.accuracy - max(result.controls.values()), abs=1e-4)
-    items = [result.items for result in found.labels["pretrained", 0, "sound", "pos"].values()]  # type: ignore[index]
+    assert (shape(found), found.about["corpus"], found.about["few"]) == (SHAPE, "ewt5", FEW)
+    for encoder, seed, mode, label in (("pretrained", 0, "sound", "nsubj"), ("DEP", 2, "as-released", "obj")):
+        key = (encoder, seed, mode, "dep", label)
+        mine = [r for r in rows if (r["encoder"], r["seed"], r["mode"], r["task"], r["label"]) == key]
+        best = next(r for r in mine if r["control"] == "none" and r["best"])
+        panel = panel_of(found, "dep", mode)
+        result = next(one for one in panel.of("STL" if encoder == "DEP" else encoder, label) if one["seed"] == seed)
+        assert (result["layer"], result["head"]) == (best["layer"], best["head"])
+        assert result["test"] == pytest.approx(best["test"], abs=1e-4)
+        heads = known(found, mode, encoder, seed).query("task == 'dep' and label == @label")
+        assert len(heads) == 12 and heads["best"].sum() == 1 and set(heads["there"]) == {12}
+        assert {(r.layer, r.head): r.test for r in heads.itertuples()} == {
+            (r["layer"], r["head"]): r["test"] for r in mine if r["control"] == "none"
+        }
+        for control in (r for r in mine if r["control"] != "none"):
+            assert result[control["control"]] == pytest.approx(control["test"], abs=1e-4)
+    items = list(panel_of(found, "pos").items.values())
     assert items == sorted(items, reverse=True)
 
 
-def test_controls_without_weights_are_shared_and_shuffled_labels_are_not(found: ProbeResults) -> None:
-    own, other = (
-        found.labels[Key(name, seed, "sound", "dep")]["obj"] for name, seed in (("pretrained", 0), ("DEP", 1))
-    )
-    assert set(own.controls) == set(other.controls) == {"random_encoder", "shuffled_labels", "offset", "chance"}
+def test_a_result_of_this_version_shows_the_same(folder: Path, found: Result, tmp_path: Path) -> None:
+    write_result(tmp_path, mtlprune.read_results(folder)["probes"])
+    again = read_probes([tmp_path])
+    assert [table.markdown() for table in tables(again)] == [table.markdown() for table in tables(found)]
+
+
+def test_controls_without_weights_are_shared_and_shuffled_labels_are_not(found: Result) -> None:
+    panel = panel_of(found, "dep")
+    (own,), (other, _) = panel.of("pretrained", "obj"), panel.of("STL", "obj")
     for name in ("random_encoder", "offset", "chance"):
-        assert own.controls[name] == other.controls[name]
-    assert own.controls["shuffled_labels"] != other.controls["shuffled_labels"]
-    assert any("shared by all encoders" in note for note in found.notes)
+        assert own[name] == other[name]
+    assert own["shuffled_labels"] != other["shuffled_labels"]
+    assert any("shared by all encoders" in note for note in found.about["notes"])
 
 
 def test_heads_that_are_gone_have_no_number_and_are_never_best(tmp_path: Path) -> None:
@@ -97,18 +107,20 @@ def test_heads_that_are_gone_have_no_number_and_are_never_best(tmp_path: Path) -
     write_rows(tmp_path, [r for r in rows if r["test"] is not None] + [row(label="JJ", layer=1, head=2, test=1.0)])
     (tmp_path / "probes.json").write_text(json.dumps({"few": 5}))
     found = read_probes([tmp_path])
-    result = found.labels[Key("pretrained", 0, "sound", "pos")]["NN"]
-    assert np.isnan(result.heads[0, 1]) and result.heads[1, 0] == 60 and math.isnan(result.gain)
-    panel = panel_of(found, "pos")
-    drawn = heat_map(panel, panel.columns[0], "NN", True, "x")
-    yellow = [shape for shape in drawn.shapes if isinstance(shape, Box) and shape.fill == ABSENT and shape.tooltip]
-    assert [shape.tooltip.partition(":")[0] for shape in yellow] == ["layer 1, head 2"]
+    (panel,) = panels(found, "sound")
+    assert panel.labels == ["NN"] and math.isnan(panel.mean("pretrained", "NN", "gain"))
+    assert any("left out are JJ" in note for note in found.about["notes"])
+    spec = next(p for p in pictures(found, [panel], raw=True) if p.name == "heads-pos-pretrained").make()
+    cells = {(one["layer"], one["head"]): (one["accuracy"], one["best"]) for one in shown(spec, "accuracy")}
+    assert cells == {(1, 1): (40, False), (1, 2): (None, False), (2, 1): (60, True), (2, 2): (50, False)}
 
 
 def test_two_folders_are_one_result_unless_they_contradict(folder: Path, tmp_path: Path) -> None:
     one = write_probes(tmp_path / "one", ENCODERS[:1], SMALL, SHAPE)
     two = write_probes(tmp_path / "two", ENCODERS[1:], SMALL, SHAPE)
-    assert read_probes([one, two, one]).labels.keys() == read_probes([folder]).labels.keys()
+    keys = ["encoder", "seed", "mode", "task", "label"]
+    both, whole = (read_probes(names).frames["labels"][[*keys, "gain"]] for names in ([one, two, one], [folder]))
+    pd.testing.assert_frame_equal(*(part.sort_values(keys, ignore_index=True) for part in (both, whole)))
     rows = read_rows(one)
     rows[0]["test"] += 0.5
     write_rows(two, rows)
@@ -130,11 +142,11 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
     refused([{**r, "mode": "loud"} for r in usual], "found the mode 'loud'")
     refused([{**r, "control": "prayer"} for r in usual], "'prayer'; expected one of")
     refused([{**r, "test": 101.0} for r in usual], "percent from 0 to 100, found 101")
-    refused([{**r, "layer": 0} for r in usual], "counted from 1")
+    refused([{**r, "layer": r["layer"] - 1} for r in usual], "counted from 1")
     refused([{k: v for k, v in r.items() if k != "dev"} for r in usual], "expected the column dev")
     refused([{**r, "label": None} for r in usual], "column label is empty")
-    refused([{**r, "seed": "one"} for r in usual], "not readable as probe results")
-    refused(usual, "expected corpus, fingerprint, specials and few", few="many")
+    refused([{**r, "seed": "one"} for r in usual], "unexpected content")
+    refused(usual, "expected few as a whole number", few="many")
     with pytest.raises(RunError, match="differ in few"):
         write_rows(tmp_path, usual)
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW + 1, "fingerprint": "f" * 64, "specials": "kept"}))
@@ -167,27 +179,22 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
     ],
 )
 def test_columns_are_called_as_the_paper_calls_them(encoder: str, title: str) -> None:
-    assert kind(encoder, "dep")[1] == title and kind(encoder, "dep")[0] < 5
+    assert kind(encoder, "dep", TASKS)[1] == title and kind(encoder, "dep", TASKS)[0] < 5
 
 
-def test_encoders_of_other_tasks_come_last_and_only_when_wanted(found: ProbeResults) -> None:
-    few = panel_of(found, "dep")
-    assert [column.title for column in few.columns] == ["pretrained", "STL", "+POS", "MTL-5"]
+def test_encoders_of_other_tasks_come_last_and_only_when_wanted(found: Result) -> None:
+    assert panel_of(found, "dep").titles == ("pretrained", "STL", "+POS", "MTL-5")
     many = next(panel for panel in panels(found, "sound", others=True) if panel.task == "dep")
-    assert [column.title for column in many.columns][-1] == "STL-POS"
-    assert kind("MTL-5:POS", "dep")[0] >= 5 and kind("POS+NER", "dep")[0] >= 5
+    assert many.titles[-1] == "STL-POS"
+    assert kind("MTL-5:POS", "dep", TASKS)[0] >= 5 and kind("POS+NER", "dep", TASKS)[0] >= 5
 
 
-def test_tables_hold_means_deviations_and_signed_differences(found: ProbeResults) -> None:
-    panel = panel_of(found, "dep")
-    made = {table.key: table for table in tables([panel], found.few, None)}
-    alone, joint = panel.column("STL"), panel.column("MTL-5")
-    assert alone is not None and joint is not None
+def test_tables_hold_means_deviations_and_signed_differences(found: Result) -> None:
+    panel, made = panel_of(found, "dep"), tables_of(found)
     row = next(row for row in made["dep-changes"].rows if row[0] == "nsubj")
-    mine, theirs = joint.values("nsubj", accuracy), alone.values("nsubj", accuracy)
+    mine, theirs = panel.values("MTL-5", "nsubj"), panel.values("STL", "nsubj")
     assert row[2] == f"{statistics.mean(theirs):.2f} ± {statistics.stdev(theirs):.2f}"
-    change = statistics.mean(mine) - statistics.mean(theirs)
-    assert row[-1].replace("−", "-") == f"{change:+.2f}"
+    assert row[-1].replace("−", "-") == f"{statistics.mean(mine) - statistics.mean(theirs):+.2f}"
     bold = [cell for cell in row if type(cell) is not str]
     numbers = {cell: float(cell.split(" ")[0]) for cell in row[2:] if not cell.startswith(("+", "−"))}
     assert len(bold) == 1 and numbers[bold[0]] == max(numbers.values())
@@ -201,42 +208,36 @@ def test_tables_hold_means_deviations_and_signed_differences(found: ProbeResults
     assert float(controls[-1].replace("−", "-")) == pytest.approx(reached, abs=0.011)
 
 
-def test_the_summary_counts_labels_with_enough_items_and_shows_the_other_mode(found: ProbeResults) -> None:
-    panel, other = panel_of(found, "dep"), panel_of(found, "dep", "as-released")
-    row = tables([panel], found.few, None, [other])[0].rows[0]
-    column = panel.column("pretrained")
-    assert column is not None and "root" not in panel.sure()
-    values = [column.mean(label, accuracy) for label in panel.sure()]
-    gains = [column.mean(label, gain) for label in panel.sure()]
+def test_the_summary_counts_labels_with_enough_items_and_shows_the_other_mode(found: Result) -> None:
+    panel = panel_of(found, "dep")
+    row = next(row for row in tables(found)[0].rows if row[:2] == ["DEP", "pretrained"])
+    assert "root" not in panel.sure and all(panel.items[label] >= FEW for label in panel.sure)
+    values = [panel.mean("pretrained", label) for label in panel.sure]
+    gains = [panel.mean("pretrained", label, "gain") for label in panel.sure]
     assert row[3:5] == [str(len(values)), f"{statistics.mean(values):.2f}"]
     assert row[7] == f"{sum(value > 0 for value in gains)} of {len(gains)}"
     assert float(row[8]) != float(row[4])
-    assert all(found.labels[Key("pretrained", 0, "sound", "dep")][label].items >= FEW for label in panel.sure())
 
 
-def test_markdown_and_latex_say_the_same_and_escape_what_they_must(found: ProbeResults) -> None:
-    made = tables(list(panels(found, "sound")), found.few, None)
-    page, paper = markdown(made, "T", ["s"], ["n"]), latex(made, "T", ["s"], ["n"])
-    assert page.count("**") == 2 * paper.count(r"\textbf{")
-    assert r"PRP\$ &" in paper and "| PRP$ " in page and r"$^\circ$" in paper
-    assert paper.count("\\toprule") == len(made) == page.count("\n## ")
-    assert not set("±°−Δ") & set("".join(line for line in paper.splitlines() if not line.startswith("%"))) - {"Δ"}
+def test_labels_of_other_layers_go_by_their_kind() -> None:
+    """A second tree has a root that stands apart; a layer of tags with a label of this name has not."""
+    rows = [row(task=task, label="root", best=True, distance=math.nan) for task in ("ud2", "xpos")]
+    made, _ = labels_of(pd.DataFrame(rows), 20, {"ud2": "tree", "xpos": "tags"})
+    assert dict(zip(made["task"], made["apart"], strict=True)) == {"ud2": True, "xpos": False}
+    assert kind("XPOS", "ud2", [*TASKS, "XPOS", "UD2"]) == (5, "STL-XPOS")
 
 
 # -- intervals -------------------------------------------------------------------------------------------------------
 
 
-def difference(label: str, low: float, high: float, **changes: object) -> dict[str, object]:
-    usual = {"encoder": "MTL-5", "minus": "DEP", "mode": "sound", "task": "dep", "label": label, "seeds": [2, 2]}
-    return {**usual, "low": low, "high": high, **changes}
+def test_intervals_mark_differences_of_these_seeds_only(tmp_path: Path) -> None:
+    def difference(label: str, low: float, high: float, **changes: object) -> dict[str, object]:
+        usual = {"encoder": "MTL-5", "minus": "DEP", "mode": "sound", "task": "dep", "label": label, "seeds": [2, 2]}
+        return {**usual, "low": low, "high": high, **changes}
 
-
-def test_intervals_mark_differences_of_these_seeds_only(found: ProbeResults, tmp_path: Path) -> None:
-    panel = panel_of(found, "dep")
     entries = [difference("obj", -9.0, -1.0), difference("obl", -3.0, 2.0), difference("amod", 1.0, 2.0, seeds=[1, 2])]
-    (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "differences": entries}))
-    intervals = read_intervals([tmp_path])
-    made = {table.key: table for table in tables([panel], FEW, intervals)}
+    write_probes(tmp_path, ENCODERS, {"dep": LABELS["dep"]}, SHAPE, ("sound",), differences=entries)
+    made = tables_of(read_probes([tmp_path]))
     rows = {row[0]: row for row in made["dep-changes"].rows}
     assert [rows[label][-1].endswith("*") for label in ("obj", "obl", "amod", "nsubj")] == [True, False, False, False]
     rows = {row[0]: row for row in made["dep-intervals"].rows}
@@ -245,10 +246,8 @@ def test_intervals_mark_differences_of_these_seeds_only(found: ProbeResults, tmp
     assert isinstance(rows["obj"][-1], Strong) and not isinstance(rows["obl"][-1], Strong)
     for broken in ([{"low": 1}], [difference("obj", "x", 1)], "all", [difference("obj", 1, 2, seeds=3)]):  # type: ignore[arg-type]
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "differences": broken}))
-        with pytest.raises(RunError, match=r"difference 1: .*; expected mode, task"):
-            read_intervals([tmp_path])
-    (tmp_path / "probes.json").write_text(json.dumps({"few": FEW}))
-    assert read_intervals([tmp_path]) is None
+        with pytest.raises(RunError, match=r"probes.json: unexpected content"):
+            read_probes([tmp_path])
 
 
 # -- the paper -------------------------------------------------------------------------------------------------------
@@ -272,7 +271,7 @@ def test_the_published_constants_are_whole() -> None:
     assert published.tables["srl", "BERT"].layers["ARGM-TMP"] == 10 and "48a6280" in published.origin
 
 
-def test_beside_the_paper_defects_are_marked_and_labels_matched(found: ProbeResults) -> None:
+def test_beside_the_paper_defects_are_marked_and_labels_matched(found: Result) -> None:
     table = beside_paper(panel_of(found, "dep"), "BERT")
     assert table is not None
     assert table.header[2] == "pretrained, paper†" and "STL, paper" in table.header
@@ -287,7 +286,7 @@ def test_beside_the_paper_defects_are_marked_and_labels_matched(found: ProbeResu
             named_encoder(wrong)
 
 
-# -- drawings --------------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(0, 400), max_size=30))
@@ -308,44 +307,56 @@ def test_labels_move_as_little_as_they_can() -> None:
         spread([1.0] * 30, 12, 0, 100)
 
 
-def test_dots_stand_at_their_layer_and_height(found: ProbeResults) -> None:
+def test_dots_stand_at_their_layer_and_height(found: Result) -> None:
     panel = panel_of(found, "dep")
-    column = panel.column("pretrained")
-    assert column is not None
-    drawn = scatter(panel, column, False, "x")
-    dots = {s.tooltip.partition(": layer ")[0]: s for s in drawn.shapes if isinstance(s, Dot)}
-    results = found.labels[Key("pretrained", 0, "sound", "dep")]
-    assert set(panel.labels) == set(results) - {"root"}
-    off = set(panel.labels) - dots.keys()  # few items stretch no axis: those beyond it are named instead
-    words = " ".join(s.words for s in drawn.shapes if isinstance(s, Text))
-    assert off <= panel.few and all(f"{label} {results[label].gain:+.0f}" in words for label in off)
-    by_layer: dict[int, set[float]] = {}
-    for label, dot in dots.items():
-        by_layer.setdefault(results[label].layer, set()).add(dot.x)
-        assert dot.hollow == (results[label].items < FEW)
+    spec = layers_figure(found, panel, "pretrained", raw=False)
+    drawn = {one["label"]: one for one in shown(spec, "told")}
+    off = set(panel.labels) - drawn.keys()  # few items stretch no axis: those beyond it are named instead
+    gains = {label: panel.mean("pretrained", label, "gain") for label in panel.labels}
+    words = " ".join(spec["title"]["subtitle"])
+    assert off <= panel.few and all(f"{label} {gains[label]:+.0f}" in words for label in off) and "root, found" in words
+    by_layer: dict[float, set[float]] = {}
+    for label, one in drawn.items():
+        assert one["value"] == pytest.approx(gains[label], abs=1e-3) and one["few"] == (label in panel.few)
+        assert (one["colour"] == "#2166ac") == (gains[label] > 0)
+        by_layer.setdefault(panel.mean("pretrained", label, "layer"), set()).add(one["x"])
     assert all(len(xs) == 1 for xs in by_layer.values())
-    xs = [next(iter(by_layer[layer])) for layer in sorted(by_layer)]
+    xs = [by_layer[layer].pop() for layer in sorted(by_layer)]
     assert xs == sorted(xs)
-    ordered = sorted(dots, key=lambda label: results[label].gain)
-    assert [dots[label].y for label in ordered] == sorted((dot.y for dot in dots.values()), reverse=True)
+    for x in xs:
+        beside = sorted(one["at"] for one in drawn.values() if one["x"] == x)
+        assert all(b > a for a, b in pairwise(beside))
 
 
-def test_the_chosen_head_is_framed_and_cells_have_the_colour_of_their_gain(found: ProbeResults) -> None:
+def test_ticks_are_differences_to_stl_and_both_draw(found: Result) -> None:
     panel = panel_of(found, "dep")
-    column = panel.column("pretrained")
-    assert column is not None
-    drawn = heat_map(panel, column, "obj", False, "x")
-    result = found.labels[Key("pretrained", 0, "sound", "dep")]["obj"]
-    cells = {s.tooltip.partition(":")[0]: s for s in drawn.shapes if isinstance(s, Box) and s.tooltip}
-    best = cells[f"layer {result.layer}, head {result.head}"]
-    frame = [s for s in drawn.shapes[-4:] if isinstance(s, Box)]
-    assert min(s.x for s in frame) == best.x - 1 and max(s.y + s.height for s in frame) == best.y + best.height + 1
-    for (layer, head), value in np.ndenumerate(result.heads - result.control):
-        red, _, blue = cells[f"layer {layer + 1}, head {head + 1}"].fill
-        assert (blue > red) == (value > 0.3) or abs(value) < 0.5
+    spec = differences_figure(found, panel)
+    marks = {(one["x"], one["label"]): one for one in shown(spec, "told")}
+    assert len({x for x, _ in marks}) == len(panel.compared) == 3
+    gaps = [panel.mean("MTL-5", label) - panel.mean("STL", label) for label in panel.sure]
+    last = max(x for x, _ in marks)
+    assert [marks[last, label]["value"] for label in panel.sure] == pytest.approx(gaps, abs=1e-3)
+    longest = max(marks.values(), key=lambda one: one["size"])
+    assert longest["label"] == panel.labels[0]
+    for name in ("differences-dep", "layers-dep", "heads-dep-pretrained"):
+        made = next(one for one in pictures(found, [panel]) if one.name == name).make()
+        assert render(made, "svg") == render(made, "svg")
+
+
+def test_the_chosen_head_is_framed_and_cells_hold_the_gain(found: Result) -> None:
+    panel = panel_of(found, "dep")
+    wanted = {"kind": "label", "task": "dep", "encoder": "pretrained", "label": "obj"}
+    spec = next(one for one in pictures(found, [panel], each=True) if one.entry == wanted).make()
+    (own,) = panel.of("pretrained", "obj")
+    cells = shown(spec, "gain")
+    assert [(one["layer"], one["head"]) for one in cells if one["best"]] == [(own["layer"], own["head"])]
+    heads = known(found, "sound", "pretrained", 0).query("task == 'dep' and label == 'obj'")
+    expected = {(one.layer, one.head): one.gain for one in heads.itertuples()}
+    assert {(one["layer"], one["head"]): one["gain"] for one in cells} == pytest.approx(expected, abs=1e-2)
 
 
 def test_a_tie_with_a_control_is_no_gain() -> None:
     """1 of 27 items, against 1 of 27 labels by chance: stored in two roundings of the same number."""
-    tie = LabelResult(27, 1, 1, 100 / 27, np.zeros((1, 1)), {"chance": 3.7037}, False)
-    assert tie.gain == 0 and tie.accuracy > tie.control
+    rows = [row(items=27, test=100 / 27, best=True), row(control="chance", layer=0, head=0, test=3.7037, best=True)]
+    made, _ = labels_of(pd.DataFrame(rows).assign(distance=np.nan), 20, {"pos": "tags"})
+    assert made["gain"].tolist() == [0.0]

@@ -1,1 +1,90 @@
-"""What every head knows, without a single trained parameter, and with controls beside it."""
+"""Probes: what every head knows, without a single trained parameter, and with controls beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.blocks import Block
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Heights = Literal["lowest", "all", "each"]
+SOUND, AS_RELEASED = "sound", "as-released"
+MODES = (SOUND, AS_RELEASED)
+TRUE, SHUFFLED = "none", "shuffled_labels"
+"""Whose labels: also what results call the probe itself, and one of its controls."""
+RANDOM, OFFSET, CHANCE = "random_encoder", "offset", "chance"
+CONTROLS = {RANDOM: "random encoder", SHUFFLED: "shuffled labels", OFFSET: "best offset", CHANCE: "chance"}
+"""Control → what readers call it."""
+ATTENTION, CENTROID = ("tree", "frames"), ("tags", "spans", "brackets")
+"""The kinds of layers that either probe reads."""
+RESULT = ["encoder", "run", "seed", "mode", "task"]
+"""Columns that say which heads were probed, how, and on what."""
+
+
+class ProbeOptions(Block):
+    """What is probed, and how."""
+
+    mode: Literal["sound", "as-released", "both"] = Field(
+        default="sound", description="sound: train makes centroids, dev chooses heads; as-released: test does both."
+    )
+    train_sentences: int | None = Field(default=None, ge=1, description="Of train, at random (all, if not given).")
+    few: int = Field(default=20, ge=1, description="Labels with fewer test items are marked.")
+    con_heights: Heights = Field(
+        default="lowest", description="Phrases of words only; of every height; or every height a label of its own."
+    )
+    random_encoder: bool = Field(default=True, description="Also probe each encoder with random weights.")
+
+
+ANALYSIS = Analysis(
+    name="probes",
+    title="What heads know",
+    key="heads-know",
+    question="What every head knows, without training.",
+    help="""Probe all heads of encoders and runs for every layer of a corpus, without training anything.
+
+    Trees and predicates (DEP, SRL) by what words attend to most; tags, spans and phrases (POS, NER, CON) by the nearest
+    centroid of what heads say. Beside each result: the same encoder with random weights, shuffled labels, the best
+    fixed offset, and chance.
+    """,
+    needs=frozenset({"encoders", "splits"}),
+    options=ProbeOptions,
+)
+
+
+def labels_of(accuracy: DataFrame, few: int, kinds: Mapping[str, str]) -> tuple[DataFrame, list[str]]:
+    """The head chosen for each label, and what is left out.
+
+    Args:
+        accuracy: the frame of that name, with a row for each encoder, mode, control, label and head.
+        few: labels with fewer test items are marked.
+        kinds: of the layers.
+
+    Returns:
+        the frame ``labels``: RESULT, ``label``, ``layer`` and ``head`` of the one that was chosen, ``items``, ``test``
+        (its accuracy), a column for each control (that of its own best head), ``distance`` of the best offset, ``gain``
+        over the best control (with four decimals, so that a tie is none), ``few``, and ``apart`` for roots,
+        which are found by attention to the first special token, where attention rests anyway; and notes, in sentences.
+    """
+    keys = [*RESULT, "label"]
+    best = accuracy[accuracy["best"] & accuracy["test"].notna()]
+    probe, rest = best[best["control"] == TRUE], best[best["control"] != TRUE]
+    reached = rest.pivot(index=keys, columns="control", values="test").reindex(columns=list(CONTROLS))
+    distances = rest.loc[rest["control"] == OFFSET].set_index(keys)["distance"]
+    made = probe.drop(columns=["control", "dev", "best", "distance"]).join(reached, on=keys)
+    made = made.join(distances, on=keys).assign(few=made["items"] < few)
+    made["gain"] = (made["test"] - made[list(CONTROLS)].max(axis=1)).round(4)
+    roots = made["task"].map(lambda task: kinds.get(task) == "tree") & (made["label"].str.lower() == "root")
+    there = accuracy.loc[accuracy["control"] == TRUE, keys].drop_duplicates()
+    lost = there[there.merge(probe[keys], how="left", indicator=True)["_merge"].to_numpy() == "left_only"]
+    why = "no item to choose a head on, or none to test it on"
+    notes = [
+        f"{task.upper()}: left out are {', '.join(labels.unique())} ({why})."
+        for task, labels in lost.groupby("task", sort=False)["label"]
+    ]
+    return made.assign(apart=roots).reset_index(drop=True), notes

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from mtlprune.analyses.probes.survey import SOUND, Data, Learnt, ProbeSurvey, Split
+from mtlprune.analyses.probes import SOUND
+from mtlprune.analyses.probes.measure import Data, Learnt, ProbeSurvey, Split
 from mtlprune.analyses.subjects import ProbeError, Subject, find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder

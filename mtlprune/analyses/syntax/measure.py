@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.probes.centroids import head_vectors
+from mtlprune.analyses.probes.maths import head_vectors
 from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
 from mtlprune.analyses.subjects import Subject
 from mtlprune.analyses.syntax.pseudo_likelihood import VARIANTS, Judgements, MaskedLanguageModel, Variant, judge

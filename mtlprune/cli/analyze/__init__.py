@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.cli.analyze.command import show
@@ -24,6 +24,17 @@ class Analyses(TyperGroup):
         from mtlprune.cli.analyze.command import command
 
         return command(name, find(ANALYSES[name]))
+
+
+class FromRecord(TyperCommand):
+    """Stands for the command of a record outside ``analyze``; the record is imported when somebody asks for it."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        from mtlprune.analyses.analysis import find
+        from mtlprune.cli.analyze.command import command
+
+        name = str(info_name)
+        return command(name, find(ANALYSES[name])).make_context(name, args, parent, **extra)
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, cls=Analyses)

@@ -54,6 +54,8 @@ NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
 def command(name: str, analysis: Analysis) -> Any:
     """The command of ``mtlprune analyze`` with this name."""
     parameters = {key: kind for need, kinds in NEEDED.items() if need in analysis.needs for key, kind in kinds.items()}
+    if "splits" in analysis.needs:
+        del parameters["split"], parameters["sentences"]
     parameters |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
     parameters |= {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
 
@@ -88,7 +90,13 @@ def _option(field: Any) -> Any:
 
 
 def run(
-    analysis: Analysis, *, out: Path | None, corpus: Path | None = None, claims: list[Path] | None = None, **values: Any
+    analysis: Analysis,
+    *,
+    names: list[str],
+    out: Path | None,
+    corpus: Path | None = None,
+    claims: list[Path] | None = None,
+    **values: Any,
 ) -> None:
     """Measure, write the Result, its Markdown and figures into ``out``, and say what was found; without ``out`` say
     all of the Markdown.
@@ -100,27 +108,26 @@ def run(
 
     check_corpora(corpus)
 
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from mtlprune.analyses.analysis import Request
     from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
     from mtlprune.files import make_room
     from mtlprune.reports.analyses import markdown, write_shown
     from mtlprune.results import read_result, write_result
+    from mtlprune.sweeps.folder import expanded
 
     if out is not None:
         make_room(out)
     own = {key: values.pop(key) for key in analysis.options.model_fields if key in values}
-    terminal, bar = console(), console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}, batch {task.completed}"), TimeElapsedColumn()
-    with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("reading", total=None)
+    terminal = console()
+    with counted() as (say, tick):
         request = Request(
-            corpus=corpus or Path(),
-            options=analysis.options(**own),
+            [str(name) for name in expanded(names)] if "encoders" in analysis.needs else names,
+            corpus or Path(),
+            analysis.options(**own),
             claims=claims or (),
-            on_status=lambda words: progress.update(shown, description=words),
-            on_batch=lambda: progress.advance(shown),
+            on_status=say,
+            on_batch=tick,
             **values,
         )
         result = analysis.measure(request)

@@ -1,23 +1,20 @@
-"""What heads know, on the page: the drawings and tables of probes, and the numbers behind the browser of heads."""
+"""What heads know, on the page: the charts and tables of probes, and the numbers behind the browser of heads."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.analyses.probes.show.card import Known, known
-from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, ProbeColumn, ProbePanel, panels
-from mtlprune.analyses.probes.show.differences import differences
-from mtlprune.analyses.probes.show.intervals import read_intervals
-from mtlprune.analyses.probes.show.reading import read_probes
-from mtlprune.analyses.probes.show.results import MODES, Key, ProbeResults
-from mtlprune.analyses.probes.show.scatter import scatter
-from mtlprune.analyses.probes.show.tables import column_note, tables
+import pandas as pd
+
+from mtlprune.analyses.probes import ANALYSIS
+from mtlprune.analyses.probes import show as probes
+from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.reports.page.render import Part, grid_rows
 from mtlprune.reports.sections import Figure, Rows
+from mtlprune.results import Result
 
 BEST = 12
 """Labels that the browser names for a head."""
@@ -37,136 +34,103 @@ def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
     if not folders:
         return None
     found = read_probes(folders)
-    mode = next(mode for mode in MODES if any(key.mode == mode for key in found.labels))
-    shown = list(panels(found, mode))
-    other = [panel for name in MODES if name != mode for panel in panels(found, name)]
-    subjects = _subjects(found, mode)
-    setting = ", ".join(word for word in (found.encoder, Path(found.corpus).name) if word)
-    made = tables(shown, found.few, read_intervals(found.folders), other)
-    about = (
-        f"How well each head, without any training, tells each label, beside what chance, shuffled labels, the best "
-        f"offset and a random encoder reach. Corpus {found.corpus}, mode {mode}. {found.specials}"
-    )
-    titles = {key: key.encoder if key.encoder == PRETRAINED else f"{key.encoder}, seed {key.seed}" for key in subjects}
-    first, *each = [(one.key, grid_rows(one, one.title), one.caption) for one in made]
+    mode = modes(found)[0]
+    shown = panels(found, mode)
+    subjects = [(name, seed, known(found, mode, encoder, seed)) for name, encoder, seed in _subjects(found, mode)]
+    first, *each = [(one.key, grid_rows(one, one.title), one.caption) for one in probes.tables(found)]
+    figures = {panel.task: _figures(found, panel) for panel in shown}
     holds = {
-        "about": about,
+        "blocks": [one for some in figures.values() for one in some],  # for the script of charts
+        "about": probes.about(found),
         "summary": first,
-        "who": titles[subjects[0]],
-        "heads": _heads(found, subjects[0], mode, titles[subjects[0]]),
+        "who": subjects[0][0],
+        "heads": _heads(subjects[0][2], shape(found), subjects[0][0]),
         "tasks": [
-            (panel.task.upper(), _figures(panel, setting), [one for one in each if one[0].startswith(f"{panel.task}-")])
-            for panel in shown
+            (task.upper(), drawn, [one for one in each if one[0].startswith(f"{task}-")])
+            for task, drawn in figures.items()
         ],
     }
-    content = {
-        "subjects": [_data(found, key, mode, title) for key, title in titles.items()],
-        "shape": list(found.shape),
-    }
-    caveats = [*found.notes, *column_note(shown), *_few(shown, found.few)]
-    if data and found.fingerprint not in data:
-        caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({found.corpus}).")
-    return Part("heads-know", "What heads know", holds, caveats, _found(shown), content)
+    content = {"subjects": [_data(name, rows, shape(found)) for name, _, rows in subjects], "shape": shape(found)}
+    few = [f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in shown if panel.few]
+    caveats = [*found.about["notes"], *probes.lacking(shown)]
+    if few:
+        caveats.append(
+            f"Labels with fewer than {found.about['few']} test items say little and are marked: {', '.join(few)}."
+        )
+    if data and found.about["fingerprint"] not in data:
+        corpus = found.about["corpus"]
+        caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
+    return Part(ANALYSIS.key, ANALYSIS.title, holds, caveats, probes.beyond_controls(shown), content)
 
 
-def _few(shown: Sequence[ProbePanel], few: int) -> list[str]:
-    marked = [f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in shown if panel.few]
-    return (
-        [f"Labels with fewer than {few} test items say little and are marked: {', '.join(marked)}."] if marked else []
-    )
-
-
-def _found(shown: Sequence[ProbePanel]) -> list[str]:
-    """How many labels the untouched encoder's heads tell beyond every control."""
-    parts = []
-    for panel in shown:
-        column = panel.column(PRETRAINED)
-        if column is None:
-            continue
-        gains = [
-            result.gain for labels in column.seeds.values() for label, result in labels.items() if label in panel.sure()
-        ]
-        defined = [gain for gain in gains if not math.isnan(gain)]
-        if defined:
-            parts.append(f"{panel.task.upper()} {sum(gain > 0 for gain in defined)} of {len(defined)}")
-    if not parts:
-        return []
-    return [f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."]
-
-
-def _figures(panel: ProbePanel, setting: str) -> list[Figure]:
-    column = panel.column(PRETRAINED) or panel.columns[0]
-    made = [Figure(scatter(panel, column, raw=False, setting=setting), _scatter_words(panel, column))]
-    if panel.column(STL) is not None and panel.compared:
-        drawing = differences(panel, setting)
-        words = f"{drawing.title}, a tick a label, encoders side by side; the table below has the numbers."
-        made.append(Figure(drawing, words))
+def _figures(found: Result, panel: ProbePanel) -> list[Figure]:
+    title = PRETRAINED if PRETRAINED in panel.titles else panel.titles[0]
+    labels = [panel.of(title, label)[0] for label in panel.sure if panel.of(title, label)]
+    best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]
+    told = ", ".join(f"{row['label']} {row['gain']:+.1f} (layer {row['layer']}, head {row['head']})" for row in best)
+    words = f"{panel.task.upper()}, {title}: gain over the best control by layer of the best head. Most: {told}."
+    made = [Figure(probes.layers_figure(found, panel, title, raw=False), words)]
+    if panel.compared:
+        spec = probes.differences_figure(found, panel)
+        words = f"{spec['title']['text']}, a tick a label, encoders side by side; the table below has the numbers."
+        made.append(Figure(spec, words))
     return made
-
-
-def _scatter_words(panel: ProbePanel, column: ProbeColumn) -> str:
-    labels = next(iter(column.seeds.values()))
-    sure = ((label, r) for label, r in labels.items() if not math.isnan(r.gain) and not r.few)
-    best = sorted(sure, key=lambda one: -one[1].gain)[:5]
-    told = ", ".join(f"{label} {r.gain:+.1f} (layer {r.layer}, head {r.head})" for label, r in best)
-    return f"{panel.task.upper()}, {column.title}: gain over the best control by layer of the best head. Most: {told}."
 
 
 # -- the browser of heads --------------------------------------------------------------------------------------------
 
 
-def _subjects(found: ProbeResults, mode: str) -> list[Key]:
-    """The first seed of each encoder: the pretrained one first."""
-    first: dict[str, int] = {}
-    for key in found.labels:
-        if key.mode == mode:
-            first[key.encoder] = min(first.get(key.encoder, key.seed), key.seed)
-    names = sorted(first, key=lambda name: (name != PRETRAINED, "MTL" in name, "+" in name))
-    return [Key(name, first[name], mode, "") for name in names][:SUBJECTS]
+def _subjects(found: Result, mode: str) -> list[tuple[str, str, int]]:
+    """Name, encoder and first seed of each encoder: the pretrained one first."""
+    labels = found.frames["labels"]
+    first = labels[labels["mode"] == mode].groupby("encoder", sort=False)["seed"].min()
+    order = sorted(sorted(first.index), key=lambda name: (name != PRETRAINED, "MTL" in name, "+" in name))
+    named = [(name if name == PRETRAINED else f"{name}, seed {first[name]}", name, int(first[name])) for name in order]
+    return named[:SUBJECTS]
 
 
-def _data(found: ProbeResults, key: Key, mode: str, name: str) -> dict[str, Any]:
-    layers, heads = found.shape
+def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    """Layer and head → what it knows, the best first; every head is there."""
+    found: dict[tuple[int, int], list[dict[str, Any]]] = {
+        (layer, head): [] for layer in range(1, size[0] + 1) for head in range(1, size[1] + 1)
+    }
+    for row in rows.to_dict("records"):
+        found[row["layer"], row["head"]].append(row)  # type: ignore[index]
+    return found
+
+
+def _data(name: str, rows: pd.DataFrame, size: tuple[int, int]) -> dict[str, Any]:
     labels: dict[tuple[str, str], int] = {}
-    table_: list[list[Any]] = []
-    cards = []
-    for layer in range(1, layers + 1):
-        for head in range(1, heads + 1):
-            rows = []
-            for row in known(found, key.encoder, key.seed, mode, layer, head)[:BEST]:
-                if (row.task, row.label) not in labels:
-                    labels[row.task, row.label] = len(table_)
-                    table_.append([row.task.upper(), row.label, row.items, row.few])
-                gain = None if math.isnan(row.gain) else round(row.gain, 1)
-                rows.append(
-                    [labels[row.task, row.label], round(row.accuracy, 1), gain, row.rank, row.heads, row.chosen]
-                )
-            cards.append(rows)
-    chosen = [0] * (layers * heads)
-    for other, results in found.labels.items():
-        if (other.encoder, other.seed, other.mode) == (key.encoder, key.seed, mode):
-            for result in results.values():
-                chosen[(result.layer - 1) * heads + result.head - 1] += not result.few
-    return {"name": name, "encoder": key.encoder, "labels": table_, "cards": cards, "chosen": chosen}
+    table: list[list[Any]] = []
+    cards, chosen = [], []
+    for held in _by_head(rows, size).values():
+        card = []
+        for row in held[:BEST]:
+            key = row["task"], row["label"]
+            if key not in labels:
+                labels[key] = len(table)
+                table.append([row["task"].upper(), row["label"], row["items"], row["few"]])
+            gain = None if math.isnan(row["gain"]) else round(row["gain"], 1)
+            card.append([labels[key], round(row["test"], 1), gain, row["rank"], row["there"], row["best"]])
+        cards.append(card)
+        chosen.append(sum(row["best"] and not row["few"] for row in held))
+    return {"name": name, "encoder": rows["encoder"].iloc[0], "labels": table, "cards": cards, "chosen": chosen}
 
 
-def _heads(found: ProbeResults, key: Key, mode: str, name: str) -> Rows:
+def _heads(known: pd.DataFrame, size: tuple[int, int], name: str) -> Rows:
     """What every head knows best, for readers without a script."""
     rows = []
-    for layer, head in itertools.product(*(range(1, size + 1) for size in found.shape)):
-        best = known(found, key.encoder, key.seed, mode, layer, head)
-        chosen = [row for row in best if row.chosen]
-        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), str(len(chosen)), _names(chosen)])
+    for (layer, head), best in _by_head(known, size).items():
+        names = [f"{row['task'].upper()} {row['label']}" for row in best if row["best"]]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        told = ", ".join(names[:8]) + more
+        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), str(len(names)), told])
     return Rows(["head", "knows best", "then", "chosen for", "labels"], rows, f"Heads of {name}", ["chosen for"])
 
 
-def _said(rows: Sequence[Known]) -> str:
+def _said(rows: Sequence[dict[str, Any]]) -> str:
     return ", ".join(
-        f"{row.task.upper()} {row.label}" + ("" if math.isnan(row.gain) else f" ({row.gain:+.1f})".replace("-", "−"))
+        f"{row['task'].upper()} {row['label']}"
+        + ("" if math.isnan(row["gain"]) else f" ({row['gain']:+.1f})".replace("-", "−"))
         for row in rows
     )
-
-
-def _names(rows: Sequence[Known]) -> str:
-    names = [f"{row.task.upper()} {row.label}" for row in rows]
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from mtlprune.analyses import ANALYSES, analysis
 from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.heads.columns import HeadColumn, HeadTable, HeadTableError, claim_columns, claims_in
-from mtlprune.analyses.probes.show.reading import read_probes
-from mtlprune.analyses.probes.show.results import ROOT, LabelResult
+from mtlprune.analyses.probes.show.reading import known, modes, read_probes, shape
 from mtlprune.files import read_json, reading
+from mtlprune.layers import in_order
 
 Floats = NDArray[np.float64]
 NAMED = 3
@@ -33,50 +33,33 @@ def add_probes(table: HeadTable, folder: Path, of: str) -> None:
         HeadTableError: none of this encoder.
     """
     found = read_probes([folder])
-    keys = [key for key in found.labels if key.encoder == of]
-    if not keys:
-        raise _not_there(folder, of, [key.encoder for key in found.labels])
-    mode = "sound" if any(key.mode == "sound" for key in keys) else "as-released"
-    seeds = sorted({key.seed for key in keys if key.mode == mode})
+    labels = found.frames["labels"]
+    if of not in (encoders := list(labels["encoder"].unique())):
+        raise _not_there(folder, of, encoders)
+    own = labels[labels["encoder"] == of]
+    mode = next(mode for mode in modes(found) if mode in set(own["mode"]))
+    seeds = sorted(own.loc[own["mode"] == mode, "seed"].unique())
     if len(seeds) > 1:
         table.notes.append(f"Probes of {of}: seed {seeds[0]} of {', '.join(map(str, seeds))}.")
-    gains: dict[str, dict[str, Floats]] = {}
-    for key in keys:
-        if (key.mode, key.seed) == (mode, seeds[0]):
-            usable = {label: _gain(r) for label, r in found.labels[key].items() if _is_used(key.task, label, r)}
-            if usable:
-                gains[key.task] = usable
-    if not gains:
+    rows = known(found, mode, of, seeds[0])
+    sure = rows[~rows["few"] & ~rows["apart"] & rows["gain"].notna()]
+    if not len(sure):
         table.notes.append(f"{folder}: no label of {of} has a control and enough items, so there is no gain of probes.")
         return
-    table.add(
-        [
-            HeadColumn(f"probe gain {task.upper()}", "probes", np.max(list(gains[task].values()), axis=0))
-            for task in found.tasks(mode)
-            if task in gains
-        ],
-        str(folder),
-    )
-    table.words["best labels over control"] = _best_labels(gains, found.shape)
-
-
-def _is_used(task: str, label: str, result: LabelResult) -> bool:
-    return not result.few and (task, label) != ROOT and not math.isnan(result.control)
-
-
-def _gain(result: LabelResult) -> Floats:
-    return result.heads - result.control
-
-
-def _best_labels(gains: Mapping[str, Mapping[str, Floats]], shape: tuple[int, int]) -> list[list[str]]:
-    """(L, A): the labels a head tells best beyond every control, with the gain in points."""
-    flat = [(f"{task.upper()} {label}", gain) for task, labels in gains.items() for label, gain in labels.items()]
-
-    def named(layer: int, head: int) -> str:
-        mine = [(float(gain[layer, head]), name) for name, gain in flat if gain[layer, head] > 0]
-        return ", ".join(f"{name} {gain:+.1f}" for gain, name in sorted(mine, reverse=True)[:NAMED])
-
-    return [[named(layer, head) for head in range(shape[1])] for layer in range(shape[0])]
+    columns = []
+    for task in in_order(sure["task"].unique()):
+        grid = np.full(shape(found), np.nan)
+        best = sure[sure["task"] == task].groupby(["layer", "head"])["gain"].max()
+        for (layer, head), gain in best.items():
+            grid[layer - 1, head - 1] = gain
+        columns.append(HeadColumn(f"probe gain {task.upper()}", "probes", grid))
+    table.add(columns, str(folder))
+    words = [["" for _ in range(shape(found)[1])] for _ in range(shape(found)[0])]
+    beyond = sure[sure["gain"] > 0].assign(name=sure["task"].str.upper() + " " + sure["label"])
+    for (layer, head), mine in beyond.sort_values(["gain", "name"], ascending=False).groupby(["layer", "head"]):
+        told = mine[["name", "gain"]].head(NAMED).itertuples(index=False)
+        words[layer - 1][head - 1] = ", ".join(f"{name} {gain:+.1f}" for name, gain in told)
+    table.words["best labels over control"] = words
 
 
 def add_analyses(table: HeadTable, folder: Path, of: str) -> None:

@@ -1,0 +1,687 @@
+"""What probes show: sentences, tables and figures of a Result."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import altair as alt
+import pandas as pd
+
+from mtlprune.analyses.probes import CONTROLS, SOUND
+from mtlprune.analyses.probes.show.reading import EARLIER as EARLIER
+from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel, known, modes, panels
+from mtlprune.analyses.probes.show.reading import earlier as earlier
+from mtlprune.reports.charts import (
+    ABOVE,
+    DIVERGING,
+    INK,
+    PALE,
+    RULE,
+    SOFT,
+    Chart,
+    Spec,
+    data,
+    figure,
+    head_map,
+    spread,
+)
+from mtlprune.reports.grid import Grid, Strong, number
+from mtlprune.results import Result
+
+FEW, SURE = "°", "*"
+MEAN = "mean over labels"
+_MEANS = ("accuracy", "best control", "gain", "beyond every control")
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from."""
+    return (
+        "How well each head, without any training, tells each label, beside what chance, shuffled labels, the best "
+        f"offset and a random encoder reach. Corpus {result.about['corpus']}, mode {' and '.join(modes(result))}. "
+        f"{result.about['specials']}"
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """What the numbers say: first of the pretrained encoder, then means over labels of each encoder."""
+    found = beyond_controls(panels(result, modes(result)[0]))
+    few = result.about["few"]
+    labels = result.frames["labels"]
+    counted = labels[~labels["few"] & ~labels["apart"] & labels["gain"].notna()]
+    for (mode, encoder, seed), rows in counted.groupby(["mode", "encoder", "seed"], sort=False):
+        each = [
+            f"{task.upper()} {here['test'].mean():.2f} ({(here['test'] - here['gain']).mean():.2f}, "
+            f"{here['gain'].mean():+.2f}; {(here['gain'] > 0).sum()} of {len(here)})"
+            for task, here in rows.groupby("task", sort=False)
+        ]
+        found.append(f"{mode}, {encoder}, seed {seed}: {', '.join(each)}.")
+    if len(counted):
+        found.append(
+            f"The numbers are percent, means over labels of at least {few} test items: the best head (in brackets the "
+            "best control, the gain over it, and how many labels have one)."
+        )
+    for split, numbers in result.about.get("splits", {}).items():
+        if isinstance(numbers, dict) and numbers.get("too_long"):
+            found.append(
+                f"{numbers['too_long']} sentences of {split} are left out: an encoder cannot see them at once "
+                "(attention between windows does not exist)."
+            )
+    roots = labels.loc[labels["apart"], ["task", "label"]].drop_duplicates()
+    return found + [
+        f"{task} {label} is left out of means: it is scored by attention to [CLS], where attention rests anyway."
+        for task, label in roots.itertuples(index=False)
+    ]
+
+
+def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
+    """How many labels the untouched encoder's heads tell beyond every control."""
+    parts = []
+    for panel in shown:
+        gains = [gain for label in panel.sure for gain in panel.values(PRETRAINED, label, "gain")]
+        parts += [f"{panel.task.upper()} {sum(gain > 0 for gain in gains)} of {len(gains)}"] if gains else []
+    return [f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."] * bool(
+        parts
+    )
+
+
+def setting(result: Result) -> str:
+    """The pretrained encoder, where it was probed, and the corpus."""
+    return ", ".join(word for word in (pretrained(result), Path(result.about["corpus"]).name) if word)
+
+
+def pretrained(result: Result) -> str:
+    """What the untouched encoder is called; empty where it was not probed."""
+    runs = (Path(one["run"]).name for one in result.about["encoders"] if one["encoder"] == PRETRAINED)
+    return next(runs, "")
+
+
+def lacking(shown: Sequence[ProbePanel]) -> list[str]:
+    """What is missing for a comparison, in words."""
+    alone = [panel.task.upper() for panel in shown if STL not in panel.titles]
+    untouched = [panel.task.upper() for panel in shown if PRETRAINED not in panel.titles]
+    notes = []
+    if alone:
+        notes.append(f"No STL run is among the results of {', '.join(alone)}: no differences to STL.")
+    if untouched:
+        notes.append(
+            f"No pretrained encoder is among the results of {', '.join(untouched)}: no scatter of best layers."
+        )
+    return notes
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def tables(result: Result, mode: str | None = None, others: bool = False) -> list[Grid]:
+    """A summary, then for each task its encoders beside STL and each encoder beside its controls.
+
+    Args:
+        mode: else the first of ``modes``; the summary has the other one too.
+        others: also encoders trained for other tasks only.
+    """
+    here, *more = modes(result)
+    mode = mode or here
+    shown = panels(result, mode, others)
+    twins = [panel for other in (here, *more) if other != mode for panel in panels(result, other, others)]
+    made = [_summary(shown, result.about["few"], twins)]
+    for panel in shown:
+        if panel.compared:
+            made.append(_changes(panel, result))
+            made += [_bounds(panel, result)] if "differences" in result.frames else []
+        made += [_controls(panel, title, result.about["few"]) for title in panel.titles]
+    return made
+
+
+TABLES = (tables,)
+
+
+def _summary(shown: Sequence[ProbePanel], few: int, other: Sequence[ProbePanel]) -> Grid:
+    """A row a task and encoder: means over its labels with enough items, and how many exceed every control."""
+    beside = {(panel.task, title): panel for panel in other for title in panel.titles}
+    rows = []
+    for panel in shown:
+        for title in panel.titles:
+            row = [panel.task.upper(), title, str(panel.seeds[title]), *_means(panel, title)]
+            twin = beside.get((panel.task, title))
+            rows.append([*row, *(_means(twin, title)[1:] if twin else ["–"] * 4)] if other else row)
+    header = ["task", "encoder", "seeds", "labels", *_MEANS]
+    header += [f"{other[0].mode}: {name}" for name in _MEANS] if other else []
+    caption = (
+        f"Unweighted means over labels with {few} test items or more, root left aside. Best control: a mean over "
+        "labels of each label's best one. Beyond: labels whose mean over seeds exceeds every control."
+        + (f" Last columns: the same in the mode {other[0].mode}." if other else "")
+    )
+    return Grid(header, rows, 2, f"Summary, {shown[0].mode}", caption, "summary")
+
+
+def _means(panel: ProbePanel, title: str) -> list[str]:
+    """Number of labels, and _MEANS of them."""
+    labels = [label for label in panel.sure if panel.values(title, label)]
+    gains = [gain for label in labels if not math.isnan(gain := panel.mean(title, label, "gain"))]
+    reached = _mean([panel.mean(title, label) for label in labels])
+    gained = _mean(gains) if len(gains) == len(labels) else math.nan
+    beyond = f"{sum(gain > 0 for gain in gains)} of {len(gains)}" if gains else "–"
+    return [str(len(labels)), number(reached), number(reached - gained), signed(gained), beyond]
+
+
+def _mean(values: Sequence[float]) -> float:
+    held = [value for value in values if not math.isnan(value)]
+    return statistics.mean(held) if held else math.nan
+
+
+class DifferenceInterval(NamedTuple):
+    """Between these bounds lie 95 % of the differences when test sentences are drawn anew, in points."""
+
+    low: float
+    high: float
+
+    @property
+    def without_zero(self) -> bool:
+        """Whether chance in the choice of sentences explains no such difference."""
+        return self.low > 0 or self.high < 0
+
+
+def intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], DifferenceInterval]:
+    """Title and label → interval of the difference to STL, where there is one of the very seeds that are compared."""
+    if "differences" not in result.frames:
+        return {}
+    held = result.frames["differences"]
+    held = held[(held["mode"] == panel.mode) & (held["task"] == panel.task)]
+    titles = dict(zip(panel.rows["encoder"], panel.rows["title"], strict=True))
+    alone = panel.seeds[STL]
+    return {
+        (titles[row.encoder], row.label): DifferenceInterval(row.low, row.high)
+        for row in held.itertuples()
+        if row.encoder in titles and (row.seeds, row.other_seeds) == (panel.seeds[titles[row.encoder]], alone)
+    }
+
+
+def _changes(panel: ProbePanel, result: Result) -> Grid:
+    """STL, then every other encoder with its difference to STL; the best of a row is bold."""
+    found = intervals(panel, result)
+    columns = [STL, *panel.compared]
+    header = ["label", "items", STL, *(part for title in panel.compared for part in (title, "Δ"))]
+    rows = []
+    for label in (*panel.labels, MEAN, *panel.apart):
+        if label == MEAN:
+            means = [_mean([panel.mean(title, label) for label in panel.sure]) for title in columns]
+            gaps = [_mean([_gap(panel, title, label) for label in panel.sure]) for title in columns]
+            cells = [part for pair in zip(map(number, means), map(signed, gaps), strict=True) for part in pair]
+            rows.append([MEAN, str(sum(panel.items[label] for label in panel.sure)), cells[0], *cells[2:]])
+            continue
+        means = [panel.mean(title, label) for title in columns]
+        best = max((round(mean, 2) for mean in means if not math.isnan(mean)), default=math.nan)
+        cells = []
+        for title, mean in zip(columns, means, strict=True):
+            text = mean_sd(panel.values(title, label))
+            cells.append(Strong(text) if round(mean, 2) == best else text)
+            if title != STL:
+                sure = (title, label) in found and found[title, label].without_zero
+                cells.append(signed(mean - means[0]) + (SURE if sure else ""))
+        rows.append([*_named(panel, label), *cells])
+    starred = f" {SURE}: its 95 % interval (paired bootstrap over sentences) is beside 0."
+    caption = (
+        f"Accuracy in percent, {_spread(panel, panel.titles)}. Δ: minus STL. Bold: best of the row."
+        f"{starred if 'differences' in result.frames else ''}{_marks(panel, result.about['few'])}"
+    )
+    return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", caption, f"{panel.task}-changes")
+
+
+def _gap(panel: ProbePanel, title: str, label: str) -> float:
+    return panel.mean(title, label) - panel.mean(STL, label)
+
+
+def _bounds(panel: ProbePanel, result: Result) -> Grid:
+    """Each difference to STL with its paired interval."""
+    found = intervals(panel, result)
+    rows = []
+    for label in (*panel.labels, *panel.apart):
+        cells = []
+        for title in panel.compared:
+            held = found.get((title, label))
+            change = signed(_gap(panel, title, label))
+            text = f"{change} [{number(held.low)}, {number(held.high)}]" if held else "–"
+            cells.append(Strong(text) if held is not None and held.without_zero else text)
+        rows.append([*_named(panel, label), *cells])
+    caption = (
+        "Difference of mean accuracies over seeds, in points, with its 95 % interval: bootstrap over test items, "
+        f"paired. Bold: the interval lies on one side of 0.{_marks(panel, result.about['few'])} –: not in the results "
+        "for these seeds."
+    )
+    header = ["label", "items", *panel.compared]
+    return Grid(header, rows, 1, f"{panel.task.upper()}: minus STL, with intervals", caption, f"{panel.task}-intervals")
+
+
+def _controls(panel: ProbePanel, title: str, few: int) -> Grid:
+    """Each label's chosen head, its accuracy, every control, and the gain over the best of them."""
+    own = panel.rows[panel.rows["title"] == title]
+    present = [name for name in CONTROLS if own[name].notna().any()]
+    header = ["label", "items", "head", "accuracy", *(CONTROLS[name] for name in present), "gain"]
+    rows = []
+    for label in (*panel.labels, *panel.apart):
+        if not panel.values(title, label):
+            continue
+        gain = panel.mean(title, label, "gain")
+        rows.append(
+            [
+                *_named(panel, label),
+                ", ".join(f"{row['layer']}-{row['head']}" for row in panel.of(title, label)),
+                mean_sd(panel.values(title, label)),
+                *(number(panel.mean(title, label, name)) for name in present),
+                Strong(signed(gain)) if gain > 0 else signed(gain),
+            ]
+        )
+    caption = (
+        f"Accuracy in percent, {_spread(panel, [title])}; {_choice(panel.mode)}. Head: LAYER-HEAD, counted from 1"
+        f"{', one a seed' if panel.seeds[title] > 1 else ''}. Gain: over the best control, bold where above 0."
+        f"{_marks(panel, few)}"
+    )
+    key = f"{panel.task}-{title.replace('+', 'with-').replace(', ', '-').replace(' ', '-')}-controls"
+    return Grid(header, rows, 1, f"{panel.task.upper()}, {title}: beside the controls", caption, key)
+
+
+def _named(panel: ProbePanel, label: str) -> list[str]:
+    """A label with its marks, and its items."""
+    mark = FEW if label in panel.few else ""
+    return [f"{label}{mark}{' (apart)' if label in panel.apart else ''}", str(panel.items[label])]
+
+
+def _choice(mode: str) -> str:
+    if mode == SOUND:
+        return "head chosen on dev, reported on test"
+    return "as released: head chosen on the test items it is reported on, centroids of the same items"
+
+
+def _marks(panel: ProbePanel, few: int) -> str:
+    mark = f" {FEW}: fewer than {few} test items; not in means." if panel.few else ""
+    apart = " root is found by attention to the first special token, a common resting place: apart, in no mean."
+    return mark + (apart if panel.apart else "")
+
+
+def _spread(panel: ProbePanel, titles: Collection[str]) -> str:
+    many = [title for title in titles if panel.seeds[title] > 1]
+    if not many:
+        return "one seed"
+    single = "" if len(many) == len(titles) else "; one seed where none stands"
+    return f"mean ± sample standard deviation over seeds{single}"
+
+
+def mean_sd(values: Sequence[float]) -> str:
+    """The mean; with two values or more ± the sample standard deviation."""
+    if len(values) < 2:
+        return number(values[0]) if values else "–"
+    return f"{number(statistics.mean(values))} ± {number(statistics.stdev(values))}"
+
+
+def signed(value: float) -> str:
+    """Two decimals with a sign; 0 has none."""
+    if math.isnan(value):
+        return "–"
+    rounded = f"{value:+.2f}".replace("-", "−")
+    return "0.00" if rounded in ("+0.00", "−0.00") else rounded
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+FAINT, ZERO = "#96969c", "#b2182b"
+"""Not beyond every control, and what all is compared with."""
+ROW, HEIGHT = 13, 400
+"""From one label to the next, and of a panel, at least."""
+SPAN = 50.0
+"""Gains of so many points and more have the full colour: few heads exceed it, and fainter ones can still be seen."""
+NAMED, FAR = 20, 8
+"""Labels that have their names beside their ticks, the most frequent ones; and of those beyond an axis."""
+
+
+class Picture(NamedTuple):
+    """A figure, what it is of (kind, task, encoder, label) and what makes it."""
+
+    name: str
+    entry: dict[str, str]
+    make: partial[Spec]
+
+
+def pictures(
+    result: Result,
+    shown: Sequence[ProbePanel],
+    raw: bool = False,
+    maps: Collection[str] = (PRETRAINED,),
+    each: bool = False,
+) -> Iterator[Picture]:
+    """For each task: best layers, differences to STL, and maps of heads.
+
+    Args:
+        raw: accuracy, not the gain over the best control.
+        maps: titles of the encoders whose heads are drawn.
+        each: also a map for each label.
+    """
+    for panel in shown:
+        task = {"task": panel.task}
+        if PRETRAINED in panel.titles:
+            make = partial(layers_figure, result, panel, PRETRAINED, raw)
+            yield Picture(f"layers-{panel.task}", {"kind": "layers", **task, "encoder": PRETRAINED}, make)
+        if panel.compared:
+            make = partial(differences_figure, result, panel)
+            yield Picture(f"differences-{panel.task}", {"kind": "differences", **task}, make)
+        for title in (title for title in panel.titles if title in maps):
+            name, entry = f"{panel.task}-{_slug(title)}", {**task, "encoder": title}
+            heads = _heads(result, panel, title, raw)
+            make = partial(_atlas, result, panel, title, heads, raw)
+            yield Picture(f"heads-{name}", {"kind": "heads", **entry}, make)
+            for rank, label in enumerate((*panel.labels, *panel.apart) if each else (), 1):
+                if panel.values(title, label):
+                    make = partial(_map, result, panel, title, label, heads, raw)
+                    entry = {"kind": "label", **task, "encoder": title, "label": label}
+                    yield Picture(f"maps/{name}-{rank:02d}-{_slug(label)}", entry, make)
+
+
+def _slug(words: str) -> str:
+    """A part of a file name: labels hold colons, quotes and dots."""
+    return re.sub(r"[^A-Za-z0-9-]", "_", words.replace("+", "with-"))
+
+
+def FIGURES(result: Result) -> dict[str, Chart]:
+    """The figures of the first mode."""
+    words = {
+        "layers": "Dots, one a label: layer of its best head across, gain over the best control upwards",
+        "differences": "Ticks, one a label: accuracy minus STL, encoders side by side",
+        "heads": "Maps of layers by heads, one a label: gain over the best control; framed: the head chosen",
+    }
+    made = {}
+    for one in pictures(result, panels(result, modes(result)[0])):
+        caption = words[one.entry["kind"]]
+        made[one.name] = Chart(partial(_made, one), f"{one.entry['task'].upper()}. {caption}", f"{caption}.")
+    return made
+
+
+def _made(picture: Picture, _: Result) -> Spec:
+    return picture.make()
+
+
+def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> Spec:
+    """Each label at the layer of its chosen head (He and Choi 2021, Figure 3); of several seeds the first is shown,
+    since a head cannot be averaged over seeds."""
+    own = panel.rows[panel.rows["title"] == title]
+    seed = own["seed"].iloc[0]
+    own = own[own["seed"] == seed].assign(value=own["test"] if raw else own["gain"])
+    every = own[~own["apart"] & own["value"].notna()]
+    most = max(panel.items.values())
+    told = [
+        f"layer {row.layer}, head {row.head}, {row.test:.1f} % of {row.items} items"
+        + "".join(
+            f"; {CONTROLS[name]} {getattr(row, name):.1f}" for name in CONTROLS if not math.isnan(getattr(row, name))
+        )
+        for row in every.itertuples()
+    ]
+    radius = (6 * (every["items"] / most) ** 0.5).clip(lower=2.5)
+    marks = every.assign(column=every["layer"] - 1, told=told, size=4 * radius**2, named=True)
+    marks["colour"] = [ABOVE if gain > 0 else FAINT for gain in every["gain"]]
+    names = [str(layer) for layer in range(1, result.about["encoders"][0]["layers"] + 1)]
+    low, high = _bounds_of(marks, zero=not raw)
+    off = marks[(marks["value"] < low) | (marks["value"] > high)]
+    chosen = (
+        "head chosen on dev, reported on test" if panel.mode == SOUND else "head chosen on the items it is reported on"
+    )
+    of = f"; seed {seed} of {panel.seeds[title]}" if panel.seeds[title] > 1 else ""
+    sure = every[every["gain"].notna() & ~every["few"]]
+    many = "labels with enough items" if every["few"].any() else "labels"
+    key = f"Blue: beyond every control ({(sure['gain'] > 0).sum()} of {len(sure)} {many}); grey: not. "
+    ring = "Ring: few test items. " if every["few"].any() else ""
+    lines = [
+        f"{setting(result)}; {panel.mode}: {chosen}{of}.",
+        f"{key if len(sure) else ''}{ring}Area of dots: test items.",
+    ]
+    for row in own[own["apart"]].itertuples():
+        beside = "" if math.isnan(row.gain) else f", {row.gain:+.1f} over its best control"
+        lines.append(
+            f"{row.label}, found by attention to the first special token, stands apart: {row.test:.1f} %{beside} "
+            f"(layer {row.layer}, head {row.head})."
+        )
+    without = own.loc[~own["apart"] & own["gain"].isna(), "label"]
+    if len(without) and not raw:
+        lines.append(f"Not drawn, since no control was probed: {', '.join(without)}.")
+    if len(off):
+        lines.append(f"Few items, and beyond the axis: {_far(off, raw)}.")
+    y = "accuracy (%)" if raw else "accuracy minus best control (points)"
+    chart = _beside(marks, [[name] for name in names], (low, high), y, "" if raw else "best control", dots=True)
+    what = "accuracy" if raw else "gain over the best control"
+    return figure(chart, f"{panel.task.upper()}, {title}: best layer and {what}", lines)
+
+
+def differences_figure(result: Result, panel: ProbePanel) -> Spec:
+    """Every encoder but STL: mean accuracy over its seeds minus that of STL, a tick a label (He and Choi, Figure 4)."""
+    most = max((panel.items[label] for label in panel.labels), default=1)
+    rows = [
+        {
+            "column": column,
+            "label": label,
+            "value": _gap(panel, title, label),
+            "items": panel.items[label],
+            "few": label in panel.few,
+            "named": label in panel.labels[:NAMED],
+            "size": 5 + 39 * math.sqrt(panel.items[label] / most),
+        }
+        for column, title in enumerate(panel.compared)
+        for label in panel.labels
+    ]
+    marks = pd.DataFrame(rows).dropna(subset=["value"])
+    marks["told"] = [f"{row.value:+.2f} points, {row.items} items" for row in marks.itertuples()]
+    marks["colour"] = [FAINT if few else INK for few in marks["few"]]
+    heads = []
+    for column, title in enumerate(panel.compared):
+        sure = marks.loc[(marks["column"] == column) & ~marks["few"], "value"]
+        told = [f"mean {sure.mean():+.1f}", f"{(sure < 0).sum()} of {len(sure)} below"]
+        heads.append([title, *(told if len(sure) else ["few items only", ""])])
+    low, high = _bounds_of(marks, zero=True)
+    off = marks[(marks["value"] < low) | (marks["value"] > high)]
+    chosen = "heads chosen on dev, reported on test" if panel.mode == SOUND else "heads chosen on the items reported on"
+    seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
+    lines = [
+        f"{setting(result)}; {panel.mode}: {chosen}. Means over seeds ({seeds}).",
+        "Longer ticks: more test items (length grows with the square root)."
+        + (f" Named: the {NAMED} most frequent of {len(panel.labels)} labels." if len(panel.labels) > NAMED else "")
+        + (" Grey: few test items; they count in no mean." if panel.few & set(panel.labels) else ""),
+    ]
+    if len(off):
+        named = off.assign(label=[f"{panel.compared[row.column]} {row.label}" for row in off.itertuples()])
+        lines.append(f"Beyond the axis (few items): {_far(named[:FAR], False)}{_more(len(named) - FAR)}.")
+    for label in panel.apart:
+        gaps = {title: _gap(panel, title, label) for title in panel.compared}
+        told_ = ", ".join(f"{title} {gap:+.1f}" for title, gap in gaps.items() if not math.isnan(gap))
+        if told_:
+            lines.append(f"{label}, found by attention to the first special token, stands apart: {told_}.")
+    chart = _beside(marks, heads, (low, high), "accuracy minus STL (points)", STL, dots=False)
+    return figure(chart, f"{panel.task.upper()}: accuracy minus STL", lines)
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
+
+
+def _far(off: pd.DataFrame, raw: bool) -> str:
+    return ", ".join(
+        f"{_shown(row.label)} {row.value:.0f}" if raw else f"{_shown(row.label)} {row.value:+.0f}"
+        for row in off.itertuples()
+    )
+
+
+def _bounds_of(marks: pd.DataFrame, zero: bool) -> tuple[float, float]:
+    """A little beyond the values, at multiples of five; labels with few items stretch no axis, for one item may lie a
+    hundred points off."""
+    sure = marks.loc[~marks["few"], "value"]
+    held = [*(sure if len(sure) else marks["value"]), *([0.0] if zero or not len(marks) else [])]
+    low, high = math.floor((min(held) - 1) / 5) * 5, math.ceil((max(held) + 1) / 5) * 5
+    if not zero:
+        low, high = max(low, 0), min(high, 100)
+    return low, max(high, low + 5)
+
+
+def _beside(
+    marks: pd.DataFrame, heads: Sequence[Sequence[str]], bounds: tuple[float, float], y: str, zero: str, dots: bool
+) -> alt.LayerChart | alt.FacetChart:
+    """Marks in columns, with their labels beside them: moved apart by the least sum of squared shifts that keeps their
+    order, so that none overlaps, with a line to the mark.
+
+    Args:
+        marks: ``column`` (from 0), ``label``, ``value``, ``size`` (area of a dot, length of a tick), ``colour``,
+            ``few``, ``named`` (whether the label is written) and ``told`` (more words for the pointer).
+        heads: lines of words for each column: below it, or above it where ticks are drawn.
+        bounds: of the vertical axis; marks beyond are left out.
+        zero: what 0 means; empty where it means nothing.
+        dots: dots, which may be rings, or ticks.
+    """
+    low, high = bounds
+    inside = marks[(marks["value"] >= low) & (marks["value"] <= high)].sort_values(
+        ["value", "label"], ascending=[False, True]
+    )
+    columns = [inside[inside["column"] == column] for column in range(len(heads))]
+    height = max(HEIGHT, *(ROW * rows["named"].sum() + 4 for rows in columns))
+    half, edges = (6.0, [0.0]) if dots else (22.0, [0.0])
+    placed, centres = [], []
+    for rows, lines in zip(columns, heads, strict=True):
+        named = rows[rows["named"]]
+        wanted = [(high - value) / (high - low) * height for value in named["value"]]
+        places = spread(wanted, ROW, ROW / 2, height - ROW / 2)
+        left, words = edges[-1] + 8 + half, max((len(_shown(label)) for label in named["label"]), default=0)
+        wide = max(2 * half + 40 + 6.6 * words if len(rows) else 26, 0 if dots else 6.4 * max(map(len, lines)) + 16)
+        at = pd.Series([high - place * (high - low) / height for place in places], named.index, float)
+        placed.append(
+            rows.assign(x=left, beside=left + half + 16, at=at, words=[_shown(label) for label in rows["label"]])
+        )
+        centres.append(edges[-1] + wide / 2)
+        edges.append(edges[-1] + wide)
+    table = pd.concat(placed)
+    table = table.assign(start=table["x"] - table["size"] / 2, end=table["x"] + table["size"] / 2)
+    where = centres if dots else [edge + 8 for edge in edges[:-1]]
+    axis = alt.Axis(
+        orient="bottom" if dots else "top",
+        values=where,
+        labelExpr=f"{json.dumps(list(heads))}[indexof({json.dumps(where)}, datum.value)]",
+        labelAlign="center" if dots else "left",
+        labelLineHeight=14,
+        labelPadding=6 + 14 * (max(map(len, heads)) - 1),
+        grid=False,
+        domain=False,
+    )
+    across = alt.X(
+        "x:Q",
+        scale=alt.Scale(domain=[0, edges[-1]], nice=False),
+        title="layer of the best head" if dots else None,
+        axis=axis,
+    )
+    plain = alt.X("x:Q")
+    ticks = alt.Axis(labelExpr="datum.value ? format(datum.value, '+d') : '0'") if zero else alt.Axis()
+    upwards = alt.Y("value:Q", scale=alt.Scale(domain=[low, high], nice=False), title=y, axis=ticks)
+    kept = ["x", "beside", "at", "start", "end", "value", "size", "label", "words", "told", "colour", "few", "named"]
+    base = alt.Chart(data(table[kept]))
+    rules = alt.Chart(data(pd.DataFrame({"x": edges}))).mark_rule(color=PALE).encode(across)
+    leads = base.transform_filter("datum.named").mark_rule(color=RULE, strokeWidth=0.75)
+    leads = leads.transform_calculate(begin="datum.x + 6" if dots else "datum.end + 2", stop="datum.beside - 3")
+    leads = leads.encode(alt.X("begin:Q"), upwards, alt.X2("stop:Q"), alt.Y2("at:Q"))
+    tips = [alt.Tooltip("label:N"), alt.Tooltip("told:N", title="of it")]
+    colour = alt.Color("colour:N", scale=None, legend=None)
+    if dots:
+        hollow = alt.Fill("fill:N", scale=None, legend=None)
+        drawn = base.transform_calculate(fill="datum.few ? '#ffffff' : datum.colour").mark_circle(
+            opacity=1, strokeWidth=1.5
+        )
+        drawn = drawn.encode(
+            plain, upwards, hollow, alt.Stroke("colour:N", scale=None, legend=None),
+            alt.Size("size:Q", scale=None, legend=None), tooltip=tips,
+        )  # fmt: skip
+    else:
+        thick = alt.StrokeWidth("thick:Q", scale=None, legend=None)
+        drawn = base.transform_calculate(thick="datum.few ? 1.25 : 2").mark_rule()
+        drawn = drawn.encode(alt.X("start:Q"), upwards, colour, thick, alt.X2("end:Q"), tooltip=tips)
+    written = base.transform_filter("datum.named").transform_calculate(ink=f"datum.few ? '{SOFT}' : '{INK}'")
+    spots = alt.X("beside:Q"), alt.Y("at:Q"), alt.Text("words:N")
+    halo = written.mark_text(align="left", fontSize=10, stroke="#ffffff", strokeWidth=3, strokeJoin="round").encode(
+        *spots
+    )
+    text = written.mark_text(align="left", fontSize=10).encode(
+        *spots, alt.Color("ink:N", scale=None, legend=None), tooltip=tips
+    )
+    layered = [rules, leads, drawn, halo, text]
+    if zero:
+        line = alt.Chart(alt.InlineData(values=[{"x": edges[-1], "y": 0, "words": zero}]))
+        layered.insert(1, line.mark_rule(color=ZERO, strokeDash=[6, 4], strokeWidth=1.5).encode(alt.Y("y:Q")))
+        layered.append(
+            line.mark_text(align="left", dx=6, fontSize=10, color=ZERO).encode(plain, alt.Y("y:Q"), alt.Text("words:N"))
+        )
+    return alt.layer(*layered).properties(width=edges[-1], height=height)
+
+
+def _shown(label: str) -> str:
+    """A label as it is drawn: in quotes where nothing but punctuation would be seen."""
+    return label if any(c.isalnum() or c in "$#" for c in label) else f"“{label}”"
+
+
+def _heads(result: Result, panel: ProbePanel, title: str, raw: bool) -> pd.DataFrame:
+    """A row a label and head: ``value`` (mean over seeds that have the head), and ``best``: whether any chose it."""
+    encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
+    rows = known(result, panel.mode, encoder)
+    rows = rows[rows["task"] == panel.task]
+    value = rows["test"] if raw else rows["gain"].fillna(rows["test"])  # without any control the accuracy
+    groups = rows.assign(value=value).groupby(["label", "layer", "head"])
+    found = groups.agg(value=("value", "mean"), best=("best", "any"))
+    encoders = result.about["encoders"][0]
+    sizes = [rows["label"].unique(), range(1, encoders["layers"] + 1), range(1, encoders["heads"] + 1)]
+    whole = found.reindex(pd.MultiIndex.from_product(sizes, names=["label", "layer", "head"])).reset_index()
+    return whole.assign(best=whole["best"].fillna(False).astype(bool))
+
+
+def _scaled(heads: pd.DataFrame, raw: bool, **how: Any) -> alt.FacetChart:
+    shown = heads.rename(columns={"value": "accuracy" if raw else "gain"})
+    colours = {"limit": 100.0} if raw else {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1]}
+    return head_map(shown, "accuracy" if raw else "gain", framed="best", **colours, **how)
+
+
+def _legend(heads: pd.DataFrame, raw: bool) -> str:
+    what = "The darker, the higher the accuracy" if raw else "Blue: better than the best control; red: worse"
+    return f"{what}. Framed: the head chosen." + (" A dash: removed or closed." if heads["value"].isna().any() else "")
+
+
+def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, raw: bool) -> Spec:
+    """A small map for each label, the most frequent first; the root is last."""
+    labels = [label for label in (*panel.labels, *panel.apart) if panel.values(title, label)]
+    names = {label: f"{_shown(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
+    named = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
+    seeds = f"; mean of {panel.seeds[title]} seeds" if panel.seeds[title] > 1 else ""
+    lines = [
+        f"{setting(result)}; {panel.mode}{seeds}. Rows are layers, 1 at the top; columns are heads. Behind each label: "
+        f"its test items{f' ({FEW}: few)' if panel.few & set(labels) else ''}. {_legend(heads, raw)}"
+        + (" One frame a seed." if panel.seeds[title] > 1 else "")
+    ]
+    lines += [f"{label}, last, is found by attention to the first special token." for label in panel.apart]
+    across = max(1, min(len(labels), 900 // (9 * result.about["encoders"][0]["heads"] + 30)))
+    chart = _scaled(heads.assign(name=named), raw, across=across, cell=9)
+    what = "accuracy" if raw else "gain over the best control"
+    return figure(chart, f"{panel.task.upper()}, {title}: {what} of every head", lines)
+
+
+def _map(result: Result, panel: ProbePanel, title: str, label: str, heads: pd.DataFrame, raw: bool) -> Spec:
+    """Every head's gain over the label's best control (or its accuracy), a mean over seeds."""
+    here = heads[heads["label"] == label]
+    rows = panel.of(title, label)
+    reached = [row["test"] - row["gain"] for row in rows if not math.isnan(row["gain"])]
+    chosen = "; ".join(f"layer {row['layer']}, head {row['head']} ({row['test']:.1f} %)" for row in rows)
+    few = " (few test items)" if label in panel.few else ""
+    lines = [
+        f"{setting(result)}; {panel.mode}; {panel.items[label]} test items{few}.",
+        f"Chosen: {chosen}. {_legend(here, raw)}",
+        f"Best control: {statistics.mean(reached):.1f} %."
+        if reached
+        else "No control was probed: colours show accuracy.",
+    ]
+    named = here.assign(name=pd.Categorical([title] * len(here)))
+    chart = _scaled(named, raw, words=False, cell=28, axes=True)
+    return figure(chart, f"{panel.task.upper()} {label}, {title}", lines)

@@ -1,45 +1,102 @@
-"""One head in words and tables: what it knows best, which tasks claim it, what it attends to.
+"""One head in words, tables and lines: what it knows best, which tasks claim it, what it attends to.
 
-card = HeadCard("minilm", 3, 7, known(results, key, 3, 7), claimed(claims, 3, 7), examples, notes)
-text(card), html(card)
+card = HeadCard("minilm", 3, 7, rows, claimed(claims, 3, 7), examples, notes)
+text(card), html(card), card.figure()
+
+Letters: S places of a sentence: [CLS], its words, [SEP].
 """
 
 from __future__ import annotations
 
 import html as markup
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import altair as alt
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
-from mtlprune.analyses.probes.show.attention import Example, attention_drawing
-from mtlprune.analyses.probes.show.results import ROOT, Key, ProbeResults
 from mtlprune.claimed_heads import Claim, ClaimError
 from mtlprune.errors import printable_lines
-from mtlprune.reports.canvas_svg import svg
-from mtlprune.reports.drawing import Drawing
+from mtlprune.reports.charts import ABOVE, INK, RULE, SOFT, Spec, data, figure, panels, svg
 
 SHOWN = 10
 """Labels that a card names."""
+LEAST, THICKEST = 0.05, 5.0
+"""Weights below the one are not drawn; the other is the width of a line of weight 1."""
+Known = Mapping[str, Any]
+"""A row of ``known`` in reading.py: one label that a head tells."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """One label that a head tells."""
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A sentence and what one head does in it."""
 
-    task: str
-    label: str
-    items: int
-    few: bool
-    accuracy: float
-    gain: float
-    """Over the label's best control; NaN where none was probed."""
-    rank: int
-    """Among all heads, 1 is the best."""
-    heads: int
-    chosen: bool
-    """Whether this head was chosen for the label."""
+    places: tuple[str, ...]
+    """S: the words between the names of the special tokens."""
+    weights: NDArray[np.float64]
+    """(S, S): rows attend, columns are attended to; rows sum to 1."""
+    sought: frozenset[tuple[int, int]] = frozenset()
+    """Pairs of places that the task connects, in either direction: drawn in blue."""
+    caption: str = ""
+
+    def strongest(self) -> list[tuple[int, int, float]]:
+        """For each word the word it attends to most, and how much."""
+        found = []
+        for place in range(1, len(self.places) - 1):
+            target = 1 + int(np.argmax(self.weights[place, 1:-1]))
+            found.append((place, target, float(self.weights[place, target])))
+        return found
+
+    def seeks(self, place: int, target: int) -> bool:
+        """Whether the task connects the two."""
+        return (place, target) in self.sought or (target, place) in self.sought
+
+    def lines(self) -> pd.DataFrame:
+        """What is drawn: a row for each word that attends and place attended to, the faintest first, and those to
+        special tokens, where attention rests, before all others."""
+        rows = []
+        for (place, target), weight in np.ndenumerate(self.weights):
+            if weight < LEAST or place in (0, len(self.places) - 1):
+                continue
+            rests = target in (0, len(self.places) - 1)
+            told = f"{self.places[place]} attends to {self.places[target]}: {weight:.2f}"
+            colour = ABOVE if self.seeks(place, target) else RULE if rests else INK
+            shade = 0.25 + 0.75 * min(weight / 0.6, 1.0)
+            wide = 0.5 + (THICKEST - 0.5) * weight
+            rows.append((not rests, weight, place + 0.5, target + 0.5, wide, colour, shade, told))
+        names = ["words", "weight", "from", "to", "wide", "colour", "shade", "told"]
+        return pd.DataFrame(rows, columns=names).sort_values(["words", "weight", "from", "to"], ignore_index=True)
+
+    def chart(self) -> alt.LayerChart | alt.FacetChart:
+        """Lines from the attending words, on the left, to those attended to."""
+        size = len(self.places)
+        upright = alt.Y("from:Q", scale=alt.Scale(domain=[size, 0]), axis=None)
+        ends = {"x": alt.value(0), "x2": alt.value(110)}
+        drawn = (
+            alt.Chart(data(self.lines()), title=self.caption, width=110, height=18 * size)
+            .mark_rule()
+            .encode(
+                y=upright,
+                y2="to:Q",
+                color=alt.Color("colour:N", scale=None),
+                opacity=alt.Opacity("shade:Q", scale=None),
+                strokeWidth=alt.StrokeWidth("wide:Q", scale=None),
+                tooltip=alt.Tooltip("told:N", title="weight"),
+                **ends,
+            )
+        )
+        inks = [SOFT if place in (0, size - 1) else INK for place in range(size)]
+        table = pd.DataFrame({"from": np.arange(size) + 0.5, "word": self.places, "ink": inks})
+        words = alt.Chart(data(table)).encode(upright, alt.Text("word:N"), alt.Color("ink:N", scale=None))
+        return alt.layer(
+            drawn,
+            words.mark_text(align="right", dx=-6).encode(x=alt.value(0)),
+            words.mark_text(align="left", dx=6).encode(x=alt.value(110)),
+        )
 
 
 @dataclass(frozen=True)
@@ -68,37 +125,20 @@ class HeadCard:
     def title(self) -> str:
         return f"Layer {self.layer}, head {self.head} of {self.subject}"
 
-    def drawing(self) -> Drawing:
+    def figure(self) -> Spec:
         """The sentences, with attention as lines."""
-        lines = [f"Knows best: {_listed(self.known[:4])}."] if self.known else []
+        best = ", ".join(f"{_named(row)}" for row in self.known[:4])
+        lines = [f"Knows best: {best}."] if self.known else []
         lines += [f"Claimed by: {_claims(self.claimed)}."] if self.claimed else []
         lines.append(
             "Lines run from the attending word (left) to the one attended to; thickness is weight, below 0.05 none."
             + (" Blue: pairs that the label connects." if any(example.sought for example in self.examples) else "")
         )
-        return attention_drawing(self.title, [*lines, *self.notes], self.examples)
-
-
-def known(found: ProbeResults, encoder: str, seed: int, mode: str, layer: int, head: int) -> list[Known]:
-    """All labels that have a number for this head: those it beats every control on first, then by its rank."""
-    rows = []
-    for task in found.tasks(mode):
-        for label, result in found.labels.get(Key(encoder, seed, mode, task), {}).items():
-            mine = float(result.heads[layer - 1, head - 1])
-            if math.isnan(mine):
-                continue
-            rank = 1 + int((np.nan_to_num(result.heads, nan=-1.0) > mine).sum())
-            chosen = (result.layer, result.head) == (layer, head)
-            there = int((~np.isnan(result.heads)).sum())
-            few, gain = result.few, mine - result.control
-            rows.append(Known(task, label, result.items, few, mine, gain, rank, there, chosen))
-    return sorted(rows, key=_speciality)
-
-
-def _speciality(row: Known) -> tuple[bool, bool, bool, int, float, str, str]:
-    beyond = row.gain > 0
-    gain = -row.gain if beyond else 0.0
-    return row.few, not beyond, not row.chosen, row.rank, gain, row.task, row.label
+        widest = max((len(word) for example in self.examples for word in example.places), default=0)
+        charts = [example.chart() for example in self.examples] or [
+            alt.Chart(data(pd.DataFrame({"x": [0]}))).mark_rule()
+        ]
+        return figure(panels(charts, max(1, 900 // (14 * widest + 170)), 36), self.title, [*lines, *self.notes])
 
 
 def claimed(claims: Iterable[Claim], layer: int, head: int) -> list[Claimed]:
@@ -127,12 +167,8 @@ def claimed(claims: Iterable[Claim], layer: int, head: int) -> list[Claimed]:
 
 
 def _named(row: Known) -> str:
-    gain = "" if math.isnan(row.gain) else f" ({row.gain:+.1f})"
-    return f"{row.task.upper()} {row.label} {row.accuracy:.1f} %{gain}"
-
-
-def _listed(rows: Sequence[Known]) -> str:
-    return ", ".join(map(_named, rows))
+    gain = "" if math.isnan(row["gain"]) else f" ({row['gain']:+.1f})"
+    return f"{row['task'].upper()} {row['label']} {row['test']:.1f} %{gain}"
 
 
 def _claims(rows: Sequence[Claimed]) -> str:
@@ -145,8 +181,8 @@ def text(card: HeadCard) -> str:
     parts = [card.title, *card.notes]
     if card.known:
         parts += ["", "knows best (accuracy on test; gain over the best control; rank among heads):"]
-        width = max(len(row.label) for row in card.known[:SHOWN])
-        parts += [f"  {row.task.upper()}  {row.label:{width}}  {_numbers(row)}" for row in card.known[:SHOWN]]
+        width = max(len(row["label"]) for row in card.known[:SHOWN])
+        parts += [f"  {row['task'].upper()}  {row['label']:{width}}  {_numbers(row)}" for row in card.known[:SHOWN]]
     if card.claimed:
         parts += ["", f"claimed by: {_claims(card.claimed)}"]
     for example in card.examples:
@@ -170,26 +206,26 @@ def _strongest(example: Example) -> list[str]:
 
 
 def _numbers(row: Known) -> str:
-    gain = "     –" if math.isnan(row.gain) else f"{row.gain:+6.1f}"
-    return f"{row.accuracy:5.1f} %  {gain}  rank {row.rank} of {row.heads}, {row.items} items{_marks(row)}"
+    gain = "     –" if math.isnan(row["gain"]) else f"{row['gain']:+6.1f}"
+    return f"{row['test']:5.1f} %  {gain}  rank {row['rank']} of {row['there']}, {row['items']} items{_marks(row)}"
 
 
 def _marks(row: Known) -> str:
     """What a reader must know of the row. Root is no arc: it counts where attention rests, at [CLS]."""
-    rests = ", attention resting at [CLS]" if (row.task, row.label) == ROOT else ""
-    return rests + (", chosen" if row.chosen else "") + (", few items" if row.few else "")
+    rests = ", attention resting at [CLS]" if row["apart"] else ""
+    return rests + (", chosen" if row["best"] else "") + (", few items" if row["few"] else "")
 
 
 def html(card: HeadCard) -> str:
     """The card as one page without anything from elsewhere."""
     known_rows = [
         [
-            row.task.upper(),
-            row.label,
-            f"{row.accuracy:.1f}",
-            "–" if math.isnan(row.gain) else f"{row.gain:+.1f}",
-            f"{row.rank} of {row.heads}",
-            str(row.items),
+            row["task"].upper(),
+            row["label"],
+            f"{row['test']:.1f}",
+            "–" if math.isnan(row["gain"]) else f"{row['gain']:+.1f}",
+            f"{row['rank']} of {row['there']}",
+            str(row["items"]),
             _marks(row).removeprefix(", "),
         ]
         for row in card.known
@@ -197,7 +233,7 @@ def html(card: HeadCard) -> str:
     claim_rows = [[row.label, f"{row.open} of {row.seeds}", f"{row.mean:.2f}"] for row in card.claimed]
     parts = [f"<h1>{markup.escape(card.title)}</h1>", *(f"<p>{markup.escape(note)}</p>" for note in card.notes)]
     if card.examples:
-        parts.append(svg(card.drawing()))
+        parts.append(svg(card.figure()))
     if claim_rows:
         parts += ["<h2>Who claims it</h2>", _table(["runs", "open in seeds", "mean gate"], claim_rows)]
     if known_rows:

@@ -14,8 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from mtlprune.analyses.probes.show.columns import PRETRAINED, STL, ProbeColumn, ProbePanel, accuracy
-from mtlprune.analyses.probes.show.tables import FEW, mean_sd, signed
+from mtlprune.analyses.probes.show import FEW, mean_sd, signed
+from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel
 from mtlprune.files import RunError
 from mtlprune.reports.grid import Grid, number
 
@@ -97,38 +97,34 @@ def beside_paper(panel: ProbePanel, encoder: str) -> Grid | None:
     constants = read_published().tables.get((panel.task, encoder))
     if constants is None:
         return None
-    every = [label for label in (*panel.labels, *([panel.root] if panel.root else [])) if label in constants.values]
-    pairs = [(title, column) for title in constants.columns if (column := panel.column(title)) is not None]
-    if not every or not pairs:
+    every = [label for label in (*panel.labels, *panel.apart) if label in constants.values]
+    titles = [title for title in constants.columns if title in panel.titles]
+    if not every or not titles:
         return None
     header = ["label", "items"]
-    for title, _ in pairs:
+    for title in titles:
         header += [f"{title}, paper{_mark(constants, title)}", "ours"]
-    both_change = {PRETRAINED, STL} <= {title for title, _ in pairs}
+    both_change = {PRETRAINED, STL} <= set(titles)
     header += ["pretrained − STL, paper", "ours"] if both_change else []
-    header += ["best layer, paper", "ours"] if constants.layers and panel.column(PRETRAINED) else []
-    rows = [_row(panel, constants, pairs, label, both_change) for label in every]
+    header += ["best layer, paper", "ours"] if constants.layers and PRETRAINED in panel.titles else []
+    rows = [_row(panel, constants, titles, label, both_change) for label in every]
     title = f"{panel.task.upper()}: beside He and Choi (2021), {encoder}"
     return Grid(header, rows, 1, title, _legend(panel, constants, every), f"{panel.task}-paper")
 
 
-def _row(
-    panel: ProbePanel, constants: Constants, pairs: Sequence[tuple[str, ProbeColumn]], label: str, both_change: bool
-) -> list[str]:
+def _row(panel: ProbePanel, constants: Constants, titles: Sequence[str], label: str, both_change: bool) -> list[str]:
     theirs = constants.values[label]
     row = [f"{label}{FEW if label in panel.few else ''}", str(panel.items[label])]
-    for title, column in pairs:
+    for title in titles:
         value = theirs[title]
         row.append(number(value.mean) if value.sd is None else f"{number(value.mean)} ± {number(value.sd)}")
-        row.append(mean_sd(column.values(label, accuracy)))
+        row.append(mean_sd(panel.values(title, label)))
     if both_change:
-        ours = dict(pairs)
         row.append(signed(theirs[PRETRAINED].mean - theirs[STL].mean))
-        row.append(signed(ours[PRETRAINED].mean(label, accuracy) - ours[STL].mean(label, accuracy)))
-    untouched = panel.column(PRETRAINED)
-    if constants.layers and untouched is not None:
+        row.append(signed(panel.mean(PRETRAINED, label) - panel.mean(STL, label)))
+    if constants.layers and PRETRAINED in panel.titles:
         row.append(str(constants.layers.get(label, "–")))
-        layer = untouched.mean(label, lambda result: result.layer)
+        layer = panel.mean(PRETRAINED, label, "layer")
         row.append("–" if math.isnan(layer) else f"{layer:g}")
     return row
 
@@ -161,4 +157,4 @@ def _legend(panel: ProbePanel, constants: Constants, shared: Sequence[str]) -> s
 
 
 def _bears(defect: str, panel: ProbePanel) -> bool:
-    return defect != "10" or panel.root is not None
+    return defect != "10" or bool(panel.apart)

@@ -1,276 +1,305 @@
-"""Reading the result folders of `mtlprune probe`: probes.parquet and probes.json.
+"""Reading what `mtlprune probe` wrote, in this version or an earlier one, one folder or several; labels by task.
 
-found = read_probes(["results/probes"])
-found.labels["pretrained", 0, "sound", "pos"]["NN"].accuracy
+    found = read_probes(["results/probes"])
+    panel = panels(found, "sound")[0]
+    panel.mean("STL", "NN"), panel.mean("STL", "NN", "gain")
+
+Accuracies are in percent; layers and heads are counted from 1.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
-from mtlprune.analyses.probes.show.results import (
-    CONTROLS,
-    MODES,
-    NONE,
-    OF_NO_WEIGHTS,
-    TITLES,
-    Key,
-    LabelResult,
-    ProbeResults,
-)
-from mtlprune.files import RunError, read_json, reading
+from mtlprune.analyses.analysis import read
+from mtlprune.analyses.probes import CHANCE, CONTROLS, MODES, OFFSET, RANDOM, RESULT, TRUE, labels_of
+from mtlprune.files import RunError
+from mtlprune.layers import LAYERS, in_order, kind_of, layer_order
+from mtlprune.results import Result
 
-TABLE, SUMMARY = "probes.parquet", "probes.json"
-_WORDS = ("encoder", "run", "mode", "control", "task", "label")
-_COUNTS = ("seed", "items", "layer", "head")
-_NUMBERS = ("dev", "test")
+PRETRAINED, STL = "pretrained", "STL"
+EARLIER = ("probes.parquet",)
+"""What earlier versions wrote beside probes.json."""
+OF_NO_WEIGHTS = (RANDOM, OFFSET, CHANCE)
+"""Controls that do not depend on what the encoder has learnt, so that all encoders of one corpus share them."""
+_OTHERS = 5
+_ROW = [*RESULT, "control", "label", "layer", "head"]
 
 
-def read_probes(folders: Iterable[str | Path]) -> ProbeResults:
-    """Read one result folder or several of the same corpus and the same size of encoder.
+def read_probes(folders: Iterable[str | Path]) -> Result:
+    """One Result of one folder or several, of the same corpus and the same size of encoder; ``about["folders"]`` names
+    them, and controls that no fine-tuning changes are shared by all encoders.
 
     Raises:
-        RunError: no results, damaged ones, or ones that do not belong together; named by folder and column.
+        RunError: no results, damaged ones, or ones that do not belong together.
     """
-    paths = list(dict.fromkeys(Path(folder) for folder in folders))
+    paths = list(dict.fromkeys(map(Path, folders)))
     if not paths:
         raise RunError("no folder with probe results is named; `mtlprune probe` makes one")
-    head = _one_setting(paths)
-    notes: list[str] = []
-    found: dict[Key, dict[str, LabelResult]] = {}
-    runs: dict[Key, str] = {}
-    origin: dict[Key, Path] = {}
-    for path in paths:
-        here, named = _read_folder(path, head["few"], notes)
-        for key, labels in here.items():
-            if key in found and not _alike(found[key], labels):
-                raise RunError(
-                    f"{origin[key]} and {path} hold different results of {key.encoder}, seed {key.seed}, {key.mode}, "
-                    f"{key.task}; one encoder and seed is one result, so name one of the folders"
-                )
-            found.setdefault(key, labels)
-            origin.setdefault(key, path)
-            runs.setdefault(key, named[key])
-    shape = _one_shape(paths, found)
-    _share_controls(found, notes)
-    setting = (head["corpus"], head["fingerprint"], head["specials"], head["few"])
-    return ProbeResults(*setting, shape, found, runs, tuple(map(str, paths)), list(dict.fromkeys(notes)))
-
-
-def _one_setting(paths: Sequence[Path]) -> dict[str, Any]:
-    """What all folders say of corpus and method. Raises RunError where they differ."""
-    summaries = [_setting(path) for path in paths]
-    for path, summary in zip(paths, summaries, strict=True):
+    each = [_read(path) for path in paths]
+    for path, one in zip(paths, each, strict=True):
         for name in ("fingerprint", "specials", "few"):
-            if summary[name] != summaries[0][name]:
+            if one.about[name] != each[0].about[name]:
                 raise RunError(
-                    f"{paths[0]} and {path} differ in {name} ({summaries[0][name]} and {summary[name]}), so their "
+                    f"{paths[0]} and {path} differ in {name} ({each[0].about[name]} and {one.about[name]}), so their "
                     "numbers do not belong side by side; plot them apart"
                 )
-    return summaries[0]
-
-
-def _one_shape(paths: Sequence[Path], found: Mapping[Key, Mapping[str, LabelResult]]) -> tuple[int, int]:
-    sizes = {(result.heads.shape[0], result.heads.shape[1]) for labels in found.values() for result in labels.values()}
-    if len(sizes) != 1:
-        listed = ", ".join(sorted(f"{layers} × {heads}" for layers, heads in sizes)) or "none"
+    if len(sizes := {shape(one) for one in each}) > 1:
+        listed = ", ".join(sorted(f"{layers} × {heads}" for layers, heads in sizes))
         raise RunError(
             f"{', '.join(map(str, paths))}: expected encoders with equally many layers and heads, found {listed}; "
             "heads of different encoders do not correspond, so plot them apart"
         )
-    return sizes.pop()
+    names = dict.fromkeys(name for one in each for name in one.frames)
+    frames = {name: pd.concat([one.frames[name] for one in each if name in one.frames]) for name in names}
+    same = [key for key in _ROW if key != "run"]
+    probe = frames["accuracy"][frames["accuracy"]["control"] == TRUE].drop_duplicates([*same, "test"])
+    if (twice := probe[probe.duplicated(same)]).size:
+        row = twice.iloc[0]
+        raise RunError(
+            f"{' and '.join(map(str, paths))} hold different results of {row['encoder']}, seed {row['seed']}, "
+            f"{row['mode']}, {row['task']}; one encoder and seed is one result, so name one of the folders"
+        )
+    frames["accuracy"] = frames["accuracy"].drop_duplicates(same, ignore_index=True)
+    kinds = {task: kind for one in each for task, kind in one.about["kinds"].items()}
+    exact, _ = labels_of(frames["accuracy"], each[0].about["few"], kinds)
+    frames["labels"], notes = _shared(exact)
+    if "differences" in frames:  # of the most seeds
+        sorted_ = frames["differences"].sort_values(["seeds", "other_seeds"], ascending=False, kind="stable")
+        frames["differences"] = sorted_.drop_duplicates(["encoder", "mode", "task", "label"])
+    encoders = {(one["encoder"], one["seed"]): one for found in reversed(each) for one in found.about["encoders"]}
+    about = {
+        **each[0].about,
+        "kinds": kinds,
+        "encoders": list(reversed(encoders.values())),
+        "notes": list(dict.fromkeys([*(note for one in each for note in one.about["notes"]), *notes])),
+        "folders": list(map(str, paths)),
+    }
+    return Result("probes", about, frames)
 
 
-def _alike(one: Mapping[str, LabelResult], other: Mapping[str, LabelResult]) -> bool:
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[label].heads, other[label].heads, equal_nan=True) for label in one
-    )
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """What probes.json holds. Raises RunError where it is missing or damaged."""
-    path = folder / SUMMARY
+def _read(folder: Path) -> Result:
     if folder.is_file():
         raise RunError(f"{folder} is a file; name the folder that `mtlprune probe` wrote")
-    if not path.exists():
-        raise RunError(f"{folder} holds no probe results ({SUMMARY} is missing); `mtlprune probe` makes them")
-    tree = read_json(path, RunError, "probe anew")
-    if not isinstance(tree, dict) or type(tree.get("few")) is not int:
-        raise RunError(f"{path}: expected corpus, fingerprint, specials and few (a whole number); probe anew")
-    return tree
+    if not (folder / "probes.json").exists():
+        raise RunError(f"{folder} holds no probe results (probes.json is missing); `mtlprune probe` makes them")
+    return read(folder, "probes")
 
 
-def _setting(folder: Path) -> dict[str, Any]:
-    tree = read_summary(folder)
-    said = {name: _words(tree.get(name, "")) for name in ("corpus", "fingerprint", "specials")}
-    return {**said, "few": tree["few"]}
+def shape(result: Result) -> tuple[int, int]:
+    """Layers and heads a layer."""
+    first = result.about["encoders"][0]
+    return first["layers"], first["heads"]
 
 
-def _words(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """With controls that an encoder was not probed with, where another one has them; and a note of it."""
+    groups = labels.groupby(["mode", "task", "label"])
+    means = {control: groups[control].transform("mean") for control in OF_NO_WEIGHTS}
+    shared = [control for control, mean in means.items() if (labels[control].isna() & mean.notna()).any()]
+    labels = labels.assign(**{control: labels[control].fillna(mean) for control, mean in means.items()})
+    labels["gain"] = (labels["test"] - labels[list(CONTROLS)].max(axis=1)).round(4)
+    listed = ", ".join(CONTROLS[control] for control in shared)
+    return labels, [f"Controls that no fine-tuning changes ({listed}) are shared by all encoders."] if shared else []
 
 
-@dataclass
-class _Columns:
-    """The table as arrays; words as their numbers in ``names``."""
-
-    codes: dict[str, NDArray[np.int64]]
-    names: dict[str, list[str]]
-    values: dict[str, NDArray[Any]]
-
-
-def _read_table(path: Path) -> _Columns:
-    """The columns needed. Raises RunError where one is missing or holds something else."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    wanted = (*_WORDS, *_COUNTS, *_NUMBERS, "best")
-    try:
-        with reading(path, RunError, "probe anew"):
-            there = pq.read_schema(path).names
-        missing = [name for name in wanted if name not in there]
-        if missing:
-            raise RunError(f"{path}: expected the column {missing[0]}, found {', '.join(there)}; probe anew")
-        table = pq.read_table(path, columns=list(wanted))
-        codes, names = {}, {}
-        for name in _WORDS:
-            column = table[name].cast(pa.string()).combine_chunks().dictionary_encode()
-            codes[name] = np.asarray(column.indices.fill_null(-1), np.int64)
-            names[name] = column.dictionary.to_pylist()
-        values: dict[str, NDArray[Any]] = {name: np.asarray(table[name].cast(pa.int64())) for name in _COUNTS}
-        values |= {name: np.asarray(table[name].cast(pa.float64()), np.float64) for name in _NUMBERS}
-        values["best"] = np.asarray(table["best"].cast(pa.bool_()), bool)
-    except pa.ArrowMemoryError:
-        raise
-    except pa.ArrowException as error:
-        raise RunError(f"{path}: not readable as probe results ({str(error).splitlines()[0]}); probe anew") from None
-    empty = next((name for name in _WORDS if (codes[name] < 0).any()), None)
-    if empty or not len(values["best"]):
-        raise RunError(f"{path}: {f'a cell of the column {empty} is empty' if empty else 'no row'}; probe anew")
-    wrong = values["test"][(values["test"] < 0) | (values["test"] > 100 + 1e-9)]
-    if wrong.size:
-        raise RunError(f"{path}, column test: expected percent from 0 to 100, found {wrong[0]:g}; probe anew")
-    return _Columns(codes, names, values)
+def earlier(content: Mapping[str, Any], table: pd.DataFrame) -> Result:
+    """The Result in a ``probes.json`` without frames and the ``probes.parquet`` beside it."""
+    if type(content["few"]) is not int:
+        raise ValueError(f"expected few as a whole number, found {content['few']!r}")
+    wanted = [*_ROW, "items", "dev", "test", "best"]
+    if lacking := [name for name in wanted if name not in table]:
+        raise ValueError(f"expected the column {lacking[0]} in {EARLIER[0]}, found {', '.join(table.columns)}")
+    numbers = {"seed": int, "items": int, "layer": int, "head": int, "dev": float, "test": float, "best": bool}
+    table = table[wanted].astype(numbers)
+    _check(table)
+    probe = table[table["control"] == TRUE]
+    kinds = {task: kind_of(LAYERS.get(task, "tags")) for task in in_order(table["task"].unique())}
+    summary = pd.DataFrame(content.get("summary") or [], columns=[*RESULT, "label", "offset"]).dropna()
+    distances = summary.rename(columns={"offset": "distance"}).assign(control=OFFSET).astype({"seed": int})
+    accuracy = table.merge(distances.astype({"distance": float}), how="left", on=[*RESULT, "control", "label"])
+    accuracy.attrs["exact"] = True
+    labels, notes = labels_of(accuracy.round({"test": 4}), content["few"], kinds)
+    size = {"layers": int(probe["layer"].max()), "heads": int(probe["head"].max())}
+    encoders = []
+    for keys, rows in probe.groupby(RESULT[:3], sort=False):
+        opened = rows[rows["test"].notna()].drop_duplicates(["layer", "head"])
+        encoders.append({**dict(zip(RESULT[:3], keys, strict=True)), **size, "open": len(opened)})
+    told = {"corpus": "", "fingerprint": "", "specials": ""}
+    told |= {key: content[key] for key in content.keys() - {"summary", "differences", "encoders"}}
+    frames = {"accuracy": accuracy, "labels": labels}
+    if compared := content.get("differences"):
+        seeds = [dict(zip(("seeds", "other_seeds"), map(int, one["seeds"]), strict=True)) for one in compared]
+        rows = [{**one, **counts} for one, counts in zip(compared, seeds, strict=True)]
+        held = pd.DataFrame(rows).rename(columns={"minus": "other"}).astype({"low": float, "high": float})
+        frames["differences"] = held.dropna(subset=["encoder", "mode", "task", "label"])
+    return Result("probes", {**told, "kinds": kinds, "encoders": encoders, "notes": notes}, frames)
 
 
-def _read_folder(folder: Path, few: int, notes: list[str]) -> tuple[dict[Key, dict[str, LabelResult]], dict[Key, str]]:
-    path = folder / TABLE
-    table = _read_table(path)
-    real: dict[Key, dict[str, NDArray[np.int64]]] = {}
-    controls: dict[tuple[Key, str], dict[str, float]] = {}
-    runs: dict[Key, str] = {}
-    for rows in _groups(table):
-        encoder, mode, control, task, label = (
-            table.names[name][table.codes[name][rows[0]]] for name in ("encoder", "mode", "control", "task", "label")
-        )
-        key = Key(encoder, int(table.values["seed"][rows[0]]), mode, task)
-        if mode not in MODES or control not in (NONE, *CONTROLS):
-            raise RunError(
-                f"{path}: found the mode {mode!r} and the control {control!r}; expected one of {', '.join(MODES)} and "
-                f"of {', '.join((NONE, *CONTROLS))}; probe anew"
-            )
-        if control == NONE:
-            real.setdefault(key, {})[label] = rows
-            runs[key] = table.names["run"][table.codes["run"][rows[0]]]
-        else:
-            chosen = _chosen(table, rows)
-            if chosen is not None:
-                controls.setdefault((key, label), {})[control] = float(table.values["test"][chosen])
-    shape = int(table.values["layer"].max()), int(table.values["head"].max())
-    found: dict[Key, dict[str, LabelResult]] = {}
-    lost: dict[str, dict[str, None]] = {}
-    for key, by_label in real.items():
-        for label, rows in by_label.items():
-            where = f"{path}: {key.encoder}, seed {key.seed}, {key.mode}, {key.task} {label}"
-            result = _label(table, rows, controls.get((key, label), {}), few, shape, where)
-            if result is None:
-                lost.setdefault(key.task.upper(), {})[label] = None
-            else:
-                found.setdefault(key, {})[label] = result
-    why = "no item to choose a head on, or none to test it on"
-    notes += [f"{task}: left out are {', '.join(labels)} ({why})." for task, labels in lost.items()]
-    # the most frequent first, as everywhere in the field; equally frequent ones by name
-    return {key: dict(sorted(labels.items(), key=_rank)) for key, labels in found.items()}, runs
+def _check(table: pd.DataFrame) -> None:
+    """Raise ValueError for a table that no version wrote."""
+    if not len(table) or (table[["layer", "head"]].max() < 1).any():
+        raise ValueError(f"{EARLIER[0]}: no row of a head")
+    for name in ("encoder", "run", "mode", "control", "task", "label"):
+        if table[name].isna().any():
+            raise ValueError(f"{EARLIER[0]}: a cell of the column {name} is empty")
+    for name, known in (("mode", MODES), ("control", (TRUE, *CONTROLS))):
+        if wrong := set(table[name].unique()) - set(known):
+            raise ValueError(f"{EARLIER[0]}: found the {name} {min(wrong)!r}; expected one of {', '.join(known)}")
+    if (wrong := table.loc[(table["test"] < 0) | (table["test"] > 100 + 1e-9), "test"]).size:
+        raise ValueError(f"{EARLIER[0]}, column test: expected percent from 0 to 100, found {wrong.iloc[0]:g}")
+    if (table.loc[table["control"] == TRUE, ["layer", "head"]].min() < 1).any() or table.duplicated(_ROW).any():
+        raise ValueError(f"{EARLIER[0]}: expected every head once, layers and heads counted from 1")
+    if table[table["best"]].duplicated([*RESULT, "control", "label"]).any():
+        raise ValueError(f"{EARLIER[0]}: expected one head marked as best, found several")
 
 
-def _rank(named: tuple[str, LabelResult]) -> tuple[int, str]:
-    return -named[1].items, named[0]
+# -- labels by task and encoder ----------------------------------------------------------------------------------------
 
 
-def _groups(table: _Columns) -> list[NDArray[np.int64]]:
-    """Rows that differ in nothing but the head, each group in the order of the file."""
-    parts = [table.codes[name] for name in ("encoder", "mode", "control", "task", "label")] + [table.values["seed"]]
-    order = np.lexsort(parts[::-1])
-    changes = np.zeros(len(order), bool)
-    for part in parts:
-        ordered = part[order]
-        changes[1:] |= ordered[1:] != ordered[:-1]
-    return np.split(order, np.flatnonzero(changes))
+@dataclass(frozen=True, eq=False)
+class ProbePanel:
+    """All that was found for one task in one mode: encoders side by side.
+
+    Attributes:
+        rows: of the frame ``labels``, with ``title``: what the encoder is called here.
+        titles: pretrained, STL, pairs, joint runs, others.
+    """
+
+    task: str
+    mode: str
+    rows: pd.DataFrame
+    titles: tuple[str, ...]
+
+    @property
+    def compared(self) -> list[str]:
+        """Whose accuracies STL's are taken from."""
+        return [title for title in self.titles if title != STL] if STL in self.titles else []
+
+    @cached_property
+    def items(self) -> dict[str, int]:
+        """Test items of each label, the most frequent first; equally frequent ones by name."""
+        counts = self.rows.groupby("label")["items"].max()
+        return dict(sorted(((str(k), int(n)) for k, n in counts.items()), key=lambda one: (-one[1], one[0])))
+
+    @cached_property
+    def few(self) -> frozenset[str]:
+        """Labels of which little can be said."""
+        return frozenset(self.rows.loc[self.rows["few"], "label"])
+
+    @cached_property
+    def apart(self) -> list[str]:
+        """The root: found by attention to the first special token, it stands in no mean."""
+        return sorted(set(self.rows.loc[self.rows["apart"], "label"]))
+
+    @property
+    def labels(self) -> list[str]:
+        """All but the root."""
+        return [label for label in self.items if label not in self.apart]
+
+    @property
+    def sure(self) -> list[str]:
+        """Those with enough items."""
+        return [label for label in self.labels if label not in self.few]
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in self.rows.to_dict("records"):
+            found.setdefault((row["title"], row["label"]), []).append(row)
+        return found
+
+    def of(self, title: str, label: str) -> list[dict[str, Any]]:
+        """What the frame says of each seed that has the label."""
+        return self._cells.get((title, label), [])
+
+    def values(self, title: str, label: str, what: str = "test") -> list[float]:
+        """A number a seed that has the label."""
+        return [row[what] for row in self.of(title, label) if not math.isnan(row[what])]
+
+    def mean(self, title: str, label: str, what: str = "test") -> float:
+        """Over seeds; NaN where no seed has the label."""
+        return statistics.mean(found) if (found := self.values(title, label, what)) else math.nan
+
+    @cached_property
+    def seeds(self) -> dict[str, int]:
+        """Title → how many there are of the encoder."""
+        return {str(title): int(count) for title, count in self.rows.groupby("title")["seed"].nunique().items()}
 
 
-def _chosen(table: _Columns, rows: NDArray[np.int64]) -> int | None:
-    """The row marked as best; where none is, the one that is best on dev; None where no number allows a choice."""
-    marked = rows[table.values["best"][rows]]
-    usable = marked[~np.isnan(table.values["test"][marked])]
-    if len(usable):
-        return int(usable[0])
-    dev = table.values["dev"][rows]
-    ready = ~np.isnan(dev) & ~np.isnan(table.values["test"][rows])
-    return int(rows[ready][np.argmax(dev[ready])]) if ready.any() else None
+def modes(result: Result) -> list[str]:
+    """Those that were probed, sound first."""
+    return [mode for mode in MODES if (result.frames["labels"]["mode"] == mode).any()]
 
 
-def _label(
-    table: _Columns,
-    rows: NDArray[np.int64],
-    controls: Mapping[str, float],
-    few: int,
-    shape: tuple[int, int],
-    where: str,
-) -> LabelResult | None:
-    """The label's heads side by side; None where nothing can be said. Raises RunError for rows that contradict."""
-    layer, head = table.values["layer"][rows], table.values["head"][rows]
-    if min(layer.min(), head.min()) < 1 or len(np.unique(layer * (shape[1] + 1) + head)) < len(rows):
-        raise RunError(f"{where}: expected every head once, layers and heads counted from 1; probe anew")
-    if table.values["best"][rows].sum() > 1:
-        raise RunError(f"{where}: expected one head marked as best, found several; probe anew")
-    items = int(table.values["items"][rows[0]])
-    chosen = _chosen(table, rows)
-    if chosen is None or items < 1:
-        return None
-    grid = np.full(shape, np.nan)  # heads that are removed or closed have no number
-    grid[layer - 1, head - 1] = table.values["test"][rows]
-    best = table.values["layer"][chosen], table.values["head"][chosen]
-    return LabelResult(
-        items, int(best[0]), int(best[1]), float(table.values["test"][chosen]), grid, dict(controls), items < few
-    )
+def panels(result: Result, mode: str, others: bool = False) -> list[ProbePanel]:
+    """A panel a task. ``others``: also encoders trained for other tasks only."""
+    labels = result.frames["labels"]
+    tasks = {task.upper() for task in (*LAYERS, *labels["task"].unique())}
+    made = []
+    for task in in_order(labels.loc[labels["mode"] == mode, "task"].unique()):
+        here = labels[(labels["mode"] == mode) & (labels["task"] == task)].sort_values("seed", kind="stable")
+        kinds = {encoder: kind(encoder, task, tasks) for encoder in here["encoder"].unique()}
+        wanted = sorted(place for place in {_place(*one) for one in kinds.values()} if others or place[0] < _OTHERS)
+        titles = tuple(title for _, _, title in wanted)
+        rows = here.assign(title=here["encoder"].map({encoder: title for encoder, (_, title) in kinds.items()}))
+        if titles:
+            made.append(ProbePanel(task, mode, rows[rows["title"].isin(titles)], titles))
+    return made
 
 
-def _share_controls(found: dict[Key, dict[str, LabelResult]], notes: list[str]) -> None:
-    """Give encoders without them the controls that do not depend on what an encoder has learnt."""
-    pool: dict[tuple[str, str, str, str], list[float]] = {}
-    for key, labels in found.items():
-        for label, result in labels.items():
-            for control in OF_NO_WEIGHTS & result.controls.keys():
-                pool.setdefault((key.mode, key.task, label, control), []).append(result.controls[control])
-    shared: set[str] = set()
-    for key, labels in found.items():
-        for label, result in labels.items():
-            more = {
-                control: float(np.mean(pool[key.mode, key.task, label, control]))
-                for control in CONTROLS
-                if control not in result.controls and (key.mode, key.task, label, control) in pool
-            }
-            if more:
-                shared |= more.keys()
-                labels[label] = dataclasses.replace(result, controls={**result.controls, **more})
-    if shared:
-        listed = ", ".join(TITLES[control] for control in CONTROLS if control in shared)
-        notes.append(f"Controls that no fine-tuning changes ({listed}) are shared by all encoders.")
+def _place(place: int, title: str) -> tuple[int, int, str]:
+    """Pairs, and encoders of other tasks, stand in the order of the tasks."""
+    return place, layer_order(title.removeprefix("+").removeprefix("STL-").lower())[0], title
+
+
+def kind(encoder: str, task: str, tasks: Collection[str]) -> tuple[int, str]:
+    """Where an encoder stands among the columns of a task, and what it is called there: pretrained, STL, +NER (a pair
+    with NER), MTL-5, or STL-DEP (alone on another task). ``tasks`` in capitals."""
+    name = task.upper()
+    if encoder == PRETRAINED:
+        return 0, PRETRAINED
+    if encoder == name:
+        return 1, STL
+    plain, _, variant = encoder.partition(" (")
+    parts = plain.split("+")
+    if len(parts) == 2 and name in parts:
+        return 2, "+" + next(part for part in parts if part != name) + (f" ({variant}" if variant else "")
+    joint, _, own = encoder.partition(":")
+    if own and own != name:
+        return _OTHERS + 1, encoder
+    if joint.startswith("MTL-") or (len(parts) > 2 and name in parts):
+        return 3, joint if not own else f"{joint}, own gates"
+    if encoder in tasks:
+        return _OTHERS, f"STL-{encoder}"
+    return (_OTHERS + 1 if len(parts) > 1 and set(parts) <= set(tasks) else 4), encoder
+
+
+def known(result: Result, mode: str, encoder: str | None = None, seed: int | None = None) -> pd.DataFrame:
+    """What every head tells: a row a head and label, with ``test``, ``gain`` over the label's best control (NaN where
+    there is none), ``rank`` among ``there`` heads (1 is the best), whether the head is ``best`` (was chosen for it),
+    ``items``, ``few`` and ``apart``; for each head first what it beats every control on, then by its rank.
+    """
+    keys = [*RESULT, "label"]
+    labels, heads = result.frames["labels"], result.frames["accuracy"]
+    wanted = (heads["mode"] == mode) & (heads["control"] == TRUE) & heads["test"].notna()
+    for name, value in (("encoder", encoder), ("seed", seed)):
+        wanted &= True if value is None else heads[name] == value
+    control = labels[list(CONTROLS)].max(axis=1)
+    beside = labels[[*keys, "few", "apart"]].assign(reached=control)
+    table = heads[wanted].merge(beside, on=keys).drop(columns=["control", "dev", "distance"])
+    table["gain"] = table["test"] - table["reached"]
+    groups = table.groupby(keys)["test"]
+    table["rank"], table["there"] = groups.rank(method="min", ascending=False).astype(int), groups.transform("size")
+    beyond = table["gain"] > 0
+    order = {"place": table["few"] * 4 + ~beyond * 2 + ~table["best"] * 1, "more": -table["gain"].where(beyond, 0)}
+    by = [*RESULT[:3], "layer", "head", "place", "rank", "more", "task", "label"]
+    return table.assign(**order).sort_values(by, ignore_index=True).drop(columns=["place", "more"])

@@ -1,0 +1,539 @@
+"""All heads, labels and tasks of an encoder in one pass a split, and the Result of probing a list of encoders and runs.
+
+Sound: centroids from train, the head of a label chosen on dev, accuracies on test. As released (He and Choi 2021):
+centroids, choice and accuracies all on the same test items. Nothing larger than a batch's vectors is held.
+
+Letters for shapes: U items, K labels, L layers, A heads a layer before any was removed, H heads that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.probes import (
+    AS_RELEASED,
+    ATTENTION,
+    CENTROID,
+    CHANCE,
+    MODES,
+    OFFSET,
+    RANDOM,
+    RESULT,
+    SHUFFLED,
+    SOUND,
+    TRUE,
+    Heights,
+    labels_of,
+)
+from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items
+from mtlprune.analyses.probes.maths import (
+    AttendedPlaces,
+    Centroids,
+    arcs_found,
+    arguments_found,
+    by_label,
+    choose,
+    chosen,
+    head_vectors,
+    nearest_found,
+    paired_interval,
+    unit_vectors,
+)
+from mtlprune.analyses.reading import gate_grid
+from mtlprune.analyses.subjects import ProbeError, Source, Subject, find_sources
+from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.encoder.gates import OPEN
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import Observation, observation_batches, observe, use_eager
+from mtlprune.encoder.pieces import Pieces
+from mtlprune.results import SHUT, Result
+from mtlprune.sentence import Sentence
+
+Grid = NDArray[np.float64]  # (K, L, A)
+Learnt = dict[tuple[str, str], Centroids]  # task, labelling
+COLUMNS = [*RESULT, "control", "label", "items", "layer", "head", "dev", "test", "best", "distance"]
+PHRASES = {"lowest": "phrases of words only", "all": "phrases of every height", "each": "a label for each height"}
+
+# -- the passes over one encoder ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A split as one encoder's tokenizer cuts it.
+
+    Attributes:
+        pieces: of each sentence.
+        items: of each task.
+        batches: the sentences to be looked at together, of similar length, longest first.
+    """
+
+    pieces: list[Pieces]
+    items: list[Items]
+    batches: list[list[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Sentences of all splits that every encoder can see at once, and their items."""
+
+    sentences: dict[str, list[Sentence]]
+    items: dict[str, list[Items]]
+
+    @classmethod
+    def read(cls, sentences: dict[str, list[Sentence]], seed: int = 0, heights: Heights = "lowest") -> Data:
+        """Arguments as for :func:`mtlprune.analyses.probes.items.read_items`."""
+        return cls(sentences, read_items(sentences, seed, heights))
+
+    def cut(self, encoder: Encoder, split: str) -> Split:
+        """Tokenise a split."""
+        pieces = encoder.tokenize_all([s.words for s in self.sentences[split]])
+        return Split(pieces, self.items[split], list(observation_batches([len(p.ids) for p in pieces])))
+
+
+@dataclass(eq=False)
+class Findings:
+    """What one encoder's heads found.
+
+    Attributes:
+        dev, test: by mode, labelling (``none``, ``shuffled_labels``) and task the accuracies in percent (K, L, A): on
+            the items that choose the head, on those reported. NaN for labels without items and for heads that are
+            closed or gone.
+        bits: by mode and task, for each test item the hits of all places, packed along L · A: (U, bytes).
+    """
+
+    dev: dict[tuple[str, str, str], Grid] = field(default_factory=dict)
+    test: dict[tuple[str, str, str], Grid] = field(default_factory=dict)
+    bits: dict[tuple[str, str], NDArray[np.uint8]] = field(default_factory=dict)
+
+    def hits(self, mode: str, task: str, layer: int, head: int) -> NDArray[np.bool_]:
+        """(U,): which test items one head (from 0) finds."""
+        heads = self.test[mode, TRUE, task].shape[2]
+        byte, bit = divmod(layer * heads + head, 8)
+        return (self.bits[mode, task][:, byte] >> (7 - bit) & 1).astype(bool)
+
+
+class ProbeSurvey:
+    """The passes over one encoder.
+
+    Args:
+        encoder: in evaluation mode, with eager attention.
+        gates: (L, A) applied to its heads; None for none.
+        tick: called after every batch.
+    """
+
+    def __init__(self, encoder: Encoder, gates: Tensor | None = None, tick: Callable[[], None] = lambda: None) -> None:
+        self.encoder, self.gates, self.tick = encoder, gates, tick
+        places = encoder.places
+        self.shape = places.layers, places.heads
+        self.width, self.count = places.width, sum(map(len, places.kept))
+        there = np.array([layer * places.heads + h for layer, kept in enumerate(places.kept) for h in kept], np.int64)
+        self.there = there  # (H,): places in L · A
+        self.open = np.ones(self.count, bool) if gates is None else gates.cpu().numpy().reshape(-1)[there] > OPEN
+
+    def run(self, data: Data, modes: Sequence[str] = MODES) -> Findings:
+        """Probe all tasks in some modes; sound needs the splits train, dev and test, as-released test only."""
+        test = data.cut(self.encoder, "test")
+        learnt = {}
+        if SOUND in modes:
+            learnt[SOUND] = self.learn(data.cut(self.encoder, "train"))
+        if AS_RELEASED in modes:
+            learnt[AS_RELEASED] = self.learn(test)
+        found = Findings()
+        found.test, found.bits = self.score(test, learnt)
+        if SOUND in modes:
+            found.dev, _ = self.score(data.cut(self.encoder, "dev"), {SOUND: learnt[SOUND]}, keep=False)
+        found.dev |= {key: grid for key, grid in found.test.items() if key[0] == AS_RELEASED}
+        return found
+
+    def learn(self, split: Split) -> Learnt:
+        """Centroids of all tasks, of the labels as they are and of shuffled ones, in one pass."""
+        made = {
+            (items.task, labelling): Centroids(len(items.labels), self.count, self.width, self._device)
+            for items in split.items
+            if items.kind in CENTROID
+            for labelling in (TRUE, SHUFFLED)
+        }
+        for rows, seen in self.observations(split, ("heads",)):
+            words = head_vectors(seen)
+            for items in split.items:
+                if items.kind in CENTROID:
+                    which, units = self._units(words, seen, items, rows)
+                    for labelling in (TRUE, SHUFFLED):
+                        made[items.task, labelling].add(units, self._labels(items, labelling, which))
+        return made
+
+    def score(
+        self, split: Split, learnt: dict[str, Learnt], keep: bool = True
+    ) -> tuple[dict[tuple[str, str, str], Grid], dict[tuple[str, str], NDArray[np.uint8]]]:
+        """Accuracies of all heads, in one pass; attention probes are the same in all modes.
+
+        Args:
+            learnt: mode → centroids.
+            keep: also return every item's hits.
+        """
+        counts: dict[tuple[str, str, str], Tensor] = {}
+        bits: dict[tuple[str, str], NDArray[np.uint8]] = {}
+        ready = {
+            (mode, *key): (centroids.directions(), centroids.known)
+            for mode, by_key in learnt.items()
+            for key, centroids in by_key.items()
+        }
+        for rows, seen in self.observations(split, ("attention", "heads")):
+            choices, words = choose(seen), head_vectors(seen)
+            for items in split.items:
+                if items.kind in ATTENTION:
+                    which, found = self._attended(choices, items, rows)
+                    hits = {(mode, labelling): found for mode in learnt for labelling in (TRUE, SHUFFLED)}
+                else:
+                    which, units = self._units(words, seen, items, rows)
+                    hits = {
+                        (mode, labelling): nearest_found(
+                            units, self._labels(items, labelling, which), *ready[mode, items.task, labelling]
+                        )
+                        for mode in learnt
+                        for labelling in (TRUE, SHUFFLED)
+                    }
+                for (mode, labelling), found in hits.items():
+                    key = mode, labelling, items.task
+                    part = by_label(found, self._labels(items, labelling, which), len(items.labels))
+                    counts[key] = counts[key] + part if key in counts else part
+                    if keep and labelling == TRUE:
+                        room = bits.setdefault((mode, items.task), self._room(len(items)))
+                        room[which] = self._packed(found)
+        tasks = {items.task: items for items in split.items}
+        return {key: self._grid(part, tasks[key[2]].counts()) for key, part in counts.items()}, bits
+
+    def observations(self, split: Split, want: Sequence[str]) -> Iterator[tuple[list[int], Observation]]:
+        """Batch by batch: the sentences and what the encoder does with them."""
+        for rows in split.batches:
+            batch = self.encoder.collate([split.pieces[row] for row in rows]).to(self._device)
+            yield rows, observe(self.encoder, batch, self.gates, want)
+            self.tick()
+
+    # -- small parts -------------------------------------------------------------------------------------------------
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.encoder.parameters()).device
+
+    def _tensor(self, values: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+
+    def _labels(self, items: Items, labelling: str, which: NDArray[np.int64]) -> Tensor:
+        return self._tensor((items.label if labelling == TRUE else items.shuffled)[which])
+
+    def _attended(self, choices: AttendedPlaces, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
+        which, row = items.of(rows)
+        columns = (self._tensor(column) for column in items.columns[which].T)
+        found = arcs_found if items.kind == "tree" else arguments_found
+        return which, found(choices, self._tensor(row), *columns)
+
+    def _units(
+        self, words: Tensor, seen: Observation, items: Items, rows: Sequence[int]
+    ) -> tuple[NDArray[np.int64], Tensor]:
+        which, row = items.of(rows)
+        start, end = items.columns[which].T
+        first = np.cumsum(seen.batch.sizes) - seen.batch.sizes
+        return which, unit_vectors(words, self._tensor(first[row] + start), self._tensor(end - start))
+
+    def _room(self, items: int) -> NDArray[np.uint8]:
+        return np.zeros((items, -(-self.shape[0] * self.shape[1] // 8)), np.uint8)
+
+    def _packed(self, found: Tensor) -> NDArray[np.uint8]:
+        everywhere = np.zeros((len(found), self.shape[0] * self.shape[1]), bool)
+        everywhere[:, self.there] = found.cpu().numpy()
+        return np.packbits(everywhere, axis=1)
+
+    def _grid(self, counts: Tensor, items: NDArray[np.int64]) -> Grid:
+        """(K, H) hits to (K, L, A) percent."""
+        grid = np.full((len(items), self.shape[0] * self.shape[1]), np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = 100 * counts.cpu().numpy() / items[:, None]
+        grid[:, self.there[self.open]] = shares[:, self.open]
+        return grid.reshape(len(items), *self.shape)
+
+
+# -- a Result of all encoders and runs ---------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Probed:
+    """One encoder (with its gates) and what was found.
+
+    Attributes:
+        label, run, seed: as in ``Subject``.
+        found: of the encoder itself.
+        untrained: of the same encoder with random weights; None where that was not wanted.
+    """
+
+    label: str
+    run: str
+    seed: int
+    found: Findings
+    untrained: Findings | None
+
+
+def measure(request: Request) -> Result:
+    """Probe everything asked for.
+
+    Returns:
+        the frames ``accuracy`` (a row for each encoder, mode, control, label and head: ``dev`` on the items that choose
+        the head, ``test`` on those reported, in percent, whether it is the ``best``; layer and head 0 where none is
+        meant), ``labels`` (of ``labels_of``) and, with single-task runs, ``differences`` to them.
+
+    Raises:
+        ProbeError: names that cannot be probed together, or a corpus without what is asked.
+        EncoderError, RunError, CorpusError: what cannot be loaded.
+    """
+    options = request.options
+    modes = MODES if options.mode == "both" else (options.mode,)
+    sources = find_sources(request.names)
+    corpus = load_corpus(request.corpus)
+    sentences = _read(corpus, modes, options.train_sentences, request.seed)
+    request.on_status("looking for sentences that do not fit")
+    left_out = _too_long(sources, sentences)
+    kept = {
+        split: [s for s, out in zip(content, left_out[split], strict=True) if not out]
+        for split, content in sentences.items()
+    }
+    data = Data.read(kept, request.seed, options.con_heights)
+    if not data.items["test"]:
+        raise ProbeError(
+            f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
+        )
+    longest = max(len(s) for content in kept.values() for s in content)
+    encoders, probed, rows = [], [], []
+    controls: dict[Any, Findings] = {}
+    first: tuple[Source, tuple] | None = None
+    for source in sources:
+        request.on_status(f"probing {source.name}")
+        for subject in source.open(request.device):
+            first = first or (source, subject.size())
+            _refuse_other_size(first, source, subject.size())
+            found = ProbeSurvey(subject.encoder, subject.gates, request.on_batch).run(data, modes)
+            untrained = _untrained(subject, source, request, data, modes, controls)
+            probed.append(Probed(subject.label, subject.name, subject.seed, found, untrained))
+            rows += list(_rows(probed[-1], data.items, modes, longest))
+            shape = dict(zip(("layers", "heads"), subject.size()[1:3], strict=True))
+            keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": source.kind}
+            encoders.append({**keys, **shape, "open": int((gate_grid(subject) > SHUT).sum())})
+    kinds = {items.task: items.kind for items in data.items["test"]}
+    accuracy = pd.concat(rows, ignore_index=True)
+    accuracy.attrs["exact"] = True
+    labels, notes = labels_of(accuracy.round({"test": 4}), options.few, kinds)
+    frames = {"accuracy": accuracy, "labels": labels}
+    if compared := list(differences(probed, modes, data.items["test"])):
+        frames["differences"] = pd.DataFrame(compared)
+    splits = {split: {"sentences": len(kept[split]), "too_long": int(out.sum())} for split, out in left_out.items()}
+    about = {
+        "corpus": corpus.info["name"],
+        "fingerprint": corpus.fingerprint,
+        "split": "test",
+        "sentences": len(kept["test"]),
+        "splits": splits,
+        "modes": {mode: {part: split if mode == SOUND else "test" for part, split in _PARTS.items()} for mode in modes},
+        "kinds": kinds,
+        "con": PHRASES[options.con_heights],
+        "specials": _specials(kinds),
+        "few": options.few,
+        "seed": request.seed,
+        "settings": {**options.model_dump(), "seed": request.seed, "device": request.device},
+        "encoders": encoders,
+        "notes": notes,
+    }
+    return Result("probes", about, frames)
+
+
+_PARTS = {"centroids": "train", "choice": "dev", "report": "test"}
+
+
+def _specials(kinds: Mapping[str, str]) -> str:
+    """How the special tokens are treated."""
+    names = {probe: [task for task, kind in kinds.items() if kind in of] for probe, of in _PROBES.items()}
+    told = [f"{', '.join(tasks)}: {probe}." for probe, tasks in names.items() if tasks]
+    return " ".join(["[CLS] and [SEP] stand around every sentence and are attended to as usual.", *told])
+
+
+_PROBES = {
+    "[CLS] and the words can be chosen, [CLS] stands for the root, [SEP] is dropped": ("tree",),
+    "words only": ("frames",),
+    "vectors of words only": CENTROID,
+}
+
+
+def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, seed: int) -> dict[str, list[Sentence]]:
+    wanted = ("train", "dev", "test") if SOUND in modes else ("test",)
+    missing = [split for split in wanted if split not in corpus.splits]
+    if missing:
+        raise ProbeError(
+            f"{corpus.path}: expected the splits {', '.join(wanted)}, found {', '.join(corpus.splits)}; centroids come "
+            f"from train, heads are chosen on dev; with test alone there is --mode {AS_RELEASED}"
+        )
+    found = {split: list(corpus[split]) for split in wanted}
+    if train_sentences is not None and "train" in found and train_sentences < len(found["train"]):
+        generator = np.random.default_rng([seed, 5])
+        rows = np.sort(generator.permutation(len(found["train"]))[:train_sentences])
+        found["train"] = [found["train"][row] for row in rows]
+    return found
+
+
+def _too_long(sources: Sequence[Source], sentences: dict[str, list[Sentence]]) -> dict[str, np.ndarray]:
+    """Which sentences any of the encoders cannot see at once: they are left out for all, so that items are the same."""
+    out = {split: np.zeros(len(content), bool) for split, content in sentences.items()}
+    for source in {source.kind: source for source in sources}.values():
+        encoder = next(source.open()).encoder
+        capacity = encoder.frame.capacity
+        if capacity is not None:
+            for split, content in sentences.items():
+                pieces = encoder.tokenize_all([s.words for s in content])
+                out[split] |= np.array([len(p.ids) > capacity for p in pieces], bool)
+    for split, gone in out.items():
+        if gone.all():
+            raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
+    return out
+
+
+def _untrained(
+    subject: Subject,
+    source: Source,
+    request: Request,
+    data: Data,
+    modes: Sequence[str],
+    controls: dict[Any, Findings],
+) -> Findings | None:
+    """The same architecture, heads and gates with random weights; encoders that agree in these share the result."""
+    if not request.options.random_encoder:
+        return None
+    gates = None if subject.gates is None else subject.gates.cpu().numpy().tobytes()
+    key = source.kind, tuple(subject.encoder.places.kept), gates
+    if key not in controls:
+        request.on_status(f"probing {source.name} with random weights")
+        encoder: Encoder = use_eager(subject.untrained(request.seed)).to(request.device)
+        controls[key] = ProbeSurvey(encoder, subject.gates, request.on_batch).run(data, modes)
+    return controls[key]
+
+
+def _refuse_other_size(first: tuple[Source, tuple], source: Source, size: tuple) -> None:
+    if size != first[1]:
+        (kind, layers, heads, hidden), (k, lay, h, hid) = first[1], size
+        raise ProbeError(
+            f"{first[0].name} is a {kind} of {layers} × {heads} heads (hidden size {hidden}) and {source.name} a {k} "
+            f"of {lay} × {h} ({hid}); heads of different encoders do not correspond, so probe them into folders of "
+            "their own"
+        )
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def _rows(
+    probed: Probed, splits: Mapping[str, Sequence[Items]], modes: Sequence[str], longest: int
+) -> Iterator[pd.DataFrame]:
+    """The frame ``accuracy`` of one encoder: the probe and its controls, by mode and task."""
+    for mode in modes:
+        for items in splits["test"]:
+            for control, dev, test, distance in _columns(probed, mode, items, splits, longest):
+                keys = (probed.label, probed.run, probed.seed, mode, items.task)
+                named = dict(zip(RESULT, keys, strict=True))
+                yield _table(control, items, dev, test, distance).assign(**named)[COLUMNS]
+
+
+def _columns(
+    probed: Probed, mode: str, items: Items, splits: Mapping[str, Sequence[Items]], longest: int
+) -> Iterator[tuple[str, Grid, Grid, Any]]:
+    """The probe, then its controls: name, what chooses and what is reported (one place where no head is meant), and the
+    distances that the best offset looks at."""
+    sources = [(probed.found, TRUE, TRUE), (probed.untrained, TRUE, RANDOM), (probed.found, SHUFFLED, SHUFFLED)]
+    for found, labelling, name in sources:
+        if found is not None:
+            key = mode, labelling, items.task
+            yield name, found.dev[key], found.test[key], np.nan
+    parts = [next(p for p in splits["dev" if mode == SOUND else "test"] if p.task == items.task), items]
+    if items.kind in ATTENTION:
+        with np.errstate(invalid="ignore"):
+            dev, test = (100 * offset_hits(part, longest) / part.counts()[:, None] for part in parts)  # (K, D)
+        best = np.where(np.isnan(dev).all(1), 0, np.nan_to_num(dev, nan=-1).argmax(1))[:, None]
+        dev, test = (np.take_along_axis(part, best, 1)[..., None] for part in (dev, test))
+        yield OFFSET, dev, test, best[:, 0] + 1.0
+    # the label's own counts are enough: nothing is chosen by chance
+    dev, test = (100 * chance(part)[:, None, None] for part in parts)
+    yield CHANCE, dev, test, np.nan
+
+
+def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any) -> pd.DataFrame:
+    """A row for each label that has test items, and head."""
+    count, _, heads = test.shape
+    label, layer, head = np.indices(test.shape).reshape(3, -1)
+    of_heads = int(control not in (OFFSET, CHANCE))
+    made = pd.DataFrame(
+        {
+            "control": control,
+            "label": np.array(items.labels, object)[label],
+            "items": items.counts()[label],
+            "layer": (layer + 1) * of_heads,
+            "head": (head + 1) * of_heads,
+            "dev": dev.ravel(),
+            "test": test.ravel(),
+            "best": layer * heads + head == chosen(dev)[label],
+            "distance": np.broadcast_to(distance, count)[label],
+        }
+    )
+    return made[made["items"] > 0]
+
+
+def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
+    """For each mode, task, encoder and label: accuracy minus that of the single-task runs of the same task.
+
+    Accuracies are means over seeds of the head chosen for each; of the same items, so the interval is a paired one.
+
+    Args:
+        probed: all encoders; those whose label is a task's name in capitals are its single-task runs.
+        tasks: the test items.
+    """
+    by_encoder: dict[str, list[Probed]] = {}
+    for one in probed:
+        by_encoder.setdefault(one.label, []).append(one)
+    for mode in modes:
+        for items in tasks:
+            alone = items.task.upper()
+            others = [name for name in by_encoder if name != alone]
+            if alone not in by_encoder or not others:
+                continue
+            base = item_scores(by_encoder[alone], mode, items)
+            sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
+            for name in others:
+                own = item_scores(by_encoder[name], mode, items)
+                for k in np.flatnonzero(items.counts()):
+                    here = items.label == k
+                    gap = own[here] - base[here]
+                    if np.isnan(gap).any():
+                        continue  # no head was chosen for the label
+                    low, high = paired_interval(gap, sentence[here], int(k))
+                    keys = {"encoder": name, "other": alone, "mode": mode, "task": items.task, "label": items.labels[k]}
+                    counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
+                    found = {"difference": float(gap.mean()), "low": low, "high": high}
+                    percent = {key: round(100 * value, 4) for key, value in found.items()}
+                    yield {**keys, **counts, "other_seeds": len(by_encoder[alone]), **percent}
+
+
+def item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
+    """(U of the task,): the share of the seeds whose chosen head finds the item; NaN where no head was chosen."""
+    found = np.zeros(len(items))
+    for one in probed:
+        dev = one.found.dev[mode, TRUE, items.task]
+        best = chosen(dev)
+        scores = np.full(len(items), np.nan)
+        for place in np.unique(best[best >= 0]):
+            here = np.isin(items.label, np.flatnonzero(best == place))
+            scores[here] = one.found.hits(mode, items.task, *divmod(int(place), dev.shape[2]))[here]
+        found += scores
+    return found / len(probed)
