@@ -11,10 +11,12 @@ import pytest
 
 from mtlprune.reports.charts import (
     DOZEN,
+    PALE,
     POINT,
     ChartError,
     Interval,
     Style,
+    cells,
     figure,
     forest,
     head_map,
@@ -50,6 +52,14 @@ def test_a_map_has_a_cell_for_each_head_and_a_dash_where_nothing_is_known() -> N
     assert cells[0] == "rgb(255, 255, 255)" and cells[5] == "#ffffff"  # 0, and what is not known
     assert "second &lt;b&gt;" in text and "<b>" not in text
     ElementTree.fromstring(text)
+
+
+def test_a_table_in_colours_shows_its_words_and_what_has_no_value_in_grey() -> None:
+    rows = pd.DataFrame({"x": ["a", "b"] * 2, "y": ["if", "if", "c", "c"], "value": [1.0, -2.0, np.nan, 0.0]})
+    rows["words"] = ["one", "two", "", "none"]
+    text = svg(figure(cells(rows, "x", "y", (-2, 2), size=(15, 15)), "title"))
+    assert len(rectangles(text)) == 4 and rectangles(text).count(PALE) == 1
+    assert all(f">{word}<" in text for word in ("one", "two", "none", "if", "c", "a", "b"))
 
 
 def test_the_same_bytes_again_and_ids_of_its_own() -> None:

@@ -374,7 +374,7 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
             return _entity_counts(names[row], asked, len(test.sentences))
         return _item_counts(row == gold, asked.sentence, len(test.sentences))
 
-    about = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
+    about: dict[str, Any] = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
     about["baseline"] = float(f1(counted(frequent).sum(0)))
     found = []
     for name, told in answers.items():

@@ -230,7 +230,7 @@ def dissect(
         "mu_sd": np.sqrt(np.maximum(squares / pieces - mu_mean**2, 0)),
         "word_mu": word_mu,
         "heads": heads / pieces,
-        "linearity": [linearity(*both, width) for both in halves],
+        "linearity": [linearity(even, odd, width) for even, odd in halves],
         "last": last,
         "added": added.numpy(),
     }

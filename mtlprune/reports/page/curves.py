@@ -98,7 +98,7 @@ def _figure(
     kinds = {name: hue for panel in shown for name, hue, _, _ in panel}
     joint = {name: dashed for panel in shown for name, _, dashed, _ in panel}
     names = pd.DataFrame({"name": pd.Categorical(list(kinds), list(kinds)), "joint": list(joint.values())})
-    look = colours(names, "joint", kinds)
+    look = colours(names, "joint", kinds=kinds)
     charts, words = [], []
     for title, panel in zip(titles, shown, strict=True):
         points = pd.DataFrame(
