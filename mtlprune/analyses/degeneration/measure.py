@@ -243,14 +243,14 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
         request.on_batch()
     means = sums.sum(1) / words  # (L + 1, H)
     terms = torch.einsum("lkh,lh->lk", sums / words, means) / means.square().sum(1, keepdim=True)
-    rows = [{f"share_{term}": share for term, share in zip(TERMS, row, strict=True)} for row in terms.tolist()]
-    for row, plane, miss, parts in zip(rows[1:], planes, spreads.tolist(), angles, strict=True):
+    layers = [{f"share_{term}": share for term, share in zip(TERMS, row, strict=True)} for row in terms.tolist()]
+    for shown, plane, miss, parts in zip(layers[1:], planes, spreads.tolist(), angles, strict=True):
         if plane is not None:
-            found = {"offset": plane.offset, "distance": plane.distance, "largest": plane.largest, "spread": miss}
-            found["angle"] = float(torch.cat(parts).median())
-            row |= {f"plane_{name}": value for name, value in found.items()}
+            measures = {"offset": plane.offset, "distance": plane.distance, "largest": plane.largest, "spread": miss}
+            measures["angle"] = float(torch.cat(parts).median())
+            shown |= {f"plane_{name}": value for name, value in measures.items()}
     last = planes[-1]
-    return Apart(rows, (heads / words).numpy(), means[-1], None if last is None else last.direction)
+    return Apart(layers, (heads / words).numpy(), means[-1], None if last is None else last.direction)
 
 
 # -- beside other encoders, and by claims ------------------------------------------------------------------------------
