@@ -13,9 +13,9 @@ from counted_runs import SENTENCES, counts, write_counts, write_run
 
 from mtlprune.layers import kind_of
 from mtlprune.reports.grid import probability
+from mtlprune.reports.scores import layouts
 from mtlprune.reports.scores.comparisons import Comparison, compare
 from mtlprune.reports.scores.layouts import details
-from mtlprune.reports.scores.layouts import notes as table_notes
 from mtlprune.reports.scores.tables import markdown
 from mtlprune.reports.scores.tests import count_names, with_tests
 from mtlprune.runs import RunFolder
@@ -261,4 +261,4 @@ def test_equivalence_stands_in_the_table(tmp_path: Path) -> None:
 
 
 def test_the_level_is_one() -> None:
-    assert table_notes.LEVEL == significance.LEVEL
+    assert layouts.LEVEL == significance.LEVEL
