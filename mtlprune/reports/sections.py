@@ -1,16 +1,15 @@
 """What a part of the report page is made of; every source of results offers one such part.
 
-A section says nothing of HTML: words are plain text (the page escapes them), figures are drawings or charts,
-tables are rows.
+A section says nothing of HTML: words are plain text (the page escapes them), figures are charts, tables are
+rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from mtlprune.reports.drawing import Drawing
+from mtlprune.reports.charts import Spec
 from mtlprune.reports.grid import Grid
 
 
@@ -38,9 +37,9 @@ def rows_of(table: Grid) -> Rows:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing or a chart's specification, what it shows in words for those who do not see it, and its caption."""
+    """A chart's specification, what it shows in words for those who do not see it, and its caption."""
 
-    drawing: Drawing | dict[str, Any]
+    spec: Spec
     alt: str
     caption: str = ""
 

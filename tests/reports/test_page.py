@@ -210,15 +210,14 @@ def test_latency_of_removal(tmp_path: Path, study: list[RunFolder]) -> None:
 
 
 MADE_UP = """
-from mtlprune.reports.drawing import Drawing, Line
 from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
 
 
 def section(folder):
     words = (folder / "made_up.json").read_text()
-    drawing = Drawing(40, 20, "a line", (Line(0, 0, 40, 20, 1.0, (28, 28, 30)),))
+    chart = {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": {"field": "x"}}}
     rows = Rows(("head", "score"), (("1-1", "2.0"), ("1-2", "<b>")), "A table.", numbers=("score",))
-    return Section("made-up", "Made up & more", (Paragraph(words), rows, Figure(drawing, "one line", "A figure.")))
+    return Section("made-up", "Made up & more", (Paragraph(words), rows, Figure(chart, "one line", "A figure.")))
 """
 
 

@@ -21,7 +21,6 @@ from mtlprune import __version__
 from mtlprune.errors import printable_lines
 from mtlprune.reports import charts
 from mtlprune.reports.grid import Grid, Strong
-from mtlprune.reports.page.figures import inked, is_map
 from mtlprune.reports.sections import Figure, Paragraph, Rows
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
@@ -106,8 +105,7 @@ def _environment() -> Environment:
         finalize=_shown,
     )
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    made.filters |= {"without_paths": without_paths, "inked": inked, "chart": chart}
-    made.tests["map"] = is_map
+    made.filters |= {"without_paths": without_paths, "chart": chart}
     for kind in (Strong, Figure, Paragraph):
         made.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
     made.globals["m"] = made.get_template("macros.html").module
