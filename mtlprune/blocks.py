@@ -117,7 +117,7 @@ class TrainConfig(Block):
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
     cosreg: float = Field(default=0.0, ge=0)
-    """γ of CosReg, a price on cosines between the label weights of each decoder (Gao et al. 2019: 1)."""
+    """γ of CosReg, a penalty on cosines between the label weights of each decoder (Gao et al. 2019: 1)."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates in which the rates rise; then they fall linearly to 0."""
     clip: float = Field(default=1.0, gt=0)
@@ -155,9 +155,9 @@ class PruningConfig(Block):
     sets: Literal["shared", "per_task"] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
     penalty: Literal["lambda", "target", "exact"] = "lambda"
-    """lambda: a constant price a head. target: steer to `keep` open heads. exact: then also fix the best `keep`."""
+    """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`."""
     strength: float = Field(default=0.01, ge=0)
-    """λ, the price of penalty: lambda."""
+    """λ, the penalty of penalty: lambda."""
     in_loss: bool = False
     """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
     2021, released code)."""
@@ -175,7 +175,7 @@ class PruningConfig(Block):
     temperature: float = Field(default=0.33, gt=0)
     """Temperature of the Hard Concrete distribution."""
     overlap: float = Field(default=0.0, ge=0)
-    """Price of heads that several tasks' gate sets share, for sets: per_task."""
+    """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
     importance_of: str | None = None
     """importance: the run whose loss, differentiated by each head's gate, ranks the heads."""
     importance_sentences: int = Field(default=1024, ge=1)
@@ -212,7 +212,7 @@ class PruningConfig(Block):
 
 
 class SyntaxConfig(Block):
-    """A price on attention along dependency arcs (Chen et al. 2024). See docs/pretraining.md."""
+    """A penalty on attention along dependency arcs (Chen et al. 2024). See docs/pretraining.md."""
 
     strength: float = 0.0
     """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""

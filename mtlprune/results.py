@@ -39,7 +39,7 @@ KEYS += ("step", "mode", "control", "direction", "term", "other")
 VALUES = ("measure", "value", "low", "high", "p", "q", "n")
 FORMAT = 1
 AGAIN = "run the analysis again"
-SHUT = 1e-3
+CLOSED_GATE = 1e-3
 """Gates up to this are closed."""
 
 Grid = NDArray[np.float64]  # (L, A)
@@ -120,10 +120,10 @@ class Result:
         return held[held[measure].notna()] if measure in held else held[:0]
 
     def dashed(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A frame of ``named`` or ``wide`` with the column ``shut``: whether some heads of the encoder are."""
+        """A frame of ``named`` or ``wide`` with the column ``closed``: whether some heads of the encoder are."""
         ones = zip(self.names, self.about["encoders"], strict=True)
-        shut = {name for name, one in ones if one["open"] < one["layers"] * one["heads"]}
-        return frame.assign(shut=frame["name"].isin(shut))
+        closed = {name for name, one in ones if one["open"] < one["layers"] * one["heads"]}
+        return frame.assign(closed=frame["name"].isin(closed))
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
         """Measure → (L, A) of one of ``about["encoders"]``, NaN where nothing is known of a head."""

@@ -25,11 +25,11 @@ def start(target: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class ForkedWorker:
-    """The worker of a sweep, as ``sweeps.crew`` starts it, but for its start; used as subprocess.Popen is."""
+    """The worker of a sweep, as ``sweeps.scheduler`` starts it, but for its start; used as subprocess.Popen is."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
         arguments = list(command[3:])
-        if "--parent" in arguments:  # which is not the crew's process here
+        if "--parent" in arguments:  # which is not the scheduler's process here
             del arguments[-2:]
         self.process = start(_work, arguments, log.name)
         self.pid = self.process.pid

@@ -102,8 +102,8 @@ def test_every_command_of_the_regimes_is_a_run_that_can_be_asked_for() -> None:
     commands = [shlex.split(line) for line in re.findall(r"^    (mtlprune train .*)$", card, re.MULTILINE)]
     made = [str(command[-1]) for command in commands]
     methods = set()
-    for _, verb, preset, *overrides, option, _ in commands:
-        assert (verb, option) == ("train", "--out")
+    for _, command, preset, *overrides, option, _ in commands:
+        assert (command, option) == ("train", "--out")
         config = load_config(preset, overrides)
         methods.add((config.pruning.method, config.pruning.sets, config.train.freeze))
         named = (config.train.start, config.pruning.importance_of, config.pruning.layers_like)
@@ -149,11 +149,11 @@ def test_defaults_in_tables_are_those_of_a_run(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "page"), [("probe", "probes.md"), ("table", "significance.md"), ("overlap", "overlap.md")]
+    ("command", "page"), [("probe", "probes.md"), ("table", "significance.md"), ("overlap", "overlap.md")]
 )
-def test_defaults_of_options_are_those_of_the_verb(verb: str, page: str) -> None:
+def test_defaults_of_options_are_those_of_the_verb(command: str, page: str) -> None:
     commands: Any = typer.main.get_command(app)
-    command = made(verb, ANALYSIS) if verb == "probe" else commands.commands[verb]
+    command = made(command, ANALYSIS) if command == "probe" else commands.commands[command]
     known = {name: option.default for option in command.params for name in option.opts}
     text = (DOCS / page).read_text(encoding="utf-8")
     shown = re.findall(r"^\| `(--[\w-]+)` \| ([^|]*?) \|(?!.*\n\|-)", text, re.MULTILINE)
@@ -171,7 +171,7 @@ METHODS = [
     (page.name, place)
     for page in PAGES
     for place, text in sections(page.name).items()
-    if "**Idea.**" in text and "**Known failure.**" in text and page.name != "tasks.md"  # whose cards are shorter
+    if "**Idea.**" in text and "**Limitations.**" in text and page.name != "tasks.md"  # whose cards are shorter
 ]
 
 

@@ -16,9 +16,9 @@ from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.corpora.store import save_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.sweeps.cells import narrowed, resolve
-from mtlprune.sweeps.crew import write_config
 from mtlprune.sweeps.folder import state
-from mtlprune.sweeps.sheet import read_sheet
+from mtlprune.sweeps.scheduler import write_config
+from mtlprune.sweeps.specification import read_specification
 from mtlprune.sweeps.worker import main
 
 ROOT = Path(__file__).parents[1]
@@ -89,7 +89,7 @@ def ontonotes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cells_of(path: Path, corpus: Path, tmp_path: Path) -> dict[str, Config]:
-    found = resolve(read_sheet(path), tmp_path / "sweep", [f"data.path={corpus}"]).cells
+    found = resolve(read_specification(path), tmp_path / "sweep", [f"data.path={corpus}"]).cells
     return {name: cell.config for name, cell in found.items()}
 
 
@@ -158,7 +158,7 @@ def test_a_sweep_of_the_paper_runs_on_stand_ins(path, ontonotes, tiny_encoder, m
     listed = mtlprune("sweep", sheet, "--out", tmp_path / "swept", "--seeds", 1, *small, *chosen, "--dry-run")
     assert listed.code == 0 and " left" in listed.out and "not measured" not in listed.err, listed.err
     if path.stem == "gates":  # the others differ from it in numbers only, and every number was built above
-        whole = resolve(read_sheet(sheet), tmp_path / "swept", small)
+        whole = resolve(read_specification(sheet), tmp_path / "swept", small)
         cells = narrowed(whole, ["bert-*-pos-1", "bert-per-task-mtl5-1"])
         for cell in cells.values():
             write_config(cell)

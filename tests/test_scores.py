@@ -236,7 +236,7 @@ def conll05(counts):
 PIECES = (predicate(2, (0, 1, "ARG1"), (2, 3, "V"), (4, 6, "C-ARG1")),)
 HEAD = (predicate(2, (0, 1, "ARG1")),)
 EQUAL = (predicate(2, (0, 1, "ARG1"), (1, 2, "ARG1")),)
-VERBS = (predicate(2, (0, 1, "ARG0"), (2, 4, "V"), (5, 6, "C-V")),)
+COMMANDS = (predicate(2, (0, 1, "ARG0"), (2, 4, "V"), (5, 6, "C-V")),)
 SEES = (predicate(2, (0, 1, "ARG0")),)
 WANTS = (predicate(2, (0, 1, "R-ARG0"), roleset="want.01", lemma="want"),)
 
@@ -251,7 +251,7 @@ WANTS = (predicate(2, (0, 1, "R-ARG0"), roleset="want.01", lemma="want"),)
         ((predicate(2, (0, 1, "ARG1"), (1, 2, "ARG1"), (3, 4, "C-ARG1")),), EQUAL, (2, 3, 2), (1, 2, 2)),
         (SEES, (*SEES, predicate(4, (5, 6, "ARG1"))), (1, 1, 2), (1, 1, 1)),  # spurious predicates cost end to end
         ((predicate(2, (0, 1, "ARG0"), (3, 4, "ARG1")),), (), (0, 2, 0), (0, 2, 0)),  # missed ones cost in both
-        (VERBS, SEES, (1, 1, 1), (1, 1, 1)),  # V is never an argument, even in several words or pieces
+        (COMMANDS, SEES, (1, 1, 1), (1, 1, 1)),  # V is never an argument, even in several words or pieces
         # roles R- are ordinary; rolesets and lemmas are not scored
         (WANTS, (predicate(2, (0, 1, "R-ARG0"), roleset="want.02", lemma="WANT"),), (1, 1, 1), (1, 1, 1)),
         (WANTS, SEES, (0, 1, 1), (0, 1, 1)),

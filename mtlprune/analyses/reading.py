@@ -24,7 +24,7 @@ from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.results import SHUT, Grid, Part, Result, joined
+from mtlprune.results import CLOSED_GATE, Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
         places = subject.encoder.places
-        shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > SHUT).sum())}
+        shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > CLOSED_GATE).sum())}
         encoders.append({**keys, "kind": kinds[subject.name], **shape, **found.about})
         notes += found.notes
         parts.append((keys, found.frames))

@@ -1,4 +1,4 @@
-"""The command line: one file a verb. Heavy imports happen inside the verbs, so that --help answers at once."""
+"""The command line: one file a command. Heavy imports happen inside the commands, so that --help answers at once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ app.command("probe", short_help="What every head knows, without training.", cls=
 app.command("heads", short_help="A table of all heads.", cls=head_table.HeadsCommand)(head_table.head_table)
 app.command("head", short_help="One head, and its attention in sentences.")(heads.heads)
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
-app.add_typer(analyze.app, name="analyze", help="Further lenses on the same heads.")
+app.add_typer(analyze.app, name="analyze", help="Further analyses on the same heads.")
 app.command("prune", short_help="Take closed heads out of a run's encoder.")(prune.prune)
 for name, command, words in (
     ("pretrain", train.pretrain, "Pretrain a masked language model, watched."),
@@ -102,7 +102,7 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version and stop.")
     ] = False,
 ) -> None:
-    """What can stand before a verb."""
+    """What can stand before a command."""
 
 
 def main() -> None:

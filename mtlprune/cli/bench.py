@@ -25,10 +25,10 @@ def bench(
     probes: Annotated[
         bool, typer.Option("--probes", help="Measure probing of dev beside the eager forward pass instead.")
     ] = False,
-    lenses: Annotated[
-        bool, typer.Option("--lenses", help="Measure the four lenses of mtlprune analyze on dev instead.")
+    analyses: Annotated[
+        bool, typer.Option("--analyses", help="Measure the four analyses of mtlprune analyze on dev instead.")
     ] = False,
-    sentences: Annotated[int, typer.Option(metavar="N", min=2, help="Of dev, for --lenses.")] = 1000,
+    sentences: Annotated[int, typer.Option(metavar="N", min=2, help="Of dev, for --analyses.")] = 1000,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
     """Measure STL, MTL, sampled mixing and evaluation as multiples of the bare encoder, interleaved in one run.
@@ -42,8 +42,8 @@ def bench(
     from mtlprune.config import ConfigError
     from mtlprune.files import write_json
 
-    if probes and lenses:
-        raise ConfigError("--probes and --lenses are two measurements; ask for one at a time")
+    if probes and analyses:
+        raise ConfigError("--probes and --analyses are two measurements; ask for one at a time")
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     source = config if trained is None else trained / "config.yaml"
     check_settings(source, overrides or ())
@@ -53,15 +53,15 @@ def bench(
     settings = load_config(source, overrides or [])
     if probes:
         return _bench_probes(settings, trained, rounds, out)
-    if lenses:
-        from mtlprune.cli.bench_lenses import bench_lenses
+    if analyses:
+        from mtlprune.cli.bench_analyses import bench_analyses
 
-        return bench_lenses(settings, trained, sentences, out)
+        return bench_analyses(settings, trained, sentences, out)
     from mtlprune.training.benchmark import measure
 
     terminal = console()
-    with counted(rounds * (batches + 1)) as (_, tick):
-        result = measure(settings, batches, rounds, memory, tick=tick, trained=trained)
+    with counted(rounds * (batches + 1)) as (_, on_batch):
+        result = measure(settings, batches, rounds, memory, on_batch=on_batch, trained=trained)
     title = f"{settings.encoder.name} on {settings.data.path}"
     terminal.print(_figures_table(result, title))
     if result.memory:
@@ -104,8 +104,8 @@ def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path
 
     encoder = settings.encoder.name if trained is None else str(trained)
     threads = settings.train.threads or 1
-    with counted(2) as (_, tick):
-        cost = measure(encoder, Path(settings.data.path), rounds, threads, tick)
+    with counted(2) as (_, on_batch):
+        cost = measure(encoder, Path(settings.data.path), rounds, threads, on_batch)
     title = f"{encoder}, {cost.heads} heads, dev of {settings.data.path}: {cost.sentences} sentences, {threads} threads"
     table = new_table(title, "", ">processor seconds", ">ratio", ">all / twice half")
     ratios, growth = cost.ratios(), cost.growth()

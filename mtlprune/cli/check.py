@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mtlprune.config.config import Config
-    from mtlprune.sweeps.sheet import Sheet
+    from mtlprune.sweeps.specification import SweepSpecification
     from mtlprune.training.inspection import Inspection
 
 
@@ -105,8 +105,8 @@ def _warnings(found: Inspection) -> list[str]:
 
 TRAVEL = 25
 """Rate times updates that gates need to come to a given number of heads (docs/gates.md)."""
-SHUT = 2.4
-"""How far a logit lies below 0 where its head is shut."""
+CLOSED_GATE = 2.4
+"""How far a logit lies below 0 where its head is closed."""
 FAST = 0.1
 """The largest rate that was tried with success."""
 
@@ -170,7 +170,7 @@ def _pruning_warnings(found: Inspection) -> Iterator[str]:
         rate = f"take {FAST} and train for about {TRAVEL / FAST:.0f} updates"
     else:
         rate = f"train for about {TRAVEL / settings.rate:.0f} updates"
-    if settings.penalty == "lambda" and way < SHUT:
+    if settings.penalty == "lambda" and way < CLOSED_GATE:
         yield (
             f"pruning.rate: {settings.rate:g} moves a gate by at most about {way:.2g} in {total:,} updates; hardly any "
             f"head will close; {rate}"
@@ -230,13 +230,13 @@ def check_run(run: Path, data: Path | None = None) -> None:
         raise CorpusError(f"{folder.path}: {error}") from None
 
 
-def check_sweep(sheet: Sheet, overrides: Sequence[str] = ()) -> None:
+def check_sweep(specification: SweepSpecification, overrides: Sequence[str] = ()) -> None:
     """The same of the first cell of a sweep."""
     from mtlprune.config import apply_override, find_config, merged, read_tree
 
-    beside = sheet.path.parent / sheet.base
-    tree = read_tree(beside if beside.is_file() else find_config(sheet.base))
-    for recipe in itertools.islice(sheet.recipes(), 1):
+    beside = specification.path.parent / specification.base
+    tree = read_tree(beside if beside.is_file() else find_config(specification.base))
+    for recipe in itertools.islice(specification.recipes(), 1):
         for layer in recipe.layers:
             tree = merged(tree, copy.deepcopy(layer))
     for override in overrides:

@@ -14,7 +14,7 @@ from mtlprune.cli.console import say
 from mtlprune.cli.figure_options import FontSize, Title, Width
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.claims.show.maps import Film, GateMap
+    from mtlprune.analyses.claims.show.maps import Animation, GateMap
     from mtlprune.reports.charts import Style
 
 PLAIN, PLAIN_CELL = "plain", 8
@@ -41,8 +41,8 @@ def maps(
     title: Title = True,
 ) -> None:
     """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
-    from mtlprune.analyses.claims.claimants import group, notes
-    from mtlprune.analyses.claims.show.maps import Film, claim_maps, left_out
+    from mtlprune.analyses.claims.run_groups import group, notes
+    from mtlprune.analyses.claims.show.maps import Animation, claim_maps, left_out
     from mtlprune.claimed_heads import load_claims
     from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json
     from mtlprune.reports.charts import FORMATS, Style
@@ -52,18 +52,18 @@ def maps(
     _check(palette, scale)
     make_room(out)
     claims = load_claims(expanded(runs, having="gates.jsonl"))
-    claimants = group(claims)
-    said = [*notes(claimants), *left_out(claimants)]
+    run_groups = group(claims)
+    said = [*notes(run_groups), *left_out(run_groups)]
     entries: list[Entry] = []
     pending: list[Pending] = []
-    for one in claim_maps(claimants, palette):
+    for one in claim_maps(run_groups, palette):
         files = list(_files(one, values, formats, Style(width, font_size, title, scale)))
         entries.append(_entry(one, [name for name, _ in files]))
         pending += files
-    for claim in [claim for claimant in claimants for claim in claimant.claims] if animate else ():
-        film = Film(claim)
-        entries.append(_film_entry(film))
-        pending.append((f"{film.name}.gif", partial(film.gif, scale)))
+    for claim in [claim for run_group in run_groups for claim in run_group.claims] if animate else ():
+        animation = Animation(claim)
+        entries.append(_animation_entry(animation))
+        pending.append((f"{animation.name}.gif", partial(animation.gif, scale)))
     layers, heads = claims[0].gates.shape
     head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": said}
     with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
@@ -113,15 +113,15 @@ def _entry(one: GateMap, files: list[str]) -> Entry:
     }
 
 
-def _film_entry(film: Film) -> Entry:
+def _animation_entry(animation: Animation) -> Entry:
     from mtlprune.analyses.claims.show.maps import encoder_line
 
     return {
-        "files": [f"{film.name}.gif"],
+        "files": [f"{animation.name}.gif"],
         "kind": "training",
-        "title": film.title,
-        "subtitle": [encoder_line(film.claim)],
-        "runs": [film.claim.run],
-        "steps": [step for step, _ in film.claim.history],
-        "numbers": [gates.tolist() for _, gates in film.claim.history],
+        "title": animation.title,
+        "subtitle": [encoder_line(animation.claim)],
+        "runs": [animation.claim.run],
+        "steps": [step for step, _ in animation.claim.history],
+        "numbers": [gates.tolist() for _, gates in animation.claim.history],
     }

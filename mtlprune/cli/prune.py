@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mtlprune.runs import RunFolder
     from mtlprune.training.evaluation import Evaluation
     from mtlprune.training.latency import LatencyCell
-    from mtlprune.training.pruning.surgery import Pruned, RemovalRequest
+    from mtlprune.training.pruning.head_removal import Pruned, RemovalRequest
 
 
 def prune(
@@ -44,19 +44,19 @@ def prune(
     check_run(run)
 
     from mtlprune.cli.console import console
-    from mtlprune.training.pruning import surgery
+    from mtlprune.training.pruning import head_removal
 
     terminal = console()
-    asked = surgery.request(run, task, heads)
-    with surgery.appearing(out) as folder:
+    asked = head_removal.request(run, task, heads)
+    with head_removal.appearing(out) as folder:
         if not asked.source.is_finished():
             words = f"{asked.source.path} is not trained to the end; its best weights so far are taken"
             terminal.print(f"warning: {words}")
-        pruned = surgery.prune(asked, folder, out, device)
+        pruned = head_removal.prune(asked, folder, out, device)
         for line in _account(asked, pruned):
             terminal.print(line)
         terminal.print(_layers_table(pruned))
-        terminal.print(_scores_table(asked, surgery.score(folder, pruned.model, asked.corpus)))
+        terminal.print(_scores_table(asked, head_removal.score(folder, pruned.model, asked.corpus)))
         if latency:
             _measure(folder, pruned, rounds, terminal)
     terminal.print(f"written: {out}")
@@ -111,7 +111,7 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
 
     encoder, settings = pruned.model.encoder, folder.read_config()["train"]
     lengths = [length for length in LENGTHS if encoder.limit is None or length <= encoder.limit]
-    with counted(len(BATCHES) * len(lengths)) as (_, tick):
+    with counted(len(BATCHES) * len(lengths)) as (_, on_batch):
         cells = measure(
             pruned.full,
             copy.deepcopy(pruned.full),
@@ -121,7 +121,7 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
             lengths=lengths,
             precision=hardware.dtype(settings["precision"]),
             rounds=rounds,
-            tick=tick,
+            on_batch=on_batch,
         )
     device = str(pruned.model.device)
     how: dict[str, Any] = {

@@ -28,8 +28,8 @@ def quickstart(
 ) -> None:
     """Generate a corpus, train five single-task models and a multi-task one, and compare them on held-out sentences.
 
-    The table goes to OUT/table.md, and with curves and labels to OUT/report.html. The same command again goes on where
-    it stopped.
+    The table goes to OUT/table.md, and with curves and labels to OUT/report.html. The same command again continues
+    where it stopped.
     """
     from mtlprune.cli.console import console
     from mtlprune.cli.report import gold_of

@@ -69,12 +69,12 @@ def sweep(
         typer.Option(metavar="KEY=VALUE", help="For --launcher, such as timeout_min=60 gpus_per_node=1; repeatable."),
     ] = None,
 ) -> None:
-    """Run what is missing of a sweep; the same command again goes on where it stopped.
+    """Run what is missing of a sweep; the same command again continues where it stopped.
 
     Several at once on one folder share the work. A cell that fails is reported, and does not stop the others.
     """
     from mtlprune.cli.console import console
-    from mtlprune.sweeps.sheet import SweepError
+    from mtlprune.sweeps.specification import SweepError
 
     if submit and launcher is None:
         raise SweepError("--submit is for a cluster; name it with --launcher slurm")
@@ -100,8 +100,8 @@ def sweep(
 def _launch(
     whole: Sweep, cells: Mapping[str, Cell], launcher: str, jobs: int | None, options: list[str], terminal: Console
 ) -> None:
-    from mtlprune.sweeps.crew import CLUSTERS, parse_options, states, submit
-    from mtlprune.sweeps.sheet import SweepError, nearest
+    from mtlprune.sweeps.scheduler import CLUSTERS, parse_options, states, submit
+    from mtlprune.sweeps.specification import SweepError, nearest
 
     if launcher not in CLUSTERS:
         raise SweepError(
@@ -125,10 +125,10 @@ def _asked(
     encoders: str | None,
 ) -> tuple[Sweep, dict[str, Cell]]:
     from mtlprune.cli.check import check_sweep
-    from mtlprune.sweeps.sheet import SweepError, read_sheet
+    from mtlprune.sweeps.specification import SweepError, read_specification
 
-    sheet = read_sheet(file)
-    check_sweep(sheet, overrides or ())
+    specification = read_specification(file)
+    check_sweep(specification, overrides or ())
 
     from mtlprune.sweeps.cells import narrowed, resolve
     from mtlprune.sweeps.folder import default_folder
@@ -137,7 +137,7 @@ def _asked(
     wrong = [number for number in numbers if not number.isdecimal()]
     if wrong:
         raise SweepError(f"--seeds: expected whole numbers with commas, such as 1,2, found {seeds!r}")
-    whole = resolve(sheet, out or default_folder(sheet.name), overrides or [])
+    whole = resolve(specification, out or default_folder(specification.name), overrides or [])
     names = [part.strip() for part in (encoders or "").split(",") if part.strip()]
     patterns = [part for pattern in only or [] for part in pattern.split(",")]
     return whole, narrowed(whole, patterns, [int(number) for number in numbers], names)
@@ -156,7 +156,7 @@ def _adopt(whole: Sweep, offered: list[Path], terminal: Console) -> Sweep:
 
 
 def _print_commands(cells: Mapping[str, Cell]) -> None:
-    from mtlprune.sweeps.crew import states, worker_command, write_config
+    from mtlprune.sweeps.scheduler import states, worker_command, write_config
 
     standing = states(cells.values())
     for cell in cells.values():
@@ -167,7 +167,7 @@ def _print_commands(cells: Mapping[str, Cell]) -> None:
 
 def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bool, terminal: Console) -> None:
     """Every cell with its state and its time, and what is left."""
-    from mtlprune.sweeps.crew import cores, states, visible_gpus
+    from mtlprune.sweeps.scheduler import cores, states, visible_gpus
     from mtlprune.sweeps.times import Times, outlook
 
     several = jobs or max(1, len(visible_gpus()))
@@ -218,7 +218,7 @@ def _measure(cells: Mapping[str, Cell], times: Times) -> None:
 
     bar = console(stderr=True)
     kinds = {times.kind(cell): cell for cell in cells.values() if times.left(cell) is None}
-    with counted(len(kinds), bar=bar) as (_, tick):
+    with counted(len(kinds), bar=bar) as (_, on_batch):
         for cell in kinds.values():
             try:
                 times.measure(cell)
@@ -226,7 +226,7 @@ def _measure(cells: Mapping[str, Cell], times: Times) -> None:
                 if exit_code(error) is None:
                     raise
                 bar.print(f"not measured: {cell.name}: {sentence(error)}")
-            tick()
+            on_batch()
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -236,22 +236,24 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None:
     from mtlprune.cli.display import Interruption
-    from mtlprune.sweeps.crew import Crew, visible_gpus
+    from mtlprune.sweeps.scheduler import Scheduler, visible_gpus
 
     def tell(event: str, cell: Cell, note: str) -> None:
         words = {"waiting": "run by"}.get(event, "")
         text = " ".join(part for part in (words, note) if part)
         terminal.print(f"{cell.name}: {event}{f': {text}' if text else ''}")
 
-    again = f"the same command goes on: {shlex.join(['mtlprune', *sys.argv[1:]])}"
+    again = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
     with Interruption(terminal) as stop:
-        crew = Crew(cells, jobs or max(1, len(visible_gpus())), tell, stop)
-        threads = sorted({crew.threads_of(cell) for name, cell in cells.items() if name not in crew.final})
-        counted = " or ".join(map(str, threads or [crew.threads]))
-        shared = f"{counted} threads" + (f", {len(crew.gpus)} GPUs" if crew.gpus else "")
-        terminal.print(f"{len(cells)} cells, {len(crew.final)} done already; {crew.jobs} at once, each with {shared}")
+        scheduler = Scheduler(cells, jobs or max(1, len(visible_gpus())), tell, stop)
+        threads = sorted({scheduler.threads_of(cell) for name, cell in cells.items() if name not in scheduler.final})
+        counted = " or ".join(map(str, threads or [scheduler.threads]))
+        shared = f"{counted} threads" + (f", {len(scheduler.gpus)} GPUs" if scheduler.gpus else "")
+        terminal.print(
+            f"{len(cells)} cells, {len(scheduler.final)} done already; {scheduler.jobs} at once, each with {shared}"
+        )
         try:
-            outcome = crew.run()
+            outcome = scheduler.run()
         except KeyboardInterrupt:
             terminal.print(f"stopped at once; {again}")
             raise typer.Exit(INTERRUPTED) from None

@@ -42,7 +42,7 @@ def table(
         typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.", show_default=False),
     ] = None,
 ) -> None:
-    """Compare runs: a row a task, a column a setting, several seeds as mean ± sample standard deviation.
+    """Compare runs: one row per task, a column a setting, several seeds as mean ± sample standard deviation.
 
     Differences to STL are tested over seeds and sentences, from the stored counts.
     """

@@ -32,7 +32,7 @@ def train(
     overrides: Overrides = None,
     out: Out = None,
 ) -> None:
-    """Train a run; the same command again goes on where it stopped.
+    """Train a run; the same command again continues where it stopped.
 
     One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
     go on.
@@ -77,7 +77,7 @@ def _attended(terminal: Console, watch: Any, training: Callable[..., Progress]) 
     from mtlprune.cli.console import shown_log
     from mtlprune.cli.display import Interruption
 
-    again = f"the same command goes on: {command()}"
+    again = f"the same command continues: {command()}"
     try:
         with shown_log(terminal), Interruption(terminal) as stop, watch:
             progress = training(watch=watch, stop=stop)
@@ -149,7 +149,7 @@ def pretrain(
     overrides: Overrides = None,
     out: Out = None,
 ) -> None:
-    """Pretrain a masked language model; the same command again goes on where it stopped.
+    """Pretrain a masked language model; the same command again continues where it stopped.
 
     Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
     each checkpoint is a folder that transformers loads and `encoder.name` takes. Ctrl-C leaves a run that can go on.

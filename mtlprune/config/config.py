@@ -90,7 +90,7 @@ class Config(Block):
     pruning: PruningConfig = PruningConfig()
     """Which heads a run may use. A method's name alone will do where nothing else is to be said."""
     syntax: SyntaxConfig = SyntaxConfig()
-    """A price on attention along dependency arcs."""
+    """A penalty on attention along dependency arcs."""
 
     @field_validator("name")
     @classmethod

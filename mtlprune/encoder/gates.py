@@ -1,4 +1,4 @@
-"""Hard Concrete gates: one number in [0, 1] a head, that training can shut exactly.
+"""Hard Concrete gates: one number in [0, 1] a head, that training can closed exactly.
 
 Louizos, Welling and Kingma (2018), "Learning Sparse Neural Networks through L0 Regularization", section 2.2; values and
 evaluation as in the code of He and Choi (2021). With a the logit, u uniform in (0, 1), T the temperature, l and r the
@@ -29,7 +29,7 @@ OPEN = 1e-3
 OPEN_LOGIT = 2.5
 """Where `open` gates start. The evaluated gate is 1 from 2.398 on. Just above that, a sample is 1 with probability 0.85
 and 0 with 0.04, and every ninth draw carries a gradient; at 5 it would be one draw in 93, and a rate of 0.1 would
-need 25 more updates to shut the head."""
+need 25 more updates to closed the head."""
 
 Init = Literal["paper", "open"]
 

@@ -5,7 +5,7 @@
 
 Layers below a head compute what they did before, so a pass begins anew at the head's layer, with the inputs recorded
 there; where that does not give back what the encoder says (layers that share a module, layers that are not a plain
-chain), whole passes are run instead. Heads whose gate is shut, or that were removed, are left out.
+chain), whole passes are run instead. Heads whose gate is closed, or that were removed, are left out.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class LayerNorms(NamedTuple):
 
     @property
     def open(self) -> int:
-        """h: heads that are not shut."""
+        """h: heads that are not closed."""
         return int((self.heads > 0).sum())
 
 

@@ -56,7 +56,7 @@ class ModelConfig(Block):
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Of vectors."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Of attention weights; it would blur what the price on syntax reads, so that BERT's 0.1 is not the default."""
+    """Of attention weights; it would blur what the penalty on syntax reads, so that BERT's 0.1 is not the default."""
 
     @model_validator(mode="after")
     def _fits(self) -> ModelConfig:
@@ -108,7 +108,7 @@ class StepsConfig(Block):
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """auto takes bf16 autocast where the hardware has it; prices on attention and embeddings stay in fp32."""
+    """auto takes bf16 autocast where the hardware has it; penalties on attention and embeddings stay in fp32."""
     device: str = "auto"
     """auto takes the first GPU where there is one; else a torch device such as cpu or cuda:1."""
     threads: int | None = Field(default=None, ge=1)
@@ -157,7 +157,7 @@ class PretrainConfig(Block):
     mask: MaskConfig = MaskConfig()
     """What is to be predicted."""
     syntax: SyntaxConfig = SyntaxConfig()
-    """A price on attention along dependency arcs."""
+    """A penalty on attention along dependency arcs."""
     cosreg: float = Field(default=0.0, ge=0)
     """γ of CosReg on the tied embeddings (Gao et al. 2019: 1); 0 leaves them alone."""
     train: StepsConfig = StepsConfig()

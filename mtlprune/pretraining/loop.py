@@ -121,7 +121,7 @@ class _Pretrainer:
         self.stop: Callable[[], bool] = lambda: False
         self.optimizer = make_optimizer(self.model, self.config)
         self.weights = Weights(self.model)
-        self.pressure = data.pressure
+        self.penalty = data.penalty
         self.embeddings = tied_embeddings(self.model) if self.config.cosreg else None
         self.precision = hardware.dtype(self.config.train.precision)
         self.plain = data.plain_ids
@@ -198,23 +198,23 @@ class _Pretrainer:
         return values
 
     def loss(self, rows: list[int]) -> tuple[Tensor, dict[str, float]]:
-        """Of one batch, with its prices; and each by name, without factors."""
+        """Of one batch, with its penalties; and each by name, without factors."""
         data, device, step = self.data, self.data.device, self.progress.step
         batch = self.encoder.collate([data.pieces[row] for row in rows])
         masked = mask(
             batch, self.config.mask, int(self.encoder.tokenizer.mask_token_id), self.plain, torch.default_generator
         )
         masked = type(masked)(*(part.to(device) for part in masked))
-        priced = self.pressure.active(step)
+        penalised = self.penalty.active(step)
         with contextlib.ExitStack() as held:
-            maps = held.enter_context(attention_seen(self.model)) if priced else []
+            maps = held.enter_context(attention_seen(self.model)) if penalised else []
             with autocast(device, self.precision):
                 total = prediction_loss(self.model, masked, batch.attention_mask.to(device))
         loss = total / max(1, len(masked.gold))
         values = {"mlm": float(loss.detach())}
-        if priced:
+        if penalised:
             arcs = batch_arcs(batch, [data.trees[row] for row in rows]).to(device)
-            term, values["syntax"] = self.pressure(maps, arcs)
+            term, values["syntax"] = self.penalty(maps, arcs)
             loss = loss + term
         if self.embeddings is not None:
             cosine = mean_cosine(self.embeddings)

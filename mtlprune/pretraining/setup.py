@@ -23,7 +23,7 @@ from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.model import build_model, make_tokenizer, tied_embeddings
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Dependencies, Sentence
-from mtlprune.training.arcs import SyntaxPressure
+from mtlprune.training.arcs import SyntaxPenalty
 from mtlprune.training.setup import provenance, save_encoder_files, settle
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Pretraining:
         model: masked language model on its device, eager attention.
         encoder: the same transformer as analyses read it.
         pieces, trees, lengths: of each training sentence; lengths with special tokens.
-        pressure: the price on attention along arcs.
+        penalty: the penalty on attention along arcs.
         dev: by name of corpus, sentences short enough.
         paradigms: of BLiMP; none where it is not asked for.
     """
@@ -48,7 +48,7 @@ class Pretraining:
     pieces: list[Pieces]
     trees: list[Dependencies | None]
     lengths: list[int]
-    pressure: SyntaxPressure
+    penalty: SyntaxPenalty
     dev: dict[str, list[Sentence]]
     paradigms: list[Paradigm]
 
@@ -112,8 +112,8 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     model.to(config.train.device)  # type: ignore[arg-type]  # transformers annotates a device only
     pieces = encoder.tokenize_all([sentence.words for sentence in train])
     lengths = [len(p.ids) + encoder.frame.size for p in pieces]
-    pressure = SyntaxPressure(config.syntax, model, encoder.places.kept)
-    run = Pretraining(config, model, encoder, pieces, [s.dep for s in train], lengths, pressure, dev, paradigms)
+    penalty = SyntaxPenalty(config.syntax, model, encoder.places.kept)
+    run = Pretraining(config, model, encoder, pieces, [s.dep for s in train], lengths, penalty, dev, paradigms)
     if not begun:
         _write_beginning(run, folder, corpora)
     settings = config.train
@@ -153,7 +153,7 @@ def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:
 def _check_trees(config: PretrainConfig, train: Sequence[Sentence], dev: Mapping[str, Sequence[Sentence]]) -> None:
     if config.syntax.strength and all(sentence.dep is None for sentence in train):
         raise ConfigError(
-            f"syntax.strength: the price needs dependency trees, and no training sentence of "
+            f"syntax.strength: the penalty needs dependency trees, and no training sentence of "
             f"{', '.join(config.data.corpora)} has one; build a corpus with the layer dep, or leave syntax out"
         )
     if all(sentence.dep is None for sentences in dev.values() for sentence in sentences):

@@ -21,7 +21,7 @@ from mtlprune.pretraining.model import mask, prediction_loss
 from mtlprune.pretraining.setup import Pretraining
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.twonn import DimensionError, twonn
-from mtlprune.training.arcs import arc_price, attention_seen, batch_arcs
+from mtlprune.training.arcs import arc_penalty, attention_seen, batch_arcs
 from mtlprune.training.optimisation import mean_cosine
 
 ROWS = 64
@@ -63,17 +63,17 @@ def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """Mean loss a hidden piece, and mean γ (largest weight of any head) over directed arcs."""
     generator = torch.Generator().manual_seed(MASKS)
     tokenizer, plain = run.encoder.tokenizer, run.plain_ids
-    total, hidden, price, arcs = 0.0, 0, 0.0, 0
+    total, hidden, penalty, arcs = 0.0, 0, 0.0, 0
     for batch, part in _batches(run, sentences):
         masked = mask(batch, run.config.mask, int(tokenizer.mask_token_id), plain, generator)
         here = masked._replace(**{name: value.to(run.device) for name, value in masked._asdict().items()})
         with attention_seen(run.model) as maps:
             total += float(prediction_loss(run.model, here, batch.attention_mask.to(run.device)))
         found = batch_arcs(batch, [sentence.dep for sentence in part]).to(run.device)
-        price += float(arc_price(maps, found))
+        penalty += float(arc_penalty(maps, found))
         hidden += len(masked.gold)
         arcs += found.number
-    return {"loss": total / hidden if hidden else None, "arc_weight": price / arcs if arcs else None}
+    return {"loss": total / hidden if hidden else None, "arc_weight": penalty / arcs if arcs else None}
 
 
 def _syntax(counts: ArcCounts) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from mtlprune.files import write_text
 from mtlprune.runs import RunFolder
 from mtlprune.sweeps.cells import REFERENCES, Cell, Sweep, digest
 from mtlprune.sweeps.folder import find_label, labels
-from mtlprune.sweeps.sheet import SweepError
+from mtlprune.sweeps.specification import SweepError
 
 
 class Adopted(NamedTuple):

@@ -19,7 +19,7 @@ from mtlprune.blocks import Block, TrainConfig
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import read_info
 from mtlprune.sweeps.folder import Place, find_label, labels, write_index
-from mtlprune.sweeps.sheet import Recipe, Sheet, SweepError, nearest
+from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 from mtlprune.training.hardware import collector_paused
 
 # -- What makes two runs the same: the settings that change a result, without those that do not --
@@ -137,7 +137,7 @@ class Sweep:
     cells: Mapping[str, Cell]
 
     def write_index(self) -> None:
-        """Let other verbs know which folders are this sweep's."""
+        """Let other commands know which folders are this sweep's."""
         rows = {
             c.name: {"folder": c.place.label, "digest": c.digest, "needs": list(c.needs)} for c in self.cells.values()
         }
@@ -145,7 +145,7 @@ class Sweep:
 
 
 @collector_paused()
-def resolve(sheet: Sheet, root: Path, overrides: Sequence[str] = ()) -> Sweep:
+def resolve(specification: SweepSpecification, root: Path, overrides: Sequence[str] = ()) -> Sweep:
     """Make the cells of a sweep.
 
     Args:
@@ -157,21 +157,21 @@ def resolve(sheet: Sheet, root: Path, overrides: Sequence[str] = ()) -> Sweep:
         ConfigError: a configuration that cannot be used; the message names the cell.
         CorpusError: no corpus at data.path.
     """
-    beside = sheet.path.parent / sheet.base
-    base = read_tree(beside if beside.is_file() else find_config(sheet.base))
-    recipes = {recipe.name: recipe for recipe in sheet.recipes()}
-    shared = _Shared(base, dict(sheet.settings), overrides)
+    beside = specification.path.parent / specification.base
+    base = read_tree(beside if beside.is_file() else find_config(specification.base))
+    recipes = {recipe.name: recipe for recipe in specification.recipes()}
+    shared = _Shared(base, dict(specification.settings), overrides)
     blocks = {name: shared.blocks(recipe) for name, recipe in recipes.items()}
-    needs = {name: _references(sheet, name, found, recipes) for name, found in blocks.items()}
+    needs = {name: _references(specification, name, found, recipes) for name, found in blocks.items()}
     cells: dict[str, Cell] = {}
     noted: dict[str, dict[str, Any]] = {}
     same: dict[str, tuple[str, str]] = {}
     known: Known = {}
     there = labels(root)
-    for name in _in_order(sheet, {name: tuple(found.values()) for name, found in needs.items()}):
+    for name in _in_order(specification, {name: tuple(found.values()) for name, found in needs.items()}):
         others = {key: cells[other] for key, other in needs[name].items()}
         paths = {key: str(other.place.run.path) for key, other in others.items()}
-        config = shared.config(blocks[name], paths, f"{sheet.path}, cell {name}")
+        config = shared.config(blocks[name], paths, f"{specification.path}, cell {name}")
         path = config.data.path
         if path not in noted:
             noted[path] = read_info(Path(path))
@@ -179,34 +179,37 @@ def resolve(sheet: Sheet, root: Path, overrides: Sequence[str] = ()) -> Sweep:
             config, noted[path]["fingerprint"], {key: other.digest for key, other in others.items()}, known
         )
         first = same.setdefault(whole[:LETTERS], (whole, name))
-        _refuse_the_same(sheet, whole, name, first)
+        _refuse_the_same(specification, whole, name, first)
         letters = whole[:LETTERS] if first[1] == name else whole[: 2 * LETTERS]  # of 160,000, some share eight letters
-        _refuse_splits(sheet, name, config, list(noted[path]["splits"]))
+        _refuse_splits(specification, name, config, list(noted[path]["splits"]))
         place = Place(root, find_label(root, name, letters, there))
-        cells[name] = Cell(name, config, letters, tuple(dict.fromkeys(needs[name].values())), place, sheet.evaluate)
-    return Sweep(sheet.name, sheet.path, root, cells)
+        cells[name] = Cell(
+            name, config, letters, tuple(dict.fromkeys(needs[name].values())), place, specification.evaluate
+        )
+    return Sweep(specification.name, specification.path, root, cells)
 
 
-def _refuse_the_same(sheet: Sheet, whole: str, name: str, first: tuple[str, str]) -> None:
+def _refuse_the_same(specification: SweepSpecification, whole: str, name: str, first: tuple[str, str]) -> None:
     if first != (whole, name) and first[0] == whole:
         raise SweepError(
-            f"{sheet.path}: {first[1]} and {name} are the same run, in every setting that matters to them; exclude one "
+            f"{specification.path}: {first[1]} and {name} are the same run, in every setting that matters; exclude one "
             "of them"
         )
 
 
-def _refuse_splits(sheet: Sheet, name: str, config: Config, there: list[str]) -> None:
+def _refuse_splits(specification: SweepSpecification, name: str, config: Config, there: list[str]) -> None:
     """Splits that the corpus does not have would show only when everything else is done."""
     for key, split in [("data.train", config.data.train), ("data.dev", config.data.dev)]:
         if split not in there:
             raise SweepError(
-                f"{sheet.path}, cell {name}: {key}: {config.data.path} has no split {split!r}"
+                f"{specification.path}, cell {name}: {key}: {config.data.path} has no split {split!r}"
                 f"{nearest(split, there)}; found {', '.join(there)}"
             )
-    for split in sheet.evaluate:
+    for split in specification.evaluate:
         if split not in there:
             raise SweepError(
-                f"{sheet.path}: evaluate: {config.data.path} has no split {split!r}{nearest(split, there)}; found "
+                f"{specification.path}: evaluate: {config.data.path} has no split {split!r}"
+                f"{nearest(split, there)}; found "
                 f"{', '.join(there)}"
             )
 
@@ -321,7 +324,9 @@ class _Shared:
         return self.alike[id(part)]
 
 
-def _references(sheet: Sheet, name: str, blocks: Mapping[str, _Block], recipes: Mapping[str, Recipe]) -> dict[str, str]:
+def _references(
+    specification: SweepSpecification, name: str, blocks: Mapping[str, _Block], recipes: Mapping[str, Recipe]
+) -> dict[str, str]:
     """Setting → the cell it names."""
     found = {}
     for block, key in REFERENCES:
@@ -329,7 +334,7 @@ def _references(sheet: Sheet, name: str, blocks: Mapping[str, _Block], recipes: 
         value = inner.get(key) if isinstance(inner, dict) else None
         if not isinstance(value, str) or not value.startswith(MARK):
             continue
-        where = f"{sheet.path}, cell {name}: {block}.{key}"
+        where = f"{specification.path}, cell {name}: {block}.{key}"
         other = _filled(where, value[len(MARK) :], recipes[name].values)
         if other not in recipes:
             raise SweepError(f"{where}: there is no cell {other}{nearest(other, recipes)} in this sweep")
@@ -347,7 +352,7 @@ def _filled(where: str, name: str, values: Mapping[str, str]) -> str:
     return name
 
 
-def _in_order(sheet: Sheet, needs: Mapping[str, Collection[str]]) -> list[str]:
+def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[str]]) -> list[str]:
     """Every cell after those it needs, otherwise as in the file."""
     ordered: dict[str, None] = {}
     for start in needs:
@@ -357,7 +362,9 @@ def _in_order(sheet: Sheet, needs: Mapping[str, Collection[str]]) -> list[str]:
             left = path.setdefault(name, iter(needs[name]))
             other = next((other for other in left if other not in ordered), None)
             if other in path:
-                raise SweepError(f"{sheet.path}: cells need each other in a circle: {' → '.join([*path, other])}")
+                raise SweepError(
+                    f"{specification.path}: cells need each other in a circle: {' → '.join([*path, other])}"
+                )
             if other is None:
                 ordered[name] = None
                 del path[name]

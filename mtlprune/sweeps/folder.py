@@ -23,8 +23,8 @@ from typing import Any, Literal
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import read_json, reading, write_json
 from mtlprune.runs import RunFolder
-from mtlprune.sweeps.owners import Owner, is_alive, read_owner
-from mtlprune.sweeps.sheet import SweepError, is_sheet, nearest, read_sheet
+from mtlprune.sweeps.leases import Lease, is_alive, read_lease
+from mtlprune.sweeps.specification import SweepError, is_specification, nearest, read_specification
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Place:
         return RunFolder(self.root / self.label)
 
     def beside(self, kind: str) -> Path:
-        """The file of a kind: yaml, owner, log or failed."""
+        """The file of a kind: yaml, owner (the lease), log or failed."""
         return self.root / ASIDE / f"{self.label}.{kind}"
 
     def finished(self) -> bool:
@@ -101,11 +101,11 @@ class Place:
         found = read_json(self.beside("failed"), SweepError, "remove it")
         return found if isinstance(found, dict) else {"reason": f"not known: {self.beside('failed')} is damaged"}
 
-    def owner(self) -> Owner | None:
-        """The living owner of the cell, if it has one."""
+    def lease(self) -> Lease | None:
+        """The living lease of the cell, if it has one."""
         path = self.beside("owner")
-        owner = read_owner(path)
-        return owner if owner is not None and is_alive(path, owner) else None
+        lease = read_lease(path)
+        return lease if lease is not None and is_alive(path, lease) else None
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
 def _state(place: Place, splits: list[str]) -> State:
     if place.finished() and not place.unscored(splits):
         return State("done", "record" if place.run.is_record else "")
-    owner = place.owner()
-    if owner is not None:
-        return State("running", f"{owner} since {owner.since}, {_progress(place)}")
+    lease = place.lease()
+    if lease is not None:
+        return State("running", f"{lease} since {lease.since}, {_progress(place)}")
     if place.run.in_use():
         return State("running", f"a process outside the sweep, {_progress(place)}")
     place.run.check_whole()
@@ -184,8 +184,8 @@ def touched(root: Path) -> set[str]:
     return {*aside, *(path.name for path in root.iterdir())} if root.is_dir() else set()
 
 
-def write_index(root: Path, name: str, sheet: Path, cells: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write sweep.json, so that other verbs find the runs of cells.
+def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write sweep.json, so that other commands find the runs of cells.
 
     Args:
         cells: name → folder, digest, needs.
@@ -197,7 +197,7 @@ def write_index(root: Path, name: str, sheet: Path, cells: Mapping[str, Mapping[
         Place(root, c["folder"]).run.is_record for c in read_index(root)["cells"].values()
     ):
         raise SweepError(f"{root} holds records of runs, among which no run can be trained; name another --out")
-    index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(sheet), "cells": dict(cells)}
+    index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(specification), "cells": dict(cells)}
     write_json(root / INDEX, index)
 
 
@@ -234,7 +234,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
         SweepError: no sweep there, no such cell, or none of them finished.
     """
     path = Path(path)
-    root = default_folder(read_sheet(path).name) if path.is_file() else path
+    root = default_folder(read_specification(path).name) if path.is_file() else path
     cells = read_index(root)["cells"]
     patterns = pattern.split(",")
     chosen = [name for name in cells if any(fnmatch.fnmatchcase(name, wanted) for wanted in patterns)]
@@ -282,7 +282,7 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
     for given in runs:
         whole, sign, pattern = str(given).rpartition(":")
         for place, cells in ((str(given), "*"), (whole, pattern)) if sign else ((str(given), "*"),):
-            if (Path(place) / INDEX).is_file() or is_sheet(Path(place)):
+            if (Path(place) / INDEX).is_file() or is_specification(Path(place)):
                 found += [run for run in found_runs(place, cells, left_out) if not having or (run / having).is_file()]
                 break
         else:

@@ -99,7 +99,7 @@ def _targets(folders: Sequence[RunFolder], out: Path, sweep: Path | None) -> lis
             raise RunError(f"{folder.path} is a record already; copy it, and the folder gold beside it")
         if not folder.is_finished():
             raise RunError(
-                f"{folder.path} is not trained to the end; the command that began it goes on, then record it"
+                f"{folder.path} is not trained to the end; the command that began it continues, then record it"
             )
         target = out / Path(os.path.normpath(folder.path.absolute())).name
         if target in targets:

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.sweeps.folder import Place
-from mtlprune.sweeps.owners import DEAD_AFTER, Heart, began, take
+from mtlprune.sweeps.leases import DEAD_AFTER, Heartbeat, began, take
 
 if TYPE_CHECKING:
     from mtlprune.config.config import Config
@@ -37,15 +37,15 @@ log = logging.getLogger("mtlprune.sweeps.worker")
 class Stop:
     """Whether this process should come to an end: it was told so, lost its cell, or lost the sweep that started it."""
 
-    def __init__(self, heart: Heart, parent: int | None) -> None:
-        self.heart, self.parent = heart, parent
+    def __init__(self, heartbeat: Heartbeat, parent: int | None) -> None:
+        self.heartbeat, self.parent = heartbeat, parent
         self.asked = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._answer)
 
     def __call__(self) -> bool:
         orphaned = self.parent is not None and os.getppid() != self.parent
-        return self.asked or self.heart.lost or orphaned
+        return self.asked or self.heartbeat.lost or orphaned
 
     def _answer(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
@@ -60,11 +60,11 @@ def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int
         if mine is not None:
             place.beside("owner").unlink(missing_ok=True)
         return BUSY
-    with Heart(place.beside("owner"), mine) as heart:
-        stop = Stop(heart, parent)
+    with Heartbeat(place.beside("owner"), mine) as heartbeat:
+        stop = Stop(heartbeat, parent)
         try:
             if not _train(place, evaluate, threads, stop):
-                return BUSY if heart.lost else STOPPED
+                return BUSY if heartbeat.lost else STOPPED
         except KeyboardInterrupt:
             return STOPPED
         except Exception as error:  # whatever it is, it is kept and reported, and other cells go on
@@ -93,7 +93,7 @@ def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Sto
 
 
 def _config(place: Place, threads: int | None) -> Config:
-    """The cell's configuration, with the threads and the device that a run which goes on began with."""
+    """The cell's configuration, with the threads and the device that a run which continues began with."""
     from mtlprune.config.config import load_config
 
     config = load_config(place.beside("yaml"))
@@ -168,7 +168,7 @@ class CellJob:
         """Do the cell. Raises RuntimeError where it fails; the reason stands in the sweep's folder."""
         until = time.monotonic() + 2 * DEAD_AFTER
         while (code := self._code()) == BUSY and time.monotonic() < until:
-            time.sleep(DEAD_AFTER / 8)  # an owner that was killed on another machine is not known to be dead at once
+            time.sleep(DEAD_AFTER / 8)  # a lease that was killed on another machine is not known to be dead at once
         if code == STOPPED:
             time.sleep(GRACE)  # the cluster stopped all processes of the job; this one goes with the job
         if code == BUSY:

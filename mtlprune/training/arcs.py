@@ -1,8 +1,8 @@
-"""A price on attention along dependency arcs (Chen et al. 2024), for any training of an encoder.
+"""A penalty on attention along dependency arcs (Chen et al. 2024), for any training of an encoder.
 
     with attention_seen(transformer) as maps:
         ... one forward pass ...
-    pressure = arc_price(maps, batch_arcs(batch, trees), variant="max", norm=1.0, scale="mean")
+    penalty = arc_penalty(maps, batch_arcs(batch, trees), variant="max", norm=1.0, scale="mean")
 
 For each arc and both directions, γ is the attention from one word to the other: summed over the sub-words attended to,
 averaged over those that attend, as UAS reads it (the released code takes one sub-word a word). An arc to the root has
@@ -125,7 +125,7 @@ def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, counted: Masks 
     return torch.cat(found, 1)
 
 
-def arc_price(
+def arc_penalty(
     attention: Sequence[Tensor],
     arcs: DirectedArcs,
     *,
@@ -159,12 +159,12 @@ def _norms(weights: Tensor, norm: float) -> Tensor:
     return largest * torch.linalg.vector_norm(weights / largest[:, None], norm, dim=1)
 
 
-class SyntaxPressure:
+class SyntaxPenalty:
     """λ · Σ γ as settings and step ask for it.
 
     Args:
-        settings: of the price.
-        transformer: gets eager attention, the only kind that shows its maps, where there is a price.
+        settings: of the penalty.
+        transformer: gets eager attention, the only kind that shows its maps, where there is a penalty.
         kept: of each layer the heads that are there, in original numbering.
 
     Raises:
@@ -184,9 +184,9 @@ class SyntaxPressure:
         return self.settings.strength != 0 and (release is None or step < release)
 
     def __call__(self, attention: Sequence[Tensor], arcs: DirectedArcs) -> tuple[Tensor, float]:
-        """The term of the loss, and the price without λ."""
+        """The term of the loss, and the penalty without λ."""
         settings = self.settings
-        price = arc_price(
+        penalty = arc_penalty(
             attention,
             arcs,
             variant=settings.variant,
@@ -194,7 +194,7 @@ class SyntaxPressure:
             scale=settings.scale,
             counted=self.counted,
         )
-        return settings.strength * price, float(price.detach())
+        return settings.strength * penalty, float(penalty.detach())
 
 
 def named_heads(names: Sequence[str], kept: Sequence[Sequence[int]]) -> Masks:
@@ -243,23 +243,23 @@ def _many(output: Any) -> bool:
     return isinstance(output, tuple) and len(output) > 1
 
 
-# -- The price on attention along arcs in multi-task training: on all heads, or on a named set of them --
+# -- The penalty on attention along arcs in multi-task training: on all heads, or on a named set of them --
 
 
 def check_syntax(run: Beginning) -> None:
-    """Refuse a price where there are no trees, on heads that are not there, or where several processes each see only
+    """Refuse a penalty where there are no trees, on heads that are not there, or where several processes each see only
     their own arcs. Raises ConfigError."""
     config = run.config
     if not config.syntax.strength:
         return
     if run.processes > 1:
         raise ConfigError(
-            f"syntax.strength: the price is on the arcs of a whole batch, which {run.processes} processes share out; "
+            f"syntax.strength: the penalty is on the arcs of a whole batch, which {run.processes} processes share out; "
             "train on one process"
         )
     if all(sentence.dep is None for sentence in run.train):
         raise ConfigError(
-            f"syntax.strength: the price needs dependency trees, and no training sentence of {config.data.path} has "
+            f"syntax.strength: the penalty needs dependency trees, and no training sentence of {config.data.path} has "
             "one; take a corpus with the layer dep, or leave syntax out"
         )
     if config.syntax.heads is not None:
@@ -275,12 +275,12 @@ class SyntaxTerm:
 
     def __init__(self, run: Any) -> None:
         self.trees = run.trees
-        self.pressure: SyntaxPressure | None = None
-        self._price: tuple[Tensor, float] | None = None
+        self.penalty: SyntaxPenalty | None = None
+        self._measured: tuple[Tensor, float] | None = None
         if run.config.syntax.strength:
             encoder = run.model.encoder
             transformer = cast(PreTrainedModel, encoder.transformer)
-            self.pressure = SyntaxPressure(run.config.syntax, transformer, encoder.places.kept)
+            self.penalty = SyntaxPenalty(run.config.syntax, transformer, encoder.places.kept)
 
     @contextlib.contextmanager
     def seen(self, batch: EncoderBatch, rows: Sequence[int], step: int) -> Iterator[None]:
@@ -290,21 +290,21 @@ class SyntaxTerm:
             rows: training sentences of the batch.
             step: updates done.
         """
-        self._price = None
-        if self.pressure is None or not self.pressure.active(step):
+        self._measured = None
+        if self.penalty is None or not self.penalty.active(step):
             yield
             return
-        with attention_seen(self.pressure.transformer) as maps:
+        with attention_seen(self.penalty.transformer) as maps:
             yield
-        self._price = self.pressure(maps, batch_arcs(batch, [self.trees[row] for row in rows]))
+        self._measured = self.penalty(maps, batch_arcs(batch, [self.trees[row] for row in rows]))
 
     def added(self, loss: Tensor, now: Progress) -> Tensor:
-        """The loss with the price of what was seen; the price without λ is noted among the losses as ``syntax``."""
-        if self._price is None:
+        """The loss with the penalty of what was seen; the penalty without λ is noted among the losses as ``syntax``."""
+        if self._measured is None:
             return loss
-        term, price = self._price
+        term, penalty = self._measured
         past, number = now.losses.get("syntax", (0.0, 0))
-        now.losses["syntax"] = [past + price, number + 1]
+        now.losses["syntax"] = [past + penalty, number + 1]
         return loss + term
 
 

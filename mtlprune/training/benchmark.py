@@ -28,7 +28,7 @@ from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.optimisation import make_optimizer
-from mtlprune.training.pruning import Pressure
+from mtlprune.training.pruning import GatePenalty
 from mtlprune.training.setup import Run, decide, load_data, read_splits, settle
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def measure(
     batches: int,
     rounds: int,
     memory: bool,
-    tick: Callable[[], None] = lambda: None,
+    on_batch: Callable[[], None] = lambda: None,
     trained: Path | None = None,
 ) -> Measured:
     """Measure a configuration.
@@ -82,7 +82,7 @@ def measure(
         batches: training batches, evenly taken from the first epoch's.
         rounds: repetitions; the fastest counts.
         memory: also train in a fresh process and report its peak memory.
-        tick: called after every batch of every round, for a progress bar.
+        on_batch: called after every batch of every round, for a progress bar.
         trained: a run of this configuration, whose weights are measured; new ones, if not given.
 
     Raises:
@@ -112,7 +112,7 @@ def measure(
     for _, (place, batch) in itertools.product(range(rounds), enumerate(chosen)):
         for kind, stepper in steppers.items():
             fastest[kind][place] = min(fastest[kind][place], stepper.step(batch.rows))
-        tick()
+        on_batch()
     result = Measured(
         {"precision": settings.precision, "device": settings.device, "threads": settings.threads},
         sum(len(batch.rows) for batch in chosen),
@@ -120,7 +120,7 @@ def measure(
     result.steps = {kind: sum(times) for kind, times in fastest.items()}
     result.joint_epoch = result.steps[joint] / len(chosen) * len(plan)
     result.sampled_epoch = sampled_epoch(run, config, result.steps, len(chosen))
-    measure_evaluation(run, precision, rounds, result, tick)
+    measure_evaluation(run, precision, rounds, result, on_batch)
     if memory:
         result.memory = peak_memory(config, batches)
     return result
@@ -176,7 +176,7 @@ class Stepper:
         self.run, self.tasks, self.precision = run, tasks, precision
         self.optimizer = make_optimizer(run.model, run.config)
         gated = run.config.pruning.method == "gates"
-        self.pressure = Pressure(run.config, run.model, STEPS) if gated else None
+        self.penalty = GatePenalty(run.config, run.model, STEPS) if gated else None
         decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
         encoder, heads, _ = self.optimizer.param_groups
         heads["params"] = [p for p in heads["params"] if id(p) in decoders]
@@ -198,15 +198,15 @@ class Stepper:
                 loss = self.loss(rows)
             loss.backward()
             nn.utils.clip_grad_norm_(self.parameters, self.run.config.train.clip)
-            if self.pressure is not None:
-                self.pressure.press(set(self.tasks), 0)
+            if self.penalty is not None:
+                self.penalty.apply(set(self.tasks), 0)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         return seconds[0]
 
 
 def measure_evaluation(
-    run: Run, precision: torch.dtype, rounds: int, result: Measured, tick: Callable[[], None]
+    run: Run, precision: torch.dtype, rounds: int, result: Measured, on_batch: Callable[[], None]
 ) -> None:
     """The bare forward pass over dev beside predicting and counting every task on it."""
     model = run.model.eval()
@@ -221,7 +221,7 @@ def measure_evaluation(
         with clock(model.device) as seconds:
             evaluate(model, run.dev, precision)
         full.append(seconds[0])
-        tick()
+        on_batch()
     result.dev_sentences, result.bare_forward, result.evaluation = len(run.dev), min(bare), min(full)
 
 

@@ -1,7 +1,7 @@
 """A resumable state in one safetensors file: weights, optimizer moments, and where training stands.
 
 Nothing random is stored: every batch order follows from (seed, epoch) and every dropout mask from (seed, step, tasks),
-so a run that goes on from here equals one that was never stopped, bit for bit (same machine, same number of threads).
+so a run that continues from here equals one that was never stopped, bit for bit (same machine, same number of threads).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from mtlprune.model import MultiTaskModel, evaluation_batches
 from mtlprune.runs import RunError, RunFolder, from_json, to_json
 from mtlprune.sentence import Sentence
 from mtlprune.training import hardware, setup
-from mtlprune.training.parallel import ALONE, Team
+from mtlprune.training.parallel import ALONE, ProcessGroup
 
 
 @dataclass
@@ -43,31 +43,33 @@ class Evaluation:
 
 
 def evaluate(
-    model: MultiTaskModel, sentences: Sequence[Sentence], precision: torch.dtype, team: Team = ALONE
+    model: MultiTaskModel, sentences: Sequence[Sentence], precision: torch.dtype, group: ProcessGroup = ALONE
 ) -> Evaluation:
     """Predict every task of the model on ``sentences`` and count against their layers.
 
     A sentence whose layer is unknown counts nowhere in that task; a task unknown in all of them has no score.
 
     Args:
-        team: processes that share the sentences out; each is given the evaluation of all.
+        group: processes that share the sentences out; each is given the evaluation of all.
     """
     decoders = {name: task.options.model_dump() for name, task in model.tasks.items()}  # type: ignore[union-attr, operator]
     with hardware.collector_paused():
-        if team.size == 1:
+        if group.size == 1:
             return count(sentences, list(model.annotate(sentences, precision)), decoders)
-        rows = share(model, sentences, team)
+        rows = share(model, sentences, group)
         own = [sentences[row] for row in rows]
         predicted = list(model.annotate(own, precision)) if own else []
         counts = {task: _count(task, own, predicted) for task in decoders}
-        return _joined(team.gather(json.dumps([rows, list(map(to_json, predicted)), counts])), len(sentences), decoders)
+        return _joined(
+            group.gather(json.dumps([rows, list(map(to_json, predicted)), counts])), len(sentences), decoders
+        )
 
 
-def share(model: MultiTaskModel, sentences: Sequence[Sentence], team: Team) -> list[int]:
+def share(model: MultiTaskModel, sentences: Sequence[Sentence], group: ProcessGroup) -> list[int]:
     """The sentences that this process predicts: every so many batches of those that one process would form, so that
     predictions are the same to the last bit."""
     lengths = [len(pieces.ids) for pieces in model.encoder.tokenize_all([sentence.words for sentence in sentences])]
-    own = list(evaluation_batches(lengths))[team.rank :: team.size]
+    own = list(evaluation_batches(lengths))[group.rank :: group.size]
     return sorted(row for batch in own for row in batch)
 
 

@@ -160,7 +160,7 @@ def measure(
     precision: torch.dtype = torch.float32,
     rounds: int = 5,
     seconds: float = 1.0,
-    tick: Callable[[], None] = lambda: None,
+    on_batch: Callable[[], None] = lambda: None,
 ) -> list[LatencyCell]:
     """Measure every batch size with every length.
 
@@ -173,7 +173,7 @@ def measure(
         lengths: tokens a row, special ones included; none may be more than the model sees at once.
         precision: of autocast.
         rounds: repetitions at least; short passes are repeated for ``seconds``, up to 100 times.
-        tick: called after every cell, for a progress bar.
+        on_batch: called after every cell, for a progress bar.
 
     Raises:
         EncoderError: the family is unknown, or gates do not fit.
@@ -190,7 +190,7 @@ def measure(
         for batch in batches:
             ids = torch.randint(full.config.vocab_size, (batch, length), generator=generator).to(full.device)
             cells.append(_measure_cell(subjects, ids, precision, rounds, seconds))
-            tick()
+            on_batch()
     return cells
 
 

@@ -32,13 +32,13 @@ from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.base import Term
 from mtlprune.training import hardware, mixing
-from mtlprune.training.archive import Archive, logs, take_up, tidy
 from mtlprune.training.arcs import SyntaxTerm
 from mtlprune.training.checkpoint import AGAIN, Progress, epoch_generator, finished, load_checkpoint, seed_step
 from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.optimisation import Balance, cosreg, make_optimizer, schedule
-from mtlprune.training.parallel import ALONE, Team, joined
-from mtlprune.training.pruning import Pressure, fix_heads, gate_sets
+from mtlprune.training.parallel import ALONE, ProcessGroup, joined
+from mtlprune.training.pruning import GatePenalty, fix_heads, gate_sets
+from mtlprune.training.run_writer import RunWriter, logs, take_up, tidy
 from mtlprune.training.setup import check_same, check_whole, decide, prepare
 
 log = logging.getLogger(__name__)
@@ -86,49 +86,49 @@ def train(
         CorpusError, ConfigError, EncoderError: the data or the encoder cannot be used.
         TrainingError: a loss or a gradient is no number.
     """
-    with joined() as team, contextlib.ExitStack() as held:
-        with team.agreed():
+    with joined() as group, contextlib.ExitStack() as held:
+        with group.agreed():
             folder.refuse_record("weights")
             corpus = load_corpus(Path(config.data.path))  # before anything is made: a wrong path leaves no folder
-            if team.leads:
+            if group.leads:
                 held.enter_context(folder.locked())
-            trainer = _begin(config, folder, corpus, team)
+            trainer = _begin(config, folder, corpus, group)
         if isinstance(trainer, Progress):
             return trainer
-        team.send_state(trainer.model)
-        trainer.watch, trainer.stop = watch if team.leads else trainer.watch, stop
-        with contextlib.closing(trainer.archive):
+        group.send_state(trainer.model)
+        trainer.watch, trainer.stop = watch if group.leads else trainer.watch, stop
+        with contextlib.closing(trainer.writer):
             return trainer.run()
 
 
-def _begin(config: Config, folder: RunFolder, corpus: Corpus, team: Team) -> _Trainer | Progress:
+def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGroup) -> _Trainer | Progress:
     """Begin a run, or take it up again; where a finished one stands."""
     config = decide(config, folder)
-    team.take(config.train.device)
+    group.take(config.train.device)
     if folder.config_path.exists():
         check_same(config, folder, corpus.fingerprint)
-    elif team.leads:
+    elif group.leads:
         folder.check_ours()
     if done := finished(folder):
         done.check_logs(*logs(folder))
         for key, best in done.best.items():
             folder.verify_weights(key, best)
-        if team.leads:
+        if group.leads:
             tidy(folder, done)  # in case the end was cut short just here
         return done
     if folder.config_path.exists():
         check_whole(config, folder)
-    run = prepare(config, folder, corpus, team.leads, team.size)
+    run = prepare(config, folder, corpus, group.leads, group.size)
     optimizer = make_optimizer(run.model, config)
     progress = Progress()
     if folder.checkpoint_path.exists():
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
-    elif team.leads:
+    elif group.leads:
         fix_heads(run, hardware.dtype(config.train.precision))
-    if team.leads:
+    if group.leads:
         take_up(folder, progress)
-    return _Trainer(run, folder, optimizer, progress, team=team)
+    return _Trainer(run, folder, optimizer, progress, group=group)
 
 
 class _Trainer:
@@ -142,14 +142,14 @@ class _Trainer:
         progress: Progress,
         watch: Callable[[Event], None] = lambda event: None,
         stop: Callable[[], bool] = lambda: False,
-        team: Team = ALONE,
+        group: ProcessGroup = ALONE,
     ) -> None:
         self.config: Config = run.config
         self.model: MultiTaskModel = run.model
         self.data = run
         self.dev: Sequence[Sentence] = run.dev
         self.folder, self.optimizer, self.progress = folder, optimizer, progress
-        self.watch, self.stop, self.team = watch, stop, team
+        self.watch, self.stop, self.group = watch, stop, group
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
         self.precision = hardware.dtype(self.config.train.precision)
         clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
@@ -159,11 +159,11 @@ class _Trainer:
         updates = [len(self.plan(epoch)) for epoch in range(self.config.train.epochs)]
         self.total = sum(updates)
         gated = self.config.pruning.method == "gates"
-        self.pressure = Pressure(self.config, self.model, self.total) if gated else None
+        self.penalty = GatePenalty(self.config, self.model, self.total) if gated else None
         with reading(folder.checkpoint_path, RunError, AGAIN):
             self.balance.restore(progress.balance)
-            if self.pressure is not None:
-                self.pressure.penalty.restore(progress.penalty)
+            if self.penalty is not None:
+                self.penalty.penalty.restore(progress.penalty)
             done = sum(updates[: progress.epoch]) + progress.update
             if progress.epoch >= len(updates) or progress.update > updates[progress.epoch] or progress.step != done:
                 raise ValueError(
@@ -171,7 +171,7 @@ class _Trainer:
                     f"{len(updates)} epochs are {self.total} updates"
                 )
         self.syntax = SyntaxTerm(run)
-        self.archive = Archive(run, folder, optimizer, progress, team)
+        self.writer = RunWriter(run, folder, optimizer, progress, group)
         self.started_at = time.monotonic()
         self.seconds_before = progress.seconds
 
@@ -188,22 +188,22 @@ class _Trainer:
                 losses, sentences = self.update(update)
                 self.progress.update += 1
                 self.progress.step += 1
-                self.archive.update(losses)
+                self.writer.update(losses)
                 self.watch(Event(self.progress, len(updates), self.total, losses, sentences))
-                if self.team.any(self.stop()):
+                if self.group.any(self.stop()):
                     self.checkpoint()
                     return self.progress
-                if self.archive.due():
+                if self.writer.due():
                     self.checkpoint()
             self.end_epoch(len(updates))
-            if self.team.any(self.stop()):
+            if self.group.any(self.stop()):
                 break  # a checkpoint was written just now
         return self.progress
 
     def update(self, mini_batches: list[mixing.MiniBatch]) -> tuple[dict[str, float], int]:
         """One step of the optimizer; returns the unweighed losses and the number of sentences."""
         settings = self.config.train
-        seed_step(settings.seed, self.progress.step, self.config.tasks, self.team.rank)
+        seed_step(settings.seed, self.progress.step, self.config.tasks, self.group.rank)
         rate = schedule(self.progress.step, self.total, settings.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
@@ -212,17 +212,17 @@ class _Trainer:
             values = self.backward(mini_batch, place, len(mini_batches))
             for task, value in values.items():
                 sums.setdefault(task, []).append(value)
-        self.team.sum_gradients(self.moving)
+        self.group.sum_gradients(self.moving)
         norm = nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         if not math.isfinite(norm):
             raise self.broken(f"the gradient is {float(norm)}", list(sums))
-        if self.pressure is not None:
+        if self.penalty is not None:
             self.seed_gates(len(mini_batches))
-            self.pressure.press(set(sums), self.progress.step)
+            self.penalty.apply(set(sums), self.progress.step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
-        if self.pressure is not None:
-            self.pressure.end_update(self.progress.step)
+        if self.penalty is not None:
+            self.penalty.end_update(self.progress.step)
         for task, seen in sums.items():
             past, number = self.progress.losses.get(task, (0.0, 0))
             self.progress.losses[task] = [past + sum(seen), number + len(seen)]
@@ -232,26 +232,26 @@ class _Trainer:
     def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, float]:
         """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses."""
         self.seed_gates(place)
-        own = self.team.share(mini_batch)
+        own = self.group.share(mini_batch)
         terms: dict[str, list[Term]] = {}
         if own.rows:
             batch = self.data.batch(own)
             seen = self.syntax.seen(batch.pieces, own.rows, self.progress.step)
             with autocast(self.model.device, self.precision), seen:
                 terms = self.model.terms(batch)
-        losses, values = self.team.losses(terms, mini_batch.tasks)
+        losses, values = self.group.losses(terms, mini_batch.tasks)
         for task, value in values.items():
             if not math.isfinite(value):
                 raise self.broken(f"the loss is {value}", [task])
-        prices = cosreg(self.config, self.model, mini_batch.tasks, self.team.leads)
+        penalties = cosreg(self.config, self.model, mini_batch.tasks, self.group.leads)
         balanced = dict(values)
-        if self.pressure is not None and self.config.pruning.in_loss:
+        if self.penalty is not None and self.config.pruning.in_loss:
             for task in values:
-                price = self.pressure.price(task, self.progress.step)
-                balanced[task] += float(price.detach())
-                if self.team.leads:  # gradients of all processes are summed
-                    losses[task] = losses[task] + price if task in losses else price
-        weighed = [*self.balance(losses, balanced).values(), *prices]
+                penalty = self.penalty.of_task(task, self.progress.step)
+                balanced[task] += float(penalty.detach())
+                if self.group.leads:  # gradients of all processes are summed
+                    losses[task] = losses[task] + penalty if task in losses else penalty
+        weighed = [*self.balance(losses, balanced).values(), *penalties]
         if weighed:  # none where there are more processes than sentences
             total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
             if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
@@ -260,7 +260,7 @@ class _Trainer:
 
     def seed_gates(self, place: int) -> None:
         """Before gates are drawn for the ``place``-th time in an update."""
-        self.team.seed_gates(self.sets, self.config.train.seed, self.progress.step, self.config.tasks, place)
+        self.group.seed_gates(self.sets, self.config.train.seed, self.progress.step, self.config.tasks, place)
 
     def broken(self, what: str, tasks: list[str]) -> TrainingError:
         kept = (
@@ -277,8 +277,8 @@ class _Trainer:
         progress, settings = self.progress, self.config.train
         progress.epoch += 1
         progress.update = 0
-        self.team.check_same(self.model)
-        evaluation = evaluate(self.model, self.dev, self.precision, self.team)
+        self.group.check_same(self.model)
+        evaluation = evaluate(self.model, self.dev, self.precision, self.group)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
         if not self.may_be_best(last=progress.epoch >= settings.epochs):
@@ -289,13 +289,13 @@ class _Trainer:
         since = progress.epoch - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
-        gates = self.archive.evaluated(evaluation, better, train_losses)
+        gates = self.writer.evaluated(evaluation, better, train_losses)
         if progress.finished:
             self.note()
-            self.archive.finish()
+            self.writer.finish()
         else:
             self.checkpoint()
-        self.archive.tidy()
+        self.writer.tidy()
         self.watch(Event(progress, updates, self.total, train_losses, 0, evaluation, gates))
 
     def may_be_best(self, last: bool) -> bool:
@@ -304,14 +304,14 @@ class _Trainer:
         Args:
             last: whether there is no further epoch; where none came to it, the last one is kept, with a warning.
         """
-        if self.pressure is None:
+        if self.penalty is None:
             return True
-        missed = self.pressure.penalty.missed(self.sets)
-        if self.pressure.penalty.settled(self.progress.step) and not missed:
+        missed = self.penalty.penalty.missed(self.sets)
+        if self.penalty.penalty.settled(self.progress.step) and not missed:
             return True
         if not last or self.progress.best:
             return False
-        for name, count in missed.items() if self.team.leads else ():
+        for name, count in missed.items() if self.group.leads else ():
             log.warning(
                 "%d heads are open%s, not %s: the gates had not come to their number in any epoch that could be the "
                 "best, so the last one is kept; train longer, raise pruning.rate, or take pruning.penalty=exact",
@@ -325,9 +325,9 @@ class _Trainer:
         """Bring the record of where training stands up to date."""
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
         self.progress.balance = self.balance.state()
-        if self.pressure is not None:
-            self.progress.penalty = self.pressure.penalty.state()
+        if self.penalty is not None:
+            self.progress.penalty = self.penalty.penalty.state()
 
     def checkpoint(self) -> None:
         self.note()
-        self.archive.checkpoint()
+        self.writer.checkpoint()

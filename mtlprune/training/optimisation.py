@@ -69,7 +69,7 @@ class Balance:
         self.history = {task: deque(past, maxlen=self.window) for task, past in state.items()}
 
 
-# -- CosReg on label weights: a price on the cosines between the rows of a decoder's last layer (Gao et al. 2019) --
+# -- CosReg on label weights: a penalty on the cosines between the rows of a decoder's last layer (Gao et al. 2019) --
 
 
 def unit_rows(rows: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ TERMS = 4
 """A task's loss has at most so many terms."""
 
 
-class TeamError(MtlpruneError):
+class ProcessGroupError(MtlpruneError):
     """The run ends because of another process; the message names it and says what it said."""
 
     exit_code = 3
@@ -46,13 +46,13 @@ class TeamError(MtlpruneError):
     """So many processes, the first ones, have to say it."""
 
 
-class LostProcess(TeamError):
+class LostProcess(ProcessGroupError):
     """Another process ended without a word, or does not answer."""
 
     spoken_by = 2  # the first may be the one that is lost
 
 
-class Team:
+class ProcessGroup:
     """The processes of a run; without a process group there is only this one, and nothing is sent.
 
     Args:
@@ -169,7 +169,7 @@ class Team:
         """What fails in one process fails in all.
 
         Raises:
-            TeamError: another process failed within; where that is process 0, whatever happened here.
+            ProcessGroupError: another process failed within; where that is process 0, whatever happened here.
         """
         failure: Exception | None = None
         try:
@@ -185,7 +185,7 @@ class Team:
             raise failure
         for rank, message in enumerate(said):
             if message:
-                raise TeamError(f"process {rank} of {self.size} could not go on: {message}") from failure
+                raise ProcessGroupError(f"process {rank} of {self.size} could not go on: {message}") from failure
 
     def gather(self, text: str) -> list[str]:
         """A text of every process, in their order."""
@@ -208,7 +208,7 @@ class Team:
                 self._call(dist.broadcast, tensor, 0)
 
     def check_same(self, model: nn.Module) -> None:
-        """Raises TeamError where weights or gates are no longer equal in all processes."""
+        """Raises ProcessGroupError where weights or gates are no longer equal in all processes."""
         if not self.grouped:
             return
         sums = torch.stack([tensor.double().sum() for tensor in model.state_dict().values()]).cpu()
@@ -217,7 +217,7 @@ class Team:
         most, least = ends[: len(sums)], -ends[len(sums) :]
         if not torch.equal(most, least):
             name = list(model.state_dict())[int((most != least).nonzero()[0])]
-            raise TeamError(
+            raise ProcessGroupError(
                 f"the weights of the {self.size} processes have drifted apart ({name}); the last checkpoint is kept"
             )
 
@@ -231,16 +231,16 @@ class Team:
         what = re.sub(r"^\[[^]]*\] *", "", str(error).splitlines()[0]).split(". ")[0]  # without lines of gloo's source
         return LostProcess(
             f"process {self.rank} of {self.size}: another process of this run has ended or does not answer ({what}); "
-            "what it said tells why. The same command goes on from the last checkpoint"
+            "what it said tells why. The same command continues from the last checkpoint"
         )
 
 
-ALONE = Team()
+ALONE = ProcessGroup()
 """This process, and no other."""
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[Team]:
+def joined() -> Iterator[ProcessGroup]:
     """The processes that torchrun (or another launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT) started
     for this run; this one alone where none did.
 
@@ -252,13 +252,13 @@ def joined() -> Iterator[Team]:
         yield ALONE
         return
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    team = Team(rank, size, int(os.environ.get("LOCAL_RANK", rank)), grouped=True)
+    group = ProcessGroup(rank, size, int(os.environ.get("LOCAL_RANK", rank)), grouped=True)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
         dist.init_process_group(backend, timeout=TIMEOUT)
     except RuntimeError as error:
-        raise team._lost(error) from error
+        raise group._lost(error) from error
     try:
-        yield team
+        yield group
     finally:
         dist.destroy_process_group()

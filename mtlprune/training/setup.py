@@ -56,7 +56,7 @@ class Run:
     known: dict[str, list[bool]]
     dev: Sequence[Sentence]
     trees: list[Dependencies | None] = field(default_factory=list)
-    """Of each training sentence, where attention along arcs has a price."""
+    """Of each training sentence, where attention along arcs has a penalty."""
 
     def batch(self, mini_batch: MiniBatch) -> Batch:
         """Join the rows of a mini-batch."""
@@ -238,7 +238,7 @@ def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev:
 
 
 FREE = ("name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path", "data.corpora")
-"""Settings that may change while a run goes on; of data the content may not."""
+"""Settings that may change while a run continues; of data the content may not."""
 
 
 def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:

@@ -35,12 +35,12 @@ def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
         raise ConfigError(f"{key}: expected the folder of a finished run, but {path} is none (it has no config.yaml)")
     if not folder.is_finished():
         raise ConfigError(
-            f"{key}: expected a finished run, but {path} is not trained to the end; the command that began it goes on"
+            f"{key}: expected a finished run, but {path} is not trained to the end; the command that began it continues"
         )
     return folder
 
 
-def check_kin(config: Config, path: str, key: str, own: RunFolder | None) -> RunFolder:
+def check_compatible(config: Config, path: str, key: str, own: RunFolder | None) -> RunFolder:
     """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone.
 
     Raises:
@@ -79,7 +79,7 @@ def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None
     """
     start = config.train.start
     assert start is not None
-    known = check_kin(config, start, "train.start", own).read_vocabularies()
+    known = check_compatible(config, start, "train.start", own).read_vocabularies()
     for task in config.tasks:
         for kind, labels in config.decoder(task).collect(train, task).items():
             unknown = [label for label in labels if label not in set(known[task].get(kind, ()))]

@@ -1,4 +1,4 @@
-"""Three lenses over seeds: mean ± sample standard deviation of what `mtlprune analyze` wrote for many runs.
+"""Three analyses over seeds: mean ± sample standard deviation of what `mtlprune analyze` wrote for many runs.
 
 python results/seeds/by_seed.py SYNTAX_DIR DEGENERATION_DIR SMOOTHING_DIR
 """

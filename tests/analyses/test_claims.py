@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gated_runs import append_gates, claim, write_run
 
-from mtlprune.analyses.claims.claimants import group, notes
+from mtlprune.analyses.claims.run_groups import group, notes
 from mtlprune.claimed_heads import ClaimError, is_joint, load_claims
 from mtlprune.runs import RunError, RunFolder
 
@@ -130,8 +130,8 @@ def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs() -> None:
     labels = ["MTL-5:DEP", "MTL-5", "SRL", "POS+DEP", "POS", "MTL-5:POS", "MTL-3", "XYZ", "DEP"]
     found = group([claim(label, seed, GATES) for seed in (3, 1) for label in labels])
     expected = ["POS", "DEP", "SRL", "XYZ", "POS+DEP", "MTL-3", "MTL-5", "MTL-5:POS", "MTL-5:DEP"]
-    assert [claimant.label for claimant in found] == expected
-    assert all([claim.seed for claim in claimant.claims] == [1, 3] for claimant in found)
+    assert [run_group.label for run_group in found] == expected
+    assert all([claim.seed for claim in run_group.claims] == [1, 3] for run_group in found)
     with pytest.raises(ClaimError, match=r"runs/POS-1 and runs/POS-1 are both runs of POS with seed 1; one label"):
         group([claim("POS", 1, GATES), claim("POS", 1, GATES)])
     with pytest.raises(ClaimError, match="expected one run or more"):

@@ -1,4 +1,4 @@
-"""The survey of degeneration on tiny encoders: sums against whole matrices, shut heads, the mean taken apart."""
+"""The survey of degeneration on tiny encoders: sums against whole matrices, closed heads, the mean taken apart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mtlprune.analyses.claims.groups import compare, read_groups
 from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
 from mtlprune.analyses.degeneration.maths import draw
-from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, Survey, take_apart
+from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
 from mtlprune.analyses.reading import Found, Reading
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import Encoder
@@ -36,7 +36,7 @@ READING = Reading("tiny", "f" * 64, "dev", SENTENCES, 0, [], 0)
 
 
 def measured(encoder: Encoder, gates: Tensor | None = None) -> Found:
-    return Survey(READING, Subject("pretrained", "tiny", 0, encoder, gates, "tiny"), REQUEST).run()
+    return DegenerationSurvey(READING, Subject("pretrained", "tiny", 0, encoder, gates, "tiny"), REQUEST).run()
 
 
 @pytest.fixture(scope="module")

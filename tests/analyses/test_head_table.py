@@ -1,4 +1,4 @@
-"""The table of heads: the join by layer and head, correlations within layers, gradients, and the verb."""
+"""The table of heads: the join by layer and head, correlations within layers, gradients, and the command."""
 
 from __future__ import annotations
 

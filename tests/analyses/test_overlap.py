@@ -12,9 +12,9 @@ import pytest
 from gated_runs import claim, scattered
 from scipy import stats
 
-from mtlprune.analyses.claims.claimants import group
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.claims.pairs import SHARING
+from mtlprune.analyses.claims.run_groups import group
 from mtlprune.claimed_heads import Claim
 from mtlprune.results import Result
 from mtlprune.statistics.permutation import shared_null, tail
@@ -108,7 +108,7 @@ def test_p_values_are_uniform_where_tasks_share_layers_only() -> None:
         p_pair.append(pair.p)
         p_all.append(tasks_of(found).p)
         plain.append(pair.p_anywhere)
-        times = np.stack([claimant.times for claimant in group(claims)[:2]])
+        times = np.stack([run_group.times for run_group in group(claims)[:2]])
         one = tail(float((times[0] * times[1]).sum()), shared_null(times, 300, generator)[:, 0, 1])
         p_broken.append((one.greater + generator.random() * (one.equal + 1)) / (one.permutations + 1))
     assert stats.kstest(p_pair, "uniform").pvalue > 0.01 and stats.kstest(p_all, "uniform").pvalue > 0.01

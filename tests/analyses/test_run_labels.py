@@ -12,8 +12,8 @@ import pytest
 from gated_runs import claim, scattered
 from scipy import stats
 
-from mtlprune.analyses.claims.claimants import group, notes
 from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.claims.run_groups import group, notes
 from mtlprune.analyses.claims.run_labels import label_tests
 from mtlprune.claimed_heads import Claim
 
@@ -170,8 +170,8 @@ def test_notes_name_identical_fractional_and_unsettled_gates() -> None:
 
     clean = [made("POS", seed, scattered(generator, [2, 2], 4), steered, np.ones((2, 4))) for seed in (1, 2)]
     assert notes(group(clean)) == []
-    twins = [made("POS", seed, mask, steered, np.ones((2, 4))) for seed in (1, 2, 3)]
-    (note,) = notes(group(twins))
+    duplicates = [made("POS", seed, mask, steered, np.ones((2, 4))) for seed in (1, 2, 3)]
+    (note,) = notes(group(duplicates))
     assert note.startswith("Seeds 1 and 2 and 3 of POS have bit-identical gates")
     half = [made("POS", 1, np.where(mask > 0, 0.5, 0), steered, mask), made("POS", 2, mask, steered, mask)]
     (note,) = notes(group(half))

@@ -244,7 +244,7 @@ def test_the_bound_falls_as_gates_close() -> None:
 def test_the_published_factor_by_hand_and_without_heads() -> None:
     one = torch.ones(2, dtype=torch.float64)
     layer = LayerNorms((2.0, 1.0), (0.0, 0.0), (3.0, 0.5), 1.129, torch.tensor([1.0, 0.0, 2.0]).double())
-    mixings = torch.tensor([[0.25, 9.0, 0.04], [0.0, 1.0, 0.0]]).double()  # the shut head's λ counts for nothing
+    mixings = torch.tensor([[0.25, 9.0, 0.04], [0.0, 1.0, 0.0]]).double()  # the closed head's λ counts for nothing
     torch.testing.assert_close(
         published_factor(layer, 2 * one, 0.5 * one, mixings), torch.tensor([10 * (1 + 0.5 * 2 * 3), 10.0]).double()
     )

@@ -18,7 +18,7 @@ from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.claims.groups import Groups, compare, compared, difference, rank
 from mtlprune.analyses.reading import Found, Reading, survey
 from mtlprune.analyses.smoothing import SmoothingOptions
-from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, STATES, Survey
+from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, STATES, SmoothingSurvey
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.model import Encoder
@@ -58,7 +58,7 @@ class Measured:
 
     def __init__(self, encoder: Encoder, gates: Tensor | None = None, sentences: list[Sentence] = SENTENCES) -> None:
         subject = Subject("pretrained", "tiny", 0, encoder, gates, "tiny")
-        self.found: Found = Survey(reading(sentences), subject, REQUEST).run()
+        self.found: Found = SmoothingSurvey(reading(sentences), subject, REQUEST).run()
         frame = self.found.frames["sentences"]
         tables = {name: frame.pivot(index="sentence", columns="layer", values=name) for name in frame.columns[3:]}
         ids = [one.id for one in sentences]
@@ -95,7 +95,7 @@ def test_the_bound_holds_on_random_berts(bert: Encoder, activation: str, scale: 
             torch.nn.init.normal_(parameter, 0, 0.5)
     encoder = Encoder(model, config, bert.tokenizer, pooling="mean", word_dropout=0.0, limit=64)
     for gates in (None, torch.rand(20, 4)):
-        survey = Survey(reading(), Subject("x", "x", 0, encoder, gates, "x"), REQUEST)
+        survey = SmoothingSurvey(reading(), Subject("x", "x", 0, encoder, gates, "x"), REQUEST)
         survey.mean, survey.inside = torch.zeros(21, 32), torch.ones(21, 32)
         found = survey._all_sentences()
         assert (found["ratio"] <= found["bound"] * (1 + 1e-9)).all()
@@ -184,7 +184,7 @@ def result_of(*pair: Subject) -> Result:
     held = Two(*(getattr(reading(), name) for name in reading().__dataclass_fields__))
     object.__setattr__(held, "pair", pair)
     held.sources.extend(SimpleNamespace(name=one.name, kind="tiny") for one in pair)
-    made = survey("smoothing", held, REQUEST, lambda subject: Survey(held, subject, REQUEST).run())
+    made = survey("smoothing", held, REQUEST, lambda subject: SmoothingSurvey(held, subject, REQUEST).run())
     return compared(made, None, COMPARED, 0)
 
 
@@ -253,8 +253,8 @@ def test_shut_heads_are_left_out() -> None:
     grid = {name: generator.standard_normal((4, 6)) for name in ("mixing", "amplification", *EFFECTS)}
     tests = compare(groups(counts), {**grid, "gate": np.ones((4, 6))}, COMPARED, 200, 0)
     assert len(tests) == 24
-    shut = compare(groups(counts), {**grid, "gate": np.eye(4, 6)}, COMPARED, 200, 0)
-    assert max(test["n"] for test in shut) == 4
+    closed = compare(groups(counts), {**grid, "gate": np.eye(4, 6)}, COMPARED, 200, 0)
+    assert max(test["n"] for test in closed) == 4
 
 
 def test_tests_are_corrected_together(bert: Encoder) -> None:

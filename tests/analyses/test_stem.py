@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gated_runs import claim
 
-from mtlprune.analyses.claims.claimants import Claimant, group
+from mtlprune.analyses.claims.run_groups import RunGroup, group
 from mtlprune.analyses.claims.stem import (
     claim_probabilities,
     claimed_by,
@@ -20,7 +20,7 @@ from mtlprune.analyses.claims.stem import (
 )
 
 
-def claimants(**times: list[list[int]]) -> list[Claimant]:
+def run_groups(**times: list[list[int]]) -> list[RunGroup]:
     """Labels with three seeds; head h is open in the first times[label][l][h] of them."""
     return group(
         claim(label, seed, (np.array(rows) > seed).astype(float)) for label, rows in times.items() for seed in range(3)
@@ -28,7 +28,7 @@ def claimants(**times: list[list[int]]) -> list[Claimant]:
 
 
 def test_stem_exclusive_and_free_heads() -> None:
-    found = claimants(
+    found = run_groups(
         POS=[[3, 3, 0], [2, 1, 3]], NER=[[3, 0, 0], [3, 1, 0]], DEP=[[2, 0, 0], [2, 1, 3]], SRL=[[3, 1, 0], [0, 1, 0]]
     )
     heads = list_heads(found)

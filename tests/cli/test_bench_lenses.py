@@ -1,4 +1,4 @@
-"""mtlprune bench --lenses: a row for each lens, and totals that are theirs."""
+"""mtlprune bench --analyses: a row for each analysis, and totals that are theirs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from mtlprune.cli.bench_lenses import LENSES, AnalysisCost, alone, total
+from mtlprune.cli.bench_analyses import ANALYSES_MEASURED, AnalysisCost, alone, total
 
 
-@pytest.mark.parametrize("lens", LENSES)
-def test_a_lens_reads_what_was_asked_for(lens: str, lab: Any, tiny_encoder: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("analysis", ANALYSES_MEASURED)
+def test_a_lens_reads_what_was_asked_for(analysis: str, lab: Any, tiny_encoder: Callable[[str], Path]) -> None:
     begun = time.perf_counter()
-    cost = alone(lens, str(tiny_encoder("bert")), str(lab.corpus), 5, None, begun)
+    cost = alone(analysis, str(tiny_encoder("bert")), str(lab.corpus), 5, None, begun)
     assert not cost.refused and cost.sentences == 5
     assert 0 < cost.wall <= time.perf_counter() - begun and cost.processor > 0 and 1e8 < cost.memory < 1e10
 
@@ -28,18 +28,18 @@ def test_a_lens_that_does_not_take_an_encoder_says_why(lab: Any, tiny_encoder: C
 
 @pytest.mark.slow
 def test_a_row_for_each_lens_and_a_total(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
-    out = tmp_path / "lenses.json"
-    answer = mtlprune("bench", lab.config, "--lenses", "--sentences", 6, "--out", out)
+    out = tmp_path / "analyses.json"
+    answer = mtlprune("bench", lab.config, "--analyses", "--sentences", 6, "--out", out)
     assert answer.code == 0, answer.err
     figures = json.loads(out.read_text(encoding="utf-8"))
-    assert tuple(figures["lenses"]) == LENSES and figures["total"]["sentences"] == 6
-    for lens, cost in figures["lenses"].items():
+    assert tuple(figures["analyses"]) == ANALYSES_MEASURED and figures["total"]["sentences"] == 6
+    for analysis, cost in figures["analyses"].items():
         assert not cost["refused"] and cost["threads"] == 1  # as the configuration says
         assert cost["wall"] > 0 and cost["processor"] > 0 and 1e8 < cost["memory"] < 1e10
-        row = next(line for line in answer.out.splitlines() if f" {lens} " in line)
+        row = next(line for line in answer.out.splitlines() if f" {analysis} " in line)
         assert f"{cost['wall']:.1f}" in row and f"{cost['memory'] / 1e9:.2f}" in row
-    assert figures["total"]["wall"] == pytest.approx(sum(cost["wall"] for cost in figures["lenses"].values()))
-    assert figures["total"]["memory"] == max(cost["memory"] for cost in figures["lenses"].values())
+    assert figures["total"]["wall"] == pytest.approx(sum(cost["wall"] for cost in figures["analyses"].values()))
+    assert figures["total"]["memory"] == max(cost["memory"] for cost in figures["analyses"].values())
     assert "goal: 1,000 sentences" in answer.out and "300.0" in answer.out and "4.00" in answer.out
 
 
@@ -53,12 +53,12 @@ def test_what_was_refused_is_not_added_up() -> None:
 
 @pytest.mark.parametrize("what", ["corpus", "sentences", "both"])
 def test_mistakes_are_one_sentence(what: str, mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
-    out = tmp_path / "lenses.json"
+    out = tmp_path / "analyses.json"
     more, words = {
         "corpus": ([f"data.path={tmp_path / 'none'}"], str(tmp_path / "none")),
         "sentences": (["--sentences", 9], "expected 9 sentences in dev, found 8"),
         "both": (["--probes"], "one at a time"),
     }[what]
-    answer = mtlprune("bench", lab.config, *more, "--lenses", "--out", out)
+    answer = mtlprune("bench", lab.config, *more, "--analyses", "--out", out)
     assert answer.code == 2 and answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
     assert words in answer.err and not out.exists()

@@ -25,7 +25,7 @@ TASKS = "pos,dep"
 
 
 class Place(NamedTuple):
-    """Runs to break: one that is finished, one that a checkpoint goes on with; and how it was begun."""
+    """Runs to break: one that is finished, one that a checkpoint resumes; and how it was begun."""
 
     finished: Path
     stopped: Path
@@ -181,7 +181,7 @@ def break_wholly(broken: Broken, every: int = 1) -> int:
 
 def break_values(broken: Broken, every: int = 1) -> int:
     """Change each value of each file, in each way somewhere, each way before each command; or one in ``every``."""
-    kinds, verbs = list(VALUES), list(broken.commands)
+    kinds, commands = list(VALUES), list(broken.commands)
     cases = []
     for file in TEXTS[:-2]:
         paths = paths_of((broken.whole / file).read_bytes(), file)
@@ -190,7 +190,7 @@ def break_values(broken: Broken, every: int = 1) -> int:
         if number % every == 0:
             kind, what = kinds[number % len(kinds)], ".".join(map(str, path))
             content = changed((broken.whole / file).read_bytes(), file, path, kind)
-            broken.check(file, content, verbs[number % len(verbs)], f"{what} {kind}", str(broken.run))
+            broken.check(file, content, commands[number % len(commands)], f"{what} {kind}", str(broken.run))
     return len(cases)
 
 

@@ -57,16 +57,16 @@ def test_it_draws_runs_seeds_means_tasks_differences_and_films(mtlprune, make: M
     stems = {f"run-{task}-seed{seed}" for task in ("POS", "DEP") for seed in (1, 2, 3)} | {"run-MTL-3-seed1"}
     stems |= {"colourblind-POS", "colourblind-DEP", "grey-POS", "grey-DEP", "grey-MTL-3", "grey-all-tasks"}
     stems |= {"difference-POS-DEP", "difference-POS-MTL-3", "difference-DEP-MTL-3"}
-    films = {f"training-{stem.removeprefix('run-')}.gif" for stem in stems if stem.startswith("run-")}
+    animations = {f"training-{stem.removeprefix('run-')}.gif" for stem in stems if stem.startswith("run-")}
     written = {path.name for path in out.iterdir()}
-    assert written == {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")} | films | {"maps.json"}
-    assert "MTL-3 has one seed only" in answer.out and f"{2 * len(stems) + len(films)} pictures" in answer.out
+    assert written == {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")} | animations | {"maps.json"}
+    assert "MTL-3 has one seed only" in answer.out and f"{2 * len(stems) + len(animations)} pictures" in answer.out
     for stem in stems:
         ElementTree.parse(out / f"{stem}.svg")
         with Image.open(out / f"{stem}.png") as picture:
             picture.verify()
-    with Image.open(out / "training-POS-seed1.gif") as film:
-        assert film.n_frames == 3
+    with Image.open(out / "training-POS-seed1.gif") as animation:
+        assert animation.n_frames == 3
 
 
 def test_the_list_holds_the_numbers_drawn(mtlprune, make: Make, tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_the_list_holds_the_numbers_drawn(mtlprune, make: Make, tmp_path: Path) 
     assert np.allclose(entries["grey-all-tasks.svg"]["numbers"]["tasks"], (mean + gates(runs[2])) / 2)
     assert np.allclose(entries["difference-POS-DEP.svg"]["numbers"]["difference"], mean - gates(runs[2]))
     assert entries["grey-POS.svg"]["runs"] == [str(runs[1]), str(runs[0])]
-    film = entries["training-DEP-seed1.gif"]
-    assert film["steps"] == [10, 20, 30] and film["numbers"] == [gates(runs[2], line) for line in range(3)]
+    animation = entries["training-DEP-seed1.gif"]
+    assert animation["steps"] == [10, 20, 30] and animation["numbers"] == [gates(runs[2], line) for line in range(3)]
 
 
 def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make: Make, tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def runs(mtlprune, settings: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     answer = mtlprune("pretrain", settings, "--out", made[0])
     assert answer.code == 0, answer.err
     assert "update 8/8: loss" in answer.out and "finished: 8 updates" in answer.out
-    priced = ("syntax.strength=2", "syntax.scale=mean", "syntax.release=4", "name=minus", "cosreg=1")
-    answer = mtlprune("pretrain", settings, *priced, "--out", made[1])
+    penalised = ("syntax.strength=2", "syntax.scale=mean", "syntax.release=4", "name=minus", "cosreg=1")
+    answer = mtlprune("pretrain", settings, *penalised, "--out", made[1])
     assert answer.code == 0 and "syntax λ 2 (max, mean) until update 4; CosReg γ 1" in answer.out
     again = mtlprune("pretrain", settings, "--out", made[0])
     assert again.code == 0 and "was finished already" in again.out

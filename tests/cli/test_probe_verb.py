@@ -13,11 +13,11 @@ import pytest
 
 from mtlprune.claimed_heads import load_claims
 
-Verb = Callable[..., Any]
+Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def runs(mtlprune: Verb, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(mtlprune: Command, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """POS alone (two seeds), both tasks with a fixed mask, and with gates of their own."""
     folder = tmp_path_factory.mktemp("probed")
     wanted = {
@@ -38,7 +38,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return pd.read_parquet(folder / "probes-accuracy.parquet").to_dict("records")
 
 
-def test_before_and_after(mtlprune: Verb, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path) -> None:
+def test_before_and_after(
+    mtlprune: Command, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
+) -> None:
     encoder = tiny_encoder("bert")
     options = "--corpus", lab.corpus, "--out", tmp_path / "p", "--few", 3
     answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options)
@@ -67,7 +69,7 @@ def test_before_and_after(mtlprune: Verb, lab: Any, runs: dict[str, Path], tiny_
 
 
 def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
-    mtlprune: Verb, lab: Any, runs: dict[str, Path], tmp_path: Path
+    mtlprune: Command, lab: Any, runs: dict[str, Path], tmp_path: Path
 ) -> None:
     for name in ("masked", "pruned"):
         options = "--corpus", lab.corpus, "--out", tmp_path / name, "--mode", "as-released", "--no-random-encoder"
@@ -88,7 +90,7 @@ def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
 
 
 def test_mistakes_are_one_sentence_and_leave_nothing(
-    mtlprune: Verb, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
+    mtlprune: Command, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
 ) -> None:
     out = tmp_path / "never"
     for names, words in (
@@ -105,7 +107,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
 
 
 @pytest.mark.slow
-def test_what_probing_costs(mtlprune: Verb, lab: Any, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_what_probing_costs(mtlprune: Command, lab: Any, runs: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out)
     assert answer.code == 0, answer.err
@@ -118,7 +120,7 @@ def test_what_probing_costs(mtlprune: Verb, lab: Any, runs: dict[str, Path], tmp
     assert 1e8 < figures["memory"] < 1e10 and f"{figures['memory'] / 1e9:.2f} GB" in answer.out
 
 
-def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune: Verb, runs: dict[str, Path]) -> None:
+def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune: Command, runs: dict[str, Path]) -> None:
     words = "--text", "the old cat sleeps"
     seen = [mtlprune("head", runs["own"], 2, 1, *words, "--gates-of", task) for task in ("pos", "ner")]
     assert [answer.code for answer in seen] == [0, 0], seen[0].err

@@ -17,12 +17,12 @@ from mtlprune.encoder.removal import KeptHeads, load_pruned
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 
-Verb = Callable[..., Any]
+Command = Callable[..., Any]
 LAYERS, HEADS = 2, 4
 
 
 @pytest.fixture(scope="module")
-def train(mtlprune: Verb, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def train(mtlprune: Command, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Train a tiny run with the settings given, and say where it is."""
     folder = tmp_path_factory.mktemp("gated")
 
@@ -53,7 +53,7 @@ def own_gates(train: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pruned(mtlprune: Verb, random_mask: Path) -> Path:
+def pruned(mtlprune: Command, random_mask: Path) -> Path:
     """What `mtlprune prune` makes of the run with the mask."""
     out = random_mask.parent / "random-pruned"
     answer = mtlprune("prune", random_mask, "--out", out, "--no-latency")
@@ -83,7 +83,7 @@ def test_the_run_is_whole_and_says_where_it_came_from(pruned: Path, random_mask:
     assert [path.name for path in pruned.parent.glob(".*")] == []
 
 
-def test_it_predicts_what_the_masked_run_predicts(mtlprune: Verb, pruned: Path, random_mask: Path) -> None:
+def test_it_predicts_what_the_masked_run_predicts(mtlprune: Command, pruned: Path, random_mask: Path) -> None:
     assert RunFolder(pruned).read_predictions("dev") == RunFolder(random_mask).read_predictions("dev")
     scores = [RunFolder(path).read_scores("dev") for path in (pruned, random_mask)]
     assert scores[0] == scores[1]
@@ -104,7 +104,7 @@ def test_its_encoder_is_that_of_plain_transformers(pruned: Path) -> None:
     assert torch.equal(load_pruned(pruned / "encoder")(**inputs).last_hidden_state, ours)
 
 
-def test_other_verbs_take_it(mtlprune: Verb, pruned: Path, random_mask: Path, tmp_path: Path) -> None:
+def test_other_verbs_take_it(mtlprune: Command, pruned: Path, random_mask: Path, tmp_path: Path) -> None:
     table = mtlprune("table", random_mask, pruned, "--split", "dev")
     assert table.code == 0 and "tiny-pruned" in table.out, table.err
     again = mtlprune("train", pruned / "config.yaml", "--out", pruned)
@@ -121,7 +121,7 @@ def test_other_verbs_take_it(mtlprune: Verb, pruned: Path, random_mask: Path, tm
     assert json.loads(figures.read_text())["ratios"]["bare encoder"] == 1.0
 
 
-def test_the_most_open_heads_stay_and_time_is_measured(mtlprune: Verb, gated: Path, tmp_path: Path) -> None:
+def test_the_most_open_heads_stay_and_time_is_measured(mtlprune: Command, gated: Path, tmp_path: Path) -> None:
     out = tmp_path / "five"
     answer = mtlprune("prune", gated, "--out", out, "--heads", 5, "--rounds", 1)
     assert answer.code == 0, answer.err
@@ -142,7 +142,7 @@ def test_the_most_open_heads_stay_and_time_is_measured(mtlprune: Verb, gated: Pa
     assert RunFolder(out).read_manifest()["pruned"]["most_open"] == 5
 
 
-def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune: Verb, own_gates: Path, tmp_path: Path) -> None:
+def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune: Command, own_gates: Path, tmp_path: Path) -> None:
     refused = mtlprune("prune", own_gates, "--out", tmp_path / "none")
     assert refused.code == 2 and "expected --task with one of pos, ner" in refused.err
     out = tmp_path / "ner"
@@ -154,7 +154,7 @@ def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune: Verb, own_gates: P
     assert [sentence.ner for sentence in mine] == [sentence.ner for sentence in theirs]
 
 
-def refusal(mtlprune: Verb, place: Path, *arguments: object) -> str:
+def refusal(mtlprune: Command, place: Path, *arguments: object) -> str:
     """One sentence, exit 2, and nothing written at ``place``."""
     before = sorted(place.rglob("*"))
     answer = mtlprune("prune", *arguments)
@@ -177,7 +177,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(mtlprune, random_
     assert "is a file" in refusal(mtlprune, tmp_path, random_mask, "--out", out / "notes.txt")
 
 
-def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune: Verb, gated: Path, tmp_path: Path) -> None:
+def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune: Command, gated: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(gated, tmp_path / "run"))
     lines = [json.loads(line) for line in (run / "gates.jsonl").read_text().splitlines()]
     for line in lines:
@@ -187,5 +187,5 @@ def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune: Verb, gat
     assert "gates.jsonl and the weights of epoch" in said and "disagree" in said
 
 
-def test_heads_cannot_go_twice(mtlprune: Verb, pruned: Path, tmp_path: Path) -> None:
+def test_heads_cannot_go_twice(mtlprune: Command, pruned: Path, tmp_path: Path) -> None:
     assert "is a run without gates" in refusal(mtlprune, tmp_path, pruned, "--out", tmp_path / "out")

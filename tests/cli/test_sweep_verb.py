@@ -13,7 +13,7 @@ import pytest
 from forked import ForkedWorker
 
 from mtlprune.runs import RunFolder
-from mtlprune.sweeps import crew, found_runs
+from mtlprune.sweeps import found_runs, scheduler
 from mtlprune.sweeps.folder import expanded
 
 Call = Callable[..., Any]
@@ -39,7 +39,7 @@ class Swept(NamedTuple):
 def forked_workers() -> Iterator[None]:
     """Processes of their own, but soon there; tests/sweeps starts them as a user's sweep does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crew, "_started", ForkedWorker)
+        patch.setattr(scheduler, "_started", ForkedWorker)
         yield
 
 

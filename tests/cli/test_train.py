@@ -98,7 +98,7 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune: Call, lab: Any, tr
             process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, said
     assert "Ctrl-C: stopping after this update" in said
-    assert f"the same command goes on: mtlprune train {lab.config} --out {tmp_path / 'run'}" in said
+    assert f"the same command continues: mtlprune train {lab.config} --out {tmp_path / 'run'}" in said
     assert (tmp_path / "run/checkpoint.safetensors").is_file()
     answer = mtlprune(*command)
     assert answer.code == 0, answer.err

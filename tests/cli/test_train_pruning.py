@@ -33,7 +33,7 @@ def changed(source: Path, out: Path, file: str, change: Callable[[Any], None]) -
 
 @pytest.fixture(scope="module")
 def gated(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of two tasks with a gate set each, some heads shut."""
+    """A finished run of two tasks with a gate set each, some heads closed."""
     folder = tmp_path_factory.mktemp("gated") / "run"
     answer = mtlprune(
         "train", lab.config, "tasks=pos,dep", "pruning=gates", "pruning.sets=per_task", "pruning.penalty=exact",
@@ -128,14 +128,14 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(
-    ("verb", "name"),
+    ("command", "name"),
     [*(("check", name) for name in MISTAKES), ("train", "K for random"), ("train", "start unfinished")],
 )
-def test_mistakes_are_one_sentence(verb, name, mtlprune, lab, others, tmp_path):
+def test_mistakes_are_one_sentence(command, name, mtlprune, lab, others, tmp_path):
     arguments, message = MISTAKES[name]
     out = tmp_path / "run"
     overrides = [argument.format(**others) for argument in arguments]
-    answer = mtlprune(verb, lab.config, *overrides, *(["--out", out] if verb == "train" else []))
+    answer = mtlprune(command, lab.config, *overrides, *(["--out", out] if command == "train" else []))
     assert answer.code == 2, answer.out
     assert message.format(**others) in answer.err
     assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1

@@ -200,11 +200,11 @@ def test_copies_have_places_of_their_own(family):
     before = run(holder["transformer"])
     with holder.places.gated(drawn(holder.places).requires_grad_()):
         after = run(holder["transformer"])
-        twin = copy.deepcopy(holder)
-        assert torch.equal(before, run(twin["transformer"]))
-    with twin.places.gated(drawn(twin.places)):
+        duplicate = copy.deepcopy(holder)
+        assert torch.equal(before, run(duplicate["transformer"]))
+    with duplicate.places.gated(drawn(duplicate.places)):
         assert torch.equal(before, run(holder["transformer"]))
-        assert torch.equal(after, run(twin["transformer"]))
+        assert torch.equal(after, run(duplicate["transformer"]))
 
 
 CHECKPOINTED = [name for name in HEAD_FAMILIES if name not in ("albert", "mpnet")]  # transformers has none for these

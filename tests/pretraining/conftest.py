@@ -44,7 +44,7 @@ def minimal_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def small_pretraining(trees_corpus: Path, minimal_pairs: Path) -> Callable[..., dict[str, Any]]:
-    """Settings of a pretraining of seconds, with dropout, both prices and minimal pairs; blocks are laid over them."""
+    """Settings of a pretraining of seconds, with dropout, both penalties and minimal pairs; blocks go over them."""
 
     def settings(**blocks: Any) -> dict[str, Any]:
         tree: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The price on attention along arcs: against loops, its sign, whom its gradient reaches, padding, scale."""
+"""The penalty on attention along arcs: against loops, its sign, whom its gradient reaches, padding, scale."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.sentence import Dependencies
 from mtlprune.training.arcs import (
-    SyntaxPressure,
-    arc_price,
+    SyntaxPenalty,
+    arc_penalty,
     arc_weights,
     attention_seen,
     batch_arcs,
@@ -93,8 +93,8 @@ def test_price_is_what_loops_over_pieces_and_heads_find(options, gamma):
     attention, arcs = random_attention(batch), batch_arcs(batch, TREES)
     expected = by_loops(attention, COUNTS, TREES, gamma)
     assert arcs.number == len(expected) == 2 * 6
-    assert float(arc_price(attention, arcs, **options)) == pytest.approx(sum(expected), rel=1e-5)
-    mean = arc_price(attention, arcs, scale="mean", **options)
+    assert float(arc_penalty(attention, arcs, **options)) == pytest.approx(sum(expected), rel=1e-5)
+    mean = arc_penalty(attention, arcs, scale="mean", **options)
     assert float(mean) == pytest.approx(sum(expected) / len(expected), rel=1e-5)
 
 
@@ -103,9 +103,9 @@ def test_price_is_what_loops_over_pieces_and_heads_find(options, gamma):
 def test_without_arcs_there_is_no_price_and_no_gradient(variant, scale):
     batch = batch_of([[1], [2, 1]])
     attention = [layer.requires_grad_() for layer in random_attention(batch)]
-    price = arc_price(attention, batch_arcs(batch, [tree(0), None]), variant=variant, scale=scale)
-    price.backward()
-    assert price.item() == 0 and all(not layer.grad.any() for layer in attention)
+    penalty = arc_penalty(attention, batch_arcs(batch, [tree(0), None]), variant=variant, scale=scale)
+    penalty.backward()
+    assert penalty.item() == 0 and all(not layer.grad.any() for layer in attention)
 
 
 def test_a_root_does_not_cost_attention_to_cls():
@@ -113,7 +113,7 @@ def test_a_root_does_not_cost_attention_to_cls():
     attention = [torch.zeros(1, HEADS, 4, 4) for _ in range(LAYERS)]
     for layer in attention:
         layer[..., 0] = 1.0  # everybody looks at [CLS]
-    assert arc_price(attention, batch_arcs(batch, [tree(0, 1)])).item() == 0
+    assert arc_penalty(attention, batch_arcs(batch, [tree(0, 1)])).item() == 0
 
 
 def test_gradient_of_max_reaches_the_largest_head_of_each_arc_alone():
@@ -122,7 +122,7 @@ def test_gradient_of_max_reaches_the_largest_head_of_each_arc_alone():
     arcs = batch_arcs(batch, TREES)
     weights = arc_weights(attention, arcs)
     best = weights.argmax(1).tolist()
-    arc_price(attention, arcs).backward()
+    arc_penalty(attention, arcs).backward()
     reached = {
         (int(row), layer * HEADS + int(head), int(source), int(target))
         for layer, one in enumerate(attention)
@@ -141,9 +141,9 @@ def test_padding_and_companions_change_nothing():
         batch = batch_of([counts])
         width = batch.input_ids.shape[1]
         alone.append(
-            arc_price([layer[row : row + 1, :, :width, :width] for layer in attention], batch_arcs(batch, [one]))
+            arc_penalty([layer[row : row + 1, :, :width, :width] for layer in attention], batch_arcs(batch, [one]))
         )
-    assert arc_price(attention, batch_arcs(whole, TREES)).item() == pytest.approx(
+    assert arc_penalty(attention, batch_arcs(whole, TREES)).item() == pytest.approx(
         sum(p.item() for p in alone), rel=1e-6
     )
 
@@ -154,11 +154,11 @@ def test_norms_fall_towards_the_largest_weight(p, seed):
     batch = batch_of(COUNTS)
     attention, arcs = random_attention(batch, seed), batch_arcs(batch, TREES)
     largest, one, other = (
-        float(arc_price(attention, arcs, variant=variant, norm=norm))
+        float(arc_penalty(attention, arcs, variant=variant, norm=norm))
         for variant, norm in (("max", 1.0), ("norm", p), ("norm", p + 1))
     )
     assert largest <= other * (1 + 1e-5) and other <= one * (1 + 1e-5)
-    assert float(arc_price(attention, arcs, variant="norm", norm=300.0)) == pytest.approx(largest, rel=0.02)
+    assert float(arc_penalty(attention, arcs, variant="norm", norm=300.0)) == pytest.approx(largest, rel=0.02)
 
 
 def test_arcs_across_windows_are_left_out():
@@ -181,8 +181,8 @@ def test_named_heads_are_priced_alone():
     counted = named_heads(["1-2", "2-3"], kept)
     assert counted == [(1,), (1,)]
     chosen = [attention[0][:, 1:2], attention[1][:, 1:2]]
-    price = arc_price(attention, arcs, counted=counted)
-    assert price.item() == pytest.approx(arc_price(chosen, arcs).item()) and price < arc_price(attention, arcs)
+    penalty = arc_penalty(attention, arcs, counted=counted)
+    assert penalty.item() == pytest.approx(arc_penalty(chosen, arcs).item()) and penalty < arc_penalty(attention, arcs)
     for name in ("2-2", "3-1", "1-4"):
         with pytest.raises(ConfigError, match=f"no head {name}"):
             named_heads([name], kept)
@@ -198,14 +198,14 @@ def test_lambda_turns_the_sign_of_loss_and_gradients(tiny_encoder):
     trees = [tree(2, 0, 2, 3, 3), tree(0, 1, 2, 3, 4, 5, 6, 7)]
     found = []
     for strength in (0.3, -0.3):
-        pressure = SyntaxPressure(SyntaxConfig(strength=strength), encoder.transformer, encoder.places.kept)
+        penalty = SyntaxPenalty(SyntaxConfig(strength=strength), encoder.transformer, encoder.places.kept)
         encoder.zero_grad()
         with attention_seen(encoder.transformer) as maps:
             encoder(batch)
-        term, price = pressure(maps, batch_arcs(batch, trees))
+        term, penalty = penalty(maps, batch_arcs(batch, trees))
         term.backward()
         grads = [p.grad.clone() for p in encoder.parameters() if p.grad is not None]
-        assert term.item() == pytest.approx(strength * price, rel=1e-6) and price > 0
+        assert term.item() == pytest.approx(strength * penalty, rel=1e-6) and penalty > 0
         found.append((term.detach(), grads))
     (plus, up), (minus, down) = found
     assert plus == -minus and any(grad.any() for grad in up)
@@ -216,20 +216,18 @@ def test_suppression_lowers_and_promotion_raises_attention_along_arcs(tiny_encod
     for strength in (1.0, -1.0):
         encoder = _encoder(tiny_encoder, "bert")
         batch, trees = encoder.collate(encoder.tokenize_all([WORDS[:6]])), [tree(2, 0, 2, 3, 4, 5)]
-        pressure = SyntaxPressure(
-            SyntaxConfig(strength=strength, scale="mean"), encoder.transformer, encoder.places.kept
-        )
+        penalty = SyntaxPenalty(SyntaxConfig(strength=strength, scale="mean"), encoder.transformer, encoder.places.kept)
         optimizer = torch.optim.SGD(encoder.parameters(), 0.1)
-        prices = []
+        penalties = []
         for _ in range(12):
             with attention_seen(encoder.transformer) as maps:
                 encoder(batch)
-            term, price = pressure(maps, batch_arcs(batch, trees))
+            term, penalty = penalty(maps, batch_arcs(batch, trees))
             optimizer.zero_grad()
             term.backward()
             optimizer.step()
-            prices.append(price)
-        assert (prices[-1] - prices[0]) * strength < 0
+            penalties.append(penalty)
+        assert (penalties[-1] - penalties[0]) * strength < 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

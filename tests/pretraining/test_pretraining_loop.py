@@ -1,4 +1,4 @@
-"""What a pretraining leaves, that watching does not disturb it, and what release and prices do to its gradients."""
+"""What a pretraining leaves, that watching does not disturb it, and what release and penalties do to its gradients."""
 
 from __future__ import annotations
 
@@ -124,10 +124,10 @@ def _gradients(tree: dict[str, Any], step: int, folder: Path) -> tuple[float, li
 
 
 def test_from_its_release_on_loss_and_gradients_are_the_unregularised_runs(small_pretraining, tmp_path):
-    priced = small_pretraining(cosreg=0.0)
+    penalised = small_pretraining(cosreg=0.0)
     plain = small_pretraining(syntax={}, cosreg=0.0)
     for step, same in ((8, False), (9, True), (11, True)):
-        loss, gradients = _gradients(priced, step, tmp_path / f"priced-{step}")
+        loss, gradients = _gradients(penalised, step, tmp_path / f"penalised-{step}")
         expected, free = _gradients(plain, step, tmp_path / f"plain-{step}")
         assert (loss == expected) is same
         assert all(torch.equal(one, other) for one, other in zip(gradients, free, strict=True)) is same

@@ -156,7 +156,7 @@ def assert_same(one: Findings, other: Findings) -> None:
 def test_one_batch_or_many(bert: Encoder, data: Data, found: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtlprune.encoder.observe.SENTENCES", 1)
     batches: list[None] = []
-    assert_same(ProbeSurvey(bert, tick=lambda: batches.append(None)).run(data), found)
+    assert_same(ProbeSurvey(bert, on_batch=lambda: batches.append(None)).run(data), found)
     assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
 
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mtlprune.analyses.claims.claimants import group
-from mtlprune.analyses.claims.show.maps import Film, GateMap, claim_maps, comparable, encoder_line, left_out, short
+from mtlprune.analyses.claims.run_groups import group
+from mtlprune.analyses.claims.show.maps import Animation, GateMap, claim_maps, comparable, encoder_line, left_out, short
 from mtlprune.claimed_heads import Claim
 from mtlprune.reports.charts import svg
 from mtlprune.reports.pictures import (
@@ -23,7 +23,6 @@ from mtlprune.reports.pictures import (
     PALETTES,
     POSITIVE,
     WHITE,
-    animation,
     colours_mean,
     corners,
     diverging,
@@ -240,8 +239,8 @@ def test_too_few_and_too_many_seeds_are_said() -> None:
 
 def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> None:
     z = [gates(3, 4, 1), gates(3, 4, 1), gates(3, 4, 2), np.zeros((3, 4))]
-    film = Film(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
-    with Image.open(io.BytesIO(film.gif(1))) as picture:
+    animation = Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
+    with Image.open(io.BytesIO(animation.gif(1))) as picture:
         assert picture.n_frames == len(z) and picture.info["loop"] == 0
         for number, values in enumerate(z):
             picture.seek(number)
@@ -249,7 +248,7 @@ def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> 
             top, left = 16 + 18 * 4, 16 + 18  # three lines of words and the heads' numbers stand above
             found = frame[top + 13 : top + 13 + 26 * 3 : 26, left + 13 : left + 13 + 26 * 4 : 26]
             assert np.array_equal(found, opacity(values)[..., 0])
-    assert film.title == "POS, seed 1: gates during training"
+    assert animation.title == "POS, seed 1: gates during training"
     one = animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2)
     assert one == animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2)
 

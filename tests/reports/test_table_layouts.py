@@ -323,10 +323,10 @@ def test_another_mixing_has_its_difference_among_pruned_runs(tmp_path: Path) -> 
     comparison = compare(folders, "test")
     titles = [column.title for column in comparison.columns]
     assert {titles[k]: titles[other] for k, other in comparison.against.items()} == {
-        "STL, 4 heads by chance": "STL",
+        "STL, 4 random heads": "STL",
         "MTL-2 (joint)": "STL",
         "MTL-2 (sampled)": "STL",
-        "MTL-2, 4 heads by chance": "STL, 4 heads by chance",
+        "MTL-2, 4 random heads": "STL, 4 random heads",
     }
 
 
@@ -343,7 +343,7 @@ def test_columns_are_compared_with_the_one_asked_for(tmp_path: Path) -> None:
             )
             folders.append(folder)
         folders.append(write_run(tmp_path / f"mtl-{seed}", {"pos": 0.7, "ner": 0.5}, seed=seed))
-    chance, gates = "STL, 4 heads by chance", "STL, 4 heads by gates"
+    chance, gates = "STL, 4 random heads", "STL, 4 heads by gates"
     comparison = with_tests(compare(folders, "test", reference=chance), 500)
     titles = [column.title for column in comparison.columns]
     assert {titles[k] for k in comparison.against} == {"STL", gates}  # the joint run has other tasks

@@ -16,7 +16,7 @@ def base(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str],
 
 
 @pytest.fixture
-def sheet(base: Path, tmp_path: Path) -> Callable[[str], Path]:
+def specification(base: Path, tmp_path: Path) -> Callable[[str], Path]:
     """Write the file of a sweep on the tiny base."""
 
     def write(text: str) -> Path:

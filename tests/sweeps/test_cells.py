@@ -28,7 +28,7 @@ from mtlprune.sweeps.cells import (
     resolve,
     whole_digest,
 )
-from mtlprune.sweeps.sheet import SweepError, read_sheet
+from mtlprune.sweeps.specification import SweepError, read_specification
 
 UNLIKELY = "never the default"
 Write = Callable[[str], Path]
@@ -44,7 +44,7 @@ grid:
 
 
 def cells_of(path: Path, *overrides: str) -> Sweep:
-    return resolve(read_sheet(path), Path("out"), overrides)
+    return resolve(read_specification(path), Path("out"), overrides)
 
 
 def digests(sweep: Sweep) -> dict[str, str]:
@@ -57,8 +57,8 @@ def changed(one: Sweep, other: Sweep) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
-def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(sheet: Write) -> None:
-    sweep = cells_of(sheet(GRID))
+def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(specification: Write) -> None:
+    sweep = cells_of(specification(GRID))
     order = list(sweep.cells)
     cell = sweep.cells["random-dep-2"]
     assert len(order) == 12 and len(set(digests(sweep).values())) == 12
@@ -75,13 +75,13 @@ def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(sheet: Write)
         *("decoders.srl.size=20", "train.tau=0.5", "train.balance_window=9"),
     ],
 )
-def test_what_does_not_change_a_result_changes_no_digest(sheet: Write, override: str) -> None:
-    path = sheet(GRID)
+def test_what_does_not_change_a_result_changes_no_digest(specification: Write, override: str) -> None:
+    path = specification(GRID)
     assert not changed(cells_of(path), cells_of(path, override))
 
 
-def test_every_other_setting_changes_it(sheet: Write) -> None:
-    config = cells_of(sheet(GRID)).cells["none-pos-1"].config
+def test_every_other_setting_changes_it(specification: Write) -> None:
+    config = cells_of(specification(GRID)).cells["none-pos-1"].config
     config = config.model_copy(
         update={"train": config.train.model_copy(update={"mixing": "sampled", "balance": "running_mean"})}
     )
@@ -102,17 +102,17 @@ def test_every_other_setting_changes_it(sheet: Write) -> None:
     assert same == {"name", "data.path", *(f"train.{key}" for key in WITHOUT_EFFECT)}
 
 
-def test_editing_one_field_touches_its_cells_and_those_that_need_them(sheet: Write) -> None:
-    before = cells_of(sheet(GRID))
-    assert changed(before, cells_of(sheet(GRID), "train.clip=2")) == set(before.cells)
+def test_editing_one_field_touches_its_cells_and_those_that_need_them(specification: Write) -> None:
+    before = cells_of(specification(GRID))
+    assert changed(before, cells_of(specification(GRID), "train.clip=2")) == set(before.cells)
     dep = {name for name in before.cells if "-dep-" in name}
-    assert changed(before, cells_of(sheet(GRID), "decoders.dep.arc_size=20")) == dep
+    assert changed(before, cells_of(specification(GRID), "decoders.dep.arc_size=20")) == dep
     static = GRID.replace("pruning: gates}", "pruning: {method: gates, strength: 0.02}}")
-    assert changed(before, cells_of(sheet(static))) == {name for name in before.cells if "none" not in name}
+    assert changed(before, cells_of(specification(static))) == {name for name in before.cells if "none" not in name}
 
 
-def test_data_count_by_what_they_hold(sheet: Write, base: Path, tmp_path: Path) -> None:
-    path = sheet(GRID)
+def test_data_count_by_what_they_hold(specification: Write, base: Path, tmp_path: Path) -> None:
+    path = specification(GRID)
     before = cells_of(path)
     shutil.copytree(base.parent / "corpus", tmp_path / "copy")
     assert not changed(before, cells_of(path, f"data.path={tmp_path / 'copy'}"))
@@ -131,30 +131,30 @@ def test_data_count_by_what_they_hold(sheet: Write, base: Path, tmp_path: Path) 
         ("cells: {one: {}, other: {name: another}}\n", "one and other are the same run"),
     ],
 )
-def test_a_mistake_between_cells_is_a_sentence(sheet: Write, text: str, said: str) -> None:
+def test_a_mistake_between_cells_is_a_sentence(specification: Write, text: str, said: str) -> None:
     with pytest.raises(SweepError) as caught:
-        cells_of(sheet(text))
+        cells_of(specification(text))
     assert said in str(caught.value)
 
 
-def test_splits_are_looked_for_before_anything_is_trained(sheet: Write) -> None:
+def test_splits_are_looked_for_before_anything_is_trained(specification: Write) -> None:
     with pytest.raises(
         SweepError, match=r"cell b: data.train: .* has no split 'trian' .did you mean 'train'.*; found "
     ):
-        cells_of(sheet("cells: {a: {}, b: {data: {train: trian}}}\n"))
+        cells_of(specification("cells: {a: {}, b: {data: {train: trian}}}\n"))
     with pytest.raises(SweepError, match=r"evaluate: .* has no split 'tset' .did you mean 'test'"):
-        cells_of(sheet("grid: {seed: [1]}\nevaluate: [tset]\n"))
+        cells_of(specification("grid: {seed: [1]}\nevaluate: [tset]\n"))
 
 
-def test_a_wrong_setting_names_its_cell(sheet: Write) -> None:
+def test_a_wrong_setting_names_its_cell(specification: Write) -> None:
     with pytest.raises(ConfigError, match=r"cell b: unknown key train.epoch \(did you mean 'epochs'"):
-        cells_of(sheet("cells: {a: {}, b: {train: {epoch: 3}}}\n"))
+        cells_of(specification("cells: {a: {}, b: {train: {epoch: 3}}}\n"))
     with pytest.raises(ConfigError, match=r"cell 1: unknown key seeds"):
-        cells_of(sheet("grid: {seeds: [1]}\n"))
+        cells_of(specification("grid: {seeds: [1]}\n"))
 
 
-def test_narrowing_keeps_what_is_needed(sheet: Write) -> None:
-    sweep = cells_of(sheet(GRID))
+def test_narrowing_keeps_what_is_needed(specification: Write) -> None:
+    sweep = cells_of(specification(GRID))
     assert list(narrowed(sweep, ["random-pos-1"])) == ["none-pos-1", "static-pos-1", "random-pos-1"]
     assert set(narrowed(sweep, ["none-*"], [2])) == {"none-pos-2", "none-dep-2"}
     encoder = sweep.cells["none-pos-1"].config.encoder.name
@@ -168,29 +168,29 @@ def test_narrowing_keeps_what_is_needed(sheet: Write) -> None:
             narrowed(sweep, *arguments)
 
 
-def test_the_folder_of_a_cell_is_found_by_its_digest(sheet: Write, tmp_path: Path) -> None:
-    path = sheet("cells: {before: {}}\n")
-    [cell] = resolve(read_sheet(path), tmp_path).cells.values()
+def test_the_folder_of_a_cell_is_found_by_its_digest(specification: Write, tmp_path: Path) -> None:
+    path = specification("cells: {before: {}}\n")
+    [cell] = resolve(read_specification(path), tmp_path).cells.values()
     cell.place.run.write_config({})
     path.write_text(path.read_text().replace("before", "after"))
-    [renamed] = resolve(read_sheet(path), tmp_path).cells.values()
+    [renamed] = resolve(read_specification(path), tmp_path).cells.values()
     assert renamed.name == "after" and renamed.place == cell.place
 
 
-def test_the_index_names_every_cell(sheet: Write, tmp_path: Path) -> None:
-    sweep = resolve(read_sheet(sheet(GRID)), tmp_path / "out")
+def test_the_index_names_every_cell(specification: Write, tmp_path: Path) -> None:
+    sweep = resolve(read_specification(specification(GRID)), tmp_path / "out")
     sweep.write_index()
     index = yaml.safe_load((tmp_path / "out" / "sweep.json").read_text())
     assert list(index["cells"]) == list(sweep.cells)
     assert index["cells"]["static-pos-1"]["needs"] == ["none-pos-1"]
 
 
-def test_blocks_that_cells_share_are_those_of_each_alone(sheet: Write) -> None:
+def test_blocks_that_cells_share_are_those_of_each_alone(specification: Write) -> None:
     """Joined and checked once for many cells, against every cell's own layers; overrides win, and touch no others."""
     axes = GRID + "  train.epochs: [2, 3]\nsettings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}\n"
     axes = axes.replace("{seed}", "{seed}-{train.epochs}")
-    sweep = cells_of(sheet(axes), "train.warmup=0.2", "name=all")
-    base = load_config(yaml.safe_load(sheet(axes).read_text())["base"])
+    sweep = cells_of(specification(axes), "train.warmup=0.2", "name=all")
+    base = load_config(yaml.safe_load(specification(axes).read_text())["base"])
     for name, cell in sweep.cells.items():
         regime, task, seed, epochs = name.split("-")
         train = base.train.model_copy(update={"clip": 2.0, "warmup": 0.2, "seed": int(seed), "epochs": int(epochs)})
@@ -220,7 +220,7 @@ def plainly(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def test_digests_of_shared_blocks_are_those_of_each_alone(sheet: Write) -> None:
+def test_digests_of_shared_blocks_are_those_of_each_alone(specification: Write) -> None:
     more = """
   loss: {added: {}, mean: {train: {balance: running_mean, balance_window: 3}}, one: {train: {mixing: sampled, tau: 1}}}
   other:
@@ -228,7 +228,7 @@ def test_digests_of_shared_blocks_are_those_of_each_alone(sheet: Write) -> None:
     syntax: {syntax: {strength: 1, scale: mean}}
     two: {encoder: {pooling: first}, decoders: {dep: {arc_size: 8}}}
 """
-    sweep = cells_of(sheet(GRID.replace("{tasks}-{seed}", "{tasks}-{seed}-{loss}-{other}") + more))
+    sweep = cells_of(specification(GRID.replace("{tasks}-{seed}", "{tasks}-{seed}-{loss}-{other}") + more))
     assert len(sweep.cells) == 12 * 9
     known: Known = {}
     for cell in sweep.cells.values():
@@ -247,19 +247,19 @@ def others_of(sweep: Sweep, cell: Cell) -> dict[str, str]:
     return {key: folders[path] for key, path in settings.items() if path}
 
 
-def test_a_grid_is_counted_before_it_is_made(sheet: Write) -> None:
+def test_a_grid_is_counted_before_it_is_made(specification: Write) -> None:
     axis = f"[{', '.join(map(str, range(1, 1001)))}]"
     with pytest.raises(SweepError, match="1,000,000 combinations"):
-        read_sheet(sheet(f"grid: {{seed: {axis}, train.epochs: {axis}}}\n"))
+        read_specification(specification(f"grid: {{seed: {axis}, train.epochs: {axis}}}\n"))
 
 
-def test_a_chain_of_needs_may_be_as_long_as_the_sweep(sheet: Write) -> None:
+def test_a_chain_of_needs_may_be_as_long_as_the_sweep(specification: Write) -> None:
     links = "".join(f"  c{n}: {{train: {{start: '@c{n + 1}'}}}}\n" for n in range(1500))
-    order = list(cells_of(sheet(f"cells:\n{links}  c1500: {{}}\n")).cells)
+    order = list(cells_of(specification(f"cells:\n{links}  c1500: {{}}\n")).cells)
     assert order == [f"c{n}" for n in range(1500, -1, -1)]
 
 
-def test_cells_that_share_eight_letters_are_told_apart(sheet: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_that_share_eight_letters_are_told_apart(specification: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "whole_digest", lambda config, *_: f"aaaaaaaa{config.train.seed:056x}")
-    found = digests(cells_of(sheet("grid: {seed: [1, 2]}\n")))
+    found = digests(cells_of(specification("grid: {seed: [1, 2]}\n")))
     assert found == {"1": "aaaaaaaa", "2": "aaaaaaaa00000000"}

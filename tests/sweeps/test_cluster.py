@@ -12,9 +12,9 @@ import pytest
 from own_slurm import NoSlurm, found, running
 
 from mtlprune.sweeps.cells import Cell, resolve
-from mtlprune.sweeps.crew import levels, parse_options, submit
 from mtlprune.sweeps.folder import state
-from mtlprune.sweeps.sheet import SweepError, read_sheet
+from mtlprune.sweeps.scheduler import levels, parse_options, submit
+from mtlprune.sweeps.specification import SweepError, read_specification
 from mtlprune.sweeps.worker import CellJob, main
 
 Write = Callable[[str], Path]
@@ -23,7 +23,7 @@ LONG = "cells: {long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}}\
 
 
 def cells_of(path: Path) -> Mapping[str, Cell]:
-    return resolve(read_sheet(path), path.parent / "out").cells
+    return resolve(read_specification(path), path.parent / "out").cells
 
 
 def until(true: Callable[[], bool], seconds: float = 300) -> None:
@@ -33,9 +33,9 @@ def until(true: Callable[[], bool], seconds: float = 300) -> None:
         time.sleep(0.1)
 
 
-def test_levels_are_cells_that_do_not_need_each_other(sheet: Write) -> None:
+def test_levels_are_cells_that_do_not_need_each_other(specification: Write) -> None:
     text = 'cells: {c: {train: {start: "@b"}}, a: {}, b: {train: {start: "@a"}}, d: {train: {seed: 2}}}\n'
-    cells = cells_of(sheet(text))
+    cells = cells_of(specification(text))
     assert [[cell.name for cell in level] for level in levels(cells)] == [["a", "d"], ["b"], ["c"]]
     left = {name: cell for name, cell in cells.items() if name != "a"}  # it is done
     assert [[cell.name for cell in level] for level in levels(left)] == [["b", "d"], ["c"]]
@@ -60,9 +60,9 @@ def test_a_job_that_has_to_go_ends_its_process_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cells_run_as_jobs_on_this_machine(sheet: Write) -> None:
+def test_cells_run_as_jobs_on_this_machine(specification: Write) -> None:
     pytest.importorskip("submitit", reason="needs the extra slurm")
-    cells = cells_of(sheet(TWO))
+    cells = cells_of(specification(TWO))
     root = cells["one"].place.root
     with pytest.raises(SweepError, match=r"--launcher local: .*timeout_mni"):
         submit(cells, root, "local", 1, {"timeout_mni": 3})
@@ -83,15 +83,15 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm: None, sheet: Write) -> None:
-    cells = cells_of(sheet(TWO.replace("cells: {", LONG[:-2] + ", ")))
+def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm: None, specification: Write) -> None:
+    cells = cells_of(specification(TWO.replace("cells: {", LONG[:-2] + ", ")))
     assert list(cells) == ["long", "one", "two"]
     numbers = submit(cells, cells["one"].place.root, "slurm", 2, {"timeout_min": 20})
     assert numbers["long"].partition("_")[0] == numbers["one"].partition("_")[0] != numbers["two"].partition("_")[0]
     long = cells["long"].place
     until(long.run.checkpoint_path.exists)
     subprocess.run([str(found("scancel")), "--signal=USR2", numbers["long"]], check=True)
-    until(lambda: long.owner() is None)
+    until(lambda: long.lease() is None)
     assert long.run.checkpoint_path.exists() and not long.finished()
     until(lambda: all(state(cell.place).kind in ("done", "failed") for cell in cells.values()), 900)
     assert [state(cell.place).kind for cell in cells.values()] == ["done"] * 3

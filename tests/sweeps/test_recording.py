@@ -170,10 +170,10 @@ def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study: Study,
     run, gold = here / "mine/none-pos-1", gold_of(here / "data/x")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("mine")
-    shutil.copytree(run, tmp_path / "twin/none-pos-1")
+    shutil.copytree(run, tmp_path / "duplicate/none-pos-1")
     shutil.copytree(here / "mine/none-pos-2", tmp_path / "unlike/none-pos-1")
     write_index(tmp_path / "unlike", "unlike", Path("x.yaml"), {"a": {"folder": "none-pos-1"}})
-    list(record([tmp_path / "twin/none-pos-1"], tmp_path / "has", gold))
+    list(record([tmp_path / "duplicate/none-pos-1"], tmp_path / "has", gold))
     for runs, out, words in [
         ([here / "mine/late-1"], tmp_path / "new", "is not trained to the end"),
         ([tmp_path / "nowhere"], tmp_path / "new", "is no run folder"),
@@ -182,7 +182,7 @@ def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study: Study,
         ([run], here / "mine", "which is no record"),
         ([run], run, "which is no record"),
         ([run], tmp_path / "other/notes.txt", "is a file"),
-        ([run, tmp_path / "twin/none-pos-1"], tmp_path / "new", "have the same name"),
+        ([run, tmp_path / "duplicate/none-pos-1"], tmp_path / "new", "have the same name"),
         ([run, tmp_path / "unlike/none-pos-1"], tmp_path / "new", "are two sweeps"),
         ([tmp_path / "unlike/none-pos-1"], tmp_path / "has", "is the record of another run"),
     ]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlprune.sweeps.sheet import SweepError, is_sheet, read_sheet
+from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
 
 GRID = """
 base: quickstart
@@ -24,7 +24,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def names(folder: Path, text: str) -> list[str]:
-    return [recipe.name for recipe in read_sheet(written(folder, text)).recipes()]
+    return [recipe.name for recipe in read_specification(written(folder, text)).recipes()]
 
 
 def test_cells_are_all_combinations_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_cells_are_all_combinations_in_the_order_of_the_file(tmp_path: Path) -> 
 
 def test_seeds_share_a_title_and_short_names_of_axes_are_settings(tmp_path: Path) -> None:
     text = "base: quickstart\ngrid: {encoder: [org/one, two], seed: [3], train.epochs: [7]}\n"
-    first, second = read_sheet(written(tmp_path, text)).recipes()
+    first, second = read_specification(written(tmp_path, text)).recipes()
     assert (first.name, first.title, second.title) == ("one-3-7", "one-7", "two-7")
     assert first.layers[1:] == ({"encoder": {"name": "org/one"}}, {"train": {"seed": 3}}, {"train": {"epochs": 7}})
 
@@ -54,7 +54,7 @@ def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> 
     text = (
         "base: quickstart\nsettings: {train: {epochs: 9}}\ncells: {control: {encoder: {random: true}}, plain: null}\n"
     )
-    control, plain = read_sheet(written(tmp_path, text)).recipes()
+    control, plain = read_specification(written(tmp_path, text)).recipes()
     assert (control.name, plain.name, plain.title) == ("control", "plain", "")
     assert control.layers == ({"train": {"epochs": 9}}, {"encoder": {"random": True}})
 
@@ -81,13 +81,13 @@ def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> 
 def test_a_mistake_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(SweepError) as caught:
-        read_sheet(path)
+        read_specification(path)
     assert str(caught.value).startswith(f"{path}: ") and said in str(caught.value)
 
 
 def test_a_configuration_is_no_sweep(tmp_path: Path) -> None:
-    assert is_sheet(written(tmp_path, GRID))
-    assert not is_sheet(written(tmp_path, "data: {path: x}\n"))
-    assert not is_sheet(tmp_path)
+    assert is_specification(written(tmp_path, GRID))
+    assert not is_specification(written(tmp_path, "data: {path: x}\n"))
+    assert not is_specification(tmp_path)
     with pytest.raises(SweepError, match="no such file"):
-        read_sheet(tmp_path / "none.yaml")
+        read_specification(tmp_path / "none.yaml")

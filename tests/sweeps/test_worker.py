@@ -1,4 +1,4 @@
-"""One cell in its process: done, failed, busy, stopped; and a crew of such processes, shared and killed."""
+"""One cell in its process: done, failed, busy, stopped; and a scheduler of such processes, shared and killed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from forked import ForkedWorker
 
-from mtlprune.sweeps import crew as crews_module
+from mtlprune.sweeps import scheduler as crews_module
 from mtlprune.sweeps.cells import Cell, Sweep, resolve
-from mtlprune.sweeps.crew import Crew, worker_command, write_config
 from mtlprune.sweeps.folder import State, state
-from mtlprune.sweeps.owners import take
-from mtlprune.sweeps.sheet import read_sheet
+from mtlprune.sweeps.leases import take
+from mtlprune.sweeps.scheduler import Scheduler, worker_command, write_config
+from mtlprune.sweeps.specification import read_specification
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, main
 
 Write = Callable[[str], Path]
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("signals")
 
 
 def sweep_of(path: Path) -> Sweep:
-    sweep = resolve(read_sheet(path), path.parent / "out")
+    sweep = resolve(read_specification(path), path.parent / "out")
     for cell in sweep.cells.values():
         write_config(cell)
     return sweep
@@ -48,8 +48,8 @@ def work(cell: Cell, *more: str) -> int:
     return main([str(cell.place.root), cell.place.label, "--threads", "1", *more])
 
 
-def test_a_cell_is_trained_and_scored_once(sheet: Write) -> None:
-    cell = sweep_of(sheet(SHORT)).cells["one"]
+def test_a_cell_is_trained_and_scored_once(specification: Write) -> None:
+    cell = sweep_of(specification(SHORT)).cells["one"]
     assert state(cell.place) == State("left")
     assert work(cell) == 0 and state(cell.place).kind == "done"
     assert state(cell.place, ["test"]) == State("left", "trained; to be scored on test")
@@ -61,8 +61,8 @@ def test_a_cell_is_trained_and_scored_once(sheet: Write) -> None:
     assert not cell.place.beside("owner").exists()
 
 
-def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(sheet: Write) -> None:
-    cells = sweep_of(sheet(SHORT)).cells
+def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(specification: Write) -> None:
+    cells = sweep_of(specification(SHORT)).cells
     wrong, after = cells["wrong"], cells["after"]
     assert work(wrong) == FAILED
     found = state(wrong.place)
@@ -74,11 +74,11 @@ def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(sheet: Write) -> 
     assert after.place.run.read_config()["train"]["start"] == str(cells["one"].place.run.path)
 
 
-def test_a_cell_in_use_is_left_alone(sheet: Write) -> None:
-    place = sweep_of(sheet(SHORT)).cells["one"].place
-    owner = take(place.beside("owner"))
+def test_a_cell_in_use_is_left_alone(specification: Write) -> None:
+    place = sweep_of(specification(SHORT)).cells["one"].place
+    lease = take(place.beside("owner"))
     assert main([str(place.root), place.label]) == BUSY
-    assert state(place) == State("running", f"{owner} since {owner.since}, beginning") if owner else False
+    assert state(place) == State("running", f"{lease} since {lease.since}, beginning") if lease else False
     place.beside("owner").unlink()
     with place.run.locked():  # by `mtlprune train`
         assert state(place).kind == "running"
@@ -100,8 +100,8 @@ class Killer(threading.Thread):
         os.kill(self.pid(), self.number)
 
 
-def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(sheet: Write, tmp_path: Path) -> None:
-    cell = sweep_of(sheet(LONG.replace("30", "8"))).cells["long"]
+def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(specification: Write, tmp_path: Path) -> None:
+    cell = sweep_of(specification(LONG.replace("30", "8"))).cells["long"]
     killer = Killer(cell, signal.SIGTERM, os.getpid)
     killer.start()
     assert work(cell) == STOPPED
@@ -114,25 +114,25 @@ def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(sheet: Write, tmp_p
     assert cell.place.run.metrics_path.read_bytes() == stopped
 
 
-def test_an_orphan_stops_with_a_checkpoint(sheet: Write) -> None:
-    cell = sweep_of(sheet(LONG)).cells["long"]
+def test_an_orphan_stops_with_a_checkpoint(specification: Write) -> None:
+    cell = sweep_of(specification(LONG)).cells["long"]
     assert work(cell, "--parent", str(os.getppid() + 1)) == STOPPED
     assert cell.place.run.checkpoint_path.exists() and not cell.place.run.read_metrics()
 
 
 def run_crew(sweep: Sweep, jobs: int, said: list[tuple[str, str]], stop: Any = lambda: False) -> dict[str, State]:
-    return Crew(sweep.cells, jobs, lambda event, cell, note: said.append((event, cell.name)), stop).run()
+    return Scheduler(sweep.cells, jobs, lambda event, cell, note: said.append((event, cell.name)), stop).run()
 
 
 @pytest.mark.slow
-def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_crews_share_a_folder_and_do_no_cell_twice(specification: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews_module, "_started", ForkedWorker)
-    sweep = sweep_of(sheet("grid: {seed: [1, 2, 3, 4]}\n"))
+    sweep = sweep_of(specification("grid: {seed: [1, 2, 3, 4]}\n"))
     told: list[list[tuple[str, str]]] = [[], []]
-    crews = [threading.Thread(target=run_crew, args=(sweep, 1, said)) for said in told]
-    for started in crews:
+    schedulers = [threading.Thread(target=run_crew, args=(sweep, 1, said)) for said in told]
+    for started in schedulers:
         started.start()
-    for started in crews:
+    for started in schedulers:
         started.join()
     assert all(state(cell.place).kind == "done" for cell in sweep.cells.values())
     for cell in sweep.cells.values():  # a second training would have said so in the log
@@ -142,26 +142,26 @@ def test_two_crews_share_a_folder_and_do_no_cell_twice(sheet: Write, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_crew_takes_over_from_a_killed_owner(sheet: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crew_takes_over_from_a_killed_owner(specification: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews_module, "_started", ForkedWorker)
-    sweep = sweep_of(sheet(LONG + "grid: {seed: [5]}\n"))
+    sweep = sweep_of(specification(LONG + "grid: {seed: [5]}\n"))
     cell = sweep.cells["long"]
-    owner = subprocess.Popen(worker_command(cell, 1), start_new_session=True)
-    killer = Killer(cell, signal.SIGKILL, lambda: owner.pid)
+    lease = subprocess.Popen(worker_command(cell, 1), start_new_session=True)
+    killer = Killer(cell, signal.SIGKILL, lambda: lease.pid)
     killer.start()
     until = time.monotonic() + 60
     while state(cell.place).kind != "running" and time.monotonic() < until:
         time.sleep(0.02)
     said: list[tuple[str, str]] = []
     outcome = run_crew(sweep, 1, said)
-    assert owner.wait() == -signal.SIGKILL
+    assert lease.wait() == -signal.SIGKILL
     assert {name: found.kind for name, found in outcome.items()} == {"long": "done", "5": "done"}
     assert "going on after" in cell.place.beside("log").read_text()
 
 
 @pytest.mark.slow
-def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(sheet: Write) -> None:
-    sweep = sweep_of(sheet(LONG))
+def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(specification: Write) -> None:
+    sweep = sweep_of(specification(LONG))
     cell = sweep.cells["long"]
     said: list[tuple[str, str]] = []
     outcome = run_crew(sweep, 1, said, stop=cell.place.run.checkpoint_path.exists)
@@ -169,7 +169,7 @@ def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(sheet: Write) 
     assert said == [("started", "long"), ("stopped", "long")]
 
     def pid() -> int:
-        found = cell.place.owner()
+        found = cell.place.lease()
         assert found is not None
         return found.pid
 
@@ -183,14 +183,14 @@ def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(sheet: Write) 
 
 def _until_owned(cell: Cell) -> None:
     until = time.monotonic() + 60
-    while cell.place.owner() is None and time.monotonic() < until:
+    while cell.place.lease() is None and time.monotonic() < until:
         time.sleep(0.02)
 
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_killed_process_is_tried_once_more(sheet: Write, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+def test_a_killed_process_is_tried_once_more(specification: Write, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """As by a system that is short of memory; a second time the cell has failed."""
-    sweep = sweep_of(sheet("cells: {one: {}}\n"))
+    sweep = sweep_of(specification("cells: {one: {}}\n"))
     plain, left = crews_module.worker_command, [True] * times
 
     def command(*arguments: Any) -> list[str]:
@@ -198,12 +198,12 @@ def test_a_killed_process_is_tried_once_more(sheet: Write, monkeypatch: pytest.M
 
     monkeypatch.setattr(crews_module, "worker_command", command)
     told: list[str] = []
-    outcome = Crew(sweep.cells, 1, lambda event, cell, note: told.append(event), lambda: False).run()
+    outcome = Scheduler(sweep.cells, 1, lambda event, cell, note: told.append(event), lambda: False).run()
     assert told == ["started", "killed", "started", "done" if times == 1 else "failed"]
     assert outcome["one"].kind == told[-1] and (times == 1 or "a second time" in outcome["one"].note)
 
 
-def test_a_cell_has_its_own_number_of_threads_or_its_share(sheet: Write) -> None:
-    cells = sweep_of(sheet("cells: {own: {train: {threads: 3}}, shared: {train: {seed: 2}}}\n")).cells
-    crew = Crew(cells, 2, lambda *_: None, lambda: True)
-    assert [crew.threads_of(cell) for cell in cells.values()] == [3, crew.threads]
+def test_a_cell_has_its_own_number_of_threads_or_its_share(specification: Write) -> None:
+    cells = sweep_of(specification("cells: {own: {train: {threads: 3}}, shared: {train: {seed: 2}}}\n")).cells
+    scheduler = Scheduler(cells, 2, lambda *_: None, lambda: True)
+    assert [scheduler.threads_of(cell) for cell in cells.values()] == [3, scheduler.threads]

@@ -14,15 +14,15 @@ from mtlprune.training.checkpoint import Progress
 from mtlprune.training.loop import _Trainer
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import make_optimizer
-from mtlprune.training.parallel import ALONE, Team
+from mtlprune.training.parallel import ALONE, ProcessGroup
 from mtlprune.training.setup import prepare
 
 
-def trainer(settings: dict[str, Any], folder: Path, team: Team = ALONE) -> _Trainer:
+def trainer(settings: dict[str, Any], folder: Path, group: ProcessGroup = ALONE) -> _Trainer:
     """Ready for its first update, without noise and dropout; of several processes, the first has written the folder."""
     config = build_config(settings)
-    run = prepare(config, RunFolder(folder), load_corpus(Path(config.data.path)), team.leads)
-    made = _Trainer(run, RunFolder(folder), make_optimizer(run.model, config), Progress(), team=team)
+    run = prepare(config, RunFolder(folder), load_corpus(Path(config.data.path)), group.leads)
+    made = _Trainer(run, RunFolder(folder), make_optimizer(run.model, config), Progress(), group=group)
     made.model.eval()
     return made
 

@@ -18,7 +18,7 @@ import one_update
 import torch
 from safetensors.torch import save_file
 
-from mtlprune.training.parallel import Team
+from mtlprune.training.parallel import ProcessGroup
 
 Batches = list[tuple[str, list[int]]]
 """An update: tasks joined by commas, and rows, of each mini-batch."""
@@ -59,9 +59,9 @@ def _run(job: str, rank: int, size: int, port: int, args: Sequence[Any]) -> None
         sys.exit(3)
 
 
-def trainer(settings: dict[str, Any], folder: Path, team: Team) -> Any:
+def trainer(settings: dict[str, Any], folder: Path, group: ProcessGroup) -> Any:
     """Ready for its first update, with noise and dropout."""
-    made = one_update.trainer(settings, folder, team)
+    made = one_update.trainer(settings, folder, group)
     made.model.train()
     return made
 
@@ -89,9 +89,9 @@ def updates(made: Any, plan: list[Batches]) -> dict[str, torch.Tensor]:
 def _updates(rank: int, out: Path, cases: dict[str, tuple[dict[str, Any], list[Batches]]]) -> None:
     from mtlprune.training.parallel import joined
 
-    with joined() as team:
+    with joined() as group:
         for name, (settings, plan) in cases.items():
-            save_file(updates(trainer(settings, out / name, team), plan), out / f"{name}-{rank}.safetensors")
+            save_file(updates(trainer(settings, out / name, group), plan), out / f"{name}-{rank}.safetensors")
 
 
 def _train(rank: int, out: Path, settings: list[dict[str, Any]], what: str = "", when: int = 0) -> None:
@@ -123,8 +123,8 @@ def _poisoned(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches
     """One process's weights become NaN, where its loss is still a number (a decoder's last bias) or not."""
     from mtlprune.training.parallel import joined
 
-    with joined() as team:
-        made = trainer(settings, out, team)
+    with joined() as group:
+        made = trainer(settings, out, group)
         if rank:
             next(made.model.encoder.parameters()).data.fill_(math.nan)
         updates(made, plan)

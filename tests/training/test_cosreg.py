@@ -32,15 +32,15 @@ def gradients(settings: dict[str, Any], folder: Path) -> tuple[MultiTaskModel, d
     for parameter in trainer.model.tasks.parameters():
         torch.nn.init.normal_(parameter, 0, 0.1)
     trainer.backward(trainer.plan(0)[0][0], 0, 1)
-    trainer.archive.close()
+    trainer.writer.close()
     return trainer.model, {n: p.grad for n, p in trainer.model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("tasks", ["pos", "pos,ner,dep,con,srl"])
 def test_its_gradient_is_the_closed_form_on_label_rows_only(small_settings: Any, tmp_path: Path, tasks: str) -> None:
     _, plain = gradients(small_settings(tasks), tmp_path / "plain")
-    model, priced = gradients(small_settings(tasks, cosreg=2.5), tmp_path / "priced")
-    moved = {name for name in plain if not torch.equal(plain[name], priced[name])}
+    model, penalised = gradients(small_settings(tasks, cosreg=2.5), tmp_path / "penalised")
+    moved = {name for name in plain if not torch.equal(plain[name], penalised[name])}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     expected = set()
     for task in tasks.split(","):
@@ -48,7 +48,7 @@ def test_its_gradient_is_the_closed_form_on_label_rows_only(small_settings: Any,
         parameter = next(p for p in model.tasks[task].parameters() if p.data_ptr() == rows.data_ptr())
         name = names[id(parameter)]
         expected.add(name)
-        added = (priced[name] - plain[name]).flatten(1)
+        added = (penalised[name] - plain[name]).flatten(1)
         torch.testing.assert_close(added, 2.5 * mean_cosine_gradient(rows.detach()), rtol=1e-3, atol=1e-6)
     assert moved == expected and len(expected) == len(tasks.split(","))
 
@@ -77,9 +77,9 @@ def test_without_it_nothing_changes_and_with_it_cosines_fall(small_settings: Any
 def test_one_process_adds_it_for_all(small_settings: Any, tmp_path: Path) -> None:
     model, _ = gradients(small_settings("pos,dep", cosreg=2.0), tmp_path / "run")
     config = build_config(small_settings("pos,dep", cosreg=2.0), "test")
-    prices = cosreg(config, model, ["dep"])
-    assert len(prices) == 1 and cosreg(config, model, ["dep"], leads=False) == []
-    assert float(prices[0].detach()) == pytest.approx(
+    penalties = cosreg(config, model, ["dep"])
+    assert len(penalties) == 1 and cosreg(config, model, ["dep"], leads=False) == []
+    assert float(penalties[0].detach()) == pytest.approx(
         2 * float(mean_cosine(model.tasks["dep"].label_rows().rows.detach()))
     )
 

@@ -14,7 +14,7 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.setup import build_model, read_splits
-from mtlprune.training.start import check_kin
+from mtlprune.training.start import check_compatible
 
 
 def fused(settings: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -66,4 +66,6 @@ def test_refused_without_layers_and_from_a_run_with_another_fusion(small_setting
     folder.write_config(config.model_dump(mode="json"))
     folder.write_json("manifest.json", {"finished": {}, "data": {"fingerprint": "f"}})
     with pytest.raises(ConfigError, match=r"encoder\.fusion gate, but .* has none"):
-        check_kin(build_config(fused(small_settings("pos"), "gate"), "test"), str(folder.path), "train.start", None)
+        check_compatible(
+            build_config(fused(small_settings("pos"), "gate"), "test"), str(folder.path), "train.start", None
+        )

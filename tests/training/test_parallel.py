@@ -22,7 +22,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.evaluation import evaluate
-from mtlprune.training.parallel import ALONE, Team
+from mtlprune.training.parallel import ALONE, ProcessGroup
 
 Settings = Callable[..., dict[str, Any]]
 ALL = "pos,ner,dep,con,srl"
@@ -91,9 +91,9 @@ def found(cases, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def team_of_one():
-    """Gates draw their noise as in a team; nothing else is different."""
+    """Gates draw their noise as in a group; nothing else is different."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield Team(grouped=True)
+    yield ProcessGroup(grouped=True)
     dist.destroy_process_group()
 
 
@@ -109,8 +109,8 @@ def test_two_processes_take_the_step_of_one(name: str, cases, found: Path, tmp_p
     assert first.keys() == second.keys()
     assert all(torch.equal(first[key], second[key]) for key in first)  # to the last bit
     settings, plan = cases[name]
-    team = request.getfixturevalue("team_of_one") if name in PRUNING else ALONE
-    one = updates(trainer(settings, tmp_path / "one", team), plan)
+    group = request.getfixturevalue("team_of_one") if name in PRUNING else ALONE
+    one = updates(trainer(settings, tmp_path / "one", group), plan)
     assert one.keys() == first.keys()  # who is idle in one process has no gradient in two
     largest = max(float(value.abs().max()) for key, value in one.items() if key.startswith("gradient"))
     for key, value in one.items():
@@ -175,10 +175,12 @@ def test_a_mistake_in_one_process_is_told_to_all_and_leaves_no_folder(quiet_sett
     wrong["data"] = {"path": str(tmp_path / "nowhere")}
     out = tmp_path / "run"
     assert run_team("train", out, [right, wrong]) == [3, 3]
-    assert error_of(out, 0).startswith("TeamError: process 1 of 2 could not go on: CorpusError: ")
+    assert error_of(out, 0).startswith("ProcessGroupError: process 1 of 2 could not go on: CorpusError: ")
     assert error_of(out, 1).startswith("CorpusError: ")
     assert run_team("train", out, [wrong, wrong]) == [3, 3]
-    assert error_of(out, 0).startswith("CorpusError: ") and error_of(out, 1).startswith("TeamError: process 0 of 2")
+    assert error_of(out, 0).startswith("CorpusError: ") and error_of(out, 1).startswith(
+        "ProcessGroupError: process 0 of 2"
+    )
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ def test_gates_are_fixed_at_the_settling_share_and_no_earlier():
     [
         (lambda: LambdaPenalty(0.02, STEPS, warmup=0.3), 50),
         (lambda: TargetPenalty(36, ALL, STEPS), 100),
-        (lambda: ExactPenalty(36, ALL, STEPS), 240),  # goes on past where gates are fixed
+        (lambda: ExactPenalty(36, ALL, STEPS), 240),  # continues past where gates are fixed
         (lambda: ExactPenalty(36, ALL, STEPS), 310),
     ],
 )

@@ -1,4 +1,4 @@
-"""A power cut at any moment: the command goes on to the end, and leaves what it leaves when nothing happens to it."""
+"""A power cut at any moment: the command continues to the end, and leaves what it leaves when nothing happens to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mtlprune.pretraining.loop import pretrain
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.loop import train
-from mtlprune.training.pruning import surgery
+from mtlprune.training.pruning import head_removal
 
 GIVEN = Path(__file__).parents[1] / "first_release"
 
@@ -39,7 +39,7 @@ def settings() -> dict[str, Any]:
 
 
 def trains(root: Path) -> None:
-    """A run that is stopped once and goes on."""
+    """A run that is stopped once and continues."""
     config, folder = build_config(settings()), RunFolder(root / "run")
     if not folder.path.exists():
         updates = iter(range(3, 0, -1))
@@ -61,10 +61,10 @@ def pretrains(root: Path) -> None:
 
 
 def prunes(root: Path) -> None:
-    asked = surgery.request("finished-pos", None, 3)
-    with surgery.appearing(root / "run") as folder:
-        made = surgery.prune(asked, folder, root / "run")
-        surgery.score(folder, made.model, asked.corpus)
+    asked = head_removal.request("finished-pos", None, 3)
+    with head_removal.appearing(root / "run") as folder:
+        made = head_removal.prune(asked, folder, root / "run")
+        head_removal.score(folder, made.model, asked.corpus)
 
 
 def evaluates(root: Path) -> None:

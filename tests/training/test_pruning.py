@@ -90,16 +90,16 @@ def test_the_price_is_added_once_an_update_whatever_the_mini_batches(gated: Sett
         gradients(trainer(gated("pos,dep", **common, strength=0.0), tmp_path / f"{place}"), batch)
         for place, batch in enumerate((one, other))
     ]
-    made = trainer(gated("pos,dep", **common, strength=3.0), tmp_path / "priced")
+    made = trainer(gated("pos,dep", **common, strength=3.0), tmp_path / "penalised")
     names = [f"gates.{name}" for name in (["shared"] if sets == "shared" else ["pos", "dep"])]
-    price = {}
+    penalty = {}
     for name in names:
         q = probability_open(made.model.state_dict()[f"{name}.logits"].clone())
-        price[name] = 3.0 / HEADS[0] * q * (1 - q)
+        penalty[name] = 3.0 / HEADS[0] * q * (1 - q)
     found = gradients(made, one, other)
     for name in names:
         tasks = (free[0][f"{name}.logits"] + free[1][f"{name}.logits"]) / 2
-        torch.testing.assert_close(found[f"{name}.logits"], tasks + price[name], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found[f"{name}.logits"], tasks + penalty[name], rtol=1e-4, atol=1e-6)
 
 
 RELEASED = [[("pos", [1, 2]), ("dep", [4, 5])], [("pos", [7, 8, 10]), ("pos", [11])], [("dep", [1]), ("pos", [13, 14])]]
@@ -172,7 +172,7 @@ def test_a_penalty_in_the_loss_is_not_in_the_losses_that_are_logged(gated: Setti
 def test_only_sets_of_tasks_that_took_part_feel_anything(gated: Settings, penalty, overlap, tmp_path):
     """Sampled mixing with one set a task: the others neither move nor keep moving by momentum."""
     if overlap and "in_loss" in penalty:
-        pytest.skip("no overlap price in a loss")
+        pytest.skip("no overlap penalty in a loss")
     settings = gated(
         "pos,ner,dep", {"mixing": "sampled", "accumulate": 2}, sets="per_task", rate=0.1, overlap=overlap, **penalty
     )
@@ -201,9 +201,9 @@ def test_overlap_presses_by_the_others_gates(gated: Settings, tmp_path):
     z = {name: deterministic(values) for name, values in logits.items()}
     expected = torch.autograd.grad(2.0 * (z["pos"] * z["dep"]).sum(), list(logits.values()))
     found = gradients(made, batch)
-    for name, price in zip(logits, expected, strict=True):
+    for name, penalty in zip(logits, expected, strict=True):
         key = f"gates.{name}.logits"
-        torch.testing.assert_close(found[key] - free[key], price, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(found[key] - free[key], penalty, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("sets", "encodings"), [("shared", 1), ("per_task", 3)])
@@ -403,7 +403,7 @@ def test_what_is_frozen_stays_to_the_last_bit(gated: Settings, ungated: RunFolde
 
 
 def test_gates_alone_may_end_fixed(gated: Settings, ungated: RunFolder, tmp_path):
-    """Nothing is left to train then; the run goes on to its end."""
+    """Nothing is left to train then; the run continues to its end."""
     train_settings = {"start": str(ungated.path), "freeze": "encoder,decoders"}
     settings = gated("dep", train_settings, penalty="exact", keep=5, settle=0.5)
     folder = trained(settings, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The price on attention along arcs in multi-task training: what it changes, on which heads, and what is refused."""
+"""The penalty on attention along arcs in multi-task training: what it changes, on which heads, and what is refused."""
 
 from __future__ import annotations
 

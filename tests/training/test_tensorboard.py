@@ -16,8 +16,8 @@ from PIL import Image
 from mtlprune.config.config import build_config
 from mtlprune.errors import MtlpruneError
 from mtlprune.runs import RunFolder
-from mtlprune.training.archive import CELL, picture
 from mtlprune.training.loop import train
+from mtlprune.training.run_writer import CELL, picture
 
 accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 

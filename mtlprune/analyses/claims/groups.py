@@ -21,11 +21,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.analyses.claims.claimants import Claimant, group
+from mtlprune.analyses.claims.run_groups import RunGroup, group
 from mtlprune.analyses.claims.stem import STEM_TASKS
 from mtlprune.analyses.reading import Reading
 from mtlprune.claimed_heads import Claim, ClaimError, is_joint, load_claims
-from mtlprune.results import SHUT, Result, head_rows
+from mtlprune.results import CLOSED_GATE, Result, head_rows
 from mtlprune.statistics.permutation import corrected, permuted, tail
 
 Grid = NDArray[np.float64]  # (L, A)
@@ -68,16 +68,16 @@ def read_groups(claims: Sequence[Claim]) -> Groups:
     Raises:
         ClaimError: no run of a single task is among them, or a run is there twice.
     """
-    claimants: list[Claimant] = group(claims)
-    single = [claimant for claimant in claimants if not claimant.joint]
+    run_groups: list[RunGroup] = group(claims)
+    single = [run_group for run_group in run_groups if not run_group.joint]
     if not single:
         raise ClaimError(
-            f"stem heads are counted over single tasks, and {', '.join(c.label for c in claimants)} is none; name runs "
-            "with gates that were trained on one task each"
+            f"stem heads are counted over single tasks, and {', '.join(c.label for c in run_groups)} is none; name "
+            "runs with gates that were trained on one task each"
         )
-    counts = np.stack([claimant.claimed for claimant in single]).sum(axis=0, dtype=np.int64)
-    gates = {claimant.label: claimant.gates.mean(0) for claimant in claimants}
-    return Groups(claims[0].encoder, tuple(claimant.label for claimant in single), counts, gates)
+    counts = np.stack([run_group.claimed for run_group in single]).sum(axis=0, dtype=np.int64)
+    gates = {run_group.label: run_group.gates.mean(0) for run_group in run_groups}
+    return Groups(claims[0].encoder, tuple(run_group.label for run_group in single), counts, gates)
 
 
 def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
@@ -130,9 +130,9 @@ def compared(
                 f"{one['encoder']} ({one['run']}) is not compared with claims: they are of {groups.encoder}'s heads."
             )
             continue
-        if shut := int((grids["gate"] <= SHUT).sum()):
+        if closed := int((grids["gate"] <= CLOSED_GATE).sum()):
             notes.append(
-                f"{one['encoder']} ({one['run']}) has {shut} heads shut; they take no part in its comparison with "
+                f"{one['encoder']} ({one['run']}) has {closed} heads closed; they take no part in its comparison with "
                 "claims, so free heads may be missing."
             )
         keys = {key: one[key] for key in ("encoder", "run", "seed")}
@@ -175,7 +175,7 @@ def compare(
     """Every measure by pairs of groups, and against the number of tasks that claim a head; heads of one encoder.
 
     Args:
-        heads: ``measures`` and ``gate``, (L, A); NaN where there is no head. Shut heads are left out.
+        heads: ``measures`` and ``gate``, (L, A); NaN where there is no head. Closed heads are left out.
         salt: with the seed, what the permutations are drawn from; each analysis has its own.
         gates: whether also, as the term "gates", against the mean gate of single tasks, where it says more than claims.
 
@@ -188,7 +188,7 @@ def compare(
     told = gates and not np.allclose(groups.mean_gate() * len(groups.labels), groups.counts)
     found = []
     for measure in measures:
-        values = np.where(heads["gate"] > SHUT, heads[measure], np.nan)
+        values = np.where(heads["gate"] > CLOSED_GATE, heads[measure], np.nan)
         tests = {
             f"{first} - {second}": difference(values, groups.of(first), groups.of(second), permutations, generator)
             for first, second in combinations(GROUPS, 2)

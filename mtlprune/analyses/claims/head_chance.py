@@ -1,6 +1,6 @@
 """How likely a single head is claimed so often by chance, if all that is kept is how many heads each layer has open.
 
-p = by_seeds(claimant.open)              # of a task: open in so many of its seeds
+p = by_seeds(run_group.open)              # of a task: open in so many of its seeds
 p = by_tasks([c.claimed for c in alone]) # claimed by so many tasks
 
 Letters: S seeds or tasks, L layers, A heads a layer.

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.claims.claimants import Claimant, group, notes
 from mtlprune.analyses.claims.pairs import compare_pairs, share_by_seed, share_over_pairs, share_within, spreads
+from mtlprune.analyses.claims.run_groups import RunGroup, group, notes
 from mtlprune.analyses.claims.run_labels import label_tests
 from mtlprune.analyses.claims.stem import STEM_TASKS, claimed_by, list_heads
 from mtlprune.analyses.claims.undefined import explain
@@ -39,16 +39,16 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     Returns:
         ``about`` names the runs as ``encoders``, one gate set each; docs/overlap.md lists the frames.
     """
-    claimants = group(claims)
-    single = [claimant for claimant in claimants if not claimant.joint]  # they stand first
+    run_groups = group(claims)
+    single = [run_group for run_group in run_groups if not run_group.joint]  # they stand first
     between, within, layered, uniform, unequal, relabelled = (
         np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(6)
     )
-    null = shared_null(np.stack([claimant.times for claimant in claimants]), permutations, between)
-    pairs = compare_pairs(claimants, null)
-    _, layers, heads = claimants[0].gates.shape
-    every = [claim for claimant in claimants for claim in claimant.claims]
-    variance = decompose([claimant.gates for claimant in single])
+    null = shared_null(np.stack([run_group.times for run_group in run_groups]), permutations, between)
+    pairs = compare_pairs(run_groups, null)
+    _, layers, heads = run_groups[0].gates.shape
+    every = [claim for run_group in run_groups for claim in run_group.claims]
+    variance = decompose([run_group.gates for run_group in single])
     parts = {part: (value, variance.shares[part]) for part, value in variance.components.items()}
     parts |= {f"seeds: {part}": (value, np.nan) for part, value in variance.seeds.items()}
     parts["total"] = variance.total, np.nan
@@ -60,12 +60,12 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     }
     frames = {
         "heads": pd.concat([head_rows({"gate": claim.gates}).assign(**_keys(claim)) for claim in every]),
-        "layers": pd.concat([_by_layer(claimant) for claimant in claimants]),
-        "labels": pd.DataFrame([_label(claimant, permutations, within) for claimant in claimants]),
+        "layers": pd.concat([_by_layer(run_group) for run_group in run_groups]),
+        "labels": pd.DataFrame([_label(run_group, permutations, within) for run_group in run_groups]),
         "pairs": pairs,
         "tests": pd.DataFrame([{"mode": mode, **row} for mode, row in tests.items()]),
         "labellings": label_tests(single, permutations, relabelled),
-        "numbers": claimed_by([claimant.claimed for claimant in single], permutations, layered, uniform),
+        "numbers": claimed_by([run_group.claimed for run_group in single], permutations, layered, uniform),
         "groups": list_heads(single),
         "variance": pd.DataFrame([(part, *two) for part, two in parts.items()], columns=["part", "component", "share"]),
     }
@@ -77,8 +77,8 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         "encoders": [
             {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())} for claim in every
         ],
-        "single": [claimant.label for claimant in single],
-        "notes": [*notes(claimants), *explain(claimants, pairs, permutations)],
+        "single": [run_group.label for run_group in single],
+        "notes": [*notes(run_groups), *explain(run_groups, pairs, permutations)],
     }
     kept = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
     return Result("claims", about, kept)
@@ -88,21 +88,21 @@ def _keys(claim: Claim) -> dict[str, str | int]:
     return {"encoder": claim.label, "run": claim.run, "seed": claim.seed}
 
 
-def _by_layer(claimant: Claimant) -> pd.DataFrame:
-    claimed = claimant.claimed.sum(1)
-    return pd.DataFrame({"encoder": claimant.label, "layer": np.arange(1, len(claimed) + 1), "claimed": claimed})
+def _by_layer(run_group: RunGroup) -> pd.DataFrame:
+    claimed = run_group.claimed.sum(1)
+    return pd.DataFrame({"encoder": run_group.label, "layer": np.arange(1, len(claimed) + 1), "claimed": claimed})
 
 
-def _label(claimant: Claimant, permutations: int, generator: np.random.Generator) -> dict[str, object]:
-    seeds = len(claimant.claims)
-    agreement = within_label(claimant.gates.reshape(seeds, -1), claimant.open.reshape(seeds, -1))
+def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:
+    seeds = len(run_group.claims)
+    agreement = within_label(run_group.gates.reshape(seeds, -1), run_group.open.reshape(seeds, -1))
     return {
-        "encoder": claimant.label,
-        "claimed": int(claimant.claimed.sum()),
+        "encoder": run_group.label,
+        "claimed": int(run_group.claimed.sum()),
         "multiple_last": agreement.multiple_last,
         "multiple_mean": agreement.multiple_mean,
         **spreads(
             pearson=agreement.pearson, jaccard=agreement.jaccard, overlap_coefficient=agreement.overlap_coefficient
         ),
-        **share_within(claimant, permutations, generator),
+        **share_within(run_group, permutations, generator),
     }

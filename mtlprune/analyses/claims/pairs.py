@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mtlprune.analyses.claims.claimants import Claimant
+from mtlprune.analyses.claims.run_groups import RunGroup
 from mtlprune.statistics.agreement import Spread, jaccard, overlap_coefficient, pearson, spread
 from mtlprune.statistics.permutation import (
     corrected,
@@ -40,7 +40,7 @@ def spreads(**figures: Spread) -> Row:
     return {f"{name}_{key}": value for name, figure in figures.items() for key, value in vars(figure).items()}
 
 
-def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> pd.DataFrame:
+def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> pd.DataFrame:
     """Every two labels, one row each.
 
     Args:
@@ -55,7 +55,7 @@ def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> p
         numbers, one a layer).
     """
     rows = []
-    for (i, one), (j, other) in itertools.combinations(enumerate(claimants), 2):
+    for (i, one), (j, other) in itertools.combinations(enumerate(run_groups), 2):
         seeds = [(a, b) for a in one.open for b in other.open]
         rows.append(
             {
@@ -76,7 +76,7 @@ def compare_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> p
     return pd.DataFrame(rows)
 
 
-def share_by_seed(claimants: Sequence[Claimant], permutations: int, generator: np.random.Generator) -> tuple[Row, Row]:
+def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> tuple[Row, Row]:
     """SHARING of runs of different single tasks, apart for equal and for unequal seeds; z is of neither.
 
     Runs with equal seeds see their batches in the same order, so only unequal ones are strangers to each other: a
@@ -84,19 +84,19 @@ def share_by_seed(claimants: Sequence[Claimant], permutations: int, generator: n
     seeds the heads of every label are permuted within layers, all its seeds together; of equal ones there is none. NaN
     where there are no two runs of different tasks with equal, or with unequal, seeds.
     """
-    if len(claimants) < 2:
+    if len(run_groups) < 2:
         return UNKNOWN, UNKNOWN
-    most = max(len(claimant.claims) for claimant in claimants)
-    opened = np.zeros((len(claimants), most, *claimants[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
-    for place, claimant in enumerate(claimants):
-        opened[place, : len(claimant.claims)] = claimant.open
+    most = max(len(run_group.claims) for run_group in run_groups)
+    opened = np.zeros((len(run_groups), most, *run_groups[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
+    for place, run_group in enumerate(run_groups):
+        opened[place, : len(run_group.claims)] = run_group.open
     weights: dict[bool, list[tuple[int, int, NDArray[np.float64]]]] = {True: [], False: []}
-    for (i, one), (j, other) in itertools.combinations(enumerate(claimants), 2):
+    for (i, one), (j, other) in itertools.combinations(enumerate(run_groups), 2):
         same = np.array([[a.seed == b.seed for b in other.claims] for a in one.claims])
         for kind, used in ((True, same), (False, ~same)):
             if used.any():
                 weights[kind].append((i, j, used / used.sum()))
-    flat = opened.reshape(len(claimants), most, -1)
+    flat = opened.reshape(len(run_groups), most, -1)
     by_layer = opened.sum(3).astype(np.float64)
     equal, unequal = (float(_weighed(flat[None], weights[kind])[0]) for kind in (True, False))
     if math.isnan(unequal):
@@ -121,27 +121,27 @@ def _weighed(
     return np.asarray(np.mean(found, axis=0), dtype=np.float64)
 
 
-def share_over_pairs(claimants: Sequence[Claimant], null: NDArray[np.float64]) -> Row:
+def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> Row:
     """The heads that two labels share, averaged over all pairs of labels, pairs of seeds first.
 
     Args:
         null: (P, n, n) of shared_null over the same labels.
     """
-    if len(claimants) < 2:
+    if len(run_groups) < 2:
         return UNKNOWN
-    seeds = np.array([len(claimant.claims) for claimant in claimants])
-    first, second = np.triu_indices(len(claimants), 1)
+    seeds = np.array([len(run_group.claims) for run_group in run_groups])
+    first, second = np.triu_indices(len(run_groups), 1)
     scaled = (null / np.outer(seeds, seeds))[:, first, second]  # (P, pairs)
     sides = [
         (one.times, other.times, len(one.claims) * len(other.claims))
-        for one, other in itertools.combinations(claimants, 2)
+        for one, other in itertools.combinations(run_groups, 2)
     ]
     return _sharing(sides, scaled.mean(1))
 
 
-def share_within(claimant: Claimant, permutations: int, generator: np.random.Generator) -> Row:
+def share_within(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> Row:
     """The heads that two seeds of one label share; unlike between labels, every seed is permuted by itself."""
-    seeds = claimant.open.astype(np.int64)  # (S, L, A)
+    seeds = run_group.open.astype(np.int64)  # (S, L, A)
     if len(seeds) < 2:
         return UNKNOWN
     first, second = np.triu_indices(len(seeds), 1)

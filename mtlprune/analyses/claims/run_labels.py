@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mtlprune.analyses.claims.claimants import Claimant
+from mtlprune.analyses.claims.run_groups import RunGroup
 
 Labels = NDArray[np.int64]  # (M,): which task each run was trained on
 COLUMNS = ["pairs", "counted", "within", "between", "p", "least", "labellings", "exact"]
 
 
-def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
+def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
     """Four tests: all pairs and pairs of unequal seeds, shared heads and what is beyond depth; none with one task or
     seed.
 
@@ -28,7 +28,7 @@ def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.
     runs of one seed: that keeps what such runs have in common (the order of their batches) out of the test.
 
     Args:
-        claimants: single tasks, in any order.
+        run_groups: single tasks, in any order.
         permutations: all labellings are enumerated where there are no more of them; 0 leaves the tests out.
 
     Returns:
@@ -39,9 +39,9 @@ def label_tests(claimants: Sequence[Claimant], permutations: int, generator: np.
         these runs; ``labellings``, how many were looked at, and whether they are all (``exact``), otherwise drawn at
         random with the observed one counted in p.
     """
-    runs = [(place, claim) for place, claimant in enumerate(claimants) for claim in claimant.claims]
+    runs = [(place, claim) for place, run_group in enumerate(run_groups) for claim in run_group.claims]
     labels = np.array([place for place, _ in runs], dtype=np.int64)
-    if len(claimants) < 2 or max(len(claimant.claims) for claimant in claimants) < 2:
+    if len(run_groups) < 2 or max(len(run_group.claims) for run_group in run_groups) < 2:
         return pd.DataFrame()
     seeds = np.array([claim.seed for _, claim in runs])
     opened = np.stack([claim.open for _, claim in runs]).astype(np.float64)  # (M, L, A)

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.analyses.claims.claimants import Claimant
+from mtlprune.analyses.claims.run_groups import RunGroup
 from mtlprune.statistics.permutation import permuted, tail
 
 STEM_TASKS = 3
@@ -83,25 +83,25 @@ def majority_probability(seeds: int, times: int) -> float:
     return float(stats.binom.sf(seeds // 2, seeds, times / seeds))
 
 
-def claim_probabilities(claimants: Sequence[Claimant]) -> NDArray[np.float64]:
+def claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
     """(n + 1, L, A): share of bootstrap samples in which exactly 0 … n tasks claim a head.
 
     A sample draws each task's seeds anew with replacement, tasks independently. The share over infinitely many samples
     has a closed form for a single head (binomial within a task, Poisson binomial over tasks), so none is drawn. NaN
     where no task has two seeds: resampling one seed gives itself.
     """
-    times = np.stack([claimant.times for claimant in claimants])  # (n, L, A)
-    if all(len(claimant.claims) < 2 for claimant in claimants):
+    times = np.stack([run_group.times for run_group in run_groups])  # (n, L, A)
+    if all(len(run_group.claims) < 2 for run_group in run_groups):
         return np.full((len(times) + 1, *times.shape[1:]), math.nan)
     tables = [
         np.array([majority_probability(seeds, t) for t in range(seeds + 1)])
-        for seeds in (len(claimant.claims) for claimant in claimants)
+        for seeds in (len(run_group.claims) for run_group in run_groups)
     ]
     rates = np.stack([table[t] for table, t in zip(tables, times, strict=True)])
     return np.apply_along_axis(count_distribution, 0, rates)
 
 
-def list_heads(claimants: Sequence[Claimant]) -> pd.DataFrame:
+def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
     """Every head, by layer: who claims it, and whether it is a stem, exclusive or free one.
 
     Returns:
@@ -109,13 +109,13 @@ def list_heads(claimants: Sequence[Claimant]) -> pd.DataFrame:
         or more), exclusive (one), free (none) or "" (in between), and ``confidence``: the share of bootstrap samples in
         which the head is in its group; NaN where it is in none, or no task has two seeds.
     """
-    if not claimants:
+    if not run_groups:
         return pd.DataFrame()
-    claimed = np.stack([claimant.claimed for claimant in claimants])
-    probabilities = claim_probabilities(claimants)
+    claimed = np.stack([run_group.claimed for run_group in run_groups])
+    probabilities = claim_probabilities(run_groups)
     rows = []
     for layer, head in np.ndindex(*claimed.shape[1:]):
-        labels = [c.label for c, mine in zip(claimants, claimed[:, layer, head], strict=True) if mine]
+        labels = [c.label for c, mine in zip(run_groups, claimed[:, layer, head], strict=True) if mine]
         shares, tasks = probabilities[:, layer, head], len(labels)
         group = "stem" if tasks >= STEM_TASKS else {0: "free", 1: "exclusive"}.get(tasks, "")
         confidence = shares[STEM_TASKS:].sum() if group == "stem" else shares[tasks] if group else math.nan

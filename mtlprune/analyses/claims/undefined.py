@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.claims.claimants import Claimant
+from mtlprune.analyses.claims.run_groups import RunGroup
 from mtlprune.analyses.claims.stem import STEM_TASKS
 
 
-def explain(claimants: Sequence[Claimant], pairs: pd.DataFrame, permutations: int) -> list[str]:
-    """A sentence for every reason for which a figure of these claimants and pairs is not defined."""
-    single = [claimant for claimant in claimants if not claimant.joint]
+def explain(run_groups: Sequence[RunGroup], pairs: pd.DataFrame, permutations: int) -> list[str]:
+    """A sentence for every reason for which a figure of these run_groups and pairs is not defined."""
+    single = [run_group for run_group in run_groups if not run_group.joint]
     reasons = [
-        *(reason for claimant in claimants for reason in _of_label(claimant)),
-        *_of_pairs(claimants, pairs, permutations),
+        *(reason for run_group in run_groups for reason in _of_label(run_group)),
+        *_of_pairs(run_groups, pairs, permutations),
         (permutations == 0, "No permutations were asked for, so there are no p-values from permutations."),
-        (len(claimants) < 2, "There is one label only, so there is nothing to compare it with."),
+        (len(run_groups) < 2, "There is one label only, so there is nothing to compare it with."),
         (
             len(single) < 2,
             f"There is {'one' if single else 'no'} single-task label, so tasks cannot be compared, and their part of "
@@ -26,12 +26,12 @@ def explain(claimants: Sequence[Claimant], pairs: pd.DataFrame, permutations: in
         ),
         (len(single) < STEM_TASKS, f"With fewer than {STEM_TASKS} single-task labels there can be no stem head."),
         (
-            single and all(len(claimant.claims) < 2 for claimant in single),
+            single and all(len(run_group.claims) < 2 for run_group in single),
             "No single-task label has two seeds, so seeds cannot be resampled, and their part of the variance lies in "
             "that of tasks by heads.",
         ),
         (
-            single and np.ptp(np.concatenate([claimant.gates.ravel() for claimant in single])) == 0,
+            single and np.ptp(np.concatenate([run_group.gates.ravel() for run_group in single])) == 0,
             "All gates are equal, so they have no variance to share out.",
         ),
         (
@@ -42,14 +42,14 @@ def explain(claimants: Sequence[Claimant], pairs: pd.DataFrame, permutations: in
     return [sentence for holds, sentence in reasons if holds]
 
 
-def _of_label(claimant: Claimant) -> Iterator[tuple[object, str]]:
-    name, gates, opened = claimant.label, claimant.gates, claimant.open
+def _of_label(run_group: RunGroup) -> Iterator[tuple[object, str]]:
+    name, gates, opened = run_group.label, run_group.gates, run_group.open
     seeds, layers, heads = gates.shape
-    flat = ", ".join(str(claim.seed) for claim in claimant.claims if np.ptp(claim.gates) == 0)
-    empty = ", ".join(str(claim.seed) for claim in claimant.claims if not claim.open.any())
+    flat = ", ".join(str(claim.seed) for claim in run_group.claims if np.ptp(claim.gates) == 0)
+    empty = ", ".join(str(claim.seed) for claim in run_group.claims if not claim.open.any())
     even = "the heads of each layer open equally often"
     even = "no open head" if not opened.any() else "all heads open" if opened.all() else even
-    claimed = int(claimant.claimed.sum())
+    claimed = int(run_group.claimed.sum())
     same = f"{name} has the same mean gate for all heads, so no correlation with it is defined."
     yield np.ptp(gates.mean(0)) == 0, same
     yield seeds == 1, f"{name} has one seed, so nothing is known of the agreement within it."
@@ -59,18 +59,18 @@ def _of_label(claimant: Claimant) -> Iterator[tuple[object, str]]:
     without = "overlap coefficients leave it out, and Jaccard where the other set is empty too."
     yield empty, f"{name} has no open head in seed {empty}; {without}"
     nothing = "so permuting heads within layers changes nothing and gives no p-value for it."
-    yield _is_even(claimant), f"{name} has {even}, {nothing}"
+    yield _is_even(run_group), f"{name} has {even}, {nothing}"
     whole = f"{name} claims {'all heads' if claimed else 'no head'}, so it has no hypergeometric p-value."
-    yield claimed in (0, claimant.claimed.size), whole
+    yield claimed in (0, run_group.claimed.size), whole
 
 
-def _is_even(claimant: Claimant) -> bool:
-    return not np.ptp(claimant.times, axis=1).any()
+def _is_even(run_group: RunGroup) -> bool:
+    return not np.ptp(run_group.times, axis=1).any()
 
 
-def _of_pairs(claimants: Sequence[Claimant], pairs: pd.DataFrame, permutations: int) -> Iterator[tuple[object, str]]:
+def _of_pairs(run_groups: Sequence[RunGroup], pairs: pd.DataFrame, permutations: int) -> Iterator[tuple[object, str]]:
     """What the sentences about either label do not explain."""
-    even = {claimant.label for claimant in claimants if _is_even(claimant)}
+    even = {run_group.label for run_group in run_groups if _is_even(run_group)}
     for pair in pairs.itertuples():
         names = f"{pair.encoder} and {pair.other}"
         apart = permutations and np.isnan(pair.p)

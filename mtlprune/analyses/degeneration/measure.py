@@ -36,7 +36,7 @@ from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, s
 from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe
-from mtlprune.results import SHUT, Part, Result, head_rows, joined, tidy
+from mtlprune.results import CLOSED_GATE, Part, Result, head_rows, joined, tidy
 
 Floats = NDArray[np.float64]
 HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
@@ -56,8 +56,8 @@ def measure(request: Request) -> Result:
       ``_angle`` (median degrees between v and the vectors: 90 where v does not matter); of the last layer, where the
       encoder that a run began with is measured too, ``mean_to_untuned`` and ``plane_to_untuned``, degrees between the
       means and between the v of both.
-    - ``heads``: ``gate``, HEAD_MEASURES (NaN where there is no such head, or it is shut) and ``cone``, what the head
-      gives to the last layer's m; sums to the last ``share_heads``, 0 for heads that are shut or gone.
+    - ``heads``: ``gate``, HEAD_MEASURES (NaN where there is no such head, or it is closed) and ``cone``, what the head
+      gives to the last layer's m; sums to the last ``share_heads``, 0 for heads that are closed or gone.
     - ``decoders``: by task ``labels.matrix`` and ``labels.slope``.
     - ``labels``, wide: by task and label ``labels.table``; ``gold`` items in the sentences read and ``f1`` in percent
       (NaN where a label has no score of its own: NONE, joined and auxiliary labels of constituents).
@@ -75,7 +75,7 @@ def measure(request: Request) -> Result:
     vectors: list[tuple[Tensor | None, Tensor | None]] = []
 
     def one(subject: Subject) -> Found:
-        mine = Survey(reading, subject, request)
+        mine = DegenerationSurvey(reading, subject, request)
         found = mine.run()
         vectors.append((mine.mean, mine.direction))
         return found
@@ -94,7 +94,7 @@ Kept = tuple[Moments, Tensor]
 """Moments of all words, and the vectors of those of the sample that are kept."""
 
 
-class Survey:
+class DegenerationSurvey:
     """The passes over one subject.
 
     Args:
@@ -185,12 +185,12 @@ class Survey:
             for name, values in columns.items():
                 found[name][layer, kept] = values.numpy()
             for place, head in enumerate(kept):
-                if gate[layer, head] > SHUT:
+                if gate[layer, head] > CLOSED_GATE:
                     rows = words[self.sample.rows, place].double()
                     found["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
                     found["dimension"][layer, head] = maths.dimension(words[self.sample.lone, place])
                     found["margin"][layer, head] = maths.margin(rows)
-        return {"gate": gate} | {name: np.where(gate > SHUT, values, np.nan) for name, values in found.items()}
+        return {"gate": gate} | {name: np.where(gate > CLOSED_GATE, values, np.nan) for name, values in found.items()}
 
 
 # -- where the mean vector comes from ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from mtlprune.analyses.claims.show.groups import LEVEL, before, by_claims, tests
 from mtlprune.layers import in_order
 from mtlprune.reports.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
 from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import SHUT, Part, Result, joined, tidy
+from mtlprune.results import CLOSED_GATE, Part, Result, joined, tidy
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
 MEASURES = {
@@ -280,7 +280,7 @@ def _clouds_drawn(result: Result, frame: str, most: int) -> Iterator[tuple[str, 
 
 def _spectrum(result: Result) -> Spec:
     everything = result.named("spectra")
-    look = colours(result.dashed(everything), "shut")
+    look = colours(result.dashed(everything), "closed")
     charts = [
         lines(
             rows.assign(rank=np.log10(rows["rank"])),
@@ -298,7 +298,7 @@ def _spectrum(result: Result) -> Spec:
     ]
     explained = [
         f"Not centred. Words of {result.source}. A steep fall after the first value: one direction that all share. "
-        "Dashed: some heads shut."
+        "Dashed: some heads closed."
     ]
     return figure(panels(charts, 3), "Spectra", explained)
 
@@ -323,9 +323,9 @@ def _isotropy(result: Result) -> Spec | None:
     frame = result.dashed(result.wide("layers"))
     if not len(frame):
         return None
-    charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="shut") for key, (title, y) in CURVES.items()]
+    charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in CURVES.items()]
     explained = [
-        f"Words of {result.source}; layer 0 are the embeddings. Dashed: some heads shut. A cone: high R and share of "
+        f"Words of {result.source}; layer 0 are the embeddings. Dashed: some heads closed. A cone: high R and share of "
         "the top direction, small angle. Isotropic: IsoScore and effective rank near 1."
     ]
     return figure(panels(charts, 3), "Cones and isotropy, layer by layer", explained)
@@ -336,14 +336,14 @@ def _maps(result: Result) -> Spec | None:
     shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
     if not shown:
         return None
-    frame[[*shown]] = frame[[*shown]].where(frame["gate"] > SHUT)
+    frame[[*shown]] = frame[[*shown]].where(frame["gate"] > CLOSED_GATE)
     maps = [
         head_map(frame, key, title=title, diverging=key == "cone", words=key == next(iter(shown)))
         for key, title in shown.items()
     ]
     explained = [
         f"Rows are layers (1 above), columns heads. Words of {result.source}. Of the share of the mean vector of the "
-        "last layer, red adds to it and blue takes away. A dash: shut, gone or not measured."
+        "last layer, red adds to it and blue takes away. A dash: closed, gone or not measured."
     ]
     chart = panels(maps, 4, spacing=36).resolve_scale(color="independent")
     return figure(chart, "How isotropic heads are", explained)

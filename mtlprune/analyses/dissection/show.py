@@ -14,7 +14,7 @@ from mtlprune.analyses.dissection import MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.reports.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
 from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import SHUT, Result
+from mtlprune.results import CLOSED_GATE, Result
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 HUES = ("#808086", "#0072b2", "#e69f00", "#cc79a7")
@@ -279,7 +279,7 @@ def _bars(result: Result) -> Spec:
 def _maps(result: Result) -> Spec:
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
-    values = frame["importance"].where(frame["gate"] > SHUT)
+    values = frame["importance"].where(frame["gate"] > CLOSED_GATE)
     frame = frame.assign(value=values, words=[number(100 * v, 0) if abs(v) >= 0.005 else "" for v in values])
     charts = [
         cells(rows, "head", "layer", (-limit, limit), title=str(name), size=(27, 20))
@@ -288,7 +288,7 @@ def _maps(result: Result) -> Spec:
     explained = [
         "Importance of each head in vectors of the last layer, in hundredths; mean over sub-words of "
         f"{result.source}. Rows are layers (1 above), columns heads. Red: along the vector, blue: against it. Grey: "
-        "shut or gone."
+        "closed or gone."
     ]
     return figure(_panels(charts, 3), "What each head has in the last layer", explained)
 
@@ -399,7 +399,7 @@ def earlier(content: Mapping[str, Any]) -> Result:
         gates = np.zeros((layers, heads))
         for layer, kept in enumerate(old["kept"]):
             gates[layer, kept] = 1.0 if old["gates"] is None else np.array(old["gates"])[layer, kept]
-        shape = {"layers": layers, "heads": heads, "open": int((gates > SHUT).sum())}
+        shape = {"layers": layers, "heads": heads, "open": int((gates > CLOSED_GATE).sum())}
         encoders.append({**keys, "kind": None, **shape, "key": old["key"], "tasks": old["tasks"]})
         for name, frame in frames({**old, "gates": gates}).items():
             parts.setdefault(name, []).append(frame.assign(**keys))

@@ -52,7 +52,9 @@ class Cost:
         return {kind: seconds / (2 * self.half[kind]) for kind, seconds in self.seconds.items()}
 
 
-def measure(name: str, corpus: Path, rounds: int, threads: int = 1, tick: Callable[[], None] = lambda: None) -> Cost:
+def measure(
+    name: str, corpus: Path, rounds: int, threads: int = 1, on_batch: Callable[[], None] = lambda: None
+) -> Cost:
     """Measure probing of dev, on the CPU.
 
     Args:
@@ -60,7 +62,7 @@ def measure(name: str, corpus: Path, rounds: int, threads: int = 1, tick: Callab
         corpus: folder of a corpus with the split dev.
         rounds: repetitions; the fastest of each batch counts.
         threads: of torch.
-        tick: called after all sentences, and after half of them.
+        on_batch: called after all sentences, and after half of them.
 
     Raises:
         EncoderError, RunError, CorpusError, ProbeError: what cannot be loaded or does not fit.
@@ -77,7 +79,7 @@ def measure(name: str, corpus: Path, rounds: int, threads: int = 1, tick: Callab
         for _ in range(rounds):
             for kind, times in _round(survey, split, learnt).items():
                 fastest[kind] = list(map(min, fastest.get(kind, times), times))
-        tick()
+        on_batch()
         kept.update({kind: sum(times) for kind, times in fastest.items()})
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         cost.memory = pool.apply(_alone, (name, str(corpus), threads))

@@ -55,7 +55,7 @@ from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observation_batches, observe, use_eager
 from mtlprune.encoder.pieces import Pieces
-from mtlprune.results import SHUT, Result
+from mtlprune.results import CLOSED_GATE, Result
 from mtlprune.sentence import Sentence
 
 Grid = NDArray[np.float64]  # (K, L, A)
@@ -127,11 +127,13 @@ class ProbeSurvey:
     Args:
         encoder: in evaluation mode, with eager attention.
         gates: (L, A) applied to its heads; None for none.
-        tick: called after every batch.
+        on_batch: called after every batch.
     """
 
-    def __init__(self, encoder: Encoder, gates: Tensor | None = None, tick: Callable[[], None] = lambda: None) -> None:
-        self.encoder, self.gates, self.tick = encoder, gates, tick
+    def __init__(
+        self, encoder: Encoder, gates: Tensor | None = None, on_batch: Callable[[], None] = lambda: None
+    ) -> None:
+        self.encoder, self.gates, self.on_batch = encoder, gates, on_batch
         places = encoder.places
         self.shape = places.layers, places.heads
         self.width, self.count = places.width, sum(map(len, places.kept))
@@ -217,7 +219,7 @@ class ProbeSurvey:
         for rows in split.batches:
             batch = self.encoder.collate([split.pieces[row] for row in rows]).to(self._device)
             yield rows, observe(self.encoder, batch, self.gates, want)
-            self.tick()
+            self.on_batch()
 
     # -- small parts -------------------------------------------------------------------------------------------------
 
@@ -325,7 +327,7 @@ def measure(request: Request) -> Result:
             rows += list(_rows(probed[-1], data.items, modes, longest))
             shape = dict(zip(("layers", "heads"), subject.size()[1:3], strict=True))
             keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": source.kind}
-            encoders.append({**keys, **shape, "open": int((gate_grid(subject) > SHUT).sum())})
+            encoders.append({**keys, **shape, "open": int((gate_grid(subject) > CLOSED_GATE).sum())})
     kinds = {items.task: items.kind for items in data.items["test"]}
     accuracy = pd.concat(rows, ignore_index=True)
     accuracy.attrs["exact"] = True

@@ -123,7 +123,7 @@ def published_factor(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings:
 
     Args:
         sigma1, sigma2: (B,), without epsilon.
-        mixings: (B, n), λ of each head; the largest of those that are not shut counts.
+        mixings: (B, n), λ of each head; the largest of those that are not closed counts.
 
     Returns:
         (B,)

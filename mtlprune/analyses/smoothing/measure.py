@@ -73,11 +73,11 @@ def measure(request: Request) -> Result:
     """
     reading = read_request(request)
     groups = groups_of(request.claims, reading)
-    result = survey("smoothing", reading, request, lambda subject: Survey(reading, subject, request).run())
+    result = survey("smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run())
     return compared(result, groups, COMPARED, request.seed)
 
 
-class Survey:
+class SmoothingSurvey:
     """The passes over one subject.
 
     Args:

@@ -85,7 +85,7 @@ def _factors(result: Result) -> Grid:
         "The bound and its factors",
         result.known("layers", "bound"),
         columns,
-        "Heads: those not shut. σ: least standard deviation of a LayerNorm's input in a sentence, mean over sentences. "
+        "Heads: the open ones. σ: least standard deviation of a LayerNorm's input in a sentence, mean over sentences. "
         "λ: of the most mixing head. Bound = LayerNorms × feed-forward × attention (medians over sentences). A bound "
         "above 1 does not mean that tokens do not grow alike.",
     )
@@ -213,12 +213,12 @@ CURVES = {
 def _curves(result: Result) -> Spec:
     frame = result.dashed(result.wide("layers"))
     charts = [
-        lines(frame, "layer", key, title=title, y_title=y, dashed="shut")
+        lines(frame, "layer", key, title=title, y_title=y, dashed="closed")
         for key, (title, y) in CURVES.items()
         if key in frame
     ]
     explained = [
-        f"Means over {result.source}; layer 0 are the embeddings. Dashed: some heads shut.",
+        f"Means over {result.source}; layer 0 are the embeddings. Dashed: some heads closed.",
         "d_M: distance to equal token vectors. Higher CosSim, lower relative d_M: tokens are more alike.",
     ]
     return figure(panels(charts, 3), "How alike tokens are, layer by layer", explained)
@@ -248,7 +248,7 @@ def _between(result: Result) -> Spec | None:
         return None
     frame = result.dashed(result.wide("labels"))
     charts = [
-        lines(rows, "layer", "gain", title=task.upper(), y_title="share minus chance", zero=True, dashed="shut")
+        lines(rows, "layer", "gain", title=task.upper(), y_title="share minus chance", zero=True, dashed="closed")
         for task, rows in frame.groupby("task", sort=False)
     ]
     explained = [
@@ -271,8 +271,8 @@ def _maps(result: Result) -> Spec | None:
     closed = result.frames["encoders"].query("measure == 'closed_on'")["value"].max()
     explained = [
         f"Rows are layers (1 above), columns heads. {result.source}; effects: with the head open minus closed, over "
-        f"{closed:.0f} of them. Blue: open, the head brings tokens together; red: apart. A dash: shut, removed or not "
-        "measured."
+        f"{closed:.0f} of them. Blue: open, the head brings tokens together; red: apart. A dash: closed, removed or "
+        "not measured."
     ]
     chart = panels(maps, 3, spacing=36).resolve_scale(color="independent")
     return figure(chart, "What heads do to the similarity of tokens", explained)

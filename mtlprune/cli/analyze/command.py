@@ -120,14 +120,14 @@ def run(
         make_room(out)
     own = {key: values.pop(key) for key in analysis.options.model_fields if key in values}
     terminal = console()
-    with counted() as (say, tick):
+    with counted() as (say, on_batch):
         request = Request(
             [str(name) for name in expanded(names)] if "encoders" in analysis.needs else names,
             corpus or Path(),
             analysis.options(**own),
             claims=claims or (),
             on_status=say,
-            on_batch=tick,
+            on_batch=on_batch,
             **values,
         )
         result = analysis.measure(request)

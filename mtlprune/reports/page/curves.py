@@ -77,11 +77,14 @@ def _pruning(sets: Sequence[ClaimSet]) -> Figure | None:
     shown, titles = [], []
     for one in sets:
         opened = [
-            [[(float(step), float((gates > 1e-3).sum())) for step, gates in claim.history] for claim in claimant.claims]
-            for claimant in one.claimants
+            [
+                [(float(step), float((gates > 1e-3).sum())) for step, gates in claim.history]
+                for claim in run_group.claims
+            ]
+            for run_group in one.run_groups
         ]
         if any(len({number for _, number in line}) > 1 for each in opened for line in each):
-            pairs = zip(one.claimants, opened, strict=True)
+            pairs = zip(one.run_groups, opened, strict=True)
             shown.append([(c.label, hue, c.joint, each) for hue, (c, each) in enumerate(pairs)])
             titles.append(one.title)
     return _figure(shown, titles, ("step", "open heads"), 0)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.claims import head_chance
-from mtlprune.analyses.claims.claimants import Claimant, group
+from mtlprune.analyses.claims.run_groups import RunGroup, group
 from mtlprune.analyses.claims.show.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, load_claims
 from mtlprune.reports import pictures
@@ -36,13 +36,13 @@ class ClaimSet:
     claims: tuple[Claim, ...]
 
     @property
-    def claimants(self) -> list[Claimant]:
+    def run_groups(self) -> list[RunGroup]:
         return group(self.claims)
 
     @property
-    def alone(self) -> list[Claimant]:
+    def alone(self) -> list[RunGroup]:
         """Single tasks."""
-        return [claimant for claimant in self.claimants if not claimant.joint]
+        return [run_group for run_group in self.run_groups if not run_group.joint]
 
 
 def claim_sets(runs: Sequence[ReadRun]) -> tuple[list[ClaimSet], list[str]]:
@@ -64,7 +64,7 @@ def claim_sets(runs: Sequence[ReadRun]) -> tuple[list[ClaimSet], list[str]]:
     several = len({encoder for encoder, _ in ready}) > 1
     made = []
     for (encoder, pruning), members in sorted(ready.items(), key=_order):
-        for distinction, some in _without_twins(members):
+        for distinction, some in _without_duplicates(members):
             parts = [
                 *([encoder] if several else []),
                 pruning or "heads by gates",
@@ -79,7 +79,7 @@ def _order(item: tuple[tuple[str, str], list[ReadRun]]) -> tuple[str, int, str]:
     return encoder, _METHODS.index(runs[0].tree["pruning"]["method"]), pruning
 
 
-def _without_twins(runs: Sequence[ReadRun]) -> Iterator[tuple[str, list[ReadRun]]]:
+def _without_duplicates(runs: Sequence[ReadRun]) -> Iterator[tuple[str, list[ReadRun]]]:
     names = [(run.tasks, run.seed) for run in runs]
     if len(set(names)) == len(names):
         yield "", list(runs)
@@ -102,8 +102,11 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
     if not sets:
         return None
     data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE, "corners": _corners()}
-    caveats = [*without, *(f"{one.title}: {line}" for one in sets for line in (*left_out(one.claimants), *_reach(one)))]
-    seeds = sorted({len(c.claims) for one in sets for c in one.claimants if 2 <= len(c.claims) <= SEEDS_SHOWN})
+    caveats = [
+        *without,
+        *(f"{one.title}: {line}" for one in sets for line in (*left_out(one.run_groups), *_reach(one))),
+    ]
+    seeds = sorted({len(c.claims) for one in sets for c in one.run_groups if 2 <= len(c.claims) <= SEEDS_SHOWN})
     holds = {
         "open_above": f"{OPEN_ABOVE:g}",
         "sets": [(one.title, *_maps(one)) for one in sets],
@@ -114,19 +117,19 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
 
 def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
     """Mean gates of every label and of all tasks in one chart; and which seeds use a head, in colours."""
-    made = claim_maps(one.claimants, "colourblind")
+    made = claim_maps(one.run_groups, "colourblind")
     names, told = [], []
-    for claimant in one.claimants:
-        seeds = len(claimant.claims)
-        number = f"mean of {seeds} seeds" if seeds > 1 else f"seed {claimant.claims[0].seed}"
-        opened = ", ".join(str(int(claim.open.sum())) for claim in claimant.claims)
-        names.append(f"{claimant.label}: {number}\n{opened} of {claimant.claimed.size} heads open")
-        claimed = [f"{layer + 1}-{head + 1}" for layer, head in zip(*np.nonzero(claimant.claimed), strict=True)]
+    for run_group in one.run_groups:
+        seeds = len(run_group.claims)
+        number = f"mean of {seeds} seeds" if seeds > 1 else f"seed {run_group.claims[0].seed}"
+        opened = ", ".join(str(int(claim.open.sum())) for claim in run_group.claims)
+        names.append(f"{run_group.label}: {number}\n{opened} of {run_group.claimed.size} heads open")
+        claimed = [f"{layer + 1}-{head + 1}" for layer, head in zip(*np.nonzero(run_group.claimed), strict=True)]
         words = names[-1].replace("\n", "; ")
         told.append(f"{words}. Claimed by most seeds: {', '.join(claimed) or 'none'}.")
     means = [each for each in made if each.kind in ("mean", "tasks")]
     if len(means) > len(names):
-        names.append(f"All tasks: mean over\n{', '.join(claimant.label for claimant in one.alone)}")
+        names.append(f"All tasks: mean over\n{', '.join(run_group.label for run_group in one.alone)}")
         told.append(names[-1].replace("\n", " ") + ".")
     by_seeds: dict[tuple[str, ...], list[GateMap]] = {}
     for each in made:
@@ -157,25 +160,25 @@ def _corners() -> dict[str, Any]:
 
 
 def _data(one: ClaimSet) -> dict[str, Any]:
-    claimants, alone = one.claimants, one.alone
-    layers, heads = claimants[0].gates.shape[1:]
+    run_groups, alone = one.run_groups, one.alone
+    layers, heads = run_groups[0].gates.shape[1:]
     tree: dict[str, Any] = {"title": one.title, "layers": layers, "heads": heads, "labels": []}
-    for claimant in claimants:
-        p = head_chance.by_maps(claimant.open)
+    for run_group in run_groups:
+        p = head_chance.by_maps(run_group.open)
         tree["labels"].append(
             {
-                "label": claimant.label,
-                "joint": claimant.joint,
-                "seeds": [claim.seed for claim in claimant.claims],
-                "z": [[round(float(z), 6) for z in gates.ravel()] for gates in claimant.gates],
+                "label": run_group.label,
+                "joint": run_group.joint,
+                "seeds": [claim.seed for claim in run_group.claims],
+                "z": [[round(float(z), 6) for z in gates.ravel()] for gates in run_group.gates],
                 "p": _short(p),
                 "q": _short(head_chance.over_all_heads(p)),
             }
         )
     if len(alone) > 1:
-        p = head_chance.by_tasks([claimant.claimed for claimant in alone])
+        p = head_chance.by_tasks([run_group.claimed for run_group in alone])
         tree["tasks"] = {
-            "claimed": np.sum([claimant.claimed for claimant in alone], axis=0).ravel().tolist(),
+            "claimed": np.sum([run_group.claimed for run_group in alone], axis=0).ravel().tolist(),
             "of": len(alone),
             "p": _short(p),
             "q": _short(head_chance.over_all_heads(p)),
@@ -190,11 +193,11 @@ def _short(values: NDArray[np.float64]) -> list[float]:
 def _reach(one: ClaimSet) -> Iterator[str]:
     """What the p of single heads can and cannot show: labels none of whose heads is told from chance."""
     silent = []
-    for claimant in one.claimants:
-        q = head_chance.over_all_heads(head_chance.by_maps(claimant.open)).min()
-        if len(claimant.claims) > 1 and q > LEVEL:
-            smallest = head_chance.least(claimant.open)
-            silent.append(f"{claimant.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
+    for run_group in one.run_groups:
+        q = head_chance.over_all_heads(head_chance.by_maps(run_group.open)).min()
+        if len(run_group.claims) > 1 and q > LEVEL:
+            smallest = head_chance.least(run_group.open)
+            silent.append(f"{run_group.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
     if silent:
         yield (
             "no single head is open in more seeds than chance within its layer explains, corrected over all heads: "

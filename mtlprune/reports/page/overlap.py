@@ -14,7 +14,7 @@ from mtlprune.reports.page.render import Part
 
 def part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
     """The part of the page; None where nothing can be compared."""
-    measured = [(one.title, overlap(one.claims, permutations, seed)) for one in sets if len(one.claimants) > 1]
+    measured = [(one.title, overlap(one.claims, permutations, seed)) for one in sets if len(one.run_groups) > 1]
     if not measured:
         return None
     several = len(measured) > 1

@@ -40,8 +40,8 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
     if method == "gates":
         how = ("static " if static else "") + ("own gates a task" if settings["sets"] == "per_task" else "gates")
     many = f"{keep} heads by " if keep is not None else "heads by "
-    price = f", λ {settings['strength']:g}" if method == "gates" and settings["penalty"] == "lambda" else ""
-    return many + how + price
+    penalty = f", λ {settings['strength']:g}" if method == "gates" and settings["penalty"] == "lambda" else ""
+    return many + how + penalty
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def compare(
                 groups.setdefault(json.dumps([run.kind, tasks, run.setting], sort_keys=True), []).append(run)
         members = sorted(_merged(groups.values()), key=column_order)
         for group in members:
-            _refuse_twins(group)
+            _refuse_duplicates(group)
         here = _columns(members)
         found_here = _referred(here, reference) if reference else _counterparts(here)
         against |= {len(columns) + m: len(columns) + s for m, s in found_here.items()}
@@ -348,13 +348,13 @@ def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list
     return run.kind == "", several, len(run.tasks), run.pruning, layers, run.name
 
 
-def _refuse_twins(group: Sequence[ScoredRun]) -> None:
+def _refuse_duplicates(group: Sequence[ScoredRun]) -> None:
     seen: dict[tuple[tuple[str, ...], int], str] = {}
     for run in group:
-        twin = seen.setdefault((run.tasks, run.seed), run.path)
-        if twin != run.path:
+        duplicate = seen.setdefault((run.tasks, run.seed), run.path)
+        if duplicate != run.path:
             raise RunError(
-                f"{twin} and {run.path} have the same settings, tasks and seed, so they are one result, not two; "
+                f"{duplicate} and {run.path} have the same settings, tasks and seed, so they are one result, not two; "
                 "name one of them"
             )
 

@@ -17,7 +17,7 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.training.mixing import batches
 from mtlprune.training.pruning.head_gradients import derivatives
 from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
-from mtlprune.training.start import check_finished, check_kin, check_same_labels
+from mtlprune.training.start import check_compatible, check_finished, check_same_labels
 
 if TYPE_CHECKING:
     from mtlprune.training.setup import Beginning, Run
@@ -30,7 +30,7 @@ def gate_sets(model: MultiTaskModel) -> dict[str, Gates]:
     return {name: cast(Gates, gates) for name, gates in model.gates.items()}
 
 
-class Pressure:
+class GatePenalty:
     """The penalty on the gates of a run, applied once an update between the backward passes and the optimizer's step;
     with ``pruning.in_loss`` as a part of each task's loss instead.
 
@@ -47,7 +47,7 @@ class Pressure:
         self.overlap, self.in_loss = config.pruning.overlap, config.pruning.in_loss
         self.penalty = make_penalty(config, model, total)
 
-    def press(self, tasks: set[str], step: int) -> None:
+    def apply(self, tasks: set[str], step: int) -> None:
         """Add the penalty's gradient to that of the tasks.
 
         Args:
@@ -60,10 +60,10 @@ class Pressure:
         if self.overlap:  # sets without a batch in this update count, but stay where they are
             values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
             total = total + self.overlap * overlap(values)
-        if total.requires_grad:  # fixed gates feel no pressure
+        if total.requires_grad:  # fixed gates feel no penalty
             total.backward()
 
-    def price(self, task: str, step: int) -> Tensor:
+    def of_task(self, task: str, step: int) -> Tensor:
         """What the loss of a task has to pay for its gates in every mini-batch, where the penalty is in the loss."""
         return self.penalty({task: self.sets[task if task in self.sets else "shared"]}, step)
 
@@ -138,7 +138,7 @@ def check_rankings(run: Beginning) -> None:
     if run.resumes:
         return
     if settings.importance_of is not None:
-        other = check_kin(run.config, settings.importance_of, "pruning.importance_of", run.folder)
+        other = check_compatible(run.config, settings.importance_of, "pruning.importance_of", run.folder)
         check_same_labels(run.vocabularies, other, "pruning.importance_of")
     if settings.layers_like is not None:
         check_finished(settings.layers_like, "pruning.layers_like", run.folder)

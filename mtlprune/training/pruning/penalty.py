@@ -1,4 +1,4 @@
-"""What makes gates shut: three penalties behind one interface.
+"""What makes gates closed: three penalties behind one interface.
 
 An update with gates, in this order:
 
@@ -31,7 +31,7 @@ MEMORY = 0.9
 NEAR = 0.05
 """Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
 LEAST_SCALE = 1e-6
-"""Pressure a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
+"""GatePenalty a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
 
 
 class LambdaPenalty:
@@ -89,7 +89,7 @@ class _Multiplier:
     """Running mean of Σ ∂ expected open / ∂ logit."""
 
     def scale(self) -> float:
-        """By how much the tasks' loss changes per expected open head, roughly: the unit of pressure."""
+        """By how much the tasks' loss changes per expected open head, roughly: the unit of penalty."""
         return max(self.pull / self.give if self.give else 0.0, LEAST_SCALE)
 
 
@@ -100,12 +100,12 @@ class TargetPenalty:
     a few hundred updates needs beside (docs/gates.md shows what each is worth):
 
     * In the end it steers the number users read, heads whose *evaluated* gate exceeds 1e-3, not the expected number,
-      which counts half-shut heads by halves. The former has no derivative, so the pressure acts through the latter: a
+      which counts half-closed heads by halves. The former has no derivative, so the penalty acts through the latter: a
       proxy constraint in the sense of Cotter, Jiang and Sridharan (2019). In the beginning it steers the expected
       number, because the other one does not move before the first head has come all the way.
-    * Pressure is measured in units of the gates' task gradient (running mean), so that one setting serves a loss whose
+    * It is measured in units of the gates' task gradient (running mean), so that one setting serves a loss whose
       gradients are 1e-5 and one whose gradients are 0.1, and stays right while they shrink.
-    * The direct part of the pressure is limited: a large one shuts all heads in step, whatever they are worth, and
+    * The direct part of the penalty is limited: a large one closes all heads in step, whatever they are worth, and
       stays in Adam's second moment for a thousand updates.
 
     With f = min(1, update / updates of the warm-up)³ and
@@ -122,8 +122,8 @@ class TargetPenalty:
         warmup: share of the updates over which the wanted number falls.
         settle: share of the updates after which weights count (see `settled`), not before the warm-up ends.
         rate: of the multiplier's ascent, per head and update.
-        damping: direct pressure per head.
-        limit: of the direct pressure.
+        damping: direct penalty per head.
+        limit: of the direct penalty.
 
     Raises:
         ConfigError: K or a share is out of range.
@@ -195,9 +195,9 @@ class TargetPenalty:
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
         excess = self.excess(gates, step)
         direct = max(-self.limit, min(self.limit, self.damping * excess))
-        pressure = multiplier.scale() * (multiplier.value + direct)
+        penalty = multiplier.scale() * (multiplier.value + direct)
         multiplier.value += self.rate * excess
-        return pressure * expected
+        return penalty * expected
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
         """Called after the optimizers stepped, with all sets; nothing is due here."""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.reports.grid import Grid, probability
-from mtlprune.results import SHUT, Result, head_rows
+from mtlprune.results import CLOSED_GATE, Result, head_rows
 
 LEVEL = 0.05
 SHOWN = 24
@@ -60,7 +60,7 @@ def before(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, pd.Dat
         keys = {"encoder": old["label"], "run": old.get("run", ""), "seed": old.get("seed", 0), "kind": old.get("kind")}
         heads = old["heads"]
         layers, a_layer = old.get("shape") or (max(h["layer"] for h in heads), max(h["head"] for h in heads))
-        is_open = sum(head.get("gate", 1) > SHUT for head in heads)
+        is_open = sum(head.get("gate", 1) > CLOSED_GATE for head in heads)
         encoders.append({**keys, "layers": layers, "heads": a_layer, "open": is_open})
     about = {**content, "encoders": encoders, "claims": content.get("claims"), "notes": content.get("notes", [])}
     if about["claims"] is None:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mtlprune.analyses.claims.claimants import Claimant
+from mtlprune.analyses.claims.run_groups import RunGroup
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim
 from mtlprune.reports import pictures
 from mtlprune.reports.charts import Spec, figure, head_map
@@ -113,34 +113,34 @@ def short(value: float, signed: bool = False) -> str:
     return rounded.replace("0.", ".", 1) if abs(value) < 0.995 else rounded[:-1]  # 1.0: nearly 1
 
 
-def claim_maps(claimants: Sequence[Claimant], palette: str) -> list[GateMap]:
-    """All maps of these claimants, in the order: runs, seeds, means, all tasks, differences.
+def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
+    """All maps of these run_groups, in the order: runs, seeds, means, all tasks, differences.
 
     Args:
-        claimants: from analyses.claimants.group.
+        run_groups: from analyses.run_groups.group.
         palette: of the maps of seeds, one of pictures.PALETTES.
     """
-    alone = [claimant for claimant in claimants if not claimant.joint]
+    alone = [run_group for run_group in run_groups if not run_group.joint]
     return [
-        *(_run(claim) for claimant in claimants for claim in claimant.claims),
-        *(_seeds(claimant, palette) for claimant in claimants if len(claimant.claims) > 1),
-        *(_mean(claimant) for claimant in claimants),
+        *(_run(claim) for run_group in run_groups for claim in run_group.claims),
+        *(_seeds(run_group, palette) for run_group in run_groups if len(run_group.claims) > 1),
+        *(_mean(run_group) for run_group in run_groups),
         *([_tasks(alone)] if len(alone) > 1 else []),
-        *(_difference(one, other) for one, other in combinations(claimants, 2) if comparable(one.label, other.label)),
+        *(_difference(one, other) for one, other in combinations(run_groups, 2) if comparable(one.label, other.label)),
     ]
 
 
-def left_out(claimants: Sequence[Claimant]) -> list[str]:
+def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
     """Which maps one might have expected and why they are not there, in sentences."""
     found = []
-    for claimant in claimants:
-        seeds = [str(claim.seed) for claim in claimant.claims]
+    for run_group in run_groups:
+        seeds = [str(claim.seed) for claim in run_group.claims]
         if len(seeds) == 1:
-            found.append(f"{claimant.label} has one seed only, so no map shows its seeds in colours.")
+            found.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
         if len(seeds) > SEEDS_SHOWN:
             shown, rest = _listed(seeds[:SEEDS_SHOWN]), _listed(seeds[SEEDS_SHOWN:])
-            found.append(f"The map of the seeds of {claimant.label} shows {shown}; it has no colour left for {rest}.")
-    if sum(not claimant.joint for claimant in claimants) < 2:
+            found.append(f"The map of the seeds of {run_group.label} shows {shown}; it has no colour left for {rest}.")
+    if sum(not run_group.joint for run_group in run_groups) < 2:
         found.append("A map over all tasks needs single-task runs of two tasks or more, so there is none.")
     return found
 
@@ -173,17 +173,17 @@ def _run(claim: Claim) -> GateMap:
     )
 
 
-def _seeds(claimant: Claimant, palette: str) -> GateMap:
-    claims = claimant.claims[:SEEDS_SHOWN]
-    opened = claimant.open[: len(claims)]  # (S, L, A)
+def _seeds(run_group: RunGroup, palette: str) -> GateMap:
+    claims = run_group.claims[:SEEDS_SHOWN]
+    opened = run_group.open[: len(claims)]  # (S, L, A)
     counts = _listed([str(int(heads.sum())) for heads in opened])
     both = "both" if len(claims) == 2 else "all three"
     within = f"{counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any"
     return GateMap(
         "seeds",
-        f"{palette}-{_file(claimant.label)}",
+        f"{palette}-{_file(run_group.label)}",
         tuple(claim.run for claim in claims),
-        f"{claimant.label}: heads used by each seed",
+        f"{run_group.label}: heads used by each seed",
         (encoder_line(claims[0]), f"Open heads: {within}"),
         "Head used by seed",
         {f"seed {claim.seed}": claim.gates for claim in claims},
@@ -191,51 +191,51 @@ def _seeds(claimant: Claimant, palette: str) -> GateMap:
     )
 
 
-def mean_gates(claimant: Claimant) -> NDArray[np.float64]:
+def mean_gates(run_group: RunGroup) -> NDArray[np.float64]:
     """(L, A): mean over the seeds."""
-    return claimant.gates.mean(0)
+    return run_group.gates.mean(0)
 
 
-def _mean(claimant: Claimant) -> GateMap:
-    seeds = [str(claim.seed) for claim in claimant.claims]
-    several, opened = len(seeds) > 1, claimant.open
+def _mean(run_group: RunGroup) -> GateMap:
+    seeds = [str(claim.seed) for claim in run_group.claims]
+    several, opened = len(seeds) > 1, run_group.open
     number = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
     all_and_any = f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
     within = all_and_any if several else f"{opened.sum()} heads open"
     return GateMap(
         "mean",
-        f"grey-{_file(claimant.label)}",
-        tuple(claim.run for claim in claimant.claims),
-        f"{claimant.label}: {number}",
-        (encoder_line(claimant.claims[0]), f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"),
+        f"grey-{_file(run_group.label)}",
+        tuple(claim.run for claim in run_group.claims),
+        f"{run_group.label}: {number}",
+        (encoder_line(run_group.claims[0]), f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"),
         "Mean gate\n1: open in all, 0: closed in all" if several else "Gate\n1: open, 0: closed",
-        {"gate": mean_gates(claimant)},
+        {"gate": mean_gates(run_group)},
     )
 
 
-def _tasks(alone: Sequence[Claimant]) -> GateMap:
+def _tasks(alone: Sequence[RunGroup]) -> GateMap:
     """H: the mean of z over tasks and seeds; with unequal numbers of seeds, tasks weigh equally."""
-    runs = tuple(claim.run for claimant in alone for claim in claimant.claims)
-    seeds = [len(claimant.claims) for claimant in alone]
+    runs = tuple(claim.run for run_group in alone for claim in run_group.claims)
+    seeds = [len(run_group.claims) for run_group in alone]
     if len(set(seeds)) == 1:
-        who = f"{_listed([claimant.label for claimant in alone])}, {_counted(seeds[0], 'seed')} each"
+        who = f"{_listed([run_group.label for run_group in alone])}, {_counted(seeds[0], 'seed')} each"
     else:
         who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in alone]) + "; each task weighs the same"
-    mean = np.mean([mean_gates(claimant) for claimant in alone], axis=0)
+    mean = np.mean([mean_gates(run_group) for run_group in alone], axis=0)
     title = f"Mean gate over {len(alone)} tasks, {len(runs)} runs"
     subtitle = (encoder_line(alone[0].claims[0]), who)
     heading = "Mean gate H\n1: open in all, 0: closed in all"
     return GateMap("tasks", "grey-all-tasks", runs, title, subtitle, heading, {"gate": mean})
 
 
-def _difference(one: Claimant, other: Claimant) -> GateMap:
+def _difference(one: RunGroup, other: RunGroup) -> GateMap:
     means = mean_gates(one), mean_gates(other)
     about = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
     sums = f"sums of mean gates {means[0].sum():.1f} and {means[1].sum():.1f} of {means[0].size}"
     return GateMap(
         "difference",
         f"difference-{_file(one.label)}-{_file(other.label)}",
-        tuple(claim.run for claimant in (one, other) for claim in claimant.claims),
+        tuple(claim.run for run_group in (one, other) for claim in run_group.claims),
         f"{one.label} minus {other.label}",
         (encoder_line(one.claims[0]), f"{about}; {sums}"),
         f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}",
@@ -244,7 +244,7 @@ def _difference(one: Claimant, other: Claimant) -> GateMap:
 
 
 @dataclass(frozen=True)
-class Film:
+class Animation:
     """The gates of a run at every evaluation."""
 
     claim: Claim

@@ -131,8 +131,8 @@ def tables(result: Result, mode: str | None = None, others: bool = False) -> lis
     here, *more = modes(result)
     mode = mode or here
     shown = panels(result, mode, others)
-    twins = [panel for other in (here, *more) if other != mode for panel in panels(result, other, others)]
-    made = [_summary(shown, result.about["few"], twins)]
+    duplicates = [panel for other in (here, *more) if other != mode for panel in panels(result, other, others)]
+    made = [_summary(shown, result.about["few"], duplicates)]
     for panel in shown:
         if panel.compared:
             made.append(_changes(panel, result))
@@ -145,14 +145,14 @@ TABLES = (tables,)
 
 
 def _summary(shown: Sequence[ProbePanel], few: int, other: Sequence[ProbePanel]) -> Grid:
-    """A row a task and encoder: means over its labels with enough items, and how many exceed every control."""
+    """One row per task and encoder: means over its labels with enough items, and how many exceed every control."""
     beside = {(panel.task, title): panel for panel in other for title in panel.titles}
     rows = []
     for panel in shown:
         for title in panel.titles:
             row = [panel.task.upper(), title, str(panel.seeds[title]), *_means(panel, title)]
-            twin = beside.get((panel.task, title))
-            rows.append([*row, *(_means(twin, title)[1:] if twin else ["–"] * 4)] if other else row)
+            duplicate = beside.get((panel.task, title))
+            rows.append([*row, *(_means(duplicate, title)[1:] if duplicate else ["–"] * 4)] if other else row)
     header = ["task", "encoder", "seeds", "labels", *_MEANS]
     header += [f"{other[0].mode}: {name}" for name in _MEANS] if other else []
     caption = (

@@ -1,4 +1,4 @@
-"""Claims grouped by label: a claimant is a task (or a joint setting) with all its seeds."""
+"""Claims grouped by label: a run_group is a task (or a joint setting) with all its seeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtlprune.layers import layer_order
 
 
 @dataclass(frozen=True, eq=False)
-class Claimant:
+class RunGroup:
     """All claims of one label, by rising seed."""
 
     label: str
@@ -47,27 +47,29 @@ class Claimant:
         return 2 * self.times > len(self.claims)
 
 
-def group(claims: Iterable[Claim]) -> list[Claimant]:
-    """Claimants: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger.
+def group(claims: Iterable[Claim]) -> list[RunGroup]:
+    """RunGroups: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger.
 
     Raises:
         ClaimError: no claim; or two claims of one label with the same seed, which are no two seeds.
     """
     members: dict[str, dict[int, Claim]] = {}
     for claim in claims:
-        twin = members.setdefault(claim.label, {}).setdefault(claim.seed, claim)
-        if twin is not claim:
-            apart = [path for path in _paths([twin, claim]) if twin.settings.get(path) != claim.settings.get(path)]
-            apart += ["the data"] if twin.data != claim.data else []
+        duplicate = members.setdefault(claim.label, {}).setdefault(claim.seed, claim)
+        if duplicate is not claim:
+            apart = [
+                path for path in _paths([duplicate, claim]) if duplicate.settings.get(path) != claim.settings.get(path)
+            ]
+            apart += ["the data"] if duplicate.data != claim.data else []
             raise ClaimError(
-                f"{twin.run} and {claim.run} are both runs of {claim.label} with seed {claim.seed}"
+                f"{duplicate.run} and {claim.run} are both runs of {claim.label} with seed {claim.seed}"
                 f"{' (they differ in ' + ', '.join(apart) + ')' if apart else ''}; one label holds "
                 "runs that differ in nothing but the seed, so name one of them, and compare other settings apart"
             )
     if not members:
         raise ClaimError("nothing to compare: expected one run or more")
     return [
-        Claimant(label, tuple(seeds[seed] for seed in sorted(seeds)))
+        RunGroup(label, tuple(seeds[seed] for seed in sorted(seeds)))
         for label, seeds in sorted(members.items(), key=lambda item: _order(item[0]))
     ]
 
@@ -87,21 +89,21 @@ def _paths(claims: Iterable[Claim]) -> list[str]:
     return sorted({path for claim in claims for path in claim.settings})
 
 
-def notes(claimants: Sequence[Claimant]) -> list[str]:
+def notes(run_groups: Sequence[RunGroup]) -> list[str]:
     """What a reader must know of the runs before believing the numbers, in sentences."""
-    claims = [claim for claimant in claimants for claim in claimant.claims]
+    claims = [claim for run_group in run_groups for claim in run_group.claims]
     found = []
-    for claimant in claimants:
-        for path in _paths(claimant.claims):
-            values = [json.dumps(claim.settings.get(path)) for claim in claimant.claims]
+    for run_group in run_groups:
+        for path in _paths(run_group.claims):
+            values = [json.dumps(claim.settings.get(path)) for claim in run_group.claims]
             if len(set(values)) > 1:
-                found.append(f"The seeds of {claimant.label} differ in {path} too: {', '.join(values)}.")
+                found.append(f"The seeds of {run_group.label} differ in {path} too: {', '.join(values)}.")
     for path in _paths(claims):
         by_value: dict[str, list[str]] = {}
         for claim in claims:
             labels = by_value.setdefault(json.dumps(claim.settings.get(path)), [])
             labels += [claim.label] if claim.label not in labels else []
-        once = sum(map(len, by_value.values())) == len(claimants)  # else it is said of a label's seeds above
+        once = sum(map(len, by_value.values())) == len(run_groups)  # else it is said of a label's seeds above
         if len(by_value) > 1 and once and not path.startswith("decoders."):
             said = "; ".join(f"{value} ({', '.join(labels)})" for value, labels in by_value.items())
             found.append(f"Not only the tasks differ, but {path} too: {said}.")
@@ -110,32 +112,32 @@ def notes(claimants: Sequence[Claimant]) -> list[str]:
     unfinished = list(dict.fromkeys(claim.run for claim in claims if not claim.finished))
     if unfinished:
         found.append(f"Not trained to the end: {', '.join(unfinished)}.")
-    numbers = {len(claimant.claims) for claimant in claimants}
+    numbers = {len(run_group.claims) for run_group in run_groups}
     if len(numbers) > 1:
-        seeds = ", ".join(f"{claimant.label} {len(claimant.claims)}" for claimant in claimants)
+        seeds = ", ".join(f"{run_group.label} {len(run_group.claims)}" for run_group in run_groups)
         found.append(f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same.")
-    return [*found, *_identical(claimants), *_fractional(claimants), *_unsettled(claimants)]
+    return [*found, *_identical(run_groups), *_fractional(run_groups), *_unsettled(run_groups)]
 
 
-def _identical(claimants: Sequence[Claimant]) -> Iterator[str]:
+def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """Seeds of a label that have the same gates to the last bit: one observation that is counted as several."""
-    for claimant in claimants:
+    for run_group in run_groups:
         by_gates: dict[bytes, list[Claim]] = {}
-        for claim in claimant.claims:
+        for claim in run_group.claims:
             every = [claim.gates, *(gates for _, gates in claim.history)]
             by_gates.setdefault(np.stack(every).tobytes(), []).append(claim)
         for same in by_gates.values():
             if len(same) > 1:
                 seeds = " and ".join(str(claim.seed) for claim in same)
                 yield (
-                    f"Seeds {seeds} of {claimant.label} have bit-identical gates at every evaluation, so they are one "
+                    f"Seeds {seeds} of {run_group.label} have bit-identical gates at every evaluation, so they are one "
                     "observation, not several: their agreement says nothing."
                 )
 
 
-def _fractional(claimants: Sequence[Claimant]) -> Iterator[str]:
+def _fractional(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """How many gates are neither 0 nor 1."""
-    shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in claimants]
+    shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
     said = [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]
     if said:
         yield (
@@ -144,12 +146,12 @@ def _fractional(claimants: Sequence[Claimant]) -> Iterator[str]:
         )
 
 
-def _unsettled(claimants: Sequence[Claimant]) -> Iterator[str]:
+def _unsettled(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """Runs whose gates had not arrived at what the penalty steers to when they were read."""
     said = [
         f"{claim.label}, seed {claim.seed} ({reason})"
-        for claimant in claimants
-        for claim in claimant.claims
+        for run_group in run_groups
+        for claim in run_group.claims
         if (reason := unsettled(claim))
     ]
     if said:

@@ -23,11 +23,11 @@ from mtlprune.runs import RunFolder
 from mtlprune.training.arcs import uas_line
 from mtlprune.training.checkpoint import Progress, note_end, save_checkpoint, save_weights
 from mtlprune.training.evaluation import Evaluation
-from mtlprune.training.parallel import Team
+from mtlprune.training.parallel import ProcessGroup
 from mtlprune.training.pruning import record
 
 
-class Archive:
+class RunWriter:
     """Writes metrics, gates, results, weights and checkpoints of a run.
 
     Args:
@@ -37,10 +37,10 @@ class Archive:
         progress: where training stands; what it holds of logs is brought up to date here.
     """
 
-    def __init__(self, run: Any, folder: RunFolder, optimizer: Any, progress: Progress, team: Team) -> None:
+    def __init__(self, run: Any, folder: RunFolder, optimizer: Any, progress: Progress, group: ProcessGroup) -> None:
         self.run, self.folder, self.optimizer, self.progress = run, folder, optimizer, progress
-        self.team = team
-        board = run.config.train.tensorboard and team.leads
+        self.group = group
+        board = run.config.train.tensorboard and group.leads
         self.board = Board(folder.path if board else None, progress.step)
         self.saved_at = time.monotonic()
 
@@ -64,7 +64,7 @@ class Archive:
         Returns:
             In a run with gates, their line in gates.jsonl.
         """
-        if not self.team.leads:
+        if not self.group.leads:
             return None
         progress, folder, model = self.progress, self.folder, self.run.model
         better = list(better)
@@ -90,21 +90,21 @@ class Archive:
 
     def checkpoint(self) -> None:
         """Everything that is needed to go on from here."""
-        if self.team.leads:
-            self.board.flush()  # before the checkpoint, so that nothing of it is missing in a run that goes on
+        if self.group.leads:
+            self.board.flush()  # before the checkpoint, so that nothing of it is missing in a run that continues
             save_checkpoint(self.folder.checkpoint_path, self.run.model, self.optimizer, self.progress)
         self.saved_at = time.monotonic()
 
     def finish(self) -> None:
         """Note the end in the manifest."""
-        if not self.team.leads:
+        if not self.group.leads:
             return
         self.board.flush()
-        note_end(self.folder, self.progress, **({"processes": self.team.size} if self.team.grouped else {}))
+        note_end(self.folder, self.progress, **({"processes": self.group.size} if self.group.grouped else {}))
 
     def tidy(self) -> None:
         """Remove large files nobody needs any more."""
-        if self.team.leads:
+        if self.group.leads:
             tidy(self.folder, self.progress)
 
     def close(self) -> None:

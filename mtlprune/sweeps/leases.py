@@ -1,4 +1,4 @@
-"""Who works on a cell: a file that names its owner, taken by one process only, whose age is a heartbeat.
+"""Who works on a cell: a file that names its holder, taken by one process only, whose age is a heartbeat.
 
 Taking is a hard link, which exactly one of several processes succeeds in making, over a network file system too.
 """
@@ -20,11 +20,11 @@ from types import TracebackType
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""
 DEAD_AFTER = 120.0
-"""Seconds without one after which an owner on another machine counts as dead."""
+"""Seconds without one after which a lease on another machine counts as dead."""
 
 
 @dataclass(frozen=True)
-class Owner:
+class Lease:
     """A process that works on a cell."""
 
     host: str
@@ -39,7 +39,7 @@ class Owner:
     """No two takings share it."""
 
     @classmethod
-    def this_process(cls) -> Owner:
+    def this_process(cls) -> Lease:
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         return cls(platform.node(), _machine(), os.getpid(), began(os.getpid()), now, uuid.uuid4().hex)
 
@@ -47,42 +47,42 @@ class Owner:
         return f"process {self.pid} on {self.host}"
 
 
-def read_owner(path: Path) -> Owner | None:
+def read_lease(path: Path) -> Lease | None:
     """Who holds it; None where nobody does."""
     try:
-        return Owner(**json.loads(path.read_text(encoding="utf-8")))
+        return Lease(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):  # no process of ours wrote this: it lives only as long as its heartbeat
-        return Owner("unknown", "", 0, "", "", path.name)
+        return Lease("unknown", "", 0, "", "", path.name)
 
 
-def is_alive(path: Path, owner: Owner, now: float | None = None) -> bool:
-    """Whether an owner still works.
+def is_alive(path: Path, lease: Lease, now: float | None = None) -> bool:
+    """Whether its holder still works.
 
     On this machine by its process, elsewhere by the age of its last heartbeat.
 
     Args:
         now: the time on the file's own clock, where it is known better than this machine's.
     """
-    if owner.machine == _machine():
-        return owner.started == began(owner.pid) != ""
+    if lease.machine == _machine():
+        return lease.started == began(lease.pid) != ""
     try:
         return (time.time() if now is None else now) - path.stat().st_mtime < DEAD_AFTER
     except FileNotFoundError:
         return False
 
 
-def take(path: Path) -> Owner | None:
-    """Become the owner, of nobody's cell or of a dead owner's; None where another process is, or was faster."""
+def take(path: Path) -> Lease | None:
+    """Take the lease, of nobody's cell or of a dead holder's; None where another process is, or was faster."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    mine = Owner.this_process()
+    mine = Lease.this_process()
     beside = path.with_name(f".{path.name}.{mine.token}")
     beside.write_text(json.dumps(asdict(mine)), encoding="utf-8")
     try:
         if _linked(beside, path):
             return mine
-        there = read_owner(path)
+        there = read_lease(path)
         if there is None or is_alive(path, there, now=beside.stat().st_mtime):
             return None
         return mine if _take_over(path, there, beside) else None
@@ -90,19 +90,19 @@ def take(path: Path) -> Owner | None:
         beside.unlink(missing_ok=True)
 
 
-def _take_over(path: Path, dead: Owner, beside: Path) -> bool:
+def _take_over(path: Path, dead: Lease, beside: Path) -> bool:
     """Put our file in the place of a dead owner's.
 
-    Only the one process that holds the marker of that owner may, and only while its file is still there.
+    Only the one process that holds the marker of that lease may, and only while its file is still there.
     """
     marker = path.with_name(f".{path.name}.after-{dead.token}")
     if not _linked(beside, marker):
-        heir = read_owner(marker)
+        heir = read_lease(marker)
         if heir is not None and not is_alive(marker, heir):
             marker.unlink(missing_ok=True)  # it died in the act; the next one to come may try
         return False
     try:
-        there = read_owner(path)
+        there = read_lease(path)
         if there is None or there.token != dead.token:
             return False
         beside.replace(path)
@@ -119,22 +119,22 @@ def _linked(source: Path, target: Path) -> bool:
     return True
 
 
-class Heart:
+class Heartbeat:
     """Keeps a cell while it is worked on, and gives it back at the end.
 
     Args:
-        path: the file of its owner.
+        path: the file of its lease.
         mine: what ``take`` returned.
     """
 
-    def __init__(self, path: Path, mine: Owner) -> None:
+    def __init__(self, path: Path, mine: Lease) -> None:
         self.path, self.mine = path, mine
         self.lost = False
         """Another process took the cell over: this one was out of sight for too long."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
-    def __enter__(self) -> Heart:
+    def __enter__(self) -> Heartbeat:
         self._thread.start()
         return self
 
@@ -156,7 +156,7 @@ class Heart:
 
     def _still_ours(self) -> bool:
         try:
-            there = read_owner(self.path)
+            there = read_lease(self.path)
         except OSError:
             return not self.lost
         return there is not None and there.token == self.mine.token

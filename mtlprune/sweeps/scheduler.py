@@ -18,8 +18,8 @@ import yaml
 from mtlprune.runs import replacing
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import ASIDE, Place, State, state, touched
-from mtlprune.sweeps.owners import Owner
-from mtlprune.sweeps.sheet import SweepError
+from mtlprune.sweeps.leases import Lease
+from mtlprune.sweeps.specification import SweepError
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, CellJob
 
 POLL = 0.5
@@ -82,8 +82,8 @@ def states(cells: Iterable[Cell]) -> dict[str, State]:
     }
 
 
-class Crew:
-    """Does cells, ``jobs`` at a time, together with other crews on the same folder.
+class Scheduler:
+    """Does cells, ``jobs`` at a time, together with other schedulers on the same folder.
 
     Args:
         cells: those to be done, each after those it needs.
@@ -95,7 +95,7 @@ class Crew:
     def __init__(self, cells: Mapping[str, Cell], jobs: int, tell: Tell, stop: Callable[[], bool]) -> None:
         self.cells, self.jobs, self.tell, self.stop = cells, jobs, tell, stop
         self.threads = max(1, cores() // (jobs + sum(_here(cell.place) for cell in cells.values())))
-        """Cores are left to workers of other crews on this machine."""
+        """Cores are left to workers of other schedulers on this machine."""
         self.gpus = visible_gpus()
         self.workers: list[Worker] = []
         standing = states(cells.values())
@@ -239,8 +239,8 @@ class Crew:
 
 def _here(place: Place) -> bool:
     """Whether a process of this machine works on a cell."""
-    owner = place.owner()
-    return owner is not None and owner.machine == Owner.this_process().machine
+    lease = place.lease()
+    return lease is not None and lease.machine == Lease.this_process().machine
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -252,7 +252,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str], log: IO[byt
 
 # -- jobs of a cluster, through submitit (extra ``slurm``) --
 # An array for all cells that need nothing more, then one for those that need these, and so on. A job that Slurm stops,
-# because its time is up or others go first, writes a checkpoint, is queued again, and goes on from there: it is the
+# because its time is up or others go first, writes a checkpoint, is queued again, and continues from there: it is the
 # same cell once more.
 
 

@@ -60,7 +60,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class SweepSpecification:
     """The file of a sweep, checked as far as its own form goes."""
 
     path: Path
@@ -90,7 +90,7 @@ def _meets(chosen: Mapping[str, str], rule: Mapping[str, tuple[str, ...]]) -> bo
     return all(chosen[axis] in values for axis, values in rule.items())
 
 
-def is_sheet(path: Path) -> bool:
+def is_specification(path: Path) -> bool:
     """Whether a YAML file is that of a sweep, not a configuration."""
     if not path.is_file() or path.suffix not in (".yaml", ".yml"):
         return False
@@ -98,7 +98,7 @@ def is_sheet(path: Path) -> bool:
     return isinstance(tree, dict) and bool({"grid", "cells"} & tree.keys())
 
 
-def read_sheet(path: Path) -> Sheet:
+def read_specification(path: Path) -> SweepSpecification:
     """Read the file of a sweep.
 
     Raises:
@@ -121,7 +121,7 @@ def read_sheet(path: Path) -> Sheet:
     if not tree.get("grid") and not tree.get("cells"):
         raise SweepError(f"{path}: expected a grid or cells, found neither: nothing to run")
     axes = {name: _axis(path, name, values) for name, values in _block(path, tree, "grid").items()}
-    sheet = Sheet(
+    specification = SweepSpecification(
         path,
         _label(path, "name", tree.get("name", path.stem)),
         tree["base"],
@@ -132,24 +132,24 @@ def read_sheet(path: Path) -> Sheet:
         {_label(path, "cells", name): _settings(path, name, own) for name, own in _block(path, tree, "cells").items()},
         tuple(str(split) for split in _list(tree.get("evaluate") or [])),
     )
-    _check_cells(sheet)
-    return sheet
+    _check_cells(specification)
+    return specification
 
 
-def _check_cells(sheet: Sheet) -> None:
-    many = math.prod(map(len, sheet.axes.values())) if sheet.axes else 0
+def _check_cells(specification: SweepSpecification) -> None:
+    many = math.prod(map(len, specification.axes.values())) if specification.axes else 0
     if many > MOST_CELLS:
         raise SweepError(
-            f"{sheet.path}: grid: its axes have {many:,} combinations, and at most {MOST_CELLS:,} are planned at once "
-            "(before only and exclude); shorten the axes, or divide the file"
+            f"{specification.path}: grid: its axes have {many:,} combinations, and at most {MOST_CELLS:,} are planned "
+            "at once (before only and exclude); shorten the axes, or divide the file"
         )
     seen: set[str] = set()
-    for recipe in sheet.recipes():
+    for recipe in specification.recipes():
         if recipe.name in seen:
-            raise SweepError(f"{sheet.path}: two cells are called {recipe.name}; rename one of them")
+            raise SweepError(f"{specification.path}: two cells are called {recipe.name}; rename one of them")
         seen.add(recipe.name)
     if not seen:
-        raise SweepError(f"{sheet.path}: only and exclude leave no cell; loosen them")
+        raise SweepError(f"{specification.path}: only and exclude leave no cell; loosen them")
 
 
 def _block(path: Path, tree: Tree, key: str) -> Tree:

@@ -1,7 +1,7 @@
-"""What ``mtlprune bench --lenses`` does: the four lenses on some sentences, each in a process of its own.
+"""What ``mtlprune bench --analyses`` does: the four analyses on some sentences, each in a process of its own.
 
-Each process calls the function that is the verb ``mtlprune analyze LENS``, with its defaults, so the figures are what
-the verb costs: imports, loading, tables and pictures among them.
+Each process calls the command ``mtlprune analyze ANALYSIS`` with its defaults, so the figures are what
+the command costs: imports, loading, tables and pictures among them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mtlprune.config.config import Config
 
-LENSES = ("smoothing", "dissection", "syntax", "degeneration")
+ANALYSES_MEASURED = ("smoothing", "dissection", "syntax", "degeneration")
 SPLIT = "dev"
 GOAL_SECONDS, GOAL_BYTES = 300.0, 4e9
 GOAL = "goal: 1,000 sentences, MiniLM, 2 cores"
@@ -36,7 +36,7 @@ GOAL = "goal: 1,000 sentences, MiniLM, 2 cores"
 
 @dataclass(frozen=True)
 class AnalysisCost:
-    """What one lens took.
+    """What one analysis took.
 
     Attributes:
         wall: seconds from the start of its process to its end.
@@ -44,7 +44,7 @@ class AnalysisCost:
         memory: its peak, in bytes.
         threads: of torch.
         sentences: that it says it read; those too long for the encoder are left out, so it may be fewer than asked for.
-        refused: why the lens does not take this encoder or corpus; empty where it does.
+        refused: why the analysis does not take this encoder or corpus; empty where it does.
     """
 
     wall: float
@@ -55,12 +55,12 @@ class AnalysisCost:
     refused: str = ""
 
 
-def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Path | None) -> None:
-    """Measure all lenses on the encoder of a configuration (or on a run) and sentences of its corpus's dev, on the CPU.
+def bench_analyses(settings: Config, trained: Path | None, sentences: int, out: Path | None) -> None:
+    """Measure all analyses on the encoder of a configuration (or on a run), on sentences of its corpus's dev.
 
     Raises:
         CorpusError: no corpus there.
-        RunError: no dev, fewer sentences than asked for, no lens takes the encoder, or a process was ended.
+        RunError: no dev, fewer sentences than asked for, no analysis takes the encoder, or a process was ended.
     """
     from mtlprune.cli.console import console
     from mtlprune.cli.progress import counted
@@ -70,14 +70,14 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
     _check(corpus, sentences)
     subject = settings.encoder.name if trained is None else str(trained)
     load = os.getloadavg()[0]
-    with counted(len(LENSES)) as (_, tick):
-        costs = measure(subject, corpus, sentences, settings.train.threads, tick)
+    with counted(len(ANALYSES_MEASURED)) as (_, on_batch):
+        costs = measure(subject, corpus, sentences, settings.train.threads, on_batch)
     measured = total(costs)
     terminal = console()
     terminal.print(_table(f"{subject}, {measured.sentences} sentences of {SPLIT} of {corpus}", costs, measured))
-    for lens, cost in costs.items():
+    for analysis, cost in costs.items():
         if cost.refused:
-            terminal.print(f"note: no {lens}: {cost.refused}", soft_wrap=True)
+            terminal.print(f"note: no {analysis}: {cost.refused}", soft_wrap=True)
     terminal.print(
         f"{measured.threads} threads; load of the machine when it began: {load:.2f}, on {os.cpu_count()} cores",
         soft_wrap=True,
@@ -89,7 +89,7 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
             "split": SPLIT,
             "load": load,
             "cores": os.cpu_count(),
-            "lenses": {lens: asdict(cost) for lens, cost in costs.items()},
+            "analyses": {analysis: asdict(cost) for analysis, cost in costs.items()},
             "total": asdict(measured),
             "goal": {"wall": GOAL_SECONDS, "memory": GOAL_BYTES, "of": GOAL},
         }
@@ -97,37 +97,37 @@ def bench_lenses(settings: Config, trained: Path | None, sentences: int, out: Pa
 
 
 def measure(
-    subject: str, corpus: Path, sentences: int, threads: int | None = None, tick: Callable[[], None] = lambda: None
+    subject: str, corpus: Path, sentences: int, threads: int | None = None, on_batch: Callable[[], None] = lambda: None
 ) -> dict[str, AnalysisCost]:
-    """The cost of each lens, one after the other.
+    """The cost of each analysis, one after the other.
 
     Args:
         subject: a run folder or an encoder.
-        threads: of torch; None for as many as the verbs would take.
-        tick: called after each lens.
+        threads: of torch; None for as many as the commands would take.
+        on_batch: called after each analysis.
 
     Raises:
-        RunError: no lens takes the encoder, or a process was ended from outside.
+        RunError: no analysis takes the encoder, or a process was ended from outside.
     """
     costs: dict[str, AnalysisCost] = {}
-    for lens in LENSES:
+    for analysis in ANALYSES_MEASURED:
         begun = time.perf_counter()
         try:
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-                costs[lens] = pool.submit(alone, lens, subject, str(corpus), sentences, threads, begun).result()
+                costs[analysis] = pool.submit(alone, analysis, subject, str(corpus), sentences, threads, begun).result()
         except BrokenProcessPool:
             raise RunError(
-                f"{lens}: its process was ended from outside; was there too little memory? Try fewer --sentences"
+                f"{analysis}: its process was ended from outside; was there too little memory? Try fewer --sentences"
             ) from None
-        tick()
-    refusals = [f"{lens}: {cost.refused}" for lens, cost in costs.items() if cost.refused]
-    if len(refusals) == len(LENSES):
-        raise RunError(f"no lens could be measured; {refusals[0]}")
+        on_batch()
+    refusals = [f"{analysis}: {cost.refused}" for analysis, cost in costs.items() if cost.refused]
+    if len(refusals) == len(ANALYSES_MEASURED):
+        raise RunError(f"no analysis could be measured; {refusals[0]}")
     return costs
 
 
 def total(costs: Mapping[str, AnalysisCost]) -> AnalysisCost:
-    """Times added up, and the largest memory, over the lenses that were measured."""
+    """Times added up, and the largest memory, over the analyses that were measured."""
     done = [cost for cost in costs.values() if not cost.refused]
     return AnalysisCost(
         sum(cost.wall for cost in done),
@@ -149,8 +149,8 @@ def _check(corpus: Path, sentences: int) -> None:
         )
 
 
-def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | None, begun: float) -> AnalysisCost:
-    """The cost of one lens, where it is the only thing that this process does.
+def alone(analysis: str, subject: str, corpus: str, sentences: int, threads: int | None, begun: float) -> AnalysisCost:
+    """The cost of one analysis, where it is the only thing that this process does.
 
     Args:
         begun: what ``time.perf_counter`` said when the process was started; all processes of a machine share it.
@@ -165,8 +165,8 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
     refused, read = "", 0
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         try:
-            _verb(lens)(names=[subject], corpus=Path(corpus), out=Path(folder) / lens, sentences=sentences)
-            tree = json.loads((Path(folder) / lens / f"{lens}.json").read_text(encoding="utf-8"))
+            _command(analysis)(names=[subject], corpus=Path(corpus), out=Path(folder) / analysis, sentences=sentences)
+            tree = json.loads((Path(folder) / analysis / f"{analysis}.json").read_text(encoding="utf-8"))
             read = tree.get("head", tree)["sentences"]
         except Exception as error:
             if exit_code(error) is None:
@@ -176,21 +176,21 @@ def alone(lens: str, subject: str, corpus: str, sentences: int, threads: int | N
     return AnalysisCost(wall, time.process_time(), peak_memory(), threads, read, refused)
 
 
-def _verb(lens: str) -> Callable[..., Any]:
+def _command(analysis: str) -> Callable[..., Any]:
     from mtlprune.analyses.analysis import find
     from mtlprune.cli.analyze.command import run
 
-    return partial(run, find(lens))
+    return partial(run, find(analysis))
 
 
 def _table(title: str, costs: Mapping[str, AnalysisCost], measured: AnalysisCost) -> Table:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    for column in ("lens", "wall seconds", "processor seconds", "peak GB"):
-        table.add_column(column, justify="left" if column == "lens" else "right")
-    for lens, cost in costs.items():
-        table.add_row(*([lens, "refused", "", ""] if cost.refused else _cells(lens, cost)))
+    for column in ("analysis", "wall seconds", "processor seconds", "peak GB"):
+        table.add_column(column, justify="left" if column == "analysis" else "right")
+    for analysis, cost in costs.items():
+        table.add_row(*([analysis, "refused", "", ""] if cost.refused else _cells(analysis, cost)))
     table.add_section()
     table.add_row(*_cells("all, one after the other", measured))
     table.add_row(GOAL, f"{GOAL_SECONDS:.1f}", "", f"{GOAL_BYTES / 1e9:.2f}")
