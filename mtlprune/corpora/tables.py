@@ -10,17 +10,20 @@ import json
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from mtlprune.corpora.formats import files_below
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.sentence import Sentence
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 def schema(layers: Mapping[str, str]) -> pa.Schema:
     """The columns of a corpus whose layers have these kinds."""
+    import pyarrow as pa
+
     fixed = [("id", "text"), ("words", "text[]")]
     fields = [pa.field(name, _type(written), nullable=False) for name, written in fixed]
     for name, kind in layers.items():
@@ -29,6 +32,8 @@ def schema(layers: Mapping[str, str]) -> pa.Schema:
 
 
 def _type(written: str) -> pa.DataType:
+    import pyarrow as pa
+
     if written.endswith("[]"):
         return pa.list_(_type(written[:-2]))
     return {"text": pa.string(), "int": pa.int32()}[written]
@@ -43,6 +48,8 @@ def _column(layer: str, part: str) -> str:
 
 def to_table(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> pa.Table:
     """One row a sentence, with the :func:`schema` of these layers."""
+    import pyarrow as pa
+
     sentences = list(sentences)
     columns: list[list[Any]] = [[s.id for s in sentences], [s.words for s in sentences]]
     for name, declaration in layers.items():
@@ -77,6 +84,8 @@ def _decode(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _decode_array(array: pa.Array) -> list[Any]:
+    import pyarrow as pa
+
     if pa.types.is_list(array.type):
         # .values and .offsets ignore nulls and keep the slice, so the offsets need not begin at 0
         offsets = array.offsets.to_numpy().tolist()

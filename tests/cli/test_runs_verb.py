@@ -47,7 +47,7 @@ def test_scores_and_counts_are_those_of_the_run(recorded: Path, trained: Path) -
         ("probe", "RECORD", "--corpus", "CORPUS", "--out", "new"),
         ("analyze", "smoothing", "RECORD", "--corpus", "CORPUS", "--out", "new"),
         ("analyze", "degeneration", "RECORD", "--corpus", "CORPUS", "--out", "new"),
-        ("heads", "RECORD", "1", "1"),
+        ("head", "RECORD", "1", "1"),
         ("heads", "--gradients", "RECORD", "--out", "new"),
         ("train", "CONFIG", "train.start=RECORD", "--out", "new"),
         (

@@ -222,11 +222,11 @@ def test_suppression_lowers_and_promotion_raises_attention_along_arcs(tiny_encod
         for _ in range(12):
             with attention_seen(encoder.transformer) as maps:
                 encoder(batch)
-            term, penalty = penalty(maps, batch_arcs(batch, trees))
+            term, measured = penalty(maps, batch_arcs(batch, trees))
             optimizer.zero_grad()
             term.backward()
             optimizer.step()
-            penalties.append(penalty)
+            penalties.append(measured)
         assert (penalties[-1] - penalties[0]) * strength < 0
 
 

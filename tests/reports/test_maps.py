@@ -23,6 +23,7 @@ from mtlprune.reports.pictures import (
     PALETTES,
     POSITIVE,
     WHITE,
+    animation,
     colours_mean,
     corners,
     diverging,
@@ -239,8 +240,8 @@ def test_too_few_and_too_many_seeds_are_said() -> None:
 
 def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> None:
     z = [gates(3, 4, 1), gates(3, 4, 1), gates(3, 4, 2), np.zeros((3, 4))]
-    animation = Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
-    with Image.open(io.BytesIO(animation.gif(1))) as picture:
+    shown = Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
+    with Image.open(io.BytesIO(shown.gif(1))) as picture:
         assert picture.n_frames == len(z) and picture.info["loop"] == 0
         for number, values in enumerate(z):
             picture.seek(number)
@@ -248,7 +249,7 @@ def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> 
             top, left = 16 + 18 * 4, 16 + 18  # three lines of words and the heads' numbers stand above
             found = frame[top + 13 : top + 13 + 26 * 3 : 26, left + 13 : left + 13 + 26 * 4 : 26]
             assert np.array_equal(found, opacity(values)[..., 0])
-    assert animation.title == "POS, seed 1: gates during training"
+    assert shown.title == "POS, seed 1: gates during training"
     one = animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2)
     assert one == animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2)
 

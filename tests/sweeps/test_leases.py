@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlprune.sweeps import owners
+from mtlprune.sweeps import leases
 from mtlprune.sweeps.leases import DEAD_AFTER, Heartbeat, Lease, is_alive, read_lease, take
 
 SLEEPER = "import sys, time; from pathlib import Path; from mtlprune.sweeps.leases import take; "
@@ -84,7 +84,7 @@ def test_who_takes_over_may_die_in_the_act(tmp_path: Path) -> None:
 
 
 def test_an_owner_whose_cell_was_taken_over_learns_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(leases, "HEARTBEAT", 0.01)
     path = tmp_path / "cell.owner"
     mine = take(path)
     assert mine is not None
