@@ -5,86 +5,61 @@ python results/seeds/by_seed.py SYNTAX_DIR DEGENERATION_DIR SMOOTHING_DIR
 
 from __future__ import annotations
 
-import json
-import statistics
 import sys
-from collections import defaultdict
-from pathlib import Path
-from typing import Any
+
+import pandas as pd
+
+import mtlprune
 
 
-def said(values: list[float], digits: int) -> str:
-    """Mean ± sample standard deviation; the value alone where there is one."""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
-
-
-def table(columns: dict[str, int], rows: dict[str, dict[str, list[float]]]) -> str:
-    """A Markdown table; columns: name → digits."""
-    lines = ["| encoder | " + " | ".join(columns) + " |", "|:--|" + "--:|" * len(columns)]
-    for label, found in rows.items():
-        cells = [said(found[name], digits) if found.get(name) else "–" for name, digits in columns.items()]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def read(folder: str, name: str) -> Any:
-    return json.loads((Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def collected() -> dict[str, dict[str, list[float]]]:
-    return defaultdict(lambda: defaultdict(list))
+def table(title: str, frame: pd.DataFrame, row: str, column: str, columns: dict[str, tuple[str, int]]) -> None:
+    """Print a Markdown table of ``value``: one row for each ``row``; columns: name in the frame → title, digits."""
+    lines = [
+        "| " + " | ".join([row, *(shown for shown, _ in columns.values())]) + " |",
+        "|:--|" + "--:|" * len(columns),
+    ]
+    for name, mine in frame.groupby(row, sort=False):
+        cells = [name]
+        for key, (_, digits) in columns.items():
+            values = mine.loc[mine[column] == key, "value"].dropna()
+            sd = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
+            cells.append(f"{values.mean():.{digits}f}{sd}" if len(values) else "–")
+        lines.append("| " + " | ".join(cells) + " |")
+    print(f"{title}\n\n" + "\n".join(lines) + "\n")
 
 
 def main(syntax: str, degeneration: str, smoothing: str) -> None:
-    rows = collected()
-    for one in read(syntax, "syntax")["encoders"]:
-        mine = rows[one["encoder"]]
-        mine["UAS_single"].append(one["uas_single"]["held_out"])
-        mine["UAS_best"].append(one["uas_best"]["held_out"])
-        mine["weight on arcs"].append(one["weight_best"]["held_out"])
-        mine["like pretrained"].append(one["uas_like_first"])
-    print("## Syntax in single heads (held out, percent)\n")
-    print(table({"UAS_single": 1, "UAS_best": 1, "weight on arcs": 1, "like pretrained": 2}, rows))
+    frames = mtlprune.read_results(syntax)["syntax"].frames
+    names = {"uas_single_held_out": ("UAS_single", 1), "uas_best_held_out": ("UAS_best", 1)}
+    names |= {"weight_best_held_out": ("weight on arcs", 1), "uas_like_first": ("like pretrained", 2)}
+    table("## Syntax in single heads (held out, percent)", frames["encoders"], "encoder", "measure", names)
 
-    rows, chosen = collected(), ("pos", "ner", "dep", "con", "srl")
-    for one in read(smoothing, "smoothing")["encoders"]:
-        mine, last = rows[one["label"]], one["layers"][-1]
-        mine["CosSim"].append(last["cosine"]["mean"])
-        mine["minus corpus mean"].append(last["cosine_centred"]["mean"])
-        for split in one["labels"]:
-            if split["layer"] == last["layer"] and split["task"] in chosen:
-                mine[f"between {split['task'].upper()}"].append(split["gain"])
-    print("## Last layer: likeness of tokens, and share of their spread between gold labels, beyond chance\n")
-    columns = {"CosSim": 3, "minus corpus mean": 3} | {f"between {task.upper()}": 3 for task in chosen}
-    print(table(columns, rows))
+    frames, tasks = mtlprune.read_results(smoothing)["smoothing"].frames, ("pos", "ner", "dep", "con", "srl")
+    layers, labels = frames["layers"], frames["labels"]
+    last = layers["layer"].max()
+    between = labels[(labels["layer"] == last) & (labels["measure"] == "gain")].assign(measure=lambda one: one["task"])
+    both = pd.concat([layers[layers["layer"] == last], between])
+    names = {"cosine": ("CosSim", 3), "cosine_centred": ("minus corpus mean", 3)}
+    names |= {task: (f"between {task.upper()}", 3) for task in tasks}
+    title = "## Last layer: likeness of tokens, and share of their spread between gold labels, beyond chance"
+    table(title, both, "encoder", "measure", names)
 
-    rows, found = collected(), read(degeneration, "degeneration")
-    for one in found["encoders"]:
-        mine, last = rows[one["label"]], one["hidden"][-1]
-        mine["cone of embeddings"].append(one["embeddings"]["mean_cosine"])
-        mine["cone of last layer"].append(last["mean_cosine"])
-        mine["IsoScore of last layer"].append(last["isoscore"])
-        mine["effective rank"].append(last["rank"])
-    print("## Degeneration\n")
-    columns = {"cone of embeddings": 3, "cone of last layer": 3, "IsoScore of last layer": 3, "effective rank": 0}
-    print(table(columns, rows))
+    frames = mtlprune.read_results(degeneration)["degeneration"].frames
+    layers, embeddings = frames["layers"], frames["embeddings"].copy()
+    embeddings["measure"] = "embeddings " + embeddings["measure"]
+    both = pd.concat([embeddings, layers[layers["layer"] == layers["layer"].max()]])
+    names = {"embeddings mean_cosine": ("cone of embeddings", 3), "mean_cosine": ("cone of last layer", 3)}
+    names |= {"isoscore": ("IsoScore of last layer", 3), "rank": ("effective rank", 0)}
+    table("## Degeneration", both, "encoder", "measure", names)
 
-    rows = collected()
-    for one in found["decoders"]:
-        if one["slope"]["spearman"] is not None:
-            rows[one["label"]][one["task"].upper()].append(one["slope"]["spearman"])
-    print("Spearman of a label's cosine to the mean of its decoder's weights with its frequency:\n")
-    print(table({task.upper(): 2 for task in chosen}, rows))
+    decoders = frames["decoders"]
+    slopes = decoders[decoders["measure"] == "spearman"]
+    title = "Spearman of a label's cosine to the mean of its decoder's weights with its frequency:"
+    table(title, slopes, "encoder", "task", {task: (task.upper(), 2) for task in tasks})
 
-    rows = collected()
-    for pair in found["pairs"]:
-        for test in pair["tests"]:
-            if test["value"] is not None:
-                rows[pair["task"].upper()][test["against"]].append(test["value"])
-    print("Spearman over labels of F1 (MTL-5 − STL) with what changed in the decoder's weights:\n")
-    names = {name for found in rows.values() for name in found}
-    print(table({name: 2 for name in sorted(names)}, rows).replace("encoder", "task", 1))
+    pairs = frames["pairs"]
+    title = "Spearman over labels of F1 (MTL-5 − STL) with what changed in the decoder's weights:"
+    table(title, pairs, "task", "term", {name: (name, 2) for name in sorted(pairs["term"].dropna().unique())})
 
 
 if __name__ == "__main__":
