@@ -36,7 +36,9 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
     method, keep = settings["method"], settings["keep"]
     if method == "none":
         return "heads removed" if "heads removed" in tree else ""
-    how = {"gates": "gates", "importance": "importance", "random": "chance"}[method]
+    if method == "random":
+        return "random heads" if keep is None else f"{keep} random heads"
+    how = method
     if method == "gates":
         how = ("static " if static else "") + ("own gates a task" if settings["sets"] == "per_task" else "gates")
     many = f"{keep} heads by " if keep is not None else "heads by "
