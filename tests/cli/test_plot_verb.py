@@ -42,6 +42,7 @@ def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results: Path,
     assert r"\begin{tabular}" in (out / "tables.tex").read_text()
 
 
+@pytest.mark.slow
 def test_options_change_what_is_drawn(mtlprune, results: Path, tmp_path: Path) -> None:
     def drawn(*options: object) -> dict[str, bytes]:
         out = tmp_path / str(len(list(tmp_path.iterdir())))

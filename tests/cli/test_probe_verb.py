@@ -37,6 +37,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return pd.read_parquet(folder / "probes-accuracy.parquet").to_dict("records")
 
 
+@pytest.mark.slow
 def test_before_and_after(
     mtlprune: Command, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
 ) -> None:

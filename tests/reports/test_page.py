@@ -133,11 +133,9 @@ def test_words_of_the_corpus_and_names_of_runs_stay_words(tmp_path: Path, study:
     assert kinds.count(None) == 1 and set(kinds) == {None, "application/json"}
 
 
-def test_the_same_sources_give_the_same_bytes(whole: str, study: list[RunFolder], probes: Path) -> None:
-    again = report(Sources([RunFolder(run.path) for run in study], probes=[probes]), QUICK, gold)
-    assert again == whole
-    twice = report(Sources([*study[:2], *study[:2]]), Choices(resamples=0), gold)
-    assert twice == report(Sources(study[:2]), Choices(resamples=0), gold)
+def test_the_same_sources_give_the_same_bytes(study: list[RunFolder], probes: Path) -> None:
+    twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
+    assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
 
 
 def test_data_for_the_script(whole: str, study: list[RunFolder]) -> None:

@@ -319,6 +319,7 @@ def _contrast(one: str, other: str) -> float:
     return (max(light) + 0.05) / (min(light) + 0.05)
 
 
+@pytest.mark.slow
 def test_charts_answer_to_the_pointer_and_stand_without_a_script(browser: Browser, tmp_path: Path) -> None:
     committed = Path(__file__).parents[2] / "results/smoothing"
     run = write_study_run(tmp_path / "run", ["pos"], 1, True, 0.9, gold_sentences())
