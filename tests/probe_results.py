@@ -11,47 +11,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-POS = ("NN", "IN", "DT", "NNP", "JJ", ".", "NNS", "PRP", "RB", ",", "VB", "VBD", "CC", "VBZ", "VBP", "VBN", "CD", "VBG")
-POS += ("TO", "MD", "PRP$", "UH", "HYPH", "POS", "''", "``", "WDT", "WP", "WRB", "RP", ":", "JJR", "NNPS", "EX", "JJS")
-POS += ("RBR", "-LRB-", "-RRB-", "$", "PDT", "RBS", "FW", "NFP", "WP$", "XX", "SYM", "ADD", "LS", "AFX")
-NER = ("PERSON", "GPE", "ORG", "DATE", "CARDINAL", "NORP", "MONEY", "PERCENT", "ORDINAL", "LOC", "TIME", "WORK_OF_ART")
-NER += ("FAC", "QUANTITY", "PRODUCT", "EVENT", "LAW", "LANGUAGE")
-DEP = (
-    "punct",
-    "case",
-    "det",
-    "nsubj",
-    "amod",
-    "root",
-    "advmod",
-    "obj",
-    "obl",
-    "conj",
-    "mark",
-    "nmod",
-    "compound",
-    "cc",
-)
-DEP += (
-    "aux",
-    "cop",
-    "advcl",
-    "xcomp",
-    "nummod",
-    "ccomp",
-    "acl:relcl",
-    "acl",
-    "appos",
-    "parataxis",
-    "expl",
-    "iobj",
-    "csubj",
-)
-CON = ("NP", "VP", "PP", "S", "ADVP", "ADJP", "SBAR", "PRT", "QP", "WHNP", "INTJ", "FRAG", "NX", "WHADVP", "UCP", "LST")
-SRL = ("ARG1", "ARG0", "ARG2", "ARGM-TMP", "ARGM-DIS", "ARGM-ADV", "ARGM-MOD", "ARGM-LOC", "ARGM-MNR", "ARGM-NEG")
-SRL += ("R-ARG1", "R-ARG0", "C-ARG1", "ARGM-PRP", "ARGM-DIR", "ARG3", "ARG4", "ARGM-CAU", "ARGM-PRD", "ARGM-ADJ")
-SRL += ("ARGM-EXT", "ARGM-GOL", "ARGM-LVB", "R-ARGM-LOC", "R-ARGM-TMP", "C-ARG2", "ARGM-COM", "ARG5", "C-ARG3")
-LABELS = {"pos": POS, "ner": NER, "dep": DEP, "con": CON, "srl": SRL}
+LABELS = {
+    task: tuple(names.split())
+    for task, names in {
+        "pos": """
+            NN IN DT NNP JJ . NNS PRP RB , VB VBD CC VBZ VBP VBN CD VBG TO MD PRP$ UH HYPH POS '' `` WDT WP
+            WRB RP : JJR NNPS EX JJS RBR -LRB- -RRB- $ PDT RBS FW NFP WP$ XX SYM ADD LS AFX""",
+        "ner": """
+            PERSON GPE ORG DATE CARDINAL NORP MONEY PERCENT ORDINAL LOC TIME WORK_OF_ART FAC QUANTITY
+            PRODUCT EVENT LAW LANGUAGE""",
+        "dep": """
+            punct case det nsubj amod root advmod obj obl conj mark nmod compound cc aux cop advcl xcomp
+            nummod ccomp acl:relcl acl appos parataxis expl iobj csubj""",
+        "con": """
+            NP VP PP S ADVP ADJP SBAR PRT QP WHNP INTJ FRAG NX WHADVP UCP LST""",
+        "srl": """
+            ARG1 ARG0 ARG2 ARGM-TMP ARGM-DIS ARGM-ADV ARGM-MOD ARGM-LOC ARGM-MNR ARGM-NEG R-ARG1 R-ARG0
+            C-ARG1 ARGM-PRP ARGM-DIR ARG3 ARG4 ARGM-CAU ARGM-PRD ARGM-ADJ ARGM-EXT ARGM-GOL ARGM-LVB
+            R-ARGM-LOC R-ARGM-TMP C-ARG2 ARGM-COM ARG5 C-ARG3""",
+    }.items()
+}
 FEW = 20
 
 Encoders = Sequence[tuple[str, int]]

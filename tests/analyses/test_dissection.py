@@ -15,7 +15,7 @@ from transformers import AutoModelForMaskedLM
 
 from mtlprune.analyses.dissection import SUBSETS
 from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.maths import Norm, embedding_terms, importance, terms
+from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms
 from mtlprune.analyses.dissection.measure import dissect, score_masked
 from mtlprune.analyses.dissection.trace import refusal, trace
 from mtlprune.analyses.subjects import Subject
@@ -128,61 +128,6 @@ def test_importance_sums_to_1_and_knows_no_scale(tiny_encoder: TinyEncoder) -> N
     scaled, whole = passed(encoder)
     *_, stack = terms(scaled)
     assert torch.allclose(whole[-1], 3.5 * hidden[-1]) and torch.allclose(importance(stack, whole[-1]), mu, atol=1e-10)
-
-
-def silent(traced: dissection.Trace, **changes: Tensor) -> dissection.Trace:
-    """Without biases of outputs, values and LayerNorms."""
-
-    def plain(norm: Norm) -> Norm:
-        return norm._replace(bias=torch.zeros_like(norm.bias))
-
-    layers = [
-        replace(
-            layer,
-            value_bias=torch.zeros_like(layer.value_bias),
-            bias=torch.zeros_like(layer.bias),
-            feed_forward_bias=torch.zeros_like(layer.feed_forward_bias),
-            norms=(plain(layer.norms[0]), plain(layer.norms[1])),
-            **{name: value(layer) if callable(value) else value for name, value in changes.items()},
-        )
-        for layer in traced.layers
-    ]
-    return dissection.Trace(traced.embedded, plain(traced.norm), None, layers)
-
-
-def test_without_biases_the_correction_is_means_only(tiny_encoder: TinyEncoder) -> None:
-    traced = silent(passed(loaded(tiny_encoder("bert")))[0])
-    *_, stack = terms(traced)
-    norms = [traced.norm, *(norm for layer in traced.layers for norm in layer.norms)]
-    product, means = torch.ones_like(stack[3]), torch.zeros_like(stack[3])
-    for norm in reversed(norms):
-        product = product * norm.gain / norm.std
-        means = means - product * norm.mean
-    assert torch.allclose(stack[3], means, atol=1e-12)
-
-
-def test_without_blocks_what_is_left_is_layer_norm_over_and_over(tiny_encoder: TinyEncoder) -> None:
-    encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager").double()
-    with torch.no_grad():
-        for layer in encoder.transformer.encoder.layer:
-            for linear in (layer.attention.output.dense, layer.output.dense):
-                linear.weight.zero_()
-                linear.bias.zero_()
-    traced, hidden = passed(encoder)
-    *_, stack = terms(traced)
-    expected = traced.embedded
-    for _ in range(2 * LAYERS + 1):
-        expected = torch.nn.functional.layer_norm(expected, expected.shape[-1:], eps=encoder.config.layer_norm_eps)
-    assert not stack[1:3].any()
-    assert torch.allclose(stack[0] + stack[3], expected, atol=1e-10) and torch.allclose(hidden[-1], expected)
-
-
-def test_layer_0_has_input_and_correction_only(tiny_encoder: TinyEncoder) -> None:
-    traced, _ = passed(loaded(tiny_encoder("bert")))
-    first = next(terms(traced))
-    norm = traced.norm
-    assert not first[1:3].any()
-    assert torch.allclose(first[3], norm.bias - norm.gain * norm.mean / norm.std, atol=1e-14)
 
 
 @pytest.mark.parametrize("family", ["modernbert", "eurobert"])

@@ -89,6 +89,12 @@ def test_cosines_are_those_of_whole_gradients(made: Any) -> None:
 
 def test_heads_own_all_attention_weights_once(made: Any) -> None:
     model, _, _ = made
+    if model.encoder.config.model_type == "bert":
+        block = model.encoder.transformer.encoder.layer[1].attention
+        named = {"q": block.self.query, "k": block.self.key, "v": block.self.value, "o": block.output.dense}
+        owned = {id(w): (rows.tolist(), dim) for w, rows, dim in head_weights(model)[1][2] if w.ndim == 2}
+        expected = {id(part.weight): ([*range(16, 24)], int(name == "o")) for name, part in named.items()}
+        assert owned == expected
     for heads in head_weights(model):
         for weight in {id(w): w for parts in heads.values() for w, _, _ in parts}.values():
             dims = {d for parts in heads.values() for w, _, d in parts if w is weight}

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 from gated_runs import claim
 from scipy import stats
 
@@ -73,52 +69,3 @@ def test_heads_of_different_encoders_are_not_joined():
     table.add(columns(np.ones((2, 3))), "one")
     with pytest.raises(HeadTableError, match="two is about an encoder of 2 × 4 heads"):
         table.add([HeadColumn("x", "x", np.ones((2, 4)))], "two")
-
-
-def test_gradient_cosines_are_those_of_whole_gradients(tiny_encoder: Callable[[str], Path]):
-    from mtlprune.encoder.model import Encoder
-    from mtlprune.model import MultiTaskModel
-    from mtlprune.sentence import Sentence, Span
-    from mtlprune.tasks import TASKS
-    from mtlprune.training.pruning.head_gradients import agreement
-
-    torch.manual_seed(0)
-    sentences = [
-        Sentence("a", ("the", "old", "cat", "sleeps"), pos=("D", "J", "N", "V"), ner=(Span(0, 1, "PER"),)),
-        Sentence("b", ("Paris", "saw", "dogs"), pos=("N", "V", "N"), ner=(Span(0, 1, "PER"),)),
-    ]
-    encoder = Encoder.load(str(tiny_encoder("bert")))
-    made = {}
-    for name in ("pos", "ner"):
-        kind = TASKS[name]
-        made[name] = kind(kind.collect(sentences), encoder.hidden_size, kind.Options())
-    for task in made.values():
-        for weight in task.parameters():  # a scorer that begins at 0 gives the encoder no gradient
-            torch.nn.init.normal_(weight, std=0.2)
-    model = MultiTaskModel(encoder, made).eval()
-    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
-    targets = {name: [task.target(sentence) for sentence in sentences] for name, task in made.items()}
-    told = agreement(model, pieces, targets)
-    gradients = {}
-    for name in made:
-        model.zero_grad()
-        model.losses(model.collate(pieces, targets))[name].backward()
-        gradients[name] = {
-            key: p.grad.clone() for key, p in encoder.transformer.named_parameters() if p.grad is not None
-        }
-    width = encoder.places.width
-    for layer, head in np.ndindex(encoder.places.layers, encoder.places.heads):
-        rows, block = slice(head * width, (head + 1) * width), f"encoder.layer.{layer}.attention."
-        flat = [
-            torch.cat(
-                [g[f"{block}self.{part}.weight"][rows].flatten() for part in ("query", "key", "value")]
-                + [g[f"{block}output.dense.weight"][:, rows].flatten()]
-            )
-            for g in gradients.values()
-        ]
-        flat = [gradient.double() for gradient in flat]
-        size = float(flat[0].norm() * flat[1].norm())
-        expected = float(flat[0] @ flat[1]) / size if size else np.nan
-        assert told.cosines[0, 1, layer, head] == pytest.approx(expected, abs=1e-5, nan_ok=True)
-        assert told.mean()[layer, head] == pytest.approx(expected, abs=1e-5, nan_ok=True)
-    assert np.isfinite(told.mean()).all()

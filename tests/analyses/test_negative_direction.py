@@ -90,12 +90,6 @@ def test_wendels_numbers() -> None:
     assert not telling(1536, 768) and telling(2000, 768)
 
 
-def test_wendel_is_what_happens() -> None:
-    generator = np.random.default_rng(7)
-    share = np.mean([negative_direction(generator.standard_normal((10, 5))) is not None for _ in range(200)])
-    assert abs(share - 0.5) < 3 * np.sqrt(0.25 / 200)
-
-
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.zeros((0, 3)), np.ones(3)])
 def test_what_is_no_vector_is_refused(rows: np.ndarray) -> None:
     with pytest.raises(DirectionError):

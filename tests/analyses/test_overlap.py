@@ -92,6 +92,7 @@ def test_a_common_preference_for_layers_is_not_taken_for_overlap() -> None:
     assert row(found, "variance", part="layers").share > 0.3 and row(found, "variance", part="heads").share < 0.05
 
 
+@pytest.mark.slow
 def test_p_values_are_uniform_where_tasks_share_layers_only() -> None:
     """200 draws of tasks whose three seeds agree, with no overlap beyond layers.
 
@@ -117,6 +118,7 @@ def test_p_values_are_uniform_where_tasks_share_layers_only() -> None:
     assert np.mean(np.array(plain) < 0.05) > 0.9  # the plain one calls nearly every draw significant
 
 
+@pytest.mark.slow
 def test_agreement_within_a_task_does_not_make_overlap_between_tasks() -> None:
     """Nine pairs of seeds are not nine observations: permuting seeds one by one would be far too sure."""
     generator = np.random.default_rng(3)

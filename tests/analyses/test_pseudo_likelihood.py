@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tiny import WORDS
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, BertForMaskedLM
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.corpora.blimp import MinimalPair, Paradigm
@@ -18,7 +17,6 @@ from mtlprune.encoder.pieces import EncoderError
 
 FAMILIES = ["bert", "roberta", "distilbert", "electra", "modernbert", "mpnet", "albert", "deberta-v2"]
 TEXTS = ["The dog saw a cat.", "Nobody unbelievably opened the letter quickly in London!", "He", "old dogs walked"]
-WHOLE = " ".join(word for word in WORDS[::2] if word.isalpha() and word.islower())
 
 
 def model_of(folder: Path) -> MaskedLanguageModel:
@@ -64,26 +62,6 @@ def test_order_does_not_matter_and_equal_texts_tie_to_the_last_bit(bert: MaskedL
     assert pseudo_log_likelihoods(bert, []).shape == (0,)
 
 
-def test_the_variants_agree_where_no_word_is_split_and_differ_elsewhere(bert: MaskedLanguageModel) -> None:
-    assert len(bert.tokenizer.tokenize(WHOLE)) == len(WHOLE.split())
-    both = [pseudo_log_likelihoods(bert, [WHOLE, TEXTS[1]], variant) for variant in ("original", "word-l2r")]
-    assert both[0][0] == both[1][0] and abs(both[0][1] - both[1][1]) > 1e-3
-
-
-def test_a_model_that_ignores_context_sums_the_logs_of_unigrams(tiny_encoder: Callable[[str], Path]) -> None:
-    lm = model_of(tiny_encoder("bert"))
-    assert isinstance(lm.model, BertForMaskedLM)
-    with torch.no_grad():
-        head = lm.model.cls.predictions
-        head.transform.LayerNorm.weight.zero_()
-        head.bias.copy_(torch.randn_like(head.bias))
-        unigrams = head.bias.double().log_softmax(0)
-    for variant in ("original", "word-l2r"):
-        for text, found in zip(TEXTS, pseudo_log_likelihoods(lm, TEXTS, variant), strict=True):
-            ids = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-            assert found == pytest.approx(float(unigrams[ids].sum()), abs=1e-4)
-
-
 def test_a_model_in_training_is_evaluated_without_dropout_and_stays_in_training(
     tiny_encoder: Callable[[str], Path],
 ) -> None:
@@ -100,11 +78,6 @@ def pairs_of(number: int, seed: int) -> tuple[MinimalPair, ...]:
     generator = np.random.default_rng(seed)
     letters = [word for word in WORDS if word.isalpha()]
     return tuple(MinimalPair(*(" ".join(generator.choice(letters, 5)) for _ in range(2))) for _ in range(number))
-
-
-def test_a_random_model_is_at_chance(bert: MaskedLanguageModel) -> None:
-    found = judge(bert, [Paradigm("p", "a", "syntax", pairs_of(400, 2))])
-    assert abs(found.overall - 50) < 300 * math.sqrt(0.25 / 400) and found.pairs == 400
 
 
 def test_ties_are_wrong_and_means_are_over_paradigms(bert: MaskedLanguageModel) -> None:

@@ -34,10 +34,6 @@ def summed(parts: torch.Tensor, subset: str) -> torch.Tensor:
     return found
 
 
-def test_there_are_16_subsets() -> None:
-    assert len(SUBSETS) == len(set(SUBSETS)) == 16 and SUBSETS[0] == "" and SUBSETS[-1] == "ihfc"
-
-
 def test_scaling_is_that_of_each_sum() -> None:
     torch.manual_seed(0)
     parts = torch.randn(4, 50, 6, dtype=torch.float64)

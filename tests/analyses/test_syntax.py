@@ -12,15 +12,12 @@ import torch
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses.probes.maths import arcs_found, choose
 from mtlprune.encoder.arc_counts import OFFSETS, ArcCounts
 from mtlprune.encoder.arcs import (
     ArcCounter,
     ArcError,
-    arc_weights,
     guesses,
     halves,
-    offset_guesses,
     relations_of,
     uas_of,
 )
@@ -107,54 +104,10 @@ def test_batches_order_and_padding_do_not_matter(bert: Encoder) -> None:
         assert np.allclose(counts.mass, found[0].mass, atol=1e-5)
 
 
-def gold_attention(sentences: Sequence[Sentence], noise: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, 1, T, T) with all mass on the gold head (on itself for roots), heads, and which words exist."""
-    side = max(map(len, sentences))
-    attention = noise * torch.rand(len(sentences), 1, side, side)
-    heads = torch.zeros(len(sentences), side, dtype=torch.long)
-    there = torch.zeros(len(sentences), side, dtype=torch.bool)
-    for row, sentence in enumerate(sentences):
-        there[row, : len(sentence)] = True
-        for i, head in enumerate(sentence.dep.heads):
-            heads[row, i] = head
-            attention[row, 0, i, head - 1 if head else i] = 1.0
-    return attention, heads, there
-
-
-def test_all_mass_on_the_gold_head_finds_every_arc_and_its_transpose_in_the_other_direction() -> None:
-    attention, heads, there = gold_attention(SENTENCES, noise=0.1)
-    arcs = heads > 0
-    for direction, shown in enumerate((attention, attention.transpose(-1, -2))):
-        found = guesses(shown, there)[direction, :, 0]
-        assert torch.equal(found[arcs], heads[arcs])
-        assert torch.equal(arc_weights(shown, heads)[direction, :, 0], arcs.float())
-
-
-def test_no_word_guesses_itself_or_what_its_sentence_does_not_have() -> None:
-    attention, _, there = gold_attention(SENTENCES)
-    attention = (
-        attention + 5 * torch.eye(attention.shape[-1]) + 9 * ~there[:, None, None] + 9 * ~there[:, None, :, None]
-    )
-    found = guesses(attention, there)
-    lengths, place = there.sum(1)[:, None], torch.arange(1, there.shape[1] + 1)
-    assert ((found[:, :, 0] != place) & (found[:, :, 0] >= 1) & (found[:, :, 0] <= lengths))[
-        :, there & (lengths > 1)
-    ].all()
-    assert (found[:, :, 0][:, there & (lengths == 1)] == 0).all()
-
-
 def test_of_equal_weights_the_first_word_counts() -> None:
     there = torch.ones(1, 4, dtype=torch.bool)
     for attention in (torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 2, 4, 4)):
         assert (guesses(attention, there) == torch.tensor([2, 1, 1, 1])).all()
-
-
-def test_offsets_are_held_within_the_root_and_the_last_word() -> None:
-    there = torch.tensor([[True] * 4, [True] * 2 + [False] * 2])
-    found = dict(zip(OFFSETS, offset_guesses(there).tolist(), strict=True))
-    assert list(OFFSETS) == [-3, -2, -1, 0, 1, 2]
-    assert found[-3] == [[0, 0, 0, 1], [0, 0, 0, 1]] and found[0][0] == [1, 2, 3, 4]
-    assert found[2][0] == [3, 4, 4, 4] and found[1][1][:2] == [2, 2]
 
 
 def test_offset_counts_are_what_a_loop_counts(bert: Encoder) -> None:
@@ -184,7 +137,7 @@ def random_counts(seed: int, layers: int = 2, heads: int = 3, closed: bool = Fal
     return counts
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_order_of_the_measures(seed: int) -> None:
     counts = random_counts(seed, closed=seed % 2 == 0)
     listed = counts.listed()
@@ -230,21 +183,6 @@ def test_means_over_relations_are_weighted_by_their_tokens() -> None:
     assert counts.mean_best(["a", "b"]).value == pytest.approx((n * a.value + m * b.value) / (n + m))
     assert counts.mean_best_offset(["a"])[0] == counts.best_offset(["a"]).value
     assert counts.listed(least=10**6) == [] and np.isnan(counts.mean_best([]).value)
-
-
-def test_of_any_head_it_is_at_most_the_probe_that_also_accepts_the_other_way(bert: Encoder) -> None:
-    """With the same masking: the probe may choose a word itself or [CLS], so those weights are taken away first."""
-    seen = seen_of(bert, SENTENCES)
-    side = seen.attention[0].shape[-1]
-    same = (seen.places[:, :, None] == seen.places[:, None, :]) | (seen.places == 0)[:, None, :]
-    assert same.shape == (len(SENTENCES), side, side)
-    seen.attention = [layer.masked_fill(same[:, None], 0.0) for layer in seen.attention]
-    counter = ArcCounter(relations_of(SENTENCES), bert.places.kept, bert.places.heads)
-    counter.add(seen, SENTENCES, [0] * len(SENTENCES))
-    arcs = [(r, head, i) for r, s in enumerate(SENTENCES) for i, head in enumerate(s.dep.heads, 1) if head]
-    probe = arcs_found(choose(seen), *torch.tensor(arcs).T).sum(0).view(counter.counts.there.shape).numpy()
-    ours = counter.counts.hits[:, 0].sum((0, 1))
-    assert (ours <= probe).all() and (ours < probe).any()
 
 
 def test_gated_and_removed_heads_count_nothing(bert: Encoder) -> None:

@@ -28,12 +28,6 @@ def test_clouds_of_few_dimensions(kind: str, dimension: int) -> None:
     assert found.points + found.dropped == 2000 and found.dropped <= 2 * (dimension == 1)
 
 
-def test_from_ten_dimensions_on_it_is_biased_low_and_still_rises() -> None:
-    generator = np.random.default_rng(2)
-    found = [twonn(generator.normal(size=(1000, d))).likelihood for d in (5, 10, 20)]
-    assert found[0] < found[1] < found[2] < 19
-
-
 def test_the_line_is_fitted_to_all_but_the_largest_tenth() -> None:
     ratios = np.random.default_rng(3).uniform(1, 3, size=50)
     x = np.sort(np.log(ratios))[:45]

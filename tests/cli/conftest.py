@@ -25,6 +25,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str], 
 
 
 @pytest.fixture(scope="session")
+def single(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of POS alone, of one epoch."""
+    folder = tmp_path_factory.mktemp("runs") / "pos"
+    assert mtlprune("train", lab.config, "tasks=pos", "train.epochs=1", "--out", folder).code == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
 def trained(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of all five tasks, evaluated on test."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"

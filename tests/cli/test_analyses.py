@@ -14,37 +14,45 @@ from gated_runs import write_run
 from tiny import HEADS, LAYERS
 
 import mtlprune as package
-from mtlprune.analyses.analysis import find, read
-from mtlprune.corpora.store import load_corpus
-from mtlprune.reports.analyses import section
+from mtlprune.analyses.analysis import Request, find, read
+from mtlprune.analyses.reading import Found, read_request, survey
+from mtlprune.blocks import Block
+from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.reports.analyses import figures, markdown, section
 from mtlprune.reports.sections import Figure, Rows
 from mtlprune.results import Result
 from mtlprune.runs import RunError
 
 Call = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
 FEW = {
     "smoothing": ("--sentences", 6, "--closing", 3, "--permutations", 9),
     "degeneration": ("--sentences", 8, "--rows", 40, "--permutations", 49),
+    "dissection": ("--train-sentences", 12, "--epochs", 2, "--hidden", 8),
+    "syntax": (),
 }
 FIGURES = {
     "smoothing": ("layers", "sigma", "labels", "heads"),
     "degeneration": ("spectrum", "projection", "isotropy", "heads", "labels", "lost"),
+    "dissection": ("importance", "heads", "subsets", "agreement", "losses"),
+    "syntax": ("relations", "heads"),
 }
-COMMITTED = Path(__file__).parents[2] / "results"
-analyses = pytest.mark.parametrize("name", FEW)
+STORED = [
+    pytest.param("smoothing", "", "", marks=pytest.mark.slow),
+    pytest.param("degeneration", "", "", marks=pytest.mark.slow),
+    pytest.param("dissection", "tasks", "NER minus MTL-5 is +2.7 [−1.2, +6.8] points", marks=pytest.mark.slow),
+    ("dissection", "gates", "15 of 36 open heads"),
+    ("syntax", "runs", "The best offset (+1) finds 29.1 %, that of each relation 44.8 %."),
+    ("syntax", "gates", "| DEP, 36 of 72 heads   |    72 |     0.30 | 0.0156 |"),
+]
+"""Committed Results, of this version and earlier ones, and words of their pages."""
+COMMAND = {"dissection": "dissect"}
 
 
 @pytest.fixture(scope="module")
 def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
     return tiny_encoder("bert")
-
-
-@pytest.fixture(scope="module")
-def single(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one task beside the joint one."""
-    folder = tmp_path_factory.mktemp("single") / "dep"
-    assert mtlprune("train", lab.config, "tasks=dep", "train.epochs=1", "--out", folder).code == 0
-    return folder
 
 
 @pytest.fixture
@@ -83,6 +91,7 @@ def test_smoothing(mtlprune: Call, lab: Any, encoder: Path, claims: list[str], t
     assert "## The bound and its factors" in (out / "smoothing.md").read_text()
 
 
+@pytest.mark.slow
 def test_degeneration(
     mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, claims: list[str], tmp_path: Path
 ) -> None:
@@ -91,11 +100,11 @@ def test_degeneration(
     answer = mtlprune("analyze", "degeneration", *arguments)
     assert answer.code == 0, answer.err
     result = files_and_section("degeneration", out, ("lost",))  # no label has 20 gold items
-    assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5", "DEP"]
+    assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5", "POS"]
     decoders = result.frames["decoders"][["task", "encoder"]].drop_duplicates().to_numpy().tolist()
-    assert decoders == [*([task, "MTL-5"] for task in ("pos", "ner", "dep", "con", "srl")), ["dep", "DEP"]]
+    assert decoders == [*([task, "MTL-5"] for task in ("pos", "ner", "dep", "con", "srl")), ["pos", "POS"]]
     pairs = result.frames["pairs"]
-    assert set(zip(pairs["task"], pairs["encoder"], pairs["other"], strict=True)) == {("dep", "MTL-5", "DEP")}
+    assert set(zip(pairs["task"], pairs["encoder"], pairs["other"], strict=True)) == {("pos", "MTL-5", "POS")}
     assert result.about["claims"]["groups"]["stem"] >= 1 and set(result.frames["tests"]["encoder"]) == set(result.names)
     last = result.wide("layers").query(f"layer == {LAYERS}").set_index("name")
     assert last["mean_to_untuned"].notna().tolist() == [False, True, True]
@@ -106,42 +115,90 @@ def test_degeneration(
     assert "## Label weights of the decoders" in (out / "degeneration.md").read_text() and "Rare labels: " in answer.out
 
     train = list(load_corpus(lab.corpus)["train"])
-    counts = Counter(relation for sentence in train for relation in sentence.dep.relations)
-    rows = result.frames["labels"].query("task == 'dep' and encoder == 'DEP'")
+    counts = Counter(tag for sentence in train for tag in sentence.pos)
+    rows = result.frames["labels"].query("task == 'pos' and encoder == 'POS'")
     assert dict(zip(rows["label"], rows["frequency"], strict=True)) == dict(counts)
 
 
-@analyses
-def test_without_claims_a_sentence_says_so(mtlprune: Call, lab: Any, encoder: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.slow
+def test_dissection(mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, tmp_path: Path) -> None:
     out = tmp_path / "results"
-    answer = mtlprune("analyze", name, encoder, "--corpus", lab.corpus, "--out", out, *FEW[name])
+    answer = mtlprune(
+        *("analyze", "dissect", encoder, single, trained, "--corpus", lab.corpus, "--out", out), *FEW["dissection"]
+    )
+    assert answer.code == 0, answer.err
+    result = files_and_section("dissection", out, tables=9)
+    assert result.names == ["pretrained", "POS", "MTL-5"] and (result.wide("encoders")["error"] < 1e-5).all()
+    scored = {name: rows["task"].unique().tolist() for name, rows in result.named("tasks").groupby("name")}
+    assert scored["pretrained"][:5] == ["pos", "ner", "dep", "con", "srl"] and scored["POS"][0] == "pos"
+    assert scored["pretrained"] == scored["MTL-5"]
+    losses, across = result.named("losses"), result.named("across")
+    assert set(losses["task"]) == {"pos"} and set(losses["name"]) == {"POS"} and set(losses["other"]) == {"MTL-5"}
+    assert len(across.groupby(["name", "other"], observed=True)) == 3
+    sums = result.wide("layers").groupby(["name", "layer"], observed=True)["importance"].sum()
+    assert np.allclose(sums, 1, atol=1e-4)
+
+
+def test_dissection_without_scores_and_with_gates(mtlprune: Call, lab: Any, encoder: Path, tmp_path: Path) -> None:
+    out, run = tmp_path / "results", tmp_path / "run"
+    made = mtlprune("train", lab.config, "pruning=gates", "tasks=pos", "train.epochs=1", "--out", run)
+    assert made.code == 0, made.err
+    answer = mtlprune("analyze", "dissect", encoder, run, "--corpus", lab.corpus, "--out", out, "--tasks", "none")
+    assert answer.code == 0, answer.err
+    result = files_and_section("dissection", out, ("subsets", "agreement", "losses"), tables=4)
+    assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
+
+
+def test_without_claims_a_sentence_says_so(mtlprune: Call, lab: Any, encoder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    answer = mtlprune("analyze", "degeneration", encoder, "--corpus", lab.corpus, "--out", out, *FEW["degeneration"])
     assert answer.code == 0 and "--claims" in answer.out
-    assert json.loads((out / f"{name}.json").read_text())["claims"] is None
-    if name == "degeneration":
-        assert "only encoders" in files_and_section(name, out, ("labels", "lost"), 3).about["notes"][0]
+    result = files_and_section("degeneration", out, ("labels", "lost"), 3)
+    assert result.about["claims"] is None and "only encoders" in result.about["notes"][0]
 
 
-@analyses
+def test_an_encoder_that_is_left_out_is_named(lab: Any, single: Path, encoder: Path) -> None:
+    request = Request([str(encoder), str(single)], lab.corpus, Block())
+    reading = read_request(request)
+    result = survey("any", reading, request, lambda subject: "too small" if subject.label == "POS" else Found({}))
+    assert result.names == ["pretrained"] and result.about["notes"] == [f"Left out: {single}: too small."]
+    with pytest.raises(EncoderError, match=r"too small; .*too small"):
+        survey("any", reading, request, lambda subject: "too small")
+
+
 def test_mistakes_are_sentences_and_nothing_is_written(
-    mtlprune: Call, lab: Any, encoder: Path, claims: list[str], tmp_path: Path, tiny_encoder: Callable, name: str
+    mtlprune: Call, lab: Any, encoder: Path, claims: list[str], tmp_path: Path, tiny_encoder: Callable
 ) -> None:
-    out = tmp_path / "results"
+    out, pairs, bare = tmp_path / "results", tmp_path / "pairs", tmp_path / "bare"
+    pairs.mkdir()
+    entry = {"UID": "a", "linguistics_term": "t", "field": "syntax", "sentence_good": "a", "sentence_bad": "b"}
+    (pairs / "a.jsonl").write_text(json.dumps(entry) + "\n")
+    corpus = load_corpus(lab.corpus)
+    content = {name: [sentence.bare() for sentence in corpus[name]] for name in ("train", "dev", "test")}
+    save_corpus(content, bare, name="bare", licence="Apache-2.0", sources={})
     gateless = write_run(tmp_path / "plain", ["pos"], np.ones((LAYERS, HEADS)), encoder=str(encoder)).path
     (gateless / "gates.jsonl").unlink()
-    for words, told in (
-        ((encoder, "--claims", gateless), "is a run without gates"),
-        ((tiny_encoder("roberta"), *claims), "heads of different encoders do not correspond"),
-        ((encoder, "--split", "nowhere"), "expected a split of"),
-        ((tmp_path / "no-encoder",), "no-encoder"),
+    for name, folder, words, told in (
+        *((name, lab.corpus, (encoder, "--split", "nowhere"), "found 'nowhere'") for name in FEW),
+        *((name, lab.corpus, (tmp_path / "no-encoder",), "no-encoder") for name in FEW),
+        ("smoothing", lab.corpus, (encoder, "--claims", gateless), "is a run without gates"),
+        ("degeneration", lab.corpus, (tiny_encoder("roberta"), *claims), "heads of different encoders do not"),
+        ("dissection", lab.corpus, (tiny_encoder("modernbert"), "--tasks", "none"), "no post-LN encoder"),
+        ("dissection", lab.corpus, (encoder, "--tasks", "pos,chess"), "found chess"),
+        ("syntax", lab.corpus, (encoder, "--blimp", pairs), "none of these can judge minimal pairs"),
+        ("syntax", bare, (encoder,), "sentences has one; give a corpus with the layer dep"),
     ):
-        answer = mtlprune("analyze", name, *words, *FEW[name], "--corpus", lab.corpus, "--out", out)
+        answer = mtlprune("analyze", COMMAND.get(name, name), *words, *FEW[name], "--corpus", folder, "--out", out)
         assert answer.code == 2 and told in answer.err and answer.err.count("\n") <= 2, answer.err
         assert not out.exists()
+    out.write_text("")
+    answer = mtlprune("analyze", "syntax", encoder, "--corpus", lab.corpus, "--out", out)
+    assert answer.code == 2 and "is a file" in answer.err
 
 
-@analyses
+@pytest.mark.parametrize("name", FEW)
 def test_what_is_missing_or_damaged_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RunError, match=f"mtlprune analyze {name}"):
+    with pytest.raises(RunError, match=f"mtlprune analyze {COMMAND.get(name, name)}"):
         read(tmp_path, name)
     for content, told in (("{}", "encoders"), ("{", "not readable")):
         (tmp_path / f"{name}.json").write_text(content)
@@ -149,16 +206,23 @@ def test_what_is_missing_or_damaged_is_refused(tmp_path: Path, name: str) -> Non
             read(tmp_path, name)
 
 
-@analyses
-def test_committed_results_are_drawn_without_measuring(mtlprune: Call, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "folder", "told"), STORED)
+def test_stored_results_are_shown_without_measuring(name: str, folder: str, told: str) -> None:
+    record, result = find(name), read(ROOT / "results" / name / folder, name)
+    drawn = FIGURES[name][:2] if folder == "gates" and name == "dissection" else FIGURES[name]
+    assert tuple(figures(record, result)) == drawn
+    assert told in "\n".join([markdown(record, result), *record.show.findings(result)])
+
+
+def test_a_stored_result_is_drawn_for_a_paper(mtlprune: Call, tmp_path: Path) -> None:
     words = ("--format", "pdf,svg", "--width", 16, "--font-size", 8, "--no-title", "--out", tmp_path)
-    answer = mtlprune("analyze", "show", COMMITTED / name, *words)
+    answer = mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words)
     assert answer.code == 0, answer.err
-    names = {f"{name}-{figure}.{kind}" for figure in FIGURES[name] for kind in ("pdf", "svg")}
-    assert {path.name for path in tmp_path.iterdir()} == names | {f"{name}.md"}
+    drawn = {f"syntax-{figure}.{kind}" for figure in FIGURES["syntax"] for kind in ("pdf", "svg")}
+    assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}
 
 
 def test_mistakes_in_drawing(mtlprune: Call, tmp_path: Path) -> None:
     for mistake in (("--format", "gif"), ("--width", "2")):
-        answer = mtlprune("analyze", "show", COMMITTED / "smoothing", *mistake, "--out", tmp_path / "new")
+        answer = mtlprune("analyze", "show", ROOT / "results/syntax/gates", *mistake, "--out", tmp_path / "new")
         assert answer.code == 2 and answer.err.count("\n") <= 2 and not (tmp_path / "new").exists()

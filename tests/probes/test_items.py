@@ -47,10 +47,6 @@ def test_phrases_of_all_heights() -> None:
     assert {label for *_, label in listed("con", "each")} == {"S@7", "NP@3", "VP@6", "NP@5", "PP@4"}
 
 
-def test_a_unary_chain_grows_upwards() -> None:
-    assert tree_heights([Span(0, 2, "S"), Span(0, 2, "VP"), Span(0, 2, "VP")]) == [5, 4, 3]
-
-
 @given(nested_spans(7))
 def test_heights_by_their_definition(spans: tuple[Span, ...]) -> None:
     def height(place: int) -> int:

@@ -77,18 +77,6 @@ def test_of_equally_good_heads_the_lowest_is_chosen() -> None:
     assert chosen(dev).tolist() == [1, 1, -1]
 
 
-def test_paired_intervals() -> None:
-    assert paired_interval(np.full(7, 0.5), np.arange(7)) == (0.5, 0.5)
-    generator = np.random.default_rng(1)
-    gap = generator.choice([-1.0, 0.0, 1.0], 400, p=[0.1, 0.6, 0.3])
-    low, high = paired_interval(gap, np.arange(400))
-    error = gap.std() / 20  # the normal approximation
-    assert (
-        abs(low - (gap.mean() - 1.96 * error)) < 0.3 * error and abs(high - (gap.mean() + 1.96 * error)) < 0.3 * error
-    )
-    assert paired_interval(gap, np.arange(400)) == (low, high)
-
-
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     generator = np.random.default_rng(2)
     covered = 0

@@ -160,14 +160,6 @@ def test_one_batch_or_many(bert: Encoder, data: Data, found: Findings, monkeypat
     assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
 
 
-def test_the_order_of_sentences_does_not_matter(bert: Encoder, corpus: dict[str, list[Sentence]]) -> None:
-    first = ProbeSurvey(bert).run(Data.read(corpus))
-    turned = ProbeSurvey(bert).run(Data.read({split: content[::-1] for split, content in corpus.items()}))
-    for key in first.test:
-        if key[1] == TRUE:  # which labels are shuffled to where follows the order
-            np.testing.assert_allclose(first.test[key], turned.test[key])
-
-
 def test_items_of_the_chosen_head_are_those_counted(data: Data, found: Findings) -> None:
     for mode in MODES:
         for items in data.items["test"]:

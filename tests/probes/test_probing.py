@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,28 +124,3 @@ def test_what_cannot_be_probed_is_refused(request_: Request, tmp_path: Path) -> 
     tiny = make_tiny("bert", tmp_path / "tiny", positions=4)
     with pytest.raises(ProbeError, match="no sentence of"):
         probe(request_, {}, names=(str(tiny),))
-
-
-def test_labels_of_runs_are_those_of_overlap(tmp_path: Path, make_run: Callable[..., Path]) -> None:
-    names = [str(make_run(tasks, seed)) for tasks, seed in ((("pos",), 1), (("pos", "dep"), 1), (("pos",), 2))]
-    names.append(str(make_run(("pos", "ner", "dep", "con", "srl"), 3)))
-    found = find_sources([*names, "minilm"])
-    assert [(source.label, source.seed, source.is_run) for source in found] == [
-        ("POS", 1, True), ("POS+DEP", 1, True), ("POS", 2, True), ("MTL-5", 3, True), ("pretrained", 0, False),
-    ]  # fmt: skip
-
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> Callable[..., Path]:
-    """A folder with no more than the configuration of a run."""
-
-    def make(tasks: tuple[str, ...], seed: int) -> Path:
-        import yaml
-
-        folder = tmp_path / f"{'-'.join(tasks)}-{seed}"
-        folder.mkdir()
-        tree = {"name": "x", "tasks": list(tasks), "data": {"path": "none"}, "train": {"seed": seed}}
-        (folder / "config.yaml").write_text(yaml.safe_dump(tree | {"encoder": {"name": "minilm"}}))
-        return folder
-
-    return make

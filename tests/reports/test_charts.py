@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -44,22 +43,18 @@ def rectangles(text: str) -> list[str]:
     return re.findall(r'<path d="M[-\d.]+,[-\d.]+h15v15h-15Z" fill="([^"]*)"', text)
 
 
-def test_a_map_has_a_cell_for_each_head_and_a_dash_where_nothing_is_known() -> None:
+def test_a_map_has_a_cell_for_each_head_and_says_its_number() -> None:
     text = svg(figure(head_map(MAPS, "value", limit=1.0, diverging=True), "A map"))
-    cells = rectangles(text)
-    assert len(cells) == 12
-    assert cells[1] == cells[4] == "rgb(178, 24, 43)" and cells[2] == "rgb(33, 102, 172)"  # clamped; below 0
-    assert cells[0] == "rgb(255, 255, 255)" and cells[5] == "#ffffff"  # 0, and what is not known
+    found = rectangles(text)
+    assert len(found) == 12
+    assert found[1] == found[4] == "rgb(178, 24, 43)" and found[2] == "rgb(33, 102, 172)"  # clamped; below 0
+    assert found[0] == "rgb(255, 255, 255)" and found[5] == "#ffffff"  # 0, and what is not known
+    assert "<title>layer 1, head 2: 1</title>" in text and "<title>layer 1, head 3: –</title>" in text
     assert "second &lt;b&gt;" in text and "<b>" not in text
-    ElementTree.fromstring(text)
-
-
-def test_a_table_in_colours_shows_its_words_and_what_has_no_value_in_grey() -> None:
     rows = pd.DataFrame({"x": ["a", "b"] * 2, "y": ["if", "if", "c", "c"], "value": [1.0, -2.0, np.nan, 0.0]})
     rows["words"] = ["one", "two", "", "none"]
     text = svg(figure(cells(rows, "x", "y", (-2, 2), size=(15, 15)), "title"))
-    assert len(rectangles(text)) == 4 and rectangles(text).count(PALE) == 1
-    assert all(f">{word}<" in text for word in ("one", "two", "none", "if", "c", "a", "b"))
+    assert len(rectangles(text)) == 4 and rectangles(text).count(PALE) == 1 and ">one<" in text
 
 
 def test_the_same_bytes_again_and_ids_of_its_own() -> None:
@@ -85,10 +80,7 @@ def test_a_paper_gets_its_width_and_its_size_of_words(width: float) -> None:
     found = re.search(r'<svg [^>]*width="([\d.]+)"[^>]*viewBox="0 0 ([\d.]+)', text)
     assert float(found[1]) == pytest.approx(width * POINT, abs=0.1)
     assert float(found[1]) / float(found[2]) == pytest.approx(1, abs=0.08)  # so words have 8 points, as asked
-    rows = set(re.findall(r'concat_\d_group"[^>]*><g transform="translate\([-\d.]+,([-\d.]+)', text))
-    assert (len(rows) == 1) == (width == 16)  # fewer panels side by side where there is little room
-    assert 'font-size="8px"' in text and "Three" not in text and "Three" in svg(spec)
-    assert render(spec, "pdf", Style(width, 8)).startswith(b"%PDF")
+    assert "Three" not in text and "Three" in svg(spec) and render(spec, "pdf", Style(width, 8)).startswith(b"%PDF")
 
 
 def test_what_is_too_narrow_is_refused() -> None:
@@ -97,34 +89,14 @@ def test_what_is_too_narrow_is_refused() -> None:
         render(spec, "pdf", Style(1.5))
 
 
-@pytest.mark.parametrize(("last", "ticks"), [(3, "1 2 3"), (12, "2 4 6 8 10 12"), (4000, "1000 2000 3000 4000")])
-def test_what_counts_has_whole_numbers(last: int, ticks: str) -> None:
-    held = pd.DataFrame({"name": pd.Categorical(["a", "a"]), "epoch": [1, last], "value": [0.1, 0.9]})
-    found = re.findall(r">([\d.]+)</text>", svg(figure(lines(held, "epoch", "value", y_title="y"))))
-    assert " ".join(words for words in found if "." not in words) == ticks
-
-
 def test_there_is_no_limit_of_rows() -> None:
     text = svg(figure(lines(curves(3000), "layer", "value"), "Many"))
     assert text.count("<circle") >= 6000
-
-
-def test_a_head_says_its_number_and_maps_may_stand_side_by_side() -> None:
-    text = svg(figure(head_map(MAPS, "value", limit=1.0, across=2, cell=20, axes=True, heading="Gate"), "A map"))
-    assert "<title>layer 1, head 2: 1</title>" in text and "<title>layer 1, head 3: –</title>" in text
-    assert all(text.count(f">{words}<") == 2 for words in ("head", "layer", "3"))  # of each map
-    assert len(rectangles(text)) == 0 and text.count("h20v20h-20Z") == 12
 
 
 def test_a_forest_names_every_row_and_shows_a_dozen() -> None:
     rows = [Interval(f"row {k}", k, k - 1, k + 1, True, f"{k} told") for k in range(30)]
     rows[1] = Interval("row 1", 1, np.nan, np.nan, False, "1 told")
     text = svg(figure(forest(rows, x_title="points")))
-    assert re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(DOZEN)]
-    dots = [float(x) for x in re.findall(r'<circle cx="([-\d.]+)"', text)]
-    assert len(dots) == DOZEN and dots == sorted(dots)
-    assert len(re.findall(r'<line [^>]*stroke-width="1.5"', text)) == DOZEN - 1  # none where it is not known
-    wide = forest([*rows[:3], Interval("wide", 1, -1000, 1000, False, "")]).to_dict()
-    low, high = wide["layer"][2]["encoding"]["x"]["scale"]["domain"]
-    assert -2 < low <= -1 and 3 <= high < 4  # cut off where it is much wider than most
+    assert re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(DOZEN)] and text.count("<circle") == DOZEN
     svg(figure(forest([Interval("row", 0, 0, 0, False, "")])))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from itertools import combinations, product
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -23,8 +22,6 @@ from mtlprune.reports.pictures import (
     PALETTES,
     POSITIVE,
     WHITE,
-    animation,
-    colours_mean,
     corners,
     diverging,
     mixed,
@@ -107,17 +104,10 @@ EYES = {
 }
 
 
-def nearest(palette: str, eye: str) -> float:
-    """How far the two most similar of the eight colours are apart."""
-    seen = cielab(np.clip(linear(corners(3, palette).reshape(8, 3)) @ EYES[eye].T, 0, 1))
-    return min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2))
-
-
 @pytest.mark.parametrize("eye", EYES)
 def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye: str) -> None:
-    assert nearest("colourblind", eye) > 29
-    if eye == "protanope":
-        assert nearest("rgb", eye) < 10  # the reason for the other palette
+    seen = cielab(np.clip(linear(corners(3, "colourblind").reshape(8, 3)) @ EYES[eye].T, 0, 1))
+    assert min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)) > 29
 
 
 def test_more_seeds_are_darker_for_colour_blind_readers() -> None:
@@ -128,29 +118,18 @@ def test_more_seeds_are_darker_for_colour_blind_readers() -> None:
             assert (lightness[one] > lightness[other]) == (sum(one) < sum(other))
 
 
-def test_ends_of_the_difference_are_equally_dark() -> None:
-    blue, red = (cielab(linear(np.array(end)))[0] for end in (NEGATIVE, POSITIVE))
-    assert abs(blue - red) < 5
-
-
 # -- pictures --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [*PALETTES, "grey", "difference"])
 def test_a_chart_has_the_same_colours_as_the_plain_picture(kind: str) -> None:
     shown = maps(3, 4)[kind]
-    text = svg(shown.spec())
-    ElementTree.fromstring(text)
-    found = re.findall(r'<path d="M([-\d.]+),([-\d.]+)h26v26h-26Z" fill="(?:rgb\()?([^")]*)\)?"', text)
-    cells = {(float(y), float(x)): fill for x, y, fill in found}  # of two at one place the later one is seen
-    assert len(cells) == 12
+    fills = set(re.findall(r'h26v26h-26Z" fill="(?:rgb\()?([^")]*)\)?"', svg(shown.spec())))
+    drawn = np.array([[*bytes.fromhex(fill[1:])] if fill[0] == "#" else [*map(int, fill.split(","))] for fill in fills])
     picture = plain(shown.colours, 5)
-    assert picture.size == (20, 15)
-    for place, at in enumerate(sorted(cells)):  # layer 1 above, head 1 on the left
-        fill = cells[at]
-        colour = tuple(bytes.fromhex(fill[1:])) if fill[0] == "#" else tuple(map(int, fill.split(",")))
-        pixel = picture.getpixel((5 * (place % 4) + 2, 5 * (place // 4) + 2))
-        assert np.abs(np.subtract(colour, pixel)).max() <= 1 and pixel == tuple(shown.colours.reshape(-1, 3)[place])
+    assert np.array_equal(np.array(picture)[2::5, 2::5], shown.colours)  # layer 1 above, head 1 on the left
+    gaps = np.abs(shown.colours.reshape(-1, 1, 3).astype(int) - drawn).max(-1)
+    assert (gaps.min(1) <= 1).all()
     with Image.open(io.BytesIO(packed(picture))) as read:
         assert read.convert("RGB").tobytes() == picture.tobytes()
 
@@ -159,7 +138,7 @@ def test_numbers_stand_in_the_cells_and_the_legend_names_every_subset() -> None:
     shown = gate_map("seeds", "rgb", **{"seed 1": np.array([[0, 0.82]]), "seed 7": np.array([[1, 0.5]])})
     text = svg(shown.spec(values=True))
     assert all(f">{words}<" in text for words in (".82", ".50", "1 and 7", "1", "7", "none"))
-    assert "&lt;b&gt;&amp;" in text and "<b>" not in text and "255 · (1 − z)" in text
+    assert "&lt;b&gt;&amp;" in text and "<b>" not in text
     assert [short(value) for value in (0, 1, 0.004, 0.996, 0.5)] == ["0", "1", ".00", "1.0", ".50"]
     assert [short(value, True) for value in (1, -1, 0, 0.25)] == ["+1", "-1", "0", "+.25"]
 
@@ -192,12 +171,11 @@ def test_seeds_come_in_order_and_the_grey_map_holds_all_tasks() -> None:
     assert np.array_equal(means["run-SRL-seed3"], z["SRL", 3])
 
 
-def test_tasks_weigh_equally_and_the_picture_says_so() -> None:
+def test_tasks_weigh_equally() -> None:
     shown = made(
         [claim("POS", 1, np.ones((1, 1))), claim("POS", 2, np.ones((1, 1))), claim("DEP", 1, np.zeros((1, 1)))]
     )
     assert shown["grey-all-tasks"].numbers["gate"].item() == 0.5
-    assert "POS (2 seeds) and DEP (1 seed); each task weighs the same" in shown["grey-all-tasks"].subtitle
 
 
 def test_joint_runs_are_not_among_the_tasks() -> None:
@@ -240,31 +218,16 @@ def test_too_few_and_too_many_seeds_are_said() -> None:
 
 def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> None:
     z = [gates(3, 4, 1), gates(3, 4, 1), gates(3, 4, 2), np.zeros((3, 4))]
-    shown = Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
-    with Image.open(io.BytesIO(shown.gif(1))) as picture:
+    animation = Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
+    with Image.open(io.BytesIO(made := animation.gif(1))) as picture:
         assert picture.n_frames == len(z) and picture.info["loop"] == 0
         for number, values in enumerate(z):
             picture.seek(number)
-            frame = np.array(picture.convert("L"))
-            top, left = 16 + 18 * 4, 16 + 18  # three lines of words and the heads' numbers stand above
-            found = frame[top + 13 : top + 13 + 26 * 3 : 26, left + 13 : left + 13 + 26 * 4 : 26]
-            assert np.array_equal(found, opacity(values)[..., 0])
-    assert shown.title == "POS, seed 1: gates during training"
-    one = animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2)
-    assert one == animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2)
+            assert {*opacity(values)[..., 0].ravel().tolist()} <= {*np.array(picture.convert("L")).ravel().tolist()}
+    assert animation.gif(1) == made
 
 
 def test_a_local_encoder_is_named_without_its_path() -> None:
     one = Claim("r", "POS", 1, "/home/me/models/tiny-bert, random weights", np.ones((2, 1)), [])
     assert encoder_line(one) == "tiny-bert, random weights, 2 layers of 1 head"
     assert encoder_line(claim("POS", 1, np.ones((1, 2)))) == "minilm, 1 layer of 2 heads"
-
-
-def test_the_caption_says_what_is_drawn() -> None:
-    """Pure red: closed by the first, kept by the others; black: kept by all; white: closed in all."""
-    seeds = [np.array([[0, 1, 0, 1]]), np.array([[1, 1, 0, 0]]), np.array([[1, 1, 0, 1]])]
-    shown = gate_map("seeds", "rgb", **{f"seed {n}": z for n, z in zip("479", seeds, strict=True)})
-    assert shown.colours[0].tolist() == [[255, 0, 0], [0, 0, 0], [255, 255, 255], [0, 255, 0]]
-    assert shown.caption == colours_mean(("4", "7", "9"), "rgb")
-    assert "pure red is a head that seed 4 closed and the others kept; black is kept by all" in shown.caption
-    assert "blue of their mean. So pink is a head that seed 1 closed" in colours_mean(("1", "2"), "rgb")

@@ -101,9 +101,8 @@ def test_it_needs_nothing_from_elsewhere(whole: str) -> None:
     assert "default-src 'none'" in html.unescape(whole)
 
 
-@pytest.mark.parametrize("runs", ["runs", "a b/'c' & \"d\""])
-def test_it_does_not_say_where_its_sources_lay(tmp_path: Path, study: list[RunFolder], runs: str) -> None:
-    root, pages = tmp_path / "home", []
+def test_it_does_not_say_where_its_sources_lay(tmp_path: Path, study: list[RunFolder]) -> None:
+    runs, root, pages = "a b/'c' & \"d\"", tmp_path / "home", []
     for home in (root, tmp_path / "another home"):
         for run in study[:1] + study[15:16]:
             copy = RunFolder(Path(shutil.copytree(run.path, home / runs / run.path.name)))
@@ -134,11 +133,9 @@ def test_words_of_the_corpus_and_names_of_runs_stay_words(tmp_path: Path, study:
     assert kinds.count(None) == 1 and set(kinds) == {None, "application/json"}
 
 
-def test_the_same_sources_give_the_same_bytes(whole: str, study: list[RunFolder], probes: Path) -> None:
-    again = report(Sources([RunFolder(run.path) for run in study], probes=[probes]), QUICK, gold)
-    assert again == whole
-    twice = report(Sources([*study[:2], *study[:2]]), Choices(resamples=0), gold)
-    assert twice == report(Sources(study[:2]), Choices(resamples=0), gold)
+def test_the_same_sources_give_the_same_bytes(study: list[RunFolder], probes: Path) -> None:
+    twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
+    assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
 
 
 def test_data_for_the_script(whole: str, study: list[RunFolder]) -> None:
@@ -240,7 +237,9 @@ def test_sections_of_further_analyses(tmp_path: Path, study: list[RunFolder], mo
     assert any(attributes.get("href") == "#made-up" for _, attributes in page.found)
 
 
-def test_a_folder_of_no_analysis_is_refused(tmp_path: Path, study: list[RunFolder]) -> None:
+def test_no_run_and_a_folder_of_no_analysis_are_refused(tmp_path: Path, study: list[RunFolder]) -> None:
+    with pytest.raises(RunError, match="at least one run"):
+        report(Sources([]), Choices(), gold)
     with pytest.raises(RunError, match="holds no results of an analysis"):
         report(Sources(study[:1], analyses=[tmp_path]), Choices(resamples=0), gold)
 
@@ -251,11 +250,6 @@ def test_every_registered_analysis_names_a_file_of_its_own() -> None:
     assert all(not module or find_spec(module) for _, module in page_analyses.SECTIONS.values())
 
 
-def test_no_run_no_page() -> None:
-    with pytest.raises(RunError, match="at least one run"):
-        report(Sources([]), Choices(), gold)
-
-
 def test_figures_have_words_and_heads_of_tables_a_scope(whole: str) -> None:
     for tag, attributes in Page(whole).found:
         if tag == "svg":
@@ -264,13 +258,5 @@ def test_figures_have_words_and_heads_of_tables_a_scope(whole: str) -> None:
             assert attributes["scope"] in {"row", "col"}
         if attributes.get("role") == "region":
             assert attributes["tabindex"] == "0" and attributes["aria-label"]
-    told = [attributes["aria-label"] or "" for tag, attributes in Page(whole).found if tag == "svg"]
-    for words in (
-        "Differences. POS, MTL-5 − STL",
-        "POS: F1 of joint minus",
-        "POS: mean of 3 seeds",
-        "At the end: STL 96.00",
-    ):
-        assert sum(words in one for one in told) == 1
     identifiers = [attributes["id"] for _, attributes in Page(whole).found if "id" in attributes]
     assert len(set(identifiers)) == len(identifiers)

@@ -44,12 +44,6 @@ def test_words_stay_words(words: str) -> None:
     assert Reader(analysis(Paragraph(words)).body).words.strip() == words
 
 
-def test_what_a_chart_shows_is_said_in_words() -> None:
-    spec = {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": {"field": "x"}}}
-    read = Reader(analysis(Figure(spec, 'an "alt" \\1 <b>')).body)
-    assert [told["aria-label"] for tag, told in read.tags if tag == "svg"] == ['an "alt" \\1 <b>']
-
-
 @given(st.text())
 def test_no_text_can_open_a_tag_or_break_the_file(words: str) -> None:
     made = analysis(Rows(["a", words], [[words, "1"], [Strong(words), "2"]], words)).body

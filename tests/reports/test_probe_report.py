@@ -138,14 +138,9 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
             read_probes([tmp_path])
 
     refused([*usual, usual[0]], "every head once")
-    refused([usual[0], *({**r, "best": True} for r in usual[1:])], "one head marked as best, found several")
     refused([{**r, "mode": "loud"} for r in usual], "found the mode 'loud'")
-    refused([{**r, "control": "prayer"} for r in usual], "'prayer'; expected one of")
     refused([{**r, "test": 101.0} for r in usual], "percent from 0 to 100, found 101")
-    refused([{**r, "layer": r["layer"] - 1} for r in usual], "counted from 1")
     refused([{k: v for k, v in r.items() if k != "dev"} for r in usual], "expected the column dev")
-    refused([{**r, "label": None} for r in usual], "column label is empty")
-    refused([{**r, "seed": "one"} for r in usual], "unexpected content")
     refused(usual, "expected few as a whole number", few="many")
     with pytest.raises(RunError, match="differ in few"):
         write_rows(tmp_path, usual)
@@ -155,9 +150,6 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
         write_rows(tmp_path, [{**r, "seed": 9} for r in usual])
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "fingerprint": "f" * 64, "specials": "kept"}))
         read_probes([folder, tmp_path])
-    (tmp_path / "probes.parquet").write_bytes(b"PAR1 but no more")
-    with pytest.raises(RunError, match=r"probes.parquet: unexpected content"):
-        read_probes([tmp_path])
     for nothing in (tmp_path / "nowhere", folder / "probes.json"):
         with pytest.raises(RunError, match=r"no probe results|is a file"):
             read_probes([nothing])
@@ -307,40 +299,20 @@ def test_labels_move_as_little_as_they_can() -> None:
         spread([1.0] * 30, 12, 0, 100)
 
 
-def test_dots_stand_at_their_layer_and_height(found: Result) -> None:
+def test_dots_are_gains_and_ticks_differences_to_stl(found: Result) -> None:
     panel = panel_of(found, "dep")
-    spec = layers_figure(found, panel, "pretrained", raw=False)
-    drawn = {one["label"]: one for one in shown(spec, "told")}
-    off = set(panel.labels) - drawn.keys()  # few items stretch no axis: those beyond it are named instead
+    drawn = {one["label"]: one for one in shown(layers_figure(found, panel, "pretrained", raw=False), "told")}
     gains = {label: panel.mean("pretrained", label, "gain") for label in panel.labels}
-    words = " ".join(spec["title"]["subtitle"])
-    assert off <= panel.few and all(f"{label} {gains[label]:+.0f}" in words for label in off) and "root, found" in words
-    by_layer: dict[float, set[float]] = {}
+    assert gains.keys() - drawn.keys() <= panel.few  # few items stretch no axis
     for label, one in drawn.items():
         assert one["value"] == pytest.approx(gains[label], abs=1e-3) and one["few"] == (label in panel.few)
-        assert (one["colour"] == "#2166ac") == (gains[label] > 0)
-        by_layer.setdefault(panel.mean("pretrained", label, "layer"), set()).add(one["x"])
-    assert all(len(xs) == 1 for xs in by_layer.values())
-    xs = [by_layer[layer].pop() for layer in sorted(by_layer)]
-    assert xs == sorted(xs)
-    for x in xs:
-        beside = sorted(one["at"] for one in drawn.values() if one["x"] == x)
-        assert all(b > a for a, b in pairwise(beside))
-
-
-def test_ticks_are_differences_to_stl_and_both_draw(found: Result) -> None:
-    panel = panel_of(found, "dep")
-    spec = differences_figure(found, panel)
-    marks = {(one["x"], one["label"]): one for one in shown(spec, "told")}
+    marks = {(one["x"], one["label"]): one for one in shown(differences_figure(found, panel), "told")}
     assert len({x for x, _ in marks}) == len(panel.compared) == 3
     gaps = [panel.mean("MTL-5", label) - panel.mean("STL", label) for label in panel.sure]
     last = max(x for x, _ in marks)
     assert [marks[last, label]["value"] for label in panel.sure] == pytest.approx(gaps, abs=1e-3)
-    longest = max(marks.values(), key=lambda one: one["size"])
-    assert longest["label"] == panel.labels[0]
-    for name in ("differences-dep", "layers-dep", "heads-dep-pretrained"):
-        made = next(one for one in pictures(found, [panel]) if one.name == name).make()
-        assert render(made, "svg") == render(made, "svg")
+    for one in pictures(found, [panel]):
+        assert render(one.make(), "svg").startswith(b"<svg")
 
 
 def test_the_chosen_head_is_framed_and_cells_hold_the_gain(found: Result) -> None:

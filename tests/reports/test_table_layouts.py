@@ -73,19 +73,6 @@ def test_differences_of_a_triangle_have_their_own(tmp_path: Path) -> None:
     for k, row in enumerate(grid.rows):
         assert row[1 + k] == "–"
         assert all(re.fullmatch(r"[+-]\d+\.\d\d†?", cell) for i, cell in enumerate(row[1:]) if i != k)
-    text = markdown(comparison)
-    assert (
-        "+POS: trained together with POS and nothing else; Δ = MTL − STL; † p < 0.05 (Holm) over sentences, of these"
-        in text
-    )
-    assert "| DEP  | POS+DEP − STL " in text
-
-
-def test_seeds_of_a_triangle_are_in_its_legend(tmp_path: Path) -> None:
-    text = markdown(compare(study(tmp_path, (1, 2, 3)), "test"))
-    assert "(n=" not in text and "mean ± sample standard deviation over n = 3 seeds" in text
-    uneven = [*study(tmp_path, (1, 2, 3)), *study(tmp_path, (4,))[:1]]
-    assert "(n=4)" in markdown(compare(uneven, "test"))
 
 
 def test_pairs_in_two_settings_are_two_triangles(tmp_path: Path) -> None:
@@ -167,11 +154,8 @@ def test_heads_stand_beside_pruned_scores(tmp_path: Path) -> None:
     assert grid.header == ["task", "STL", title, "heads", "Δ"]
     assert grid.rows[0][3] == "4.5 ± 2.1/8"
     assert comparison.tests[1, "pos"].significant and str(grid.rows[0][4]).startswith("-")
-    assert f"heads: open or kept, of all; in {title}: Δ = it − STL with all heads; *" in markdown(comparison)
-    assert "not only the tasks" not in markdown(comparison)
     record = list(records(comparison))[1]
     assert (record["heads"], record["heads_of"], record["against"]) == (4.5, 8, "STL")
-    assert "$\\lambda$ 0.05" in latex(comparison)
 
 
 def test_heads_of_gate_sets_and_of_removed_heads(tmp_path: Path) -> None:
@@ -237,16 +221,10 @@ def test_latex_has_the_cells_of_markdown(comparison: Comparison) -> None:
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 3
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 3
     body = re.findall(r"\\midrule\n(.*?)\\bottomrule", text, re.DOTALL)[0].splitlines()
-    rows = [line for line in markdown(comparison).splitlines() if line.startswith(("| POS a", "| DEP L", "| SRL e"))][
-        :3
-    ]
-    for line, row in zip(body, rows, strict=True):
-        cells = [cell.strip().replace("±", r"$\pm$").replace("–", "--") for cell in row.strip("|").split("|")]
-        bold = [re.sub(r"^\*\*(.*)\*\*$", r"\\textbf{\1}", cell) for cell in cells]
-        assert line == " & ".join(bold) + r" \\"
-    assert "Δ" not in re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
-    assert not re.search(r"(?<![\w.{-])-\d", re.sub(r"^%.*$", "", text, flags=re.MULTILINE))
-    assert all(line.startswith("% ") for line in text.splitlines()[: 1 + len(json.loads(to_json(comparison))["notes"])])
+    for line, row in zip(body, grids(comparison)[0].rows, strict=True):
+        assert re.findall(r"\d+\.\d+", line) == re.findall(r"\d+\.\d+", " ".join(row))
+    visible = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
+    assert "Δ" not in visible and not re.search(r"(?<![\w.{-])-\d", visible)
 
 
 def test_equal_scores_are_not_in_bold(tmp_path: Path) -> None:
@@ -288,8 +266,6 @@ def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path: Path)
         "MTL-2 (sampled)": "1,260 updates of the encoder, others 252",
     }
     assert {run.updates for column in comparison.columns for run in column.runs} == {252, 255, 504, 1260}
-    for text in (markdown(comparison), latex(comparison)):
-        assert all(title in text for title in more) and "has seen more training than the others of its row" in text
     scores, deltas = grids(comparison)
     assert {name for name, text in zip(scores.header, scores.rows[0], strict=True) if "‡" in text} == {
         title for title, reason in more.items() if reason
@@ -297,11 +273,7 @@ def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path: Path)
     assert sum("‡" in text for text in deltas.rows[0]) == 3
     (bold,) = [name for name, text in zip(scores.header, scores.rows[0], strict=True) if isinstance(text, Strong)]
     assert bold == "STL"
-    for record in records(comparison):
-        assert not (record["best"] and record["more_training"])
-        if record["task"] == "pos":
-            assert (record["more_training"] or "") == more[record["column"]]
-    assert r"$\ddagger$" in latex(comparison)
+    assert not any(record["best"] and record["more_training"] for record in records(comparison))
 
 
 def test_updates_that_are_not_known_mark_nothing(tmp_path: Path) -> None:
@@ -350,6 +322,5 @@ def test_columns_are_compared_with_the_one_asked_for(tmp_path: Path) -> None:
     assert {titles[k] for k in comparison.against.values()} == {chance}
     row = {record["column"]: record for record in records(comparison) if record["task"] == "pos"}
     assert row[gates]["delta"] == row[gates]["mean"] - row[chance]["mean"] and row[gates]["against"] == chance
-    assert f"Δ = it − {chance}" in markdown(comparison) and "MTL − STL" not in markdown(comparison)
     with pytest.raises(RunError, match="--against: no column is called 'chance'; there are 'STL', 'STL, 4 heads by"):
         compare(folders, "test", reference="chance")

@@ -79,20 +79,6 @@ def test_a_run_that_is_not_trained_to_the_end_is_named(make: Make) -> None:
     assert markdown(compare([one, other], "test")).endswith(f"; not trained to the end: {other.path}.\n")
 
 
-def test_the_whole_text(make: Make) -> None:
-    text = markdown(
-        compare([make({"dep": 80.0}), make({"dep": 90.0, "srl": 70.0})], "test", {"majority": {"dep": 29.5}})
-    )
-    assert text == (
-        "| task              | majority |   STL |     MTL-2 |      Δ |\n"
-        "|:------------------|---------:|------:|----------:|-------:|\n"
-        "| DEP LAS           |    29.50 | 80.00 | **90.00** | +10.00 |\n"
-        "| SRL end-to-end F1 |        – |     – |     70.00 |      – |\n"
-        "\n"
-        "Scores in percent on test; Δ = MTL − STL.\n"
-    )
-
-
 def test_seeds_are_averaged(make: Make) -> None:
     seeds = {1: 90.0, 2: 92.0, 3: 97.0}
     folders = [make({"pos": score, "ner": 50.0}, **{"train.seed": seed}) for seed, score in seeds.items()]

@@ -37,7 +37,7 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
     if method == "none":
         return "heads removed" if "heads removed" in tree else ""
     if method == "random":
-        return f"{keep} random heads" if keep is not None else "random heads"
+        return "random heads" if keep is None else f"{keep} random heads"
     how = method
     if method == "gates":
         how = ("static " if static else "") + ("own gates a task" if settings["sets"] == "per_task" else "gates")
