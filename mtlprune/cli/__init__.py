@@ -15,7 +15,7 @@ from mtlprune.cli import (
     check,
     data,
     evaluate,
-    head_table,
+    head,
     heads,
     maps,
     overlap,
@@ -76,8 +76,8 @@ app.command("report", short_help="One HTML page of everything.")(report.report)
 app.command("maps", short_help="Pictures of the heads that runs claim.")(maps.maps)
 app.command("overlap", short_help="Do tasks claim the same heads?")(overlap.overlap)
 app.command("probe", short_help="What every head knows, without training.", cls=analyze.FromRecord)(lambda: None)
-app.command("heads", short_help="A table of all heads.", cls=head_table.HeadsCommand)(head_table.head_table)
-app.command("head", short_help="One head, and its attention in sentences.")(heads.heads)
+app.command("heads", short_help="A table of all heads.", cls=heads.HeadsCommand)(heads.heads)
+app.command("head", short_help="One head, and its attention in sentences.")(head.head)
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
 app.add_typer(analyze.app, name="analyze", help="Further analyses on the same heads.")
 app.command("prune", short_help="Take closed heads out of a run's encoder.")(prune.prune)

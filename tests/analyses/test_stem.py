@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from gated_runs import claim
 
-from mtlprune.analyses.claims.run_groups import RunGroup, group
-from mtlprune.analyses.claims.stem import (
+from mtlprune.analyses.claims.maths import (
     claim_probabilities,
     claimed_by,
     count_distribution,
     list_heads,
     majority_probability,
 )
+from mtlprune.claimed_heads import RunGroup, group
 
 
 def run_groups(**times: list[list[int]]) -> list[RunGroup]:

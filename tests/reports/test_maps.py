@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mtlprune.analyses.claims.run_groups import group
-from mtlprune.analyses.claims.show.maps import Animation, GateMap, claim_maps, comparable, encoder_line, left_out, short
-from mtlprune.claimed_heads import Claim
+from mtlprune.claimed_heads import Claim, group
+from mtlprune.reports import pictures
 from mtlprune.reports.charts import svg
+from mtlprune.reports.maps import Animation, GateMap, claim_maps, comparable, encoder_line, left_out, short
 from mtlprune.reports.pictures import (
     BLACK,
     NEGATIVE,
@@ -249,8 +249,8 @@ def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> 
             found = frame[top + 13 : top + 13 + 26 * 3 : 26, left + 13 : left + 13 + 26 * 4 : 26]
             assert np.array_equal(found, opacity(values)[..., 0])
     assert animation.title == "POS, seed 1: gates during training"
-    one = animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2)
-    assert one == animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2)
+    one, again = (pictures.animation([["a"], ["b"]], [np.ones((1, 1))] * 2, [0, 1], 2) for _ in range(2))
+    assert one == again
 
 
 def test_a_local_encoder_is_named_without_its_path() -> None:
