@@ -57,30 +57,30 @@ def heads(
 
     Only what is named is joined. One head with its attention instead: mtlprune head RUN LAYER HEAD.
     """
-    from mtlprune.analyses.heads.columns import HeadTable, HeadTableError, claim_columns, correlations, tree
-    from mtlprune.analyses.heads.show.reading import FILES, add_analyses, add_probes
-    from mtlprune.analyses.heads.show.section import lead, write
+    from mtlprune.analyses.claims.maths import claim_columns
     from mtlprune.claimed_heads import load_claims
+    from mtlprune.files import RunError
+    from mtlprune.reports.heads import SOURCES, HeadTable, correlations, lead, tree, write
 
     if out is None:
-        raise HeadTableError("heads: expected --out DIR, a folder for the table")
+        raise RunError("heads: expected --out DIR, a folder for the table")
     if out.exists() and not out.is_dir():
-        raise HeadTableError(f"--out: {out} is a file; name a folder")
+        raise RunError(f"--out: {out} is a file; name a folder")
     joined = HeadTable()
     if runs:
         joined.add(claim_columns(load_claims(runs)), "the runs with gates")
     if probes is not None:
-        add_probes(joined, probes, of)
+        joined.read(probes, of, ["probes"])
+    named = {"claims": runs, "probes": probes}
     for folder in analyses or ():
-        add_analyses(joined, folder, of)
+        joined.read(folder, of, [name for name in SOURCES if not named.get(name)])
+    sources = {"claims": "RUNS", "probes": "--probes"} | {name: "--analyses" for name in SOURCES if name not in named}
     there = {column.source for column in joined.columns}
-    sources = {"claims": "RUNS", "probes": "--probes"}
-    sources |= {source: "--analyses" for name in FILES if (source := name.removesuffix(".json")) not in sources}
     absent = [f"{source} ({option})" for source, option in sources.items() if source not in there]
     if absent:
         joined.notes.append(f"Not named, so without columns: {', '.join(absent)}.")
     if gradients is not None:
-        from mtlprune.analyses.heads.joint_gradients import gradient_columns
+        from mtlprune.analyses.joint_gradients import gradient_columns
 
         joined.add(gradient_columns(gradients, corpus, sentences, seed), str(gradients))
         joined.notes.append(
@@ -89,10 +89,10 @@ def heads(
             "sentences."
         )
     if not joined.columns:
-        raise HeadTableError("heads: nothing to join; name runs with gates, --probes, --analyses or --gradients")
+        raise RunError("heads: nothing to join; name runs with gates, --probes, --analyses or --gradients")
     found = correlations(joined.columns, permutations, seed)
-    named = [str(path) for path in (*(runs or []), probes, *(analyses or []), gradients) if path is not None]
-    content = tree(joined, found, {"of": of, "permutations": permutations, "seed": seed, "sources": named})
+    paths = [str(path) for path in (*(runs or []), probes, *(analyses or []), gradients) if path is not None]
+    content = tree(joined, found, {"of": of, "permutations": permutations, "seed": seed, "sources": paths})
     write(out, content)
     say(lead(content))
     say(f"written: {out}")

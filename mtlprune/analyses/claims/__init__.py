@@ -22,4 +22,5 @@ ANALYSIS = Analysis(
     help="Compare which heads runs claim: correlation, shared heads and their p-values, variance, stem heads.",
     needs=frozenset({"claims"}),
     options=ClaimsOptions,
+    columns=None,
 )

@@ -17,7 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.claimed_heads import RunGroup
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.claimed_heads import Claim, RunGroup
 from mtlprune.statistics.agreement import Spread, jaccard, overlap_coefficient, pearson, spread
 from mtlprune.statistics.permutation import (
     corrected,
@@ -423,3 +424,30 @@ def least(open_: NDArray[np.bool_]) -> float:
     reached = tails(open_)
     most = (open_.any(2)).sum(0)  # (L,): maps that open a head of the layer
     return float(np.take_along_axis(reached, most[:, None], axis=1).min())
+
+
+CLAIMED_FROM = 0.5
+"""In the table of heads a task claims a head where its mean gate reaches this."""
+
+
+def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
+    """By label the seeds with the head open and the mean gate; then how many single tasks claim it (mean gate of at
+    least CLAIMED_FROM), and mean and spread of gates over all runs (sample standard deviation; not of one run)."""
+    labels = dict.fromkeys(claim.label for claim in claims)
+    run_groups = [RunGroup(label, tuple(claim for claim in claims if claim.label == label)) for label in labels]
+    found: list[HeadColumn] = []
+
+    def add(name: str, values: NDArray[Any], meaning: str, tested: bool = True) -> None:
+        found.append(HeadColumn(name, "claims", values.astype(np.float64), tested, meaning))
+
+    for one in run_groups:
+        add(f"open {one.label} (of {len(one.claims)})", one.times, f"seeds of {one.label} with the head open", False)
+        add(f"gate {one.label}", one.mean, f"mean gate over seeds of {one.label}")
+    single = [one.mean >= CLAIMED_FROM for one in run_groups if not one.joint]
+    if len(single) > 1:
+        add("tasks that claim", np.sum(single, axis=0), f"single tasks whose mean gate reaches {CLAIMED_FROM:g}")
+    gates = np.array([claim.gates for claim in claims])
+    add("gate mean", gates.mean(0), "mean gate over all runs")
+    if len(gates) > 1:
+        add("gate sd", gates.std(0, ddof=1), "sample standard deviation of gates over all runs")
+    return found

@@ -10,6 +10,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.claims.maths import claim_columns
+from mtlprune.claimed_heads import Claim
 from mtlprune.reports.charts import DIVERGING, INK, RULE, SOFT, Chart, Spec, data, figure, head_map
 from mtlprune.reports.grid import Grid, number, probability
 from mtlprune.results import CLOSED_GATE, Result, head_rows
@@ -94,6 +97,13 @@ def _by_label(result: Result) -> str:
         f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
         f"(p = {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
     )
+
+
+def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+    """Of the runs of all labels, whatever ``of`` is; no notes."""
+    encoders = result.about["encoders"]
+    claims = [Claim(e["run"], e["encoder"], e["seed"], e["kind"], result.grids(e)["gate"], []) for e in encoders]
+    return claim_columns(claims), []
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

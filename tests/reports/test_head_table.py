@@ -11,15 +11,12 @@ import torch
 from gated_runs import claim
 from scipy import stats
 
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.heads.columns import (
-    HeadColumn,
-    HeadTable,
-    HeadTableError,
-    claim_columns,
-    claims_in,
-    correlations,
-)
+from mtlprune.analyses.claims.show import head_columns
+from mtlprune.files import RunError
+from mtlprune.reports.heads import HeadTable, correlations
 
 
 def columns(*values: np.ndarray) -> list[HeadColumn]:
@@ -60,7 +57,7 @@ def test_claims_are_counted_by_label():
     gates = [np.array([[1.0, 0.0], [0.4, 0.0]]), np.array([[1.0, 0.0], [0.8, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.2]])]
     claims = [*(claim("POS", k, g) for k, g in enumerate(gates[:2], 1)), claim("DEP", 1, gates[2])]
     found = {column.name: column.values for column in claim_columns(claims)}
-    read = {column.name: column.values for column in claim_columns(claims_in(overlap(claims, permutations=0)))}
+    read = {column.name: column.values for column in head_columns(overlap(claims, permutations=0), "")[0]}
     assert read.keys() == found.keys() and all(np.array_equal(read[name], found[name]) for name in found)
     assert found["open POS (of 2)"].tolist() == [[2, 0], [2, 0]]
     assert found["gate POS"][1, 0] == pytest.approx(0.6)
@@ -71,7 +68,7 @@ def test_claims_are_counted_by_label():
 def test_heads_of_different_encoders_are_not_joined():
     table = HeadTable()
     table.add(columns(np.ones((2, 3))), "one")
-    with pytest.raises(HeadTableError, match="two is about an encoder of 2 × 4 heads"):
+    with pytest.raises(RunError, match="two is about an encoder of 2 × 4 heads"):
         table.add([HeadColumn("x", "x", np.ones((2, 4)))], "two")
 
 
