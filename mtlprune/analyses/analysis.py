@@ -89,8 +89,8 @@ class Analysis:
         question: one line of help.
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
-            splits, not of one), "claims" (runs with gates), "logs" (files of JSON lines with a step, or folders of
-            them).
+            splits, not of one), "claims" (also runs with gates), "runs" (runs with gates only), "logs" (files
+            of JSON lines with a step, or folders of them).
         options: its own settings.
         columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
             encoder) → list of HeadColumn, and notes in sentences.

@@ -18,7 +18,6 @@ from mtlprune.cli import (
     head,
     heads,
     maps,
-    overlap,
     plot,
     predict,
     prune,
@@ -74,7 +73,7 @@ app.add_typer(runs.app, name="runs", help="Small records of runs, without weight
 app.command("table", short_help="Compare runs, with tests over sentences.")(table.table)
 app.command("report", short_help="One HTML page of everything.")(report.report)
 app.command("maps", short_help="Pictures of the heads that runs claim.")(maps.maps)
-app.command("overlap", short_help="Do tasks claim the same heads?")(overlap.overlap)
+app.command("overlap", short_help="Do tasks claim the same heads?", cls=analyze.FromRecord)(lambda: None)
 app.command("probe", short_help="What every head knows, without training.", cls=analyze.FromRecord)(lambda: None)
 app.command("heads", short_help="A table of all heads.", cls=heads.HeadsCommand)(heads.heads)
 app.command("head", short_help="One head, and its attention in sentences.")(head.head)

@@ -65,7 +65,7 @@ def test_mistakes_are_sentences_and_nothing_is_written(mtlprune: Call, tmp_path:
         ((first, damaged, "--out", tmp_path / "out"), "damaged/gates.jsonl, line 4, gates of shared: expected numbers"),
         ((first, tmp_path / "." / "first", "--out", tmp_path / "out"), "is given twice"),
         ((first, tmp_path, "--out", tmp_path / "out"), "is no run folder"),
-        ((first, "--out", file, "--permutations", 0), "file could not be written (File exists)"),
+        ((first, "--out", file, "--permutations", 0), "is a file; name a folder"),
     ):
         answer = mtlprune("overlap", *arguments)
         assert (answer.code, answer.out) == (2, "") and said in answer.err, answer.err

@@ -30,8 +30,8 @@ from mtlprune.statistics.permutation import shared_null
 
 
 def measure(request: Request) -> Result:
-    """The overlap of ``request.claims``, runs with gates. Raises ClaimError: they cannot be read or compared."""
-    return overlap(load_claims(request.claims), request.options.permutations, request.seed)
+    """The overlap of runs with gates, ``request.names``. Raises ClaimError: they cannot be read or compared."""
+    return overlap(load_claims(request.names), request.options.permutations, request.seed)
 
 
 def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) -> Result:

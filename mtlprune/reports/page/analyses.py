@@ -1,4 +1,4 @@
-"""Sections of further analyses, and of the table of heads, from the folders that hold their results."""
+"""Sections of analyses from their records: the overlap of claims, results in folders, and the table of heads."""
 
 from __future__ import annotations
 
@@ -7,13 +7,31 @@ from pathlib import Path
 
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, read
+from mtlprune.analyses.claims import ANALYSIS as CLAIMS
+from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.claims.show import answer
 from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
+from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
 
 FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
 """What an analysis, or the table of heads, leaves in its folder, in the order of sections."""
+
+
+def overlap_part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
+    """Overlap of claims, a section for each set of runs, those of other ways of pruning folded; None where nothing can
+    be compared."""
+    measured = [(one.title, overlap(one.claims, permutations, seed)) for one in sets if len(one.run_groups) > 1]
+    if not measured:
+        return None
+    several = len(measured) > 1
+    caveats = [f"{title}: {line}" if several else line for title, one in measured for line in one.about["notes"]]
+    (title, first), *others = ((title, shown.section(CLAIMS, one, notes=False).blocks) for title, one in measured)
+    found = answer(measured[0][1]) + (f" (Runs with {title}.)" if several else "")
+    holds = {"title": title if several else "", "blocks": first, "others": others}
+    return Part("overlap", "Overlap of claims", holds, caveats, [found])
 
 
 def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:

@@ -121,7 +121,7 @@ def lacking(shown: Sequence[ProbePanel]) -> list[str]:
     return notes
 
 
-NAMED = 3
+TOLD = 3
 """Labels named for a head in the table of heads."""
 
 
@@ -154,7 +154,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     words = np.full(size, "", dtype=object)
     beyond = sure[sure["gain"] > 0].assign(name=sure["task"].str.upper() + " " + sure["label"])
     for (layer, head), mine in beyond.sort_values(["gain", "name"], ascending=False).groupby(["layer", "head"]):
-        first = mine[["name", "gain"]].head(NAMED).itertuples(index=False)
+        first = mine[["name", "gain"]].head(TOLD).itertuples(index=False)
         words[layer - 1, head - 1] = ", ".join(f"{name} {gain:+.1f}" for name, gain in first)
     return [*columns, HeadColumn("best labels over control", "probes", words, tested=False)], notes
 
