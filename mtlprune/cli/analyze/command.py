@@ -28,7 +28,8 @@ Runs = Annotated[
 Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)]
 AlsoOut = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Also write json, Markdown and parquet here.", show_default=False)
+    Path | None,
+    typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures here.", show_default=False),
 ]
 Split = Annotated[str, typer.Option(help="Of the corpus.")]
 Sentences = Annotated[int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")]
