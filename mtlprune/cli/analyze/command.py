@@ -29,7 +29,7 @@ Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=F
 Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)]
 AlsoOut = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures here.", show_default=False),
+    typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures.", show_default=False),
 ]
 Split = Annotated[str, typer.Option(help="Of the corpus.")]
 Sentences = Annotated[int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")]
