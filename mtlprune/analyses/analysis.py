@@ -8,15 +8,18 @@ record nor what shows it loads torch: what measures is imported when it is calle
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlprune.analyses import ANALYSES
+from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.blocks import Block
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from mtlprune.results import Result
 
 
@@ -29,6 +32,25 @@ class Column:
     meaning: str
     tested: bool = True
     """Whether it is compared with other columns; what only restates another one is not."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadColumn:
+    """One number, or a few words, for each head: a column of the table of heads.
+
+    Attributes:
+        name: its heading.
+        source: the analysis that it comes from, claims, or gradients.
+        values: (L, A), NaN or "" where nothing is known of a head.
+        tested: whether it is compared with other columns; what only restates another one is not.
+        meaning: the reduction that makes it.
+    """
+
+    name: str
+    source: str
+    values: NDArray[np.float64] | NDArray[np.str_]
+    tested: bool = True
+    meaning: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,10 +89,11 @@ class Analysis:
         question: one line of help.
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
-            splits, not of one), "claims" (runs with gates), "logs" (files of JSON lines with a step, or folders of
-            them).
+            splits, not of one), "claims" (also runs with gates), "runs" (runs with gates only), "logs" (files
+            of JSON lines with a step, or folders of them).
         options: its own settings.
-        columns: of the table of heads.
+        columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
+            encoder) → list of HeadColumn, and notes in sentences.
     """
 
     name: str
@@ -80,7 +103,7 @@ class Analysis:
     help: str
     needs: frozenset[str] = frozenset({"encoders"})
     options: type[Block] = Block
-    columns: tuple[Column, ...] = field(default=())
+    columns: tuple[Column, ...] | None = ()
 
     def measure(self, request: Request) -> Result:
         """Compute it: ``measure`` of the package's ``measure.py``, which loads torch."""
@@ -114,12 +137,13 @@ def read(folder: Path, name: str) -> Result:
 
     path = Path(folder) / f"{name}.json"
     command = next(command for command, package in ANALYSES.items() if package == name)
+    command = command if command in COMMANDS else f"analyze {command}"
     if not path.is_file():
-        raise ResultError(f"{path} is missing; `mtlprune analyze {command} ... --out {folder}` makes it")
+        raise ResultError(f"{path} is missing; `mtlprune {command} ... --out {folder}` makes it")
     content = read_json(path, ResultError, AGAIN)
     if isinstance(content, dict) and "format" in content:
         return read_result(path)
-    again = f"run `mtlprune analyze {command}` again"
+    again = f"run `mtlprune {command}` again"
     show, tables = find(name).show, []
     for file in getattr(show, "EARLIER", ()):
         with reading(path.with_name(file), ResultError, again):

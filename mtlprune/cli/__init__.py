@@ -15,10 +15,9 @@ from mtlprune.cli import (
     check,
     data,
     evaluate,
-    head_table,
+    head,
     heads,
     maps,
-    overlap,
     plot,
     predict,
     prune,
@@ -74,10 +73,10 @@ app.add_typer(runs.app, name="runs", help="Small records of runs, without weight
 app.command("table", short_help="Compare runs, with tests over sentences.")(table.table)
 app.command("report", short_help="One HTML page of everything.")(report.report)
 app.command("maps", short_help="Pictures of the heads that runs claim.")(maps.maps)
-app.command("overlap", short_help="Do tasks claim the same heads?")(overlap.overlap)
+app.command("overlap", short_help="Do tasks claim the same heads?", cls=analyze.FromRecord)(lambda: None)
 app.command("probe", short_help="What every head knows, without training.", cls=analyze.FromRecord)(lambda: None)
-app.command("heads", short_help="A table of all heads.", cls=head_table.HeadsCommand)(head_table.head_table)
-app.command("head", short_help="One head, and its attention in sentences.")(heads.heads)
+app.command("heads", short_help="A table of all heads.", cls=heads.HeadsCommand)(heads.heads)
+app.command("head", short_help="One head, and its attention in sentences.")(head.head)
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
 app.add_typer(analyze.app, name="analyze", help="Further analyses on the same heads.")
 app.command("prune", short_help="Take closed heads out of a run's encoder.")(prune.prune)

@@ -14,8 +14,8 @@ from mtlprune.cli.console import say
 from mtlprune.cli.figure_options import FontSize, Title, Width
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.claims.show.maps import Animation, GateMap
     from mtlprune.reports.charts import Style
+    from mtlprune.reports.maps import Animation, GateMap
 
 PLAIN, PLAIN_CELL = "plain", 8
 """The format that is cells alone, and units of such a cell."""
@@ -41,11 +41,10 @@ def maps(
     title: Title = True,
 ) -> None:
     """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
-    from mtlprune.analyses.claims.run_groups import group, notes
-    from mtlprune.analyses.claims.show.maps import Animation, claim_maps, left_out
-    from mtlprune.claimed_heads import load_claims
+    from mtlprune.claimed_heads import group, load_claims, notes
     from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json
     from mtlprune.reports.charts import FORMATS, Style
+    from mtlprune.reports.maps import Animation, claim_maps, left_out
     from mtlprune.sweeps.folder import expanded
 
     formats = figure_options.formats(format_, (*FORMATS, PLAIN))
@@ -114,7 +113,7 @@ def _entry(one: GateMap, files: list[str]) -> Entry:
 
 
 def _animation_entry(animation: Animation) -> Entry:
-    from mtlprune.analyses.claims.show.maps import encoder_line
+    from mtlprune.reports.maps import encoder_line
 
     return {
         "files": [f"{animation.name}.gif"],

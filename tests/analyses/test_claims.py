@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from gated_runs import append_gates, claim, write_run
 
-from mtlprune.analyses.claims.run_groups import group, notes
-from mtlprune.claimed_heads import ClaimError, is_joint, load_claims
+from mtlprune.claimed_heads import ClaimError, group, is_joint, load_claims, notes
 from mtlprune.runs import RunError, RunFolder
 
 GATES = np.array([[0.0, 0.5, 1.0], [0.001, 0.002, 1.0]])

@@ -12,10 +12,9 @@ import pytest
 from gated_runs import claim, scattered
 from scipy import stats
 
+from mtlprune.analyses.claims.maths import SHARING
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.pairs import SHARING
-from mtlprune.analyses.claims.run_groups import group
-from mtlprune.claimed_heads import Claim
+from mtlprune.claimed_heads import Claim, group
 from mtlprune.results import Result
 from mtlprune.statistics.permutation import shared_null, tail
 

@@ -12,10 +12,9 @@ import pytest
 from gated_runs import claim, scattered
 from scipy import stats
 
+from mtlprune.analyses.claims.maths import label_tests
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.run_groups import group, notes
-from mtlprune.analyses.claims.run_labels import label_tests
-from mtlprune.claimed_heads import Claim
+from mtlprune.claimed_heads import Claim, group, notes
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")
 

@@ -63,7 +63,9 @@ def test_mistakes_are_sentences_and_nothing_is_written(mtlprune: Call, tmp_path:
     for arguments, said in (
         ((first, same_seed, "--out", tmp_path / "out"), "are both runs of POS with seed 1"),
         ((first, damaged, "--out", tmp_path / "out"), "damaged/gates.jsonl, line 4, gates of shared: expected numbers"),
-        ((first, "--out", file, "--permutations", 0), "file could not be written (File exists)"),
+        ((first, tmp_path / "." / "first", "--out", tmp_path / "out"), "is given twice"),
+        ((first, tmp_path, "--out", tmp_path / "out"), "is no run folder"),
+        ((first, "--out", file, "--permutations", 0), "is a file; name a folder"),
     ):
         answer = mtlprune("overlap", *arguments)
         assert (answer.code, answer.out) == (2, "") and said in answer.err, answer.err

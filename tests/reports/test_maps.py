@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mtlprune.analyses.claims.run_groups import group
-from mtlprune.analyses.claims.show.maps import Animation, GateMap, claim_maps, comparable, encoder_line, left_out, short
-from mtlprune.claimed_heads import Claim
+from mtlprune.claimed_heads import Claim, group
 from mtlprune.reports.charts import svg
+from mtlprune.reports.maps import Animation, GateMap, claim_maps, comparable, encoder_line, left_out, short
 from mtlprune.reports.pictures import (
     BLACK,
     NEGATIVE,

@@ -20,6 +20,7 @@ ANALYSIS = Analysis(
     key="claims",
     question="Do tasks claim the same heads?",
     help="Compare which heads runs claim: correlation, shared heads and their p-values, variance, stem heads.",
-    needs=frozenset({"claims"}),
+    needs=frozenset({"runs"}),
     options=ClaimsOptions,
+    columns=None,
 )

@@ -21,10 +21,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.analyses.claims.run_groups import RunGroup, group
-from mtlprune.analyses.claims.stem import STEM_TASKS
+from mtlprune.analyses.claims.maths import STEM_TASKS
 from mtlprune.analyses.reading import Reading
-from mtlprune.claimed_heads import Claim, ClaimError, is_joint, load_claims
+from mtlprune.claimed_heads import Claim, ClaimError, RunGroup, group, is_joint, load_claims
 from mtlprune.results import CLOSED_GATE, Result, head_rows
 from mtlprune.statistics.permutation import corrected, permuted, tail
 
@@ -76,7 +75,7 @@ def read_groups(claims: Sequence[Claim]) -> Groups:
             "runs with gates that were trained on one task each"
         )
     counts = np.stack([run_group.claimed for run_group in single]).sum(axis=0, dtype=np.int64)
-    gates = {run_group.label: run_group.gates.mean(0) for run_group in run_groups}
+    gates = {run_group.label: run_group.mean for run_group in run_groups}
     return Groups(claims[0].encoder, tuple(run_group.label for run_group in single), counts, gates)
 
 

@@ -54,6 +54,7 @@ ANALYSIS = Analysis(
     """,
     needs=frozenset({"encoders", "splits"}),
     options=ProbeOptions,
+    columns=None,
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.claims.show.groups import before, by_claims, tests_table
+from mtlprune.analyses.claims.show import before, by_claims, tests_table
 from mtlprune.reports.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
 from mtlprune.reports.grid import Grid, probability
 from mtlprune.results import Result, joined

@@ -22,10 +22,14 @@ Logs = Annotated[
     list[str],
     typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.", show_default=False),
 ]
+Runs = Annotated[
+    list[str], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.", show_default=False)
+]
 Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)]
 AlsoOut = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Also write json, Markdown and parquet here.", show_default=False)
+    Path | None,
+    typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures.", show_default=False),
 ]
 Split = Annotated[str, typer.Option(help="Of the corpus.")]
 Sentences = Annotated[int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")]
@@ -46,6 +50,7 @@ NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
         "sentences": (Sentences, None),
     },
     "claims": {"claims": (Claims, None)},
+    "runs": {"names": (Runs, ...), "out": (AlsoOut, None)},
     "logs": {"names": (Logs, ...), "out": (AlsoOut, None)},
 }
 """What an analysis can need → parameters, their types and defaults."""
@@ -99,7 +104,7 @@ def run(
     **values: Any,
 ) -> None:
     """Measure, write the Result, its Markdown and figures into ``out``, and say what was found; without ``out`` say
-    all of the Markdown.
+    all of the Markdown. Of runs with gates all of it is said anyway, and the tables are written as LaTeX too.
 
     Args:
         values: the rest of a Request, and the analysis's own settings.
@@ -109,7 +114,7 @@ def run(
     check_corpora(corpus)
 
     from mtlprune.analyses.analysis import Request
-    from mtlprune.cli.console import console
+    from mtlprune.cli.console import console, say
     from mtlprune.cli.progress import counted
     from mtlprune.files import make_room
     from mtlprune.reports.analyses import markdown, write_shown
@@ -120,24 +125,29 @@ def run(
         make_room(out)
     own = {key: values.pop(key) for key in analysis.options.model_fields if key in values}
     terminal = console()
-    with counted() as (say, on_batch):
+    gated = "runs" in analysis.needs
+    if gated or "encoders" in analysis.needs:
+        names = [str(name) for name in expanded(names, having="gates.jsonl" if gated else "")]
+    with counted() as (on_status, on_batch):
         request = Request(
-            [str(name) for name in expanded(names)] if "encoders" in analysis.needs else names,
+            names,
             corpus or Path(),
             analysis.options(**own),
             claims=claims or (),
-            on_status=say,
+            on_status=on_status,
             on_batch=on_batch,
             **values,
         )
         result = analysis.measure(request)
         if out is not None:
             write_result(out, result)
-    if out is None:
-        terminal.print(markdown(analysis, result), soft_wrap=True, highlight=False, markup=False)
+    if out is not None:
+        if not gated:
+            result = read_result(out / f"{analysis.name}.json")  # with the digits that are stored
+        write_shown(analysis, result, out, ("png", "svg", *(("tex",) if gated else ())))
+    if out is None or gated:
+        say(markdown(analysis, result), nl=False)
         return
-    result = read_result(out / f"{analysis.name}.json")  # with the digits that are stored
-    write_shown(analysis, result, out)
     terminal.print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)
     terminal.print(f"written: {out}", soft_wrap=True)
 

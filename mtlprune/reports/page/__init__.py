@@ -16,7 +16,6 @@ from mtlprune.reports.page import analyses as page_analyses
 from mtlprune.reports.page import curves as page_curves
 from mtlprune.reports.page import gates as page_gates
 from mtlprune.reports.page import latency as page_latency
-from mtlprune.reports.page import overlap as page_overlap
 from mtlprune.reports.page import probes as page_probes
 from mtlprune.reports.page import runs as page_runs
 from mtlprune.reports.page import scores as page_scores
@@ -76,7 +75,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         page_scores.part(tables, unscored),
         page_scores.labels_part(tables, gold, choices.resamples, choices.seed),
         page_gates.part(sets, without),
-        page_overlap.part(sets, choices.permutations, choices.seed),
+        page_analyses.overlap_part(sets, choices.permutations, choices.seed),
         page_probes.part(sources.probes, corpora),
         *page_analyses.parts(sources.analyses, corpora),
         page_curves.part(tables, sets),

@@ -1,28 +1,41 @@
-"""Sections of further analyses: which files in a folder belong to which, and how their blocks become markup."""
+"""Sections of analyses from their records: the overlap of claims, results in folders, and the table of heads."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, read
+from mtlprune.analyses.claims import ANALYSIS as CLAIMS
+from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.claims.show import answer
 from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
+from mtlprune.reports import heads
+from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.sections import Section
 
-SECTIONS: dict[str, tuple[str, str]] = {
-    **{name: (f"{name}.json", "") for name in ANALYSES.values()},
-    "head-table": ("heads.json", "mtlprune.analyses.heads.show.section"),
-}
-"""Name → the file that an analysis leaves in its folder, and the module that reads the folder, imported when needed; ""
-where a record says it all."""
+FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
+"""What an analysis, or the table of heads, leaves in its folder, in the order of sections."""
+
+
+def overlap_part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
+    """Overlap of claims, a section for each set of runs, those of other ways of pruning folded; None where nothing can
+    be compared."""
+    measured = [(one.title, overlap(one.claims, permutations, seed)) for one in sets if len(one.run_groups) > 1]
+    if not measured:
+        return None
+    several = len(measured) > 1
+    caveats = [f"{title}: {line}" if several else line for title, one in measured for line in one.about["notes"]]
+    (title, first), *others = ((title, shown.section(CLAIMS, one, notes=False).blocks) for title, one in measured)
+    found = answer(measured[0][1]) + (f" (Runs with {title}.)" if several else "")
+    holds = {"title": title if several else "", "blocks": first, "others": others}
+    return Part("overlap", "Overlap of claims", holds, caveats, [found])
 
 
 def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
-    """A part for every analysis found in the folders, in the order of SECTIONS.
+    """A part for every analysis found in the folders, in the order of FILES.
 
     Args:
         data: fingerprints of the corpora of the page's runs; an analysis of another one is called so.
@@ -30,35 +43,26 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     Raises:
         RunError: a folder without results of any analysis.
     """
-    found: list[tuple[str, Path]] = []
-    for folder in dict.fromkeys(folders):
-        here = [name for name, (file, _) in SECTIONS.items() if (folder / file).is_file()]
-        if not here:
-            files = ", ".join(file for file, _ in SECTIONS.values())
+    every = list(dict.fromkeys(folders))
+    for folder in every:
+        if not any((folder / file).is_file() for file in FILES):
             raise RunError(
-                f"{folder} holds no results of an analysis (none of {files}); name a folder that "
+                f"{folder} holds no results of an analysis (none of {', '.join(FILES)}); name a folder that "
                 "`mtlprune analyze ... --out DIR` wrote"
             )
-        found += [(name, folder) for name in here]
-    names = list(SECTIONS)
     made: list[Part] = []
-    for name, folder in sorted(found, key=lambda one: names.index(one[0])):
-        with reading(folder / SECTIONS[name][0], RunError, "make it anew"):
-            section = _section(name, folder)
+    for path in (folder / file for file in FILES for folder in every if (folder / file).is_file()):
+        with reading(path, RunError, "make it anew"):
+            if path.name == heads.FILE:
+                section = heads.section(path.parent)
+            else:
+                section = shown.section(find(path.stem), read(path.parent, path.stem))
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
-        title = section.title if key == section.key else f"{section.title} ({folder})"
-        caveats = list(_elsewhere(folder / SECTIONS[name][0], title, data))
+        title = section.title if key == section.key else f"{section.title} ({path.parent})"
+        caveats = list(_elsewhere(path, title, data))
         made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis"))
     return made
-
-
-def _section(name: str, folder: Path) -> Section:
-    module = SECTIONS[name][1]
-    if module:
-        made: Section = import_module(module).section(folder)
-        return made
-    return shown.section(find(name), read(folder, name))
 
 
 def _elsewhere(file: Path, title: str, data: Collection[str]) -> Iterator[str]:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.analyses.claims import head_chance
-from mtlprune.analyses.claims.run_groups import RunGroup, group
-from mtlprune.analyses.claims.show.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
-from mtlprune.claimed_heads import OPEN_ABOVE, Claim, load_claims
+from mtlprune.analyses.claims import maths
+from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims
 from mtlprune.reports import pictures
 from mtlprune.reports.charts import figure
+from mtlprune.reports.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun, flat
 from mtlprune.reports.pictures import colours_mean
@@ -164,7 +163,7 @@ def _data(one: ClaimSet) -> dict[str, Any]:
     layers, heads = run_groups[0].gates.shape[1:]
     tree: dict[str, Any] = {"title": one.title, "layers": layers, "heads": heads, "labels": []}
     for run_group in run_groups:
-        p = head_chance.by_maps(run_group.open)
+        p = maths.by_maps(run_group.open)
         tree["labels"].append(
             {
                 "label": run_group.label,
@@ -172,16 +171,16 @@ def _data(one: ClaimSet) -> dict[str, Any]:
                 "seeds": [claim.seed for claim in run_group.claims],
                 "z": [[round(float(z), 6) for z in gates.ravel()] for gates in run_group.gates],
                 "p": _short(p),
-                "q": _short(head_chance.over_all_heads(p)),
+                "q": _short(maths.over_all_heads(p)),
             }
         )
     if len(alone) > 1:
-        p = head_chance.by_tasks([run_group.claimed for run_group in alone])
+        p = maths.by_maps(np.stack([run_group.claimed for run_group in alone]))
         tree["tasks"] = {
             "claimed": np.sum([run_group.claimed for run_group in alone], axis=0).ravel().tolist(),
             "of": len(alone),
             "p": _short(p),
-            "q": _short(head_chance.over_all_heads(p)),
+            "q": _short(maths.over_all_heads(p)),
         }
     return tree
 
@@ -194,9 +193,9 @@ def _reach(one: ClaimSet) -> Iterator[str]:
     """What the p of single heads can and cannot show: labels none of whose heads is told from chance."""
     silent = []
     for run_group in one.run_groups:
-        q = head_chance.over_all_heads(head_chance.by_maps(run_group.open)).min()
+        q = maths.over_all_heads(maths.by_maps(run_group.open)).min()
         if len(run_group.claims) > 1 and q > LEVEL:
-            smallest = head_chance.least(run_group.open)
+            smallest = maths.least(run_group.open)
             silent.append(f"{run_group.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
     if silent:
         yield (

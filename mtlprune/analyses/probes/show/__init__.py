@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
+from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.probes import CONTROLS, SOUND
 from mtlprune.analyses.probes.show.reading import EARLIER as EARLIER
-from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel, known, modes, panels
+from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel, known, modes, panels, shape, together
 from mtlprune.analyses.probes.show.reading import earlier as earlier
+from mtlprune.layers import in_order
 from mtlprune.reports.charts import (
     ABOVE,
     DIVERGING,
@@ -116,6 +119,44 @@ def lacking(shown: Sequence[ProbePanel]) -> list[str]:
             f"No pretrained encoder is among the results of {', '.join(untouched)}: no scatter of best layers."
         )
     return notes
+
+
+TOLD = 3
+"""Labels named for a head in the table of heads."""
+
+
+def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+    """By task the head's best gain over the best control (percentage points), and the labels of the best gains.
+
+    Labels with few items and root are left out; where an encoder has several seeds the first is read. A best of many
+    labels is above 0 more often than one label is.
+    """
+    found, size = together([Path()], [result]), shape(result)
+    labels = found.frames["labels"]
+    own = labels[labels["encoder"] == of]
+    mode = next(mode for mode in modes(found) if mode in set(own["mode"]))
+    seeds = sorted(own.loc[own["mode"] == mode, "seed"].unique())
+    listed = ", ".join(map(str, seeds))
+    notes = [f"Probes of {of}: seed {seeds[0]} of {listed}."] if len(seeds) > 1 else []
+    rows = known(found, mode, of, seeds[0])
+    sure = rows[~rows["few"] & ~rows["apart"] & rows["gain"].notna()]
+    if not len(sure):
+        why = f"No label of {of} has a control and enough items, so there is no gain of probes."
+        return [], [*notes, why]
+    columns = []
+    told = "of the task's label that the head tells best: accuracy minus the best control, in points"
+    for task in in_order(sure["task"].unique()):
+        grid = np.full(size, np.nan)
+        best = sure[sure["task"] == task].groupby(["layer", "head"])["gain"].max()
+        for (layer, head), gain in best.items():
+            grid[layer - 1, head - 1] = gain
+        columns.append(HeadColumn(f"probe gain {task.upper()}", "probes", grid, meaning=told))
+    words = np.full(size, "", dtype=object)
+    beyond = sure[sure["gain"] > 0].assign(name=sure["task"].str.upper() + " " + sure["label"])
+    for (layer, head), mine in beyond.sort_values(["gain", "name"], ascending=False).groupby(["layer", "head"]):
+        first = mine[["name", "gain"]].head(TOLD).itertuples(index=False)
+        words[layer - 1, head - 1] = ", ".join(f"{name} {gain:+.1f}" for name, gain in first)
+    return [*columns, HeadColumn("best labels over control", "probes", words, tested=False)], notes
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

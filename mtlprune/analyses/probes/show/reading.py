@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +44,11 @@ def read_probes(folders: Iterable[str | Path]) -> Result:
     paths = list(dict.fromkeys(map(Path, folders)))
     if not paths:
         raise RunError("no folder with probe results is named; `mtlprune probe` makes one")
-    each = [_read(path) for path in paths]
+    return together(paths, [_read(path) for path in paths])
+
+
+def together(paths: Sequence[Path], each: Sequence[Result]) -> Result:
+    """What ``read_probes`` makes of the Results in folders."""
     for path, one in zip(paths, each, strict=True):
         for name in ("fingerprint", "specials", "few"):
             if one.about[name] != each[0].about[name]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gated_runs import claim
+from probe_results import write_probes
 from scipy import stats
 
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.heads.columns import (
-    HeadColumn,
-    HeadTable,
-    HeadTableError,
-    claim_columns,
-    claims_in,
-    correlations,
-)
+from mtlprune.analyses.claims.show import head_columns
+from mtlprune.files import RunError
+from mtlprune.reports.heads import HeadTable, correlations
+from mtlprune.results import write_result
 
 
 def columns(*values: np.ndarray) -> list[HeadColumn]:
@@ -56,7 +55,7 @@ def test_claims_are_counted_by_label():
     gates = [np.array([[1.0, 0.0], [0.4, 0.0]]), np.array([[1.0, 0.0], [0.8, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.2]])]
     claims = [*(claim("POS", k, g) for k, g in enumerate(gates[:2], 1)), claim("DEP", 1, gates[2])]
     found = {column.name: column.values for column in claim_columns(claims)}
-    read = {column.name: column.values for column in claim_columns(claims_in(overlap(claims, permutations=0)))}
+    read = {column.name: column.values for column in head_columns(overlap(claims, permutations=0), "")[0]}
     assert read.keys() == found.keys() and all(np.array_equal(read[name], found[name]) for name in found)
     assert found["open POS (of 2)"].tolist() == [[2, 0], [2, 0]]
     assert found["gate POS"][1, 0] == pytest.approx(0.6)
@@ -64,8 +63,28 @@ def test_claims_are_counted_by_label():
     assert found["gate sd"][0, 0] == pytest.approx(np.std([1, 1, 0], ddof=1))
 
 
+def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path: Path):
+    claims = [claim("POS", 1, np.eye(6, 12)), claim("DEP", 1, np.ones((6, 12)))]
+    write_result(tmp_path, overlap(claims, permutations=0))
+    names = {"pos": ["NN", "VB", "IN", "DT", "JJ"], "dep": ["nsubj", "obj", "det", "root"]}
+    write_probes(tmp_path, [("pretrained", 0)], names)
+    table = HeadTable()
+    table.read(tmp_path, "pretrained")
+    found = {column.name: column.values for column in table.columns}
+    assert np.array_equal(found["gate POS"], np.eye(6, 12)) and not table.notes
+    gains = np.maximum(found["probe gain POS"], found["probe gain DEP"])
+    for place, gain in np.ndenumerate(gains):  # at most three labels, the best first
+        named = [float(one.rpartition(" ")[2]) for one in found["best labels over control"][place].split(", ") if one]
+        assert len(named) <= 3 and named == sorted(named, reverse=True)
+        assert gain == pytest.approx(named[0], abs=0.051) if named else gain <= 0
+    assert (gains > 0).any()
+    other = HeadTable()
+    other.read(tmp_path, "MTL-5")
+    assert {column.source for column in other.columns} == {"claims"} and "no result of MTL-5" in other.notes[0]
+
+
 def test_heads_of_different_encoders_are_not_joined():
     table = HeadTable()
     table.add(columns(np.ones((2, 3))), "one")
-    with pytest.raises(HeadTableError, match="two is about an encoder of 2 × 4 heads"):
+    with pytest.raises(RunError, match="two is about an encoder of 2 × 4 heads"):
         table.add([HeadColumn("x", "x", np.ones((2, 4)))], "two")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.claims.maths import claim_columns
+from mtlprune.claimed_heads import Claim
 from mtlprune.reports.charts import DIVERGING, INK, RULE, SOFT, Chart, Spec, data, figure, head_map
 from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import Result
+from mtlprune.results import CLOSED_GATE, Result, head_rows
+from mtlprune.statistics.significance import LEVEL
 
-LEVEL = 0.05
+SHOWN = 24
+"""Comparisons of heads by claims that are listed."""
 PARTS = {
     "layers": "between layers",
     "heads": "heads within layers, common to all tasks",
@@ -91,6 +97,13 @@ def _by_label(result: Result) -> str:
         f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
         f"(p = {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
     )
+
+
+def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+    """Of the runs of all labels, whatever ``of`` is; no notes."""
+    encoders = result.about["encoders"]
+    claims = [Claim(e["run"], e["encoder"], e["seed"], e["kind"], result.grids(e)["gate"], []) for e in encoders]
+    return claim_columns(claims), []
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -348,3 +361,74 @@ FIGURES = {
         _map, "Map of layers by heads: tasks that claim each head", "How many single tasks claim each head."
     ),
 }
+
+# -- heads by claims in other analyses ---------------------------------------------------------------------------------
+
+
+def by_claims(result: Result) -> list[str]:
+    """What the comparisons come to."""
+    claims = result.about["claims"]
+    if claims is None:
+        return ["No runs with gates were named (--claims), so heads are not compared by how many tasks claim them."]
+    tests = _known(result)
+    sizes = ", ".join(f"{size} {name}" for name, size in claims["groups"].items())
+    return [
+        f"Heads by claims of {', '.join(claims['tasks'])}: {sizes}. Of {len(tests)} comparisons within layers "
+        f"{(tests['q'] < LEVEL).sum()} have q < {LEVEL} (Benjamini-Hochberg over all of them; "
+        f"{LEVEL * len(tests):.0f} would have p < {LEVEL} by chance, {(tests['p'] < LEVEL).sum()} have)."
+    ]
+
+
+def tests_table(result: Result, measures: Mapping[str, str], signs: str, digits: int = 4) -> Grid:
+    """The surest comparisons; no rows where there is none.
+
+    Args:
+        measures: measure → what it is called.
+        signs: what a value below or above 0 means.
+        digits: of values.
+    """
+    known = _known(result)
+    spearman = {"tasks": "Spearman with number of tasks", "gates": "Spearman with mean gate"}
+    terms = known["term"].str.replace("-", "−").replace(spearman)
+    shown = known.assign(measure=known["measure"].map(measures), term=terms).sort_values("p", kind="stable")[:SHOWN]
+    columns: dict[str, Any] = {"encoder": "name", "measure": "measure", "comparison": "term", "heads": ("n", 0)}
+    return Grid.of(
+        "Heads by claims",
+        shown,
+        {**columns, "value": ("value", digits), "p": ("p", probability), "q": ("q", probability)},
+        f"The {len(shown)} smallest p of {len(known)} comparisons, all within layers (heads are permuted within "
+        f"layers); two-sided; q over all of them. {signs} All are in the frame tests.",
+        texts=3,
+    )
+
+
+def before(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """``about`` of a Result, and the frames of ``compared``, from JSON of versions without frames."""
+    encoders = []
+    for old in content["encoders"]:
+        keys = {"encoder": old["label"], "run": old.get("run", ""), "seed": old.get("seed", 0), "kind": old.get("kind")}
+        heads = old["heads"]
+        layers, a_layer = old.get("shape") or (max(h["layer"] for h in heads), max(h["head"] for h in heads))
+        is_open = sum(head.get("gate", 1) > CLOSED_GATE for head in heads)
+        encoders.append({**keys, "layers": layers, "heads": a_layer, "open": is_open})
+    about = {**content, "encoders": encoders, "claims": content.get("claims"), "notes": content.get("notes", [])}
+    if about["claims"] is None:
+        return about, {}
+    claims = about["claims"]
+    about["claims"] = {key: claims[key] for key in ("encoder", "tasks", "groups")}
+    grids = [head_rows({"gate": np.array(gate)}).assign(task=task) for task, gate in claims.get("gates", {}).items()]
+    counted = head_rows({"tasks": np.array(claims["counts"], float)}).assign(task=None)
+    tests = pd.DataFrame(claims["tests"]).rename(columns={"test": "term", "heads": "n"})
+    tests = tests.astype(dict.fromkeys(("value", "p", "q", "pooled"), float))
+    pooled = tests[tests["pooled"].notna()]
+    pooled = pooled.assign(term=pooled["term"] + ", pooled", value=pooled["pooled"], p=math.nan, q=math.nan)
+    return about, {
+        "claims": pd.concat([*grids, counted], ignore_index=True),
+        "tests": pd.concat([tests, pooled], ignore_index=True).drop(columns="pooled"),
+    }
+
+
+def _known(result: Result) -> pd.DataFrame:
+    if "tests" not in result.frames:
+        return pd.DataFrame(columns=["name", "measure", "term", "value", "n", "p", "q"], dtype=object)
+    return result.named("tests").dropna(subset=["p"])

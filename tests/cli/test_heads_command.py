@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gated_runs import write_run
 
-from mtlprune.analyses.heads.show.section import read_heads, section
+from mtlprune.reports.heads import read_heads, section
 from mtlprune.reports.sections import Rows
 from mtlprune.results import Result, head_rows, write_result
 

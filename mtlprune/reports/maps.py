@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mtlprune.analyses.claims.run_groups import RunGroup
-from mtlprune.claimed_heads import OPEN_ABOVE, Claim
+from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup
 from mtlprune.reports import pictures
 from mtlprune.reports.charts import Spec, figure, head_map
 from mtlprune.reports.pictures import Colours, colours_mean
@@ -117,7 +116,7 @@ def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
     """All maps of these run_groups, in the order: runs, seeds, means, all tasks, differences.
 
     Args:
-        run_groups: from analyses.run_groups.group.
+        run_groups: from claimed_heads.group.
         palette: of the maps of seeds, one of pictures.PALETTES.
     """
     alone = [run_group for run_group in run_groups if not run_group.joint]
@@ -191,11 +190,6 @@ def _seeds(run_group: RunGroup, palette: str) -> GateMap:
     )
 
 
-def mean_gates(run_group: RunGroup) -> NDArray[np.float64]:
-    """(L, A): mean over the seeds."""
-    return run_group.gates.mean(0)
-
-
 def _mean(run_group: RunGroup) -> GateMap:
     seeds = [str(claim.seed) for claim in run_group.claims]
     several, opened = len(seeds) > 1, run_group.open
@@ -209,7 +203,7 @@ def _mean(run_group: RunGroup) -> GateMap:
         f"{run_group.label}: {number}",
         (encoder_line(run_group.claims[0]), f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"),
         "Mean gate\n1: open in all, 0: closed in all" if several else "Gate\n1: open, 0: closed",
-        {"gate": mean_gates(run_group)},
+        {"gate": run_group.mean},
     )
 
 
@@ -221,7 +215,7 @@ def _tasks(alone: Sequence[RunGroup]) -> GateMap:
         who = f"{_listed([run_group.label for run_group in alone])}, {_counted(seeds[0], 'seed')} each"
     else:
         who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in alone]) + "; each task weighs the same"
-    mean = np.mean([mean_gates(run_group) for run_group in alone], axis=0)
+    mean = np.mean([run_group.mean for run_group in alone], axis=0)
     title = f"Mean gate over {len(alone)} tasks, {len(runs)} runs"
     subtitle = (encoder_line(alone[0].claims[0]), who)
     heading = "Mean gate H\n1: open in all, 0: closed in all"
@@ -229,7 +223,7 @@ def _tasks(alone: Sequence[RunGroup]) -> GateMap:
 
 
 def _difference(one: RunGroup, other: RunGroup) -> GateMap:
-    means = mean_gates(one), mean_gates(other)
+    means = one.mean, other.mean
     about = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
     sums = f"sums of mean gates {means[0].sum():.1f} and {means[1].sum():.1f} of {means[0].size}"
     return GateMap(

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from mtlprune.analyses.heads.columns import Floats, HeadColumn, HeadTableError
+from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs import RunError, RunFolder
 from mtlprune.training.pruning.head_gradients import agreement, derivatives
 
 BATCH = 32
@@ -26,21 +27,21 @@ def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed
         sentences: so many of the training split that know all of the run's tasks, drawn by ``seed``.
 
     Raises:
-        HeadTableError: a run of one task, another corpus than the run's, no such sentence.
+        RunError: a run of one task, another corpus than the run's, no such sentence.
         RunError, CorpusError: what cannot be read.
     """
     folder = RunFolder.with_weights(name)
     config = build_config(folder.read_config(), str(folder.config_path))
     if len(config.tasks) < 2:
-        raise HeadTableError(f"--gradients: {name} is a run of {config.tasks[0]} alone; expected one of several tasks")
+        raise RunError(f"--gradients: {name} is a run of {config.tasks[0]} alone; expected one of several tasks")
     stored = load_corpus(corpus or Path(config.data.path))
     if stored.fingerprint != folder.read_manifest()["data"]["fingerprint"]:
-        raise HeadTableError(f"--gradients: {name} was trained on another corpus than {stored.path}; name that one")
+        raise RunError(f"--gradients: {name} was trained on another corpus than {stored.path}; name that one")
     model = MultiTaskModel.load(name).eval()
     tasks = {task: model.tasks[task] for task in config.tasks}
     fit = [s for s in stored[config.data.train] if all(task.known(s) for task in tasks.values())]  # type: ignore[operator]
     if not fit:
-        raise HeadTableError(f"--gradients: no training sentence of {stored.path} has all of {', '.join(tasks)}")
+        raise RunError(f"--gradients: no training sentence of {stored.path} has all of {', '.join(tasks)}")
     order = np.random.default_rng([seed, 8]).permutation(len(fit))[:sentences]
     chosen = [fit[place] for place in order.tolist()]
     pieces = model.encoder.tokenize_all([sentence.words for sentence in chosen])
@@ -48,7 +49,7 @@ def gradient_columns(name: str | Path, corpus: Path | None, sentences: int, seed
     told = agreement(model, pieces, targets, BATCH)
     found: list[HeadColumn] = []
 
-    def add(name: str, values: Floats, meaning: str, tested: bool = True) -> None:
+    def add(name: str, values: NDArray[np.float64], meaning: str, tested: bool = True) -> None:
         found.append(HeadColumn(name, "gradients", values, tested, meaning))
 
     add("gradient cosine", told.mean(), "cosine of two tasks' gradients, mean over pairs of tasks")

@@ -1,0 +1,453 @@
+"""What claims have in common, beside chance: pairs of labels, runs of one task, heads by number of tasks, single heads.
+
+Letters: n labels or tasks, S seeds, k runs of a label, M runs, Q pairs of runs, L layers, A heads a layer, H = L·A,
+P permutations or labellings, C of them a chunk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from math import factorial, prod
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.claimed_heads import Claim, RunGroup
+from mtlprune.statistics.agreement import Spread, jaccard, overlap_coefficient, pearson, spread
+from mtlprune.statistics.permutation import (
+    corrected,
+    hypergeometric_p,
+    layered_hypergeometric_p,
+    permuted,
+    shared_moments,
+    shared_null,
+    tail,
+)
+
+Row = dict[str, Any]
+SHARING = ("shared", "expected", "z", "p")
+"""Open heads that two runs share, averaged over pairs of runs, beside chance within layers: the mean over all
+permutations of heads within layers (exact); (shared − expected) / standard deviation over all such permutations (exact;
+NaN where that is 0); the share of permutations that reach ``shared`` or more (NaN where all give the same, or there
+were none)."""
+UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
+
+
+def spreads(**figures: Spread) -> Row:
+    """Columns ``NAME_mean``, ``NAME_sd``, ... of figures over pairs of seeds."""
+    return {f"{name}_{key}": value for name, figure in figures.items() for key, value in vars(figure).items()}
+
+
+def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> pd.DataFrame:
+    """Every two labels, one row each.
+
+    Args:
+        null: (P, n, n) of shared_null over the same labels.
+
+    Returns:
+        ``encoder`` and ``other``, the labels; ``pearson`` of mean gates; ``jaccard_...`` and
+        ``overlap_coefficient_...`` over pairs of a seed of either; SHARING with ``q`` (Benjamini-Hochberg over the
+        pairs); and of the heads that both claim (each by the majority of its seeds) ``claimed``, how many are expected
+        where heads fall anywhere (``claimed_anywhere``, with its ``p_anywhere`` and ``q_anywhere``) and where they fall
+        anywhere within their layers (``claimed_layers``, with its exact ``p_layers``, of a sum of hypergeometric
+        numbers, one a layer).
+    """
+    rows = []
+    for (i, one), (j, other) in itertools.combinations(enumerate(run_groups), 2):
+        seeds = [(a, b) for a in one.open for b in other.open]
+        rows.append(
+            {
+                "encoder": one.label,
+                "other": other.label,
+                "pearson": pearson(one.mean.ravel(), other.mean.ravel()),
+                **spreads(
+                    jaccard=spread(jaccard(a, b) for a, b in seeds),
+                    overlap_coefficient=spread(overlap_coefficient(a, b) for a, b in seeds),
+                ),
+                **_sharing([(one.times, other.times, len(seeds))], null[:, i, j] / len(seeds)),
+                **_claimed_by_both(one.claimed, other.claimed),
+            }
+        )
+    for p, q in (("p", "q"), ("p_anywhere", "q_anywhere")):
+        for row, value in zip(rows, corrected([row[p] for row in rows]), strict=True):
+            row[q] = float(value)
+    return pd.DataFrame(rows)
+
+
+def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> tuple[Row, Row]:
+    """SHARING of runs of different single tasks, apart for equal and for unequal seeds; z is of neither.
+
+    Runs with equal seeds see their batches in the same order, so only unequal ones are strangers to each other: a
+    difference between the two is not the tasks' doing. Every pair of labels has equal weight. Under the null of unequal
+    seeds the heads of every label are permuted within layers, all its seeds together; of equal ones there is none. NaN
+    where there are no two runs of different tasks with equal, or with unequal, seeds.
+    """
+    if len(run_groups) < 2:
+        return UNKNOWN, UNKNOWN
+    most = max(len(run_group.claims) for run_group in run_groups)
+    opened = np.zeros((len(run_groups), most, *run_groups[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
+    for place, run_group in enumerate(run_groups):
+        opened[place, : len(run_group.claims)] = run_group.open
+    weights: dict[bool, list[tuple[int, int, NDArray[np.float64]]]] = {True: [], False: []}
+    for (i, one), (j, other) in itertools.combinations(enumerate(run_groups), 2):
+        same = np.array([[a.seed == b.seed for b in other.claims] for a in one.claims])
+        for kind, used in ((True, same), (False, ~same)):
+            if used.any():
+                weights[kind].append((i, j, used / used.sum()))
+    flat = opened.reshape(len(run_groups), most, -1)
+    by_layer = opened.sum(3).astype(np.float64)
+    equal, unequal = (float(_weighed(flat[None], weights[kind])[0]) for kind in (True, False))
+    if math.isnan(unequal):
+        return {**UNKNOWN, "shared": equal}, UNKNOWN
+    expected = float(_weighed(by_layer[None], weights[False])[0] / opened.shape[3])
+    chunks = permuted(opened, permutations, generator)
+    null = np.concatenate([np.empty(0), *(_weighed(chunk, weights[False]) for chunk in chunks)])
+    flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
+    p = math.nan if flatly else tail(unequal, null).p
+    return {**UNKNOWN, "shared": equal}, {**UNKNOWN, "shared": unequal, "expected": expected, "p": p}
+
+
+def _weighed(
+    vectors: NDArray[np.floating], pairs: Sequence[tuple[int, int, NDArray[np.float64]]]
+) -> NDArray[np.float64]:
+    """(C, n, k, H) → (C,): the mean over pairs of labels of Σ over pairs of their runs of weight · shared heads."""
+    if not pairs:
+        return np.full(len(vectors), math.nan)
+    found = [
+        ((vectors[:, i, : len(w)] @ vectors[:, j, : w.shape[1]].swapaxes(1, 2)) * w).sum((1, 2)) for i, j, w in pairs
+    ]
+    return np.asarray(np.mean(found, axis=0), dtype=np.float64)
+
+
+def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> Row:
+    """The heads that two labels share, averaged over all pairs of labels, pairs of seeds first.
+
+    Args:
+        null: (P, n, n) of shared_null over the same labels.
+    """
+    if len(run_groups) < 2:
+        return UNKNOWN
+    seeds = np.array([len(run_group.claims) for run_group in run_groups])
+    first, second = np.triu_indices(len(run_groups), 1)
+    scaled = (null / np.outer(seeds, seeds))[:, first, second]  # (P, pairs)
+    sides = [
+        (one.times, other.times, len(one.claims) * len(other.claims))
+        for one, other in itertools.combinations(run_groups, 2)
+    ]
+    return _sharing(sides, scaled.mean(1))
+
+
+def share_within(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> Row:
+    """The heads that two seeds of one label share; unlike between labels, every seed is permuted by itself."""
+    seeds = run_group.open.astype(np.int64)  # (S, L, A)
+    if len(seeds) < 2:
+        return UNKNOWN
+    first, second = np.triu_indices(len(seeds), 1)
+    null = shared_null(seeds, permutations, generator)[:, first, second]
+    return _sharing([(one, other, 1) for one, other in itertools.combinations(seeds, 2)], null.mean(1))
+
+
+def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], null: NDArray[np.floating]) -> Row:
+    """The mean of Σ one·other / weight over the sides, beside its null (P,) and exact moments.
+
+    Under permutation the numbers that two different pairs share are uncorrelated, even where the pairs have a label in
+    common (whatever its permutation, the other label's spreads evenly over it), so that their variances add up.
+    """
+    observed = [float((one * other).sum()) / weight for one, other, weight in sides]
+    moments = [(mean / weight, sd / weight) for mean, sd, weight in ((*shared_moments(a, b), w) for a, b, w in sides)]
+    heads, expected = float(np.mean(observed)), float(np.mean([mean for mean, _ in moments]))
+    sd = math.sqrt(sum(sd**2 for _, sd in moments)) / len(sides)
+    z, p = ((heads - expected) / sd, tail(heads, null).p) if sd else (math.nan, math.nan)
+    return {"shared": heads, "expected": expected, "z": z, "p": p}
+
+
+def _claimed_by_both(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> Row:
+    layers, heads = one.shape
+    first, second, both = int(one.sum()), int(other.sum()), int((one & other).sum())
+    by_layer = one.sum(1), other.sum(1)
+    return {
+        "claimed": both,
+        "claimed_layers": float((by_layer[0] * by_layer[1]).sum() / heads),
+        "p_layers": layered_hypergeometric_p(*by_layer, heads, both),
+        "claimed_anywhere": first * second / (layers * heads),
+        "p_anywhere": hypergeometric_p(first, second, layers * heads, both),
+    }
+
+
+# -- runs of one task and of two ---------------------------------------------------------------------------------------
+
+
+Labels = NDArray[np.int64]  # (M,): which task each run was trained on
+COLUMNS = ["pairs", "counted", "within", "between", "p", "least", "labellings", "exact"]
+
+
+def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
+    """Four tests: all pairs and pairs of unequal seeds, shared heads and what is beyond depth; none with one task or
+    seed.
+
+    Pairs of unequal seeds are tested apart only where there are equal ones, since then labels are permuted among the
+    runs of one seed: that keeps what such runs have in common (the order of their batches) out of the test.
+
+    Args:
+        run_groups: single tasks, in any order.
+        permutations: all labellings are enumerated where there are no more of them; 0 leaves the tests out.
+
+    Returns:
+        ``pairs`` (of runs: all, or unequal seeds); ``counted``: "shared heads", or "beyond depth", minus Σ over layers
+        a·b/A, which the open heads a and b of the two runs in each layer explain; ``within`` and ``between``, means
+        over pairs of runs of one task and of two; ``p``, the share of labellings whose within − between is as large or
+        larger (NaN where no labelling changes it, or there are none); ``least``, the smallest p that is possible with
+        these runs; ``labellings``, how many were looked at, and whether they are all (``exact``), otherwise drawn at
+        random with the observed one counted in p.
+    """
+    runs = [(place, claim) for place, run_group in enumerate(run_groups) for claim in run_group.claims]
+    labels = np.array([place for place, _ in runs], dtype=np.int64)
+    if len(run_groups) < 2 or max(len(run_group.claims) for run_group in run_groups) < 2:
+        return pd.DataFrame()
+    seeds = np.array([claim.seed for _, claim in runs])
+    opened = np.stack([claim.open for _, claim in runs]).astype(np.float64)  # (M, L, A)
+    first, second = np.triu_indices(len(runs), 1)
+    shared = (opened[first] * opened[second]).sum((1, 2))
+    by_layer = opened.sum(2)
+    depth = (by_layer[first] * by_layer[second]).sum(1) / opened.shape[2]
+    unequal = seeds[first] != seeds[second]
+    kinds: list[tuple[str, NDArray[np.bool_], list[NDArray[np.intp]]]] = [
+        ("all", np.ones_like(unequal), [np.arange(len(runs))])
+    ]
+    if not unequal.all():
+        kinds.append(("unequal seeds", unequal, [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]))
+    found = []
+    for name, used, blocks in kinds:
+        drawn, exact = _labellings(labels, blocks, permutations, generator)
+        for measure, values in (("shared heads", shared), ("beyond depth", shared - depth)):
+            observed = _gap(labels[None], first[used], second[used], values[used])
+            null = _gap(drawn, first[used], second[used], values[used])
+            within, between = (float(side[0]) for side in observed)
+            gaps = null[0] - null[1]
+            p, least = (_p(gap, gaps, exact) for gap in (within - between, float(gaps.max(initial=-np.inf))))
+            found.append((name, measure, within, between, p, least, len(drawn), exact))
+    return pd.DataFrame(found, columns=COLUMNS)
+
+
+def _gap(
+    labels: NDArray[np.int64], first: NDArray[np.intp], second: NDArray[np.intp], values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(P, M) labels → (P,) means of the values (Q,) over pairs of one label, and over pairs of two."""
+    one = labels[:, first] == labels[:, second]  # (P, Q)
+    number = one.sum(1)
+    inside = one @ values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return inside / number, (values.sum() - inside) / (len(values) - number)
+
+
+def _p(observed: float, null: NDArray[np.float64], exact: bool) -> float:
+    if not len(null) or math.isnan(observed) or np.ptp(null) < 1e-9:
+        return math.nan
+    reached = int((null >= observed - 1e-9).sum())
+    return reached / len(null) if exact else (1 + reached) / (1 + len(null))
+
+
+def _labellings(
+    labels: Labels, blocks: Sequence[NDArray[np.intp]], permutations: int, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], bool]:
+    """(P, M): labels permuted within blocks of runs, all different ones where they are few; whether they are all."""
+    number = prod(
+        factorial(len(block)) // prod(factorial(int(n)) for n in np.bincount(labels[block])) for block in blocks
+    )
+    if number <= permutations:
+        every = itertools.product(*(list(_arrangements(sorted(labels[block].tolist()))) for block in blocks))
+        order = np.concatenate(blocks)
+        made = np.array([list(itertools.chain(*parts)) for parts in every], dtype=np.int64)
+        drawn = np.empty_like(made)
+        drawn[:, order] = made
+        return drawn, True
+    drawn = np.repeat(labels[None], permutations, axis=0)
+    for block in blocks:
+        drawn[:, block] = generator.permuted(drawn[:, block], axis=1)
+    return drawn, False
+
+
+def _arrangements(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every different order of the values, each once."""
+    if not values:
+        yield ()
+    for value in dict.fromkeys(values):
+        rest = list(values)
+        rest.remove(value)
+        for others in _arrangements(rest):
+            yield (value, *others)
+
+
+# -- heads by the number of tasks --------------------------------------------------------------------------------------
+
+
+STEM_TASKS = 3
+"""A stem head is claimed by so many single tasks or more."""
+
+
+def claimed_by(
+    claims: Sequence[NDArray[np.bool_]], permutations: int, within: np.random.Generator, uniform: np.random.Generator
+) -> pd.DataFrame:
+    """The number of heads claimed by ≥ k tasks, k = 1 … n, beside two nulls.
+
+    Args:
+        claims: one array (L, A) a task.
+        within, uniform: generators for permutations within layers and over all heads.
+
+    Returns:
+        A row for each k: ``tasks`` (k), ``heads``, and where each task's heads fall anywhere within their layers (NULL
+        ``layers``) or anywhere (``uniform``): ``NULL_expected``, exact, and the probability of so many or more
+        (``NULL_more``) and of so few or fewer (``NULL_fewer``).
+    """
+    if not claims:
+        return pd.DataFrame()
+    claimed = np.stack(claims)
+    tasks = len(claimed)
+    observed = _at_least(claimed.reshape(tasks, -1).sum(0)[None], tasks)[0]
+    found = pd.DataFrame({"tasks": np.arange(1, tasks + 1), "heads": observed})
+    values = claimed[:, None].astype(np.float32)
+    rates = claimed.mean(2)  # (n, L)
+    everywhere = np.repeat(claimed.mean((1, 2))[:, None], rates.shape[1], axis=1)
+    for name, generator, probabilities in (("layers", within, rates), ("uniform", uniform, everywhere)):
+        chunks = [np.empty((0, tasks), dtype=np.int64)]
+        for chunk in permuted(values, permutations, generator, name == "layers"):
+            chunks.append(_at_least(chunk[:, :, 0].sum(1), tasks))
+        null = np.concatenate(chunks).T
+        found[f"{name}_expected"] = [_expected(probabilities, k, claimed.shape[2]) for k in found["tasks"]]
+        found[f"{name}_more"] = [tail(x, one).p for x, one in zip(observed, null, strict=True)]
+        found[f"{name}_fewer"] = [tail(-x, -one).p for x, one in zip(observed, null, strict=True)]
+    return found
+
+
+def _at_least(counts: NDArray[Any], tasks: int) -> NDArray[np.int64]:
+    """(P, H) tasks a head → (P, n) heads with ≥ 1 … n tasks."""
+    return np.stack([(counts > k - 0.5).sum(1) for k in range(1, tasks + 1)], axis=1).astype(np.int64)
+
+
+def _expected(rates: NDArray[np.floating], k: int, heads: int) -> float:
+    """Expected heads with ≥ k tasks, if task i claims each of layer l with probability rates[i, l], independently."""
+    return float(sum(heads * count_distribution(layer)[k:].sum() for layer in rates.T))
+
+
+def count_distribution(probabilities: Sequence[float] | NDArray[np.floating]) -> NDArray[np.float64]:
+    """(n + 1,): probability that 0 … n of n independent events happen (Poisson binomial)."""
+    distribution = np.ones(1)
+    for p in probabilities:
+        distribution = np.convolve(distribution, [1 - p, p])
+    return distribution
+
+
+def majority_probability(seeds: int, times: int) -> float:
+    """Probability that a bootstrap sample of a task's seeds has a head open in more than half of them.
+
+    Args:
+        seeds: S, drawn S times with replacement.
+        times: in how many of the seeds the head is open.
+    """
+    return float(stats.binom.sf(seeds // 2, seeds, times / seeds))
+
+
+def claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
+    """(n + 1, L, A): share of bootstrap samples in which exactly 0 … n tasks claim a head.
+
+    A sample draws each task's seeds anew with replacement, tasks independently. The share over infinitely many samples
+    has a closed form for a single head (binomial within a task, Poisson binomial over tasks), so none is drawn. NaN
+    where no task has two seeds: resampling one seed gives itself.
+    """
+    times = np.stack([run_group.times for run_group in run_groups])  # (n, L, A)
+    if all(len(run_group.claims) < 2 for run_group in run_groups):
+        return np.full((len(times) + 1, *times.shape[1:]), math.nan)
+    tables = [
+        np.array([majority_probability(seeds, t) for t in range(seeds + 1)])
+        for seeds in (len(run_group.claims) for run_group in run_groups)
+    ]
+    rates = np.stack([table[t] for table, t in zip(tables, times, strict=True)])
+    return np.apply_along_axis(count_distribution, 0, rates)
+
+
+def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
+    """Every head, by layer: who claims it, and whether it is a stem, exclusive or free one.
+
+    Returns:
+        ``layer`` and ``head`` from 1, ``tasks``: how many claim it, ``claimed_by``: which, ``group``: stem (STEM_TASKS
+        or more), exclusive (one), free (none) or "" (in between), and ``confidence``: the share of bootstrap samples in
+        which the head is in its group; NaN where it is in none, or no task has two seeds.
+    """
+    if not run_groups:
+        return pd.DataFrame()
+    claimed = np.stack([run_group.claimed for run_group in run_groups])
+    probabilities = claim_probabilities(run_groups)
+    rows = []
+    for layer, head in np.ndindex(*claimed.shape[1:]):
+        labels = [c.label for c, mine in zip(run_groups, claimed[:, layer, head], strict=True) if mine]
+        shares, tasks = probabilities[:, layer, head], len(labels)
+        group = "stem" if tasks >= STEM_TASKS else {0: "free", 1: "exclusive"}.get(tasks, "")
+        confidence = shares[STEM_TASKS:].sum() if group == "stem" else shares[tasks] if group else math.nan
+        rows.append((layer + 1, head + 1, tasks, ", ".join(labels), group, float(confidence)))
+    return pd.DataFrame(rows, columns=["layer", "head", "tasks", "claimed_by", "group", "confidence"])
+
+
+# -- single heads ------------------------------------------------------------------------------------------------------
+
+
+def tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(L, S + 1): probability that a given head of a layer is open in 0, 1, ... S or more of S maps (S, L, A).
+
+    Each map's open heads fall anywhere within their layer, independently of the other maps: so a head of layer l is
+    open in map s with probability (open heads of the layer) / A, and their number is Poisson-binomial. Exact.
+    """
+    rates = open_.mean(2)  # (S, L)
+    each = np.stack([count_distribution(layer) for layer in rates.T])  # (L, S + 1)
+    return np.minimum(np.cumsum(each[:, ::-1], axis=1)[:, ::-1], 1.0)
+
+
+def by_maps(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(L, A): probability that chance opens a head in as many of the maps (S, L, A) as it is open in, or more."""
+    reached = tails(open_)
+    times = open_.sum(0)  # (L, A)
+    return np.take_along_axis(reached, times, axis=1)
+
+
+def over_all_heads(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(L, A): p after Benjamini-Hochberg over all heads."""
+    return np.asarray(corrected(p.ravel().tolist())).reshape(p.shape)
+
+
+def least(open_: NDArray[np.bool_]) -> float:
+    """The smallest p that any head could have: open in every map that opens any of its layer, where that is rarest."""
+    reached = tails(open_)
+    most = (open_.any(2)).sum(0)  # (L,): maps that open a head of the layer
+    return float(np.take_along_axis(reached, most[:, None], axis=1).min())
+
+
+CLAIMED_FROM = 0.5
+"""In the table of heads a task claims a head where its mean gate reaches this."""
+
+
+def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
+    """By label the seeds with the head open and the mean gate; then how many single tasks claim it (mean gate of at
+    least CLAIMED_FROM), and mean and spread of gates over all runs (sample standard deviation; not of one run)."""
+    labels = dict.fromkeys(claim.label for claim in claims)
+    run_groups = [RunGroup(label, tuple(claim for claim in claims if claim.label == label)) for label in labels]
+    found: list[HeadColumn] = []
+
+    def add(name: str, values: NDArray[Any], meaning: str, tested: bool = True) -> None:
+        found.append(HeadColumn(name, "claims", values.astype(np.float64), tested, meaning))
+
+    for one in run_groups:
+        add(f"open {one.label} (of {len(one.claims)})", one.times, f"seeds of {one.label} with the head open", False)
+        add(f"gate {one.label}", one.mean, f"mean gate over seeds of {one.label}")
+    single = [one.mean >= CLAIMED_FROM for one in run_groups if not one.joint]
+    if len(single) > 1:
+        add("tasks that claim", np.sum(single, axis=0), f"single tasks whose mean gate reaches {CLAIMED_FROM:g}")
+    gates = np.array([claim.gates for claim in claims])
+    add("gate mean", gates.mean(0), "mean gate over all runs")
+    if len(gates) > 1:
+        add("gate sd", gates.std(0, ddof=1), "sample standard deviation of gates over all runs")
+    return found
