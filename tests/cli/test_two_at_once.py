@@ -44,6 +44,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(THEN, tmp_path_factory.mktemp("together") / "lab"))
 
 
+@pytest.mark.slow
 def test_commands(lab):
     prune = ["prune", "finished-pos", "--out", "pruned", "--no-latency", "--heads"]
     evaluate = ["evaluate", "finished-dep", "--split", "test"]

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Sequence
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study
 
 from mtlprune.reports.page import Choices, Sources, report
-from mtlprune.reports.page import analyses as page_analyses
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 
@@ -206,35 +204,19 @@ def test_latency_of_removal(tmp_path: Path, study: list[RunFolder]) -> None:
         report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold)
 
 
-MADE_UP = """
-from mtlprune.reports.sections import Figure, Paragraph, Rows, Section
-
-
-def section(folder):
-    words = (folder / "made_up.json").read_text()
-    chart = {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": {"field": "x"}}}
-    rows = Rows(("head", "score"), (("1-1", "2.0"), ("1-2", "<b>")), "A table.", numbers=("score",))
-    return Section("made-up", "Made up & more", (Paragraph(words), rows, Figure(chart, "one line", "A figure.")))
-"""
-
-
-def test_sections_of_further_analyses(tmp_path: Path, study: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "made_up_section.py").write_text(MADE_UP)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(page_analyses.SECTIONS, "made-up", ("made_up.json", "made_up_section"))
+def test_sections_of_analyses(tmp_path: Path, study: list[RunFolder]) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-        made = {"words": f"words of {folder.name} {EVIL}", "fingerprint": "0" * 64, "corpus": "elsewhere"}
-        (folder / "made_up.json").write_text(json.dumps(made))
+        curve = {"curve": f"curve of {folder.name} {EVIL}", "break": 64.0, "bend": 0.06, "points": 16, "falling": False}
+        made = {"curves": [curve], "heads": [], "lags": [], "too_short": [EVIL]}
+        (folder / "breaks.json").write_text(json.dumps(made | {"fingerprint": "0" * 64, "corpus": "elsewhere"}))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     page = Page(text)
-    assert "words of one" in page.sections["made-up"] and "words of two" in page.sections["made-up-2"]
+    key = "breaks"
+    assert "curve of one" in page.sections[key] and "curve of two" in page.sections[f"{key}-2"]
     assert "made of another corpus than the runs were trained on (elsewhere)" in page.sections["caveats"]
-    assert "A table." in page.sections["made-up"] and "A figure." in page.sections["made-up"]
-    assert EVIL not in text and "&lt;b&gt;" in text
-    assert any(tag == "svg" and attributes.get("aria-label") == "one line" for tag, attributes in page.found)
-    assert any(attributes.get("href") == "#made-up" for _, attributes in page.found)
+    assert EVIL not in text and any(attributes.get("href") == f"#{key}" for _, attributes in page.found)
 
 
 def test_no_run_and_a_folder_of_no_analysis_are_refused(tmp_path: Path, study: list[RunFolder]) -> None:
@@ -242,12 +224,6 @@ def test_no_run_and_a_folder_of_no_analysis_are_refused(tmp_path: Path, study: l
         report(Sources([]), Choices(), gold)
     with pytest.raises(RunError, match="holds no results of an analysis"):
         report(Sources(study[:1], analyses=[tmp_path]), Choices(resamples=0), gold)
-
-
-def test_every_registered_analysis_names_a_file_of_its_own() -> None:
-    files = [file for file, _ in page_analyses.SECTIONS.values()]
-    assert len(set(files)) == len(files)
-    assert all(not module or find_spec(module) for _, module in page_analyses.SECTIONS.values())
 
 
 def test_figures_have_words_and_heads_of_tables_a_scope(whole: str) -> None:
