@@ -71,6 +71,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return here, there
 
 
+PAGE = ("report", "mine", "--resamples", 50, "--permutations", 20, "--out", "made/page.html")
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -81,9 +84,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         ("maps", "mine:gates-pos-*", "--out", "made", "--format", "svg", "--animate"),
         ("heads", "mine/gates-pos-1", "mine/gates-dep-1", "--permutations", 50, "--out", "made"),
         ("analyze", "breaks", "mine/gates-pos-1", "mine/none-pos-1", "--out", "made"),
-        pytest.param(
-            ("report", "mine", "--resamples", 50, "--permutations", 20, "--out", "made/page.html"), marks=pytest.mark.slow
-        ),
+        pytest.param(PAGE, marks=pytest.mark.slow, id="report-mine"),
     ],
     ids=lambda words: "-".join(map(str, words[:2])).replace("mine:", ""),
 )
