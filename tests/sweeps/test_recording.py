@@ -253,7 +253,7 @@ def test_results_are_made_again_from_records_alone(study: Study, tmp_path: Path)
     made = files(tmp_path / "results")
     names = {name for name in made if "/records/" not in name}
     assert names >= {f"ewt5-minilm/{name}" for name in ("scores.md", "pruning.md", "report.html")}
-    assert names >= {f"gates/{name}" for name in ("scores.md", "scores.json", "overlap/overlap.md", "maps/rgb-CON.png")}
+    assert names >= {f"gates/{name}" for name in ("scores.md", "scores.json", "overlap/claims.md", "maps/rgb-CON.png")}
     assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]
 
 
