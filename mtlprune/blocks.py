@@ -157,7 +157,7 @@ class PruningConfig(Block):
     penalty: Literal["lambda", "target", "exact"] = "lambda"
     """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`."""
     strength: float = Field(default=0.01, ge=0)
-    """λ, the penalty of penalty: lambda."""
+    """λ, of penalty: lambda."""
     in_loss: bool = False
     """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
     2021, released code)."""

@@ -113,7 +113,7 @@ def short(value: float, signed: bool = False) -> str:
 
 
 def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
-    """All maps of these run_groups, in the order: runs, seeds, means, all tasks, differences.
+    """All maps of these groups of runs, in the order: runs, seeds, means, all tasks, differences.
 
     Args:
         run_groups: from claimed_heads.group.

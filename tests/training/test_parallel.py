@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 import yaml
 from interrupted import KILLED, outcome
+from process_jobs import Batches, error_of, run_processes, trainer, updates
 from safetensors.torch import load_file
-from team_jobs import Batches, error_of, run_team, trainer, updates
 
 import mtlprune.model
 from mtlprune.corpora.store import load_corpus
@@ -85,7 +85,7 @@ def cases(quiet_settings: Settings) -> dict[str, tuple[dict[str, Any], list[Batc
 @pytest.fixture(scope="module")
 def found(cases, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("updates")
-    assert run_team("updates", out, cases) == [0, 0]
+    assert run_processes("updates", out, cases) == [0, 0]
     return out
 
 
@@ -141,12 +141,12 @@ def gated(small_settings: Settings) -> dict[str, Any]:
 @pytest.mark.slow
 def test_killed_and_resumed_is_as_undisturbed(gated, tmp_path, monkeypatch):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert run_team("train", whole, [gated, gated]) == [0, 0]
-    assert run_team("train", broken, [gated, gated], "stops", 2) == [0, 0]
+    assert run_processes("train", whole, [gated, gated]) == [0, 0]
+    assert run_processes("train", broken, [gated, gated], "stops", 2) == [0, 0]
     assert RunFolder(broken).checkpoint_path.exists()
-    assert run_team("train", broken, [gated, gated], "killed", 6) == [3, KILLED]
+    assert run_processes("train", broken, [gated, gated], "killed", 6) == [3, KILLED]
     assert error_of(broken, 0).startswith("LostProcess: process 0 of 2: another process of this run has ended or does")
-    assert run_team("train", broken, [gated, gated]) == [0, 0]
+    assert run_processes("train", broken, [gated, gated]) == [0, 0]
     assert outcome(broken) == outcome(whole)
     manifest = RunFolder(whole).read_manifest()
     assert manifest["processes"] == 2 and manifest["finished"]["finished"]
@@ -158,7 +158,7 @@ def test_killed_and_resumed_is_as_undisturbed(gated, tmp_path, monkeypatch):
 
 
 def test_a_number_that_is_none_in_one_process_ends_all_in_the_same_words(quiet_settings: Settings, tmp_path):
-    assert run_team("poisoned", tmp_path / "run", quiet_settings("pos,dep"), [[("pos,dep", [1, 2])]]) == [3, 3]
+    assert run_processes("poisoned", tmp_path / "run", quiet_settings("pos,dep"), [[("pos,dep", [1, 2])]]) == [3, 3]
     first, second = (error_of(tmp_path / "run", rank) for rank in (0, 1))
     assert first == second and "at step 0 (epoch 1), task pos: the loss is nan" in first
 
@@ -166,7 +166,7 @@ def test_a_number_that_is_none_in_one_process_ends_all_in_the_same_words(quiet_s
 @pytest.mark.slow
 def test_who_does_not_answer_is_not_waited_for_for_ever(quiet_settings: Settings, tmp_path):
     settings = quiet_settings("pos")
-    assert run_team("train", tmp_path / "run", [settings, settings], "asleep", 2) == [3, 3]
+    assert run_processes("train", tmp_path / "run", [settings, settings], "asleep", 2) == [3, 3]
     assert error_of(tmp_path / "run", 0).startswith("LostProcess: process 0 of 2: another process")
 
 
@@ -174,10 +174,10 @@ def test_a_mistake_in_one_process_is_told_to_all_and_leaves_no_folder(quiet_sett
     right, wrong = quiet_settings("pos"), quiet_settings("pos")
     wrong["data"] = {"path": str(tmp_path / "nowhere")}
     out = tmp_path / "run"
-    assert run_team("train", out, [right, wrong]) == [3, 3]
+    assert run_processes("train", out, [right, wrong]) == [3, 3]
     assert error_of(out, 0).startswith("ProcessGroupError: process 1 of 2 could not go on: CorpusError: ")
     assert error_of(out, 1).startswith("CorpusError: ")
-    assert run_team("train", out, [wrong, wrong]) == [3, 3]
+    assert run_processes("train", out, [wrong, wrong]) == [3, 3]
     assert error_of(out, 0).startswith("CorpusError: ") and error_of(out, 1).startswith(
         "ProcessGroupError: process 0 of 2"
     )

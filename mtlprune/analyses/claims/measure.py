@@ -118,7 +118,7 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
 
 
 def explain(run_groups: Sequence[RunGroup], pairs: pd.DataFrame, permutations: int) -> list[str]:
-    """A sentence for every reason for which a figure of these run_groups and pairs is not defined."""
+    """A sentence for every reason for which a figure of these groups of runs and pairs is not defined."""
     single = [run_group for run_group in run_groups if not run_group.joint]
     reasons = [
         *(reason for run_group in run_groups for reason in _of_label(run_group)),

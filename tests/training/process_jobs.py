@@ -24,7 +24,7 @@ Batches = list[tuple[str, list[int]]]
 """An update: tasks joined by commas, and rows, of each mini-batch."""
 
 
-def run_team(job: str, *args: Any, size: int = 2, seconds: float = 300) -> list[int]:
+def run_processes(job: str, *args: Any, size: int = 2, seconds: float = 300) -> list[int]:
     """Exit codes of the processes: 0, 3 where the job raised (its error is in OUT.error-RANK), −9 if killed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
