@@ -581,27 +581,7 @@ def _beside(
         dots: dots, which may be rings, or ticks.
     """
     low, high = bounds
-    inside = marks[(marks["value"] >= low) & (marks["value"] <= high)].sort_values(
-        ["value", "label"], ascending=[False, True]
-    )
-    columns = [inside[inside["column"] == column] for column in range(len(heads))]
-    height = max(HEIGHT, *(ROW * rows["named"].sum() + 4 for rows in columns))
-    half, edges = (6.0, [0.0]) if dots else (22.0, [0.0])
-    placed, centres = [], []
-    for rows, lines in zip(columns, heads, strict=True):
-        named = rows[rows["named"]]
-        wanted = [(high - value) / (high - low) * height for value in named["value"]]
-        places = spread(wanted, ROW, ROW / 2, height - ROW / 2)
-        left, words = edges[-1] + 8 + half, max((len(_shown(label)) for label in named["label"]), default=0)
-        wide = max(2 * half + 40 + 6.6 * words if len(rows) else 26, 0 if dots else 6.4 * max(map(len, lines)) + 16)
-        at = pd.Series([high - place * (high - low) / height for place in places], named.index, float)
-        placed.append(
-            rows.assign(x=left, beside=left + half + 16, at=at, words=[_shown(label) for label in rows["label"]])
-        )
-        centres.append(edges[-1] + wide / 2)
-        edges.append(edges[-1] + wide)
-    table = pd.concat(placed)
-    table = table.assign(start=table["x"] - table["size"] / 2, end=table["x"] + table["size"] / 2)
+    table, edges, centres, height = _placed(marks, heads, bounds, dots)
     where = centres if dots else [edge + 8 for edge in edges[:-1]]
     axis = alt.Axis(
         orient="bottom" if dots else "top",
@@ -659,6 +639,36 @@ def _beside(
             line.mark_text(align="left", dx=6, fontSize=10, color=ZERO).encode(plain, alt.Y("y:Q"), alt.Text("words:N"))
         )
     return alt.layer(*layered).properties(width=edges[-1], height=height)
+
+
+def _placed(
+    marks: pd.DataFrame, heads: Sequence[Sequence[str]], bounds: tuple[float, float], dots: bool
+) -> tuple[pd.DataFrame, list[float], list[float], float]:
+    """Where everything of ``_beside`` stands: the marks inside the bounds with their places, the columns' edges and
+    centres, and the height, in pixels but for ``at``, the label's place on the vertical axis."""
+    low, high = bounds
+    inside = marks[(marks["value"] >= low) & (marks["value"] <= high)].sort_values(
+        ["value", "label"], ascending=[False, True]
+    )
+    columns = [inside[inside["column"] == column] for column in range(len(heads))]
+    height = max(HEIGHT, *(ROW * rows["named"].sum() + 4 for rows in columns))
+    half, edges = 6.0 if dots else 22.0, [0.0]
+    placed, centres = [], []
+    for rows, lines in zip(columns, heads, strict=True):
+        named = rows[rows["named"]]
+        wanted = [(high - value) / (high - low) * height for value in named["value"]]
+        places = spread(wanted, ROW, ROW / 2, height - ROW / 2)
+        left, words = edges[-1] + 8 + half, max((len(_shown(label)) for label in named["label"]), default=0)
+        wide = max(2 * half + 40 + 6.6 * words if len(rows) else 26, 0 if dots else 6.4 * max(map(len, lines)) + 16)
+        at = pd.Series([high - place * (high - low) / height for place in places], named.index, float)
+        placed.append(
+            rows.assign(x=left, beside=left + half + 16, at=at, words=[_shown(label) for label in rows["label"]])
+        )
+        centres.append(edges[-1] + wide / 2)
+        edges.append(edges[-1] + wide)
+    table = pd.concat(placed)
+    table = table.assign(start=table["x"] - table["size"] / 2, end=table["x"] + table["size"] / 2)
+    return table, edges, centres, height
 
 
 def _shown(label: str) -> str:
