@@ -15,9 +15,13 @@ from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
+from mtlprune.reports.sections import Figure
 
 FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
 """What an analysis, or the table of heads, leaves in its folder, in the order of sections."""
+
+LEAD = "gradients"
+"""The analysis whose maps stand on the first screen where no run has gates."""
 
 
 def overlap_part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
@@ -62,7 +66,9 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
         caveats = list(_elsewhere(path, title, data))
-        made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis"))
+        drawn = [block for block in section.blocks if isinstance(block, Figure)]
+        lead = drawn[0] if drawn and path.stem == LEAD else None
+        made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis", lead=lead))
     return made
 
 
