@@ -143,8 +143,8 @@ def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
 
 
 def schedule(step: int, total: int, warmup: float, shape: str = "linear") -> float:
-    """The rates' share of their peak: a linear rise over the first ``warmup`` share of ``total`` updates, then a fall to
-    0 after the last, linear or along half a cosine (Loshchilov and Hutter 2017, one period), or none (constant)."""
+    """The rates' share of their peak: a linear rise over the first ``warmup`` share of ``total`` updates, then a fall
+    to 0 after the last, linear or along half a cosine (Loshchilov and Hutter 2017, one period), or none (constant)."""
     rise = math.ceil(total * warmup)
     if step < rise:
         return (step + 1) / rise
