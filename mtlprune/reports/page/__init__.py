@@ -103,5 +103,6 @@ def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources
 
 
 GATES_ON_A_RUN = (
-    "mtlprune train experiments/gates.yaml tasks=pos train.start=RUN train.freeze=encoder,decoders pruning.keep=36"
+    "mtlprune train CONFIG train.start=RUN train.freeze=encoder,decoders pruning.method=gates pruning.penalty=exact "
+    "pruning.keep=K"
 )
