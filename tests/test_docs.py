@@ -11,10 +11,12 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import typer
+import yaml
 
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED, Heights
+from mtlprune.blocks import DataConfig
 from mtlprune.cli import app
 from mtlprune.cli.analyze.command import command as made
 from mtlprune.config.config import Config, load_config
@@ -95,8 +97,12 @@ def test_every_setting_of_a_decoder_is_on_its_card(name: str) -> None:
 
 
 def test_every_setting_of_a_run_is_on_the_card_of_training() -> None:
-    card = (DOCS / "training.md").read_text(encoding="utf-8")
-    assert settings(card.split("\n## Settings\n")[1]) == dict(fields(Config))
+    [block] = re.findall(r"^```yaml\n(.*?)^```$", sections("training.md")["settings"], re.MULTILINE | re.DOTALL)
+    shown = yaml.safe_load(block)
+    assert shown["data"]["path"] is None
+    shown["data"]["path"] = "corpus"
+    defaults = Config(data=DataConfig(path="corpus")).model_dump(mode="json", exclude={"decoders"})
+    assert shown == defaults
 
 
 def test_every_command_of_the_regimes_is_a_run_that_can_be_asked_for() -> None:
@@ -124,7 +130,8 @@ def test_every_value_of_a_setting_is_on_its_card(key: str, values: tuple[str, ..
     text = sections(page)[place] if place else (DOCS / page).read_text(encoding="utf-8")
     leaf = key.rpartition(".")[2]
     for value in values:
-        assert value == default or re.search(rf"`(?:{leaf}: )?{value}`", text), value
+        said = rf"`(?:{leaf}: )?{value}`|^ *{leaf}: .*\b{value}\b"
+        assert value == default or re.search(said, text, re.MULTILINE), value
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         seed: of the permutations.
 
     Returns:
-        ``about`` names the runs as ``encoders``, one gate set each; docs/overlap.md lists the frames.
+        ``about`` names the runs as ``encoders``, one gate set each; the frames are named after what they hold.
     """
     run_groups = group(claims)
     single = [run_group for run_group in run_groups if not run_group.joint]  # they stand first
