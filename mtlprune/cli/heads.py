@@ -22,6 +22,11 @@ class HeadsCommand(TyperCommand):
             raise RunError("the table of heads is a command of its own now: mtlprune heads, without --table")
         if any(one.isdigit() and other.isdigit() for one, other in pairwise(args)):
             raise RunError("one head is a command of its own now: mtlprune head RUN LAYER HEAD")
+        if any(one.partition("=")[0] == "--gradients" for one in args):
+            raise RunError(
+                "--gradients is an analysis now: mtlprune analyze gradients RUN --corpus DIR --out RESULTS, then "
+                "mtlprune heads ... --analyses RESULTS"
+            )
         return list(super().parse_args(ctx, args))
 
 
@@ -38,16 +43,8 @@ def heads(
         typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.", show_default=False),
     ] = None,
     of: Annotated[str, typer.Option(metavar="LABEL", help="Encoder to read in probes and analyses.")] = "pretrained",
-    gradients: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="A joint run, for its tasks' gradients on each head.", show_default=False),
-    ] = None,
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For --gradients; else the run's.", show_default=False)
-    ] = None,
-    sentences: Annotated[int, typer.Option(min=1, help="Training sentences for --gradients.")] = 128,
     permutations: Annotated[int, typer.Option(min=1, help="Of heads within layers.")] = 9999,
-    seed: Annotated[int, typer.Option(min=0, help="Of sentences and permutations.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of permutations.")] = 0,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.", show_default=False)
     ] = None,
@@ -79,19 +76,10 @@ def heads(
     absent = [f"{source} ({option})" for source, option in sources.items() if source not in there]
     if absent:
         joined.notes.append(f"Not named, so without columns: {', '.join(absent)}.")
-    if gradients is not None:
-        from mtlprune.analyses.joint_gradients import gradient_columns
-
-        joined.add(gradient_columns(gradients, corpus, sentences, seed), str(gradients))
-        joined.notes.append(
-            f"Gradients: {gradients}, at most {sentences} training sentences, no dropout; cosine on the query, key and "
-            "value rows and output columns of each head, mean over pairs of tasks; importance: mean of |∂L/∂ξ| over "
-            "sentences."
-        )
     if not joined.columns:
-        raise RunError("heads: nothing to join; name runs with gates, --probes, --analyses or --gradients")
+        raise RunError("heads: nothing to join; name runs with gates, --probes or --analyses")
     found = correlations(joined.columns, permutations, seed)
-    paths = [str(path) for path in (*(runs or []), probes, *(analyses or []), gradients) if path is not None]
+    paths = [str(path) for path in (*(runs or []), probes, *(analyses or [])) if path is not None]
     content = tree(joined, found, {"of": of, "permutations": permutations, "seed": seed, "sources": paths})
     write(out, content)
     say(lead(content))

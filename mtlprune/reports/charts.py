@@ -264,6 +264,7 @@ def head_map(
     across: int = 0,
     cell: int = CELL,
     axes: bool = False,
+    legend: bool = True,
     heading: str | None = None,
     subsets: Mapping[str, str] | None = None,
     told: Sequence[str] = (),
@@ -280,6 +281,7 @@ def head_map(
         framed: a column of truths: which heads have a frame.
         across: how many maps stand side by side, with their names above; 0: names stand to the left.
         cell: its side.
+        legend: whether colours are explained below.
         axes: whether every layer and head has its number, with the words *layer* and *head*.
         heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
@@ -294,7 +296,7 @@ def head_map(
         clamp=True,
         interpolate="rgb",
     )
-    legend = alt.Legend(
+    ends_at = alt.Legend(
         orient="bottom", title=lines_above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1
     )
     wide, high = int(frame["head"].max()), int(frame["layer"].max())
@@ -314,7 +316,7 @@ def head_map(
     said = base.transform_calculate(said=words_of)
     cells = said.mark_rect(stroke=RULE, strokeWidth=1, aria=True).encode(description="said:N")
     if subsets is None:
-        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))]
+        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=ends_at if legend else None))]
     else:
         dark = "luminance(datum.colour) < 0.2"
         named = alt.Scale(domain=list(subsets), range=list(subsets.values()))

@@ -9,15 +9,19 @@ from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.show import answer
+from mtlprune.analyses.claims.show import answer, claimed_by_several
 from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
+from mtlprune.reports.sections import Figure
 
 FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
 """What an analysis, or the table of heads, leaves in its folder, in the order of sections."""
+
+LEAD = "gradients"
+"""The analysis whose maps stand on the first screen where no run has gates."""
 
 
 def overlap_part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
@@ -29,7 +33,8 @@ def overlap_part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part
     several = len(measured) > 1
     caveats = [f"{title}: {line}" if several else line for title, one in measured for line in one.about["notes"]]
     (title, first), *others = ((title, shown.section(CLAIMS, one, notes=False).blocks) for title, one in measured)
-    found = answer(measured[0][1]) + (f" (Runs with {title}.)" if several else "")
+    found = f"{claimed_by_several(measured[0][1])} {answer(measured[0][1])}".strip()
+    found += f" (Runs with {title}.)" if several else ""
     holds = {"title": title if several else "", "blocks": first, "others": others}
     return Part("overlap", "Overlap of claims", holds, caveats, [found])
 
@@ -61,7 +66,9 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
         caveats = list(_elsewhere(path, title, data))
-        made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis"))
+        drawn = [block for block in section.blocks if isinstance(block, Figure)]
+        lead = drawn[0] if drawn and path.stem == LEAD else None
+        made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis", lead=lead))
     return made
 
 
