@@ -43,7 +43,9 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         seed: of the permutations.
 
     Returns:
-        ``about`` names the runs as ``encoders``, one gate set each; docs/overlap.md lists the frames.
+        ``about`` names the runs as ``encoders``, one gate set each. The frames: ``heads`` and ``layers`` of each run or
+        label, ``labels``, ``pairs`` of labels, ``tests`` over all pairs, ``labellings`` of runs, ``numbers`` of tasks,
+        ``groups`` of heads, ``variance``.
     """
     run_groups = group(claims)
     single = [run_group for run_group in run_groups if not run_group.joint]  # they stand first

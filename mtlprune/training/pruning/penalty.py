@@ -97,7 +97,7 @@ class TargetPenalty:
     """Brings every set to ``keep`` open heads, and holds it there.
 
     An augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022), with what a run of
-    a few hundred updates needs beside (docs/gates.md shows what each is worth):
+    a few hundred updates needs beside (docs/gates.md links what each is worth):
 
     * In the end it steers the number users read, heads whose *evaluated* gate exceeds 1e-3, not the expected number,
       which counts half-closed heads by halves. The former has no derivative, so the penalty acts through the latter: a
