@@ -79,6 +79,7 @@ class MultiTaskModel(nn.Module):
             context=part.context,
             seed=config.train.seed,
             fusion=part.fusion,
+            revision=None if source else part.revision,
         )
         torch.manual_seed(config.train.seed)
         tasks = {}

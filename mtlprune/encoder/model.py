@@ -24,6 +24,7 @@ from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 from mtlprune.encoder.removal import KeptHeads, load_pruned
 from mtlprune.encoder.sources import (
     FLOAT32_ONLY,
+    commit_of,
     load_config,
     load_tokenizer,
     load_transformer,
@@ -111,6 +112,7 @@ class Encoder(nn.Module):
         seed: int | None = None,
         attention: str = "sdpa",
         fusion: Kind = "none",
+        revision: str | None = None,
     ) -> Encoder:
         """Load an encoder, in evaluation mode.
 
@@ -123,15 +125,17 @@ class Encoder(nn.Module):
             seed: of the random initialisation; None draws from torch's global generator.
             attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
             fusion: how layers are joined; its parameters are read where the encoder was saved with some.
+            revision: of a hub name: a commit, tag or branch.
 
         Raises:
             EncoderError: in words, if there is no such encoder or it cannot serve.
         """
-        config = load_config(name)
-        tokenizer = load_tokenizer(name)
+        config = load_config(name, revision)
+        revision = commit_of(config) or revision  # the same one for all files, whatever happens to a branch meanwhile
+        tokenizer = load_tokenizer(name, revision)
         head_map = KeptHeads.find(locate(name))
         if head_map is None:
-            model = load_transformer(name, config, random=random, seed=seed, attention=attention)
+            model = load_transformer(name, config, random=random, seed=seed, attention=attention, revision=revision)
         else:
             model = load_pruned(locate(name), random=random, seed=seed, attention=attention)
         limit = positions(model, tokenizer) if context else None
