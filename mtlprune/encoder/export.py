@@ -7,18 +7,49 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
+from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
-from transformers import AutoModelForTokenClassification, PreTrainedModel
+from transformers import (
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from mtlprune.encoder.head_map import KeptHeads
 from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of
-from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.sources import load_transformer, quiet
 
 HEAD = {"classifier.weight", "classifier.bias"}
 """What a model for token classification has beside its base model, where it is a linear layer and nothing else."""
+
+
+def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, bool]:
+    """A tokenizer that reads words apart by blanks as the encoder does, the first one too.
+
+    Byte-level BPE (RoBERTa, ModernBERT) gives a word another form at the start of a text, unless it is told to put a
+    blank there.
+
+    Args:
+        folder: where its own tokenizer lies.
+
+    Returns:
+        The tokenizer, and whether it does; if not, texts have to begin with a blank.
+    """
+    if not encoder.word_pieces.lead:
+        return encoder.tokenizer, True
+    with quiet():
+        told = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
+    if isinstance(told.backend_tokenizer.pre_tokenizer, ByteLevel):
+        told.backend_tokenizer.pre_tokenizer.add_prefix_space = True
+    wanted = [*encoder.frame.before, *encoder.tokenize(PROBES).ids.tolist(), *encoder.frame.after]
+    does = told(" ".join(PROBES))["input_ids"] == wanted
+    return (told, True) if does else (encoder.tokenizer, False)
 
 
 @torch.no_grad()
@@ -110,7 +141,7 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
             model = AutoModelForTokenClassification.from_config(config, **options)
     except ValueError as error:
         raise EncoderError(f"transformers has no token classification for {config.model_type!r}: {error}") from error
-    model.base_model.load_state_dict(transformer.state_dict())
+    model.base_model.load_state_dict(transformer.state_dict(), strict=False)  # one of them may have a pooler
     base = {id(weight) for weight in model.base_model.parameters()}
     found = {name for name, weight in model.named_parameters() if id(weight) not in base}
     if found != HEAD:

@@ -21,7 +21,7 @@ from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
 from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
-from mtlprune.encoder.removal import KeptHeads, load_pruned
+from mtlprune.encoder.removal import KeptHeads, load_pruned, save_pruned
 from mtlprune.encoder.sources import (
     FLOAT32_ONLY,
     commit_of,
@@ -225,9 +225,10 @@ class Encoder(nn.Module):
         with replacing_folder(Path(folder)) as fresh, quiet():
             self.tokenizer.save_pretrained(fresh)
             if isinstance(self.transformer, PreTrainedModel):
-                self.transformer.save_pretrained(fresh)
-                if self.head_map is not None:
-                    self.head_map.write(fresh)
+                if self.head_map is None:
+                    self.transformer.save_pretrained(fresh)
+                else:
+                    save_pruned(self.transformer, self.head_map, fresh)
             else:
                 self.config.save_pretrained(fresh)
                 save_file({"weight": self.transformer.weight.detach().contiguous()}, fresh / EMBEDDINGS)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedModel
 
 from mtlprune.config.config import Config, build_config
-from mtlprune.encoder.export import fold_gates, with_all_heads, with_classifier
+from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
 from mtlprune.encoder.gates import OPEN, Gates
 from mtlprune.encoder.head_map import KeptHeads
-from mtlprune.encoder.removal import load_pruned, remove_heads
+from mtlprune.encoder.removal import load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import quiet
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
@@ -56,12 +56,14 @@ class Exported:
         heads: what is left, where heads were removed; else None.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
+        reads_texts: whether the tokenizer splits the first word of a text as the run does, or needs a blank before it.
     """
 
     gates: Tensor | None
     heads: KeptHeads | None
     difference: float
     limit: int | None
+    reads_texts: bool
 
 
 def request(run: str | Path, task: str | None, head: str | None, remove: bool, licence: str | None) -> ExportRequest:
@@ -143,10 +145,12 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     whole = transformer if linear is None else with_classifier(transformer, *linear)
     vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
     with quiet():
-        whole.save_pretrained(folder)
-        encoder.tokenizer.save_pretrained(folder)
-    if heads is not None:
-        heads.write(folder)
+        tokenizer, reads_texts = text_tokenizer(encoder, asked.run.encoder_path)
+        tokenizer.save_pretrained(folder)
+        if heads is None:
+            whole.save_pretrained(folder)
+        else:
+            save_pruned(whole, heads, folder)
     after = states(_read_back(folder, heads, linear is not None), encoder.limit, None)
     difference = float((before - after).abs().max() / before.abs().max())
     if not difference <= TOLERANCE:
@@ -155,7 +159,7 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             f"expected at most {TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the "
             "encoder's name"
         )
-    return Exported(gates, heads, difference, encoder.limit)
+    return Exported(gates, heads, difference, encoder.limit, reads_texts)
 
 
 def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) -> KeptHeads:

@@ -41,7 +41,8 @@ The encoder of a run of mtlprune {version}: {base}, trained on {tasks} with the 
 {loader}
 ```
 
-Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}Written with transformers {transformers}.
+Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{blank}Written with
+transformers {transformers}.
 
 ## Attention heads
 
@@ -93,6 +94,7 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         loader=_loader(asked, found),
         pooling="the mean of a word's sub-words" if part.pooling == "mean" else "the first of a word's sub-words",
         limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
+        blank="" if found.reads_texts else "Texts have to begin with a blank, as every word in a text does. ",
         transformers=transformers_version,
         heads=account(found),
         decoders="" if asked.head else ", which are not part of this folder",
