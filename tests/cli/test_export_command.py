@@ -86,7 +86,8 @@ def states(run: Path, gate_set: str | None = None) -> list[torch.Tensor]:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         gates = model.gates[gate_set].evaluated() if gate_set else torch.ones(2, 4)
         with model.encoder.places.gated(gates):
-            found.append(model.encoder.transformer(**inputs).last_hidden_state)
+            hidden = model.encoder.transformer(**inputs).last_hidden_state
+        found.append(hidden[:, : int(batch.attention_mask.sum())])  # rows are padded
     return found
 
 
