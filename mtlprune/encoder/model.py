@@ -60,6 +60,7 @@ class Encoder(nn.Module):
         hidden_size: H.
         limit: tokens, special ones included, the model can see at once; None without context.
         head_map: which heads are left, where some were removed; else None.
+        commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
     """
 
@@ -82,6 +83,7 @@ class Encoder(nn.Module):
         self.transformer: PreTrainedModel | nn.Embedding = transformer
         self.config, self.tokenizer = config, tokenizer
         self.head_map: KeptHeads | None = None
+        self.commit: str | None = None
         self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
         table = input_embeddings(transformer)
@@ -131,7 +133,8 @@ class Encoder(nn.Module):
             EncoderError: in words, if there is no such encoder or it cannot serve.
         """
         config = load_config(name, revision)
-        revision = commit_of(config) or revision  # the same one for all files, whatever happens to a branch meanwhile
+        commit = commit_of(name, revision)
+        revision = commit or revision  # one for all files, whatever happens to a branch meanwhile
         tokenizer = load_tokenizer(name, revision)
         head_map = KeptHeads.find(locate(name))
         if head_map is None:
@@ -144,6 +147,7 @@ class Encoder(nn.Module):
             part, model.config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit, fusion=fusion
         )
         encoder.head_map = head_map if context else None
+        encoder.commit = commit
         if encoder.fusion is not None and not random:
             encoder.fusion.read(Path(locate(name)))
         return encoder.eval()

@@ -240,9 +240,12 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         return AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
 
 
-def commit_of(config: PreTrainedConfig) -> str | None:
-    """The commit of the hub that a config was read from; None of a folder."""
-    return getattr(config, "_commit_hash", None)
+def commit_of(name: str, revision: str | None = None) -> str | None:
+    """The commit of the hub that a revision of an encoder read just now is; None of what is not from the hub."""
+    if name == MINILM or Path(name).expanduser().is_dir():
+        return None
+    cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    return Path(cached).parent.name if isinstance(cached, str) else None
 
 
 def load_transformer(

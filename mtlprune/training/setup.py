@@ -23,7 +23,7 @@ from mtlprune.config.config import Config, ConfigError, TrainConfig, validated
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
-from mtlprune.encoder.sources import commit_of, load_config, load_tokenizer
+from mtlprune.encoder.sources import load_config, load_tokenizer
 from mtlprune.files import replacing_folder
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
@@ -322,7 +322,7 @@ def write_beginning(
             "data": {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")},
             "files": folder.hashes(),
             "begun_from": origins(config),
-            **({"encoder": {"revision": commit}} if (commit := commit_of(model.encoder.config)) else {}),
+            **({"encoder": {"revision": model.encoder.commit}} if model.encoder.commit else {}),
             "parameters": {
                 **model.sizes(),
                 **({"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}),

@@ -13,7 +13,7 @@ from transformers import BertConfig, GPT2Config, T5Config, ViTConfig
 
 from mtlprune.encoder import sources
 from mtlprune.encoder.model import Encoder, EncoderError
-from mtlprune.encoder.sources import MINILM_PACKAGE, check_weights, commit_of, load_config, locate
+from mtlprune.encoder.sources import MINILM_PACKAGE, check_weights, load_config, locate
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_revision_of_the_hub_is_read_and_its_commit_known(monkeypatch, tmp_pat
     weights = {}
     for revision, commit in ((None, commits["main"]), ("old", commits["old"]), (commits["old"], commits["old"])):
         encoder = Encoder.load("someone/tiny", revision=revision)
-        assert commit_of(encoder.config) == commit
+        assert encoder.commit == commit
         weights[revision] = encoder.transformer.embeddings.word_embeddings.weight
     assert weights["old"].equal(weights[commits["old"]]) and not weights["old"].equal(weights[None])
     with pytest.raises(EncoderError, match="'someone/tiny' cannot be loaded"):
