@@ -44,6 +44,7 @@ def test_what_is_no_seed_is_refused(mtlprune: Callable[..., Any], lab: Any, sing
         assert answer.code == 2 and words in answer.err
     answer = mtlprune("train", lab.config, "train.seed=1", "--seeds", "1", "--out", tmp_path / "runs")
     assert answer.code == 2 and "give one of them" in answer.err and not list(tmp_path.iterdir())
+    (tmp_path / "notes").mkdir()
     with pytest.raises(RunError, match="no run is found at"):
         library.read_runs(tmp_path / "*")
     with pytest.raises(RunError, match="expected the gates of epoch 1"):
