@@ -53,7 +53,8 @@ class Exported:
 
     Attributes:
         gates: (L, A) float32; None where the run has none.
-        heads: what is left, where heads were removed; else None.
+        heads: what is left, where heads were removed, now or by `mtlprune prune`; else None.
+        whole: whether all heads are in the weights, removed ones as closed ones.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
         reads_texts: whether the tokenizer splits the first word of a text as the run does, or needs a blank before it.
@@ -61,6 +62,7 @@ class Exported:
 
     gates: Tensor | None
     heads: KeptHeads | None
+    whole: bool
     difference: float
     limit: int | None
     reads_texts: bool
@@ -134,24 +136,22 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     linear = task.linear() if task is not None else None
     with encoder.places.gated(gates) if gates is not None else contextlib.nullcontext():
         before = states(transformer, encoder.limit, linear and linear[0])
-    heads = None
-    if asked.remove:
-        heads = _removed(asked, model, gates)
-    else:
+    heads = _removed(asked, model, gates) if asked.remove else encoder.head_map
+    if not asked.remove:
         if gates is not None:
             fold_gates(transformer, gates, encoder.places.kept)
-        if encoder.head_map is not None:
-            transformer = with_all_heads(transformer, encoder.head_map)
+        if heads is not None:
+            transformer = with_all_heads(transformer, heads)
     whole = transformer if linear is None else with_classifier(transformer, *linear)
     vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
     with quiet():
         tokenizer, reads_texts = text_tokenizer(encoder, asked.run.encoder_path)
         tokenizer.save_pretrained(folder)
-        if heads is None:
-            whole.save_pretrained(folder)
-        else:
+        if heads is not None and asked.remove:
             save_pruned(whole, heads, folder)
-    after = states(_read_back(folder, heads, linear is not None), encoder.limit, None)
+        else:
+            whole.save_pretrained(folder)
+        after = states(_read_back(folder, asked), encoder.limit, None)
     difference = float((before - after).abs().max() / before.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
@@ -159,7 +159,7 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             f"expected at most {TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the "
             "encoder's name"
         )
-    return Exported(gates, heads, difference, encoder.limit, reads_texts)
+    return Exported(gates, heads, not asked.remove, difference, encoder.limit, reads_texts)
 
 
 def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) -> KeptHeads:
@@ -182,25 +182,24 @@ def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Ten
     return hidden if scores is None else scores(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
 
 
-def _read_back(folder: Path, heads: KeptHeads | None, classifies: bool) -> PreTrainedModel:
+def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
     """As a reader of the model card does."""
-    if heads is not None:
+    if asked.remove:
         return load_pruned(folder)
-    kind = AutoModelForTokenClassification if classifies else AutoModel
-    with quiet():
-        return kind.from_pretrained(folder, trust_remote_code=False).eval()
+    kind = AutoModelForTokenClassification if asked.head else AutoModel
+    return kind.from_pretrained(folder, trust_remote_code=False).eval()
 
 
 def account(found: Exported) -> str:
     """What became of the gates, in a sentence."""
-    if found.gates is None and found.heads is None:
-        return "The run has no gates: every head is as it was trained."
     if found.heads is not None:
-        layers, heads = len(found.heads.kept), found.heads.heads
-        return f"{found.heads.count} of {layers * heads} heads are left; their gates are folded into the weights."
-    gates = cast(Tensor, found.gates)
-    closed, folded = int((gates == 0).sum()), int(((gates > 0) & (gates < 1)).sum())
+        closed = "; closed ones are columns of zeros in the attention output projections" if found.whole else ""
+        of = len(found.heads.kept) * found.heads.heads
+        return f"{found.heads.count} of {of} heads are left, gates are folded into the weights{closed}."
+    if found.gates is None:
+        return "The run has no gates: every head is as it was trained."
+    closed, folded = (int(some.sum()) for some in (found.gates == 0, (found.gates > 0) & (found.gates < 1)))
     return (
-        f"Gates are folded into the attention output projections: {closed} of {gates.numel()} heads are closed (their "
-        f"columns are 0), {folded} are scaled down."
+        f"Gates are folded into the attention output projections: {closed} of {found.gates.numel()} heads are closed "
+        f"(their columns are 0), {folded} are scaled down."
     )

@@ -106,7 +106,7 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
 
 
 def _loader(asked: ExportRequest, found: Exported) -> str:
-    if found.heads is not None:
+    if not found.whole:
         return REMOVED
     if asked.head is None:
         return PLAIN

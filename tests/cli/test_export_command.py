@@ -125,7 +125,9 @@ def test_heads_removed_and_heads_put_back(mtlprune: Command, mask: Path, tmp_pat
     with pytest.raises(RuntimeError, match="size"), quiet():
         AutoModel.from_pretrained(out)
     assert mtlprune("prune", mask, "--out", tmp_path / "pruned", "--no-latency").code == 0
-    compare(as_the_card_says(exported(mtlprune, tmp_path / "back", tmp_path / "pruned")), wanted)
+    back = exported(mtlprune, tmp_path / "back", tmp_path / "pruned")
+    compare(as_the_card_says(back), wanted)
+    assert "3 of 8 heads are left" in (back / "README.md").read_text(encoding="utf-8")
     cut = exported(mtlprune, tmp_path / "cut", tmp_path / "pruned", "--remove")
     compare({**as_the_card_says(cut), "tokenizer": tokenizer}, wanted)
 
