@@ -61,7 +61,7 @@ class MultiTaskModel(nn.Module):
         self.gates = nn.ModuleDict(gates or {})
         vars(encoder.transformer).pop("save_pretrained", None)
         if gates:
-            encoder.transformer.save_pretrained = _refuse_to_save  # type: ignore[assignment]
+            vars(encoder.transformer)["save_pretrained"] = _refuse_to_save
 
     @classmethod
     def build(
