@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
@@ -111,9 +112,9 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     return whole.eval()
 
 
-def _fill(part: nn.Linear | nn.Parameter | None, cut: nn.Linear | nn.Parameter | None, places: Tensor) -> None:
-    """Put rows of what was cut to where they were; an option of the config, or a layer without heads, has none."""
-    if part is None or cut is None:
+def _fill(part: Any, cut: Any, places: Tensor) -> None:
+    """Put rows of what was cut, a linear layer or a parameter, to where they were; either may lack it."""
+    if part is None or cut is None:  # an option of the config, or a layer without heads
         return
     pairs = [(part.weight, cut.weight), (part.bias, cut.bias)] if isinstance(part, nn.Linear) else [(part, cut)]
     for whole, rows in pairs:
