@@ -23,4 +23,5 @@ def _decoder(point: EntryPoint) -> type[Task]:
     return found
 
 
-TASKS = Registry({task.name: task for task in (POS, NER, DEP, CON, SRL, BIO)}, "mtlprune.tasks", _decoder)
+_OURS: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL, BIO)}
+TASKS = Registry(_OURS, "mtlprune.tasks", _decoder)

@@ -15,6 +15,7 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
 from mtlprune.encoder.gates import OPEN, Gates
 from mtlprune.encoder.head_map import KeptHeads
+from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.removal import load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import quiet
 from mtlprune.model import SHARED, MultiTaskModel
@@ -173,7 +174,7 @@ def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) 
 @torch.no_grad()
 def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
     """Last hidden states, (ROWS, T, H), of random sub-words, the same at every call; or their labels' scores."""
-    vocabulary = cast(PreTrainedModel, model).get_input_embeddings().num_embeddings
+    vocabulary = input_embeddings(cast(PreTrainedModel, model)).num_embeddings
     drawn = torch.randint(vocabulary, (ROWS, min(limit or SLOTS, SLOTS)), generator=torch.Generator().manual_seed(0))
     output = model(input_ids=drawn, attention_mask=torch.ones_like(drawn))
     if "logits" in output:
@@ -193,9 +194,9 @@ def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
 def account(found: Exported) -> str:
     """What became of the gates, in a sentence."""
     if found.heads is not None:
-        closed = "; closed ones are columns of zeros in the attention output projections" if found.whole else ""
+        others = "; closed ones are columns of zeros in the attention output projections" if found.whole else ""
         of = len(found.heads.kept) * found.heads.heads
-        return f"{found.heads.count} of {of} heads are left, gates are folded into the weights{closed}."
+        return f"{found.heads.count} of {of} heads are left, gates are folded into the weights{others}."
     if found.gates is None:
         return "The run has no gates: every head is as it was trained."
     closed, folded = (int(some.sum()) for some in (found.gates == 0, (found.gates > 0) & (found.gates < 1)))
