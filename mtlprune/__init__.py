@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from mtlprune.model import MultiTaskModel
     from mtlprune.results import Result
 
@@ -34,6 +36,33 @@ def load(run: str | Path, task: str | None = None) -> MultiTaskModel:
     from mtlprune.model import MultiTaskModel  # here, so that `import mtlprune` does not load torch
 
     return MultiTaskModel.load(run, task=task)
+
+
+def read_runs(*patterns: str | Path) -> DataFrame:
+    """Scores of runs and records, with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
+
+    Args:
+        patterns: folders of runs, or patterns such as ``runs/*``, of which folders that hold no run are left out.
+
+    Returns:
+        A row for each run, split, task and score: ``run``, ``split``, ``task``, ``score`` (its name), ``main`` (whether
+        it is *the* score of the task), ``value`` in percent, and a column for each setting (``train.seed``).
+
+    Raises:
+        RunError: nothing is found, or a run is damaged.
+    """
+    from glob import glob
+
+    from pandas import DataFrame
+
+    from mtlprune.runs import RunError, RunFolder
+
+    named = list(map(str, patterns))
+    found = [path for name in named for path in (sorted(glob(name)) or [name])]  # noqa: PTH207 (whole paths too)
+    runs = [path for path in dict.fromkeys(found) if path in named or (Path(path) / "config.yaml").is_file()]
+    if not runs:
+        raise RunError(f"no run is found at {', '.join(named)}; `mtlprune train` makes one")
+    return DataFrame([row for path in runs for row in RunFolder.existing(path).score_rows()])
 
 
 def read_results(folder: str | Path) -> dict[str, Result]:

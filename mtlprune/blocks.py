@@ -63,6 +63,8 @@ class EncoderConfig(Block):
 
     name: str = "minilm"
     """A Hugging Face name, a local folder, or `minilm` for the encoder of the extra `minilm`."""
+    revision: str | None = None
+    """Of a Hugging Face name: a commit, tag or branch (the main branch, if not given)."""
     random: bool = False
     """Start from random weights of the same architecture (the no-pretraining control)."""
     context: bool = True

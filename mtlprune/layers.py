@@ -87,6 +87,10 @@ class Kind:
         """The reverse of to_json."""
         return tuple(tree)
 
+    def cells(self, value: Any, words: Sequence[str]) -> list[str]:
+        """What a reader sees beside each word."""
+        return list(value)
+
 
 class SpansKind(Kind):
     """Flat spans; brackets share all but the check."""
@@ -115,6 +119,10 @@ class SpansKind(Kind):
 
     def from_json(self, tree: Any) -> Any:
         return tuple(Span(*span) for span in tree)
+
+    def cells(self, value: Any, words: Sequence[str]) -> list[str]:
+        said = [(span.start, f"{span.label}: {_phrase(span, words)}") for span in value]
+        return ["; ".join(text for place, text in said if place == word) for word in range(len(words))]
 
 
 class TreeKind(Kind):
@@ -147,6 +155,10 @@ class TreeKind(Kind):
 
     def from_json(self, tree: Any) -> Any:
         return Dependencies(tuple(tree["heads"]), tuple(tree["relations"]))
+
+    def cells(self, value: Any, words: Sequence[str]) -> list[str]:
+        heads = [words[head - 1] if head else "root" for head in value.heads]
+        return [f"{relation} of {head}" for relation, head in zip(value.relations, heads, strict=True)]
 
 
 class BracketsKind(SpansKind):
@@ -209,6 +221,13 @@ class FramesKind(Kind):
     def from_json(self, tree: Any) -> Any:
         spans = (tuple(Span(*span) for span in p["arguments"]) for p in tree)
         return tuple(Predicate(p["index"], p["roleset"], cut, p["lemma"]) for p, cut in zip(tree, spans, strict=True))
+
+    def cells(self, value: Any, words: Sequence[str]) -> list[str]:
+        found = [""] * len(words)
+        for predicate in value:
+            said = [f"{span.label}: {_phrase(span, words)}" for span in predicate.arguments]
+            found[predicate.index] = "; ".join([predicate.roleset or predicate.lemma or "predicate", *said])
+        return found
 
 
 KINDS: dict[str, Kind] = {
@@ -276,6 +295,10 @@ def layer_order(name: str) -> tuple[int, str]:
 def _wrong_label(label: object, where: str) -> Iterator[str]:
     if not isinstance(label, str) or not label or any(c.isspace() for c in label):
         yield f"the label of {where} is {label!r}; expected a non-empty string without blanks"
+
+
+def _phrase(span: Span, words: Sequence[str]) -> str:
+    return " ".join(words[span.start : span.end])
 
 
 def _wrong_span(span: Span, words: int) -> Iterator[str]:

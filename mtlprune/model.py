@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mtlprune.config.config import Config, build_config
 from mtlprune.encoder.gates import Gates, HardConcrete
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
-from mtlprune.encoder.pieces import Pieces
+from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import read_weights
 from mtlprune.errors import out_of_memory
 from mtlprune.layers import Layer
@@ -59,6 +59,9 @@ class MultiTaskModel(nn.Module):
         self.encoder = encoder
         self.tasks = nn.ModuleDict(tasks)
         self.gates = nn.ModuleDict(gates or {})
+        vars(encoder.transformer).pop("save_pretrained", None)
+        if gates:
+            vars(encoder.transformer)["save_pretrained"] = _refuse_to_save
 
     @classmethod
     def build(
@@ -79,6 +82,7 @@ class MultiTaskModel(nn.Module):
             context=part.context,
             seed=config.train.seed,
             fusion=part.fusion,
+            revision=None if source else part.revision,
         )
         torch.manual_seed(config.train.seed)
         tasks = {}
@@ -223,6 +227,14 @@ class MultiTaskModel(nn.Module):
                 what = "sentence %s has %d words, more than longest_con=%d: it gets no constituents"
                 log.warning(what, sentence.id, len(sentence), longest)
         return list(self.annotate(sentences, longest_con=longest_con))
+
+
+def _refuse_to_save(*args: Any, **options: Any) -> None:
+    """Stands for ``save_pretrained`` of a transformer whose gates are not in its weights."""
+    raise EncoderError(
+        "this transformer has gates beside its weights, and what it saves would be read back without them; `mtlprune "
+        "export RUN --out DIR` folds them into the weights"
+    )
 
 
 def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:

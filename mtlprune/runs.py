@@ -17,9 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from mtlprune import records, run_forms
+from mtlprune.blocks import filled
 from mtlprune.files import (
     RunError,
     file_sha256,
@@ -281,6 +284,30 @@ class RunFolder:
     def read_gates(self) -> list[dict[str, Any]]:
         """The same of gates.jsonl."""
         return self._read_log(self.gates_path, run_forms.GATES)
+
+    def gates(self) -> dict[str, NDArray[np.float64]]:
+        """Gate set ("shared", or tasks) → (L, A) gates of the best joint epoch.
+
+        Raises:
+            RunError: a run without gates, or a damaged one.
+        """
+        best = self.read_best()["joint"]["epoch"]
+        found = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
+        if not found:
+            raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; runs with pruning have them")
+        return {name: np.array(rows, dtype=np.float64) for name, rows in found[-1].items()}
+
+    def score_rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each split, task and score, with every setting by its path; RunError where a file is damaged."""
+        tree = filled(self.read_config())
+        decoders = tree.get("decoders", {})
+        settings = {path: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for path, v in flat(tree)}
+        for split in self.splits():
+            for task, values in self.read_scores(split).items():
+                for score, value in values.items():
+                    main = score == main_score(task, decoders)
+                    where = {"run": str(self.path), "split": split, "task": task, "score": score, "main": main}
+                    yield {**where, "value": value, **settings}
 
     def _read_log(self, path: Path, form: Any) -> list[dict[str, Any]]:
         found = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 from mtlprune.errors import MtlpruneError
@@ -51,6 +52,14 @@ class Sentence:
 
     def __len__(self) -> int:
         return len(self.words)
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: a row a word, a column for each layer that is known."""
+        kinds = self.kinds()
+        columns = [KINDS[kind_of(kind)].cells(self.get(name), self.words) for name, kind in kinds.items()]
+        rows = [("", *kinds), *zip(self.words, *columns, strict=True)]
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     def get(self, name: str) -> Any:
         """The layer of any name; None where it is unknown."""

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from mtlprune.config.config import PRESETS, Config, ConfigError, build_config, find_config, load_config
 from mtlprune.files import read_yaml
+from mtlprune.layers import LAYERS
 from mtlprune.tasks import TASKS
 
 MINIMAL = {"data": {"path": "corpus"}}
@@ -172,7 +173,7 @@ def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     config = load_config("he-choi-2021")
     assert config.tasks == ("pos", "ner", "dep", "con", "srl")
     encoder = {"name": "bert-base-cased", "pooling": "mean", "word_dropout": 0.2, "random": False, "context": True}
-    assert config.encoder.model_dump() == {**encoder, "fusion": "none"}
+    assert config.encoder.model_dump() == {**encoder, "fusion": "none", "revision": None}
     decoders = """
         pos: {}
         ner: {size: 150, loss_per: span}
@@ -226,4 +227,4 @@ def test_configurations_are_frozen_and_told_apart():
         config.train.epochs = 3
     other = build_config({**MINIMAL, "train": {"seed": 2}})
     assert config.digest() != other.digest() and len(config.digest()) == 8
-    assert isinstance(config, Config) and config.tasks == tuple(TASKS)
+    assert isinstance(config, Config) and config.tasks == tuple(LAYERS)

@@ -22,7 +22,6 @@ from mtlprune.corpora.store import save_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import LAYERS, Sentence
-from mtlprune.tasks import TASKS
 from mtlprune.training.loop import Event, train
 
 COPIES = 16  # of the ten sentences in train, so that an epoch is 8 updates and evaluation costs little
@@ -54,9 +53,10 @@ SMALL = {  # full-size decoders would take minutes
 ROWS = {
     **{  # two families a task, so that each has one at least
         task: Row((task,), {task: SMALL.get(task, {})}, families=tuple(CONTRACT_FAMILIES[place % 3 :: 3]))
-        for place, task in enumerate(TASKS)
+        for place, task in enumerate(LAYERS)
     },
-    "joint": Row(tuple(TASKS), SMALL, families=("bert",)),
+    "joint": Row(tuple(LAYERS), SMALL, families=("bert",)),
+    "ner, by bio": Row(("ner",), {"ner": {"type": "bio"}}, families=("bert",)),
     "dep, relations by mlp": Row(("dep",), {"dep": {**SMALL["dep"], "relation_scorer": "mlp"}}, families=("bert",)),
     "dep, projective": Row(("dep",), {"dep": {**SMALL["dep"], "projective": True}}, families=("roberta",)),
     "con, labels by mlp": Row(("con",), {"con": {**SMALL["con"], "label_scorer": "mlp"}}, families=("electra",)),
@@ -69,7 +69,7 @@ ROWS = {
         families=("distilbert",),
     ),
 }
-SLOW = {*TASKS, "joint"}  # with the families not named in the row
+SLOW = {*LAYERS, "joint"}  # with the families not named in the row
 LONG = {"joint", "srl, ranked, arguments by mlp"}  # with any family
 
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mtlprune"
 STOREYS = [  # a room may import from those below; within a storey, as long as it does not go in circles
-    {"errors", "strict"},
+    {"errors", "strict", "plugins"},
     {"sentence", "layers", "files"},
     {"corpora", "structs", "arborescence", "scores", "baselines", "records"},
     {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "model", "statistics", "claimed_heads", "results"},

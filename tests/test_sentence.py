@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -112,3 +113,44 @@ def test_ids_must_differ():
     assert list(check_unique([one, two])) == [one, two]
     with pytest.raises(SentenceError, match="the id '1' occurs twice; ids must be unique within a corpus"):
         list(check_unique([one, two, one]))
+
+
+class Rows(HTMLParser):
+    """The cells of a table, row by row."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.rows += [[]] if tag == "tr" else []
+        if tag == "td":
+            self.rows[-1].append("")
+
+    def handle_data(self, text):
+        self.rows[-1][-1] += text
+
+
+@given(sentences())
+def test_a_notebook_shows_every_word_and_layer(sentence):
+    rows = Rows(sentence._repr_html_()).rows
+    assert [row[0] for row in rows[1:]] == list(sentence.words)
+    assert rows[0][1:] == list(sentence.layers()) and {len(row) for row in rows} == {1 + len(sentence.layers())}
+
+
+def test_cells_of_a_notebook_say_what_a_layer_says():
+    sentence = Sentence(
+        "1",
+        ("dogs", "<saw>", "cats"),
+        ner=(Span(0, 2, "X"),),
+        dep=Dependencies((2, 0, 2), ("nsubj", "root", "obj")),
+        srl=(Predicate(1, "see.01", (Span(0, 1, "ARG0"), Span(2, 3, "ARG1"))),),
+    )
+    assert Rows(sentence._repr_html_()).rows == [
+        ["", "ner", "dep", "srl"],
+        ["dogs", "X: dogs <saw>", "nsubj of <saw>", ""],
+        ["<saw>", "", "root of root", "see.01; ARG0: dogs; ARG1: cats"],
+        ["cats", "", "obj of <saw>", ""],
+    ]

@@ -1,6 +1,8 @@
 """Analyses of what encoders, heads and runs know. Each is a package with a record (analysis.py)."""
 
-ANALYSES = {
+from mtlprune.plugins import Registry
+
+_OURS = {
     "gradients": "gradients",
     "smoothing": "smoothing",
     "dissect": "dissection",
@@ -11,5 +13,8 @@ ANALYSES = {
     "probe": "probes",
 }
 """Command of ``mtlprune analyze`` → package here whose ANALYSIS is a record, in the order of display."""
+ANALYSES = Registry(_OURS, "mtlprune.analyses", lambda point: point.name)
+"""The same with those of installed packages, whose entry point is a package such as those here; command and name are
+the entry point's."""
 COMMANDS = {"overlap", "probe"}
 """Those of them that are no command of ``mtlprune analyze`` but one by itself: ``mtlprune overlap``."""

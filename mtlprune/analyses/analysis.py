@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.blocks import Block
+from mtlprune.plugins import PluginError, described
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,7 +108,7 @@ class Analysis:
 
     def measure(self, request: Request) -> Result:
         """Compute it: ``measure`` of the package's ``measure.py``, which loads torch."""
-        found: Result = import_module(f"mtlprune.analyses.{self.name}.measure").measure(request)
+        found: Result = import_module(f"{_package(self.name)}.measure").measure(request)
         return found
 
     @property
@@ -120,13 +121,26 @@ class Analysis:
         """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
         Grid, None, or several), ``FIGURES`` (name → Chart, or a function Result → such) and, where earlier versions
         wrote another form, ``earlier`` (content of the JSON and tables beside it, named in ``EARLIER`` → Result)."""
-        return import_module(f"mtlprune.analyses.{self.name}.show")
+        return import_module(f"{_package(self.name)}.show")
 
 
 def find(name: str) -> Analysis:
     """The record of an analysis, by its name."""
-    analysis: Analysis = import_module(f"mtlprune.analyses.{name}").ANALYSIS
+    package = _package(name)
+    try:
+        analysis: Analysis = import_module(package).ANALYSIS
+    except Exception as error:
+        if name not in ANALYSES.added:
+            raise
+        where = described(ANALYSES.added[name])
+        raise PluginError(f"{where} cannot be used ({type(error).__name__}: {error}); mend or uninstall it") from error
     return analysis
+
+
+def _package(name: str) -> str:
+    """Where the package of an analysis is."""
+    ours = name in ANALYSES.ours.values()
+    return f"mtlprune.analyses.{name}" if ours else ANALYSES.added[name].value
 
 
 def read(folder: Path, name: str) -> Result:

@@ -15,6 +15,7 @@ from mtlprune.cli import (
     check,
     data,
     evaluate,
+    export,
     head,
     heads,
     maps,
@@ -80,6 +81,7 @@ app.command("head", short_help="One head, and its attention in sentences.")(head
 app.add_typer(plot.app, name="plot", help="Draw what probes found.")
 app.add_typer(analyze.app, name="analyze", help="Further analyses on the same heads.")
 app.command("prune", short_help="Take closed heads out of a run's encoder.")(prune.prune)
+app.command("export", short_help="A run's encoder for plain Hugging Face transformers.")(export.export)
 for name, command, words in (
     ("pretrain", train.pretrain, "Pretrain a masked language model, watched."),
     ("bench", bench.bench, "Speed and memory on this machine."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,11 +31,19 @@ def train(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
     overrides: Overrides = None,
     out: Out = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="Train a run for each seed, one after another; --out is then the folder that holds them.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train a run; the same command again continues where it stopped.
 
     One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
-    go on.
+    go on. Several seeds are several runs; `mtlprune sweep` runs more of them, side by side.
     """
     from mtlprune.cli.check import check_settings
 
@@ -45,13 +53,31 @@ def train(
     from mtlprune.config.config import default_folder, load_config
     from mtlprune.runs import RunFolder
 
-    settings = load_config(config, overrides or [])
-    folder = RunFolder(out or default_folder(settings))
-    terminal = console()
-    train_run(settings, folder, terminal)
-    if rank():  # of several processes the first one owns the folder
-        return
-    terminal.print(_best_table(settings, folder, _best_line(folder)))
+    terminal, folders = console(), []
+    asked = [[*(overrides or []), *seed] for seed in _seeds(seeds, overrides or ())]
+    for settings in [load_config(config, one) for one in asked]:  # all are checked before the first is trained
+        place = out / f"seed-{settings.train.seed}" if out and seeds is not None else out
+        folder = RunFolder(place or default_folder(settings))
+        train_run(settings, folder, terminal)
+        folders.append(str(folder.path))
+        if not rank():  # of several processes the first one owns the folder
+            terminal.print(_best_table(settings, folder, _best_line(folder)))
+    if len(folders) > 1:
+        terminal.print(f"compare them: mtlprune table {shlex.join(folders)}")
+
+
+def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
+    """An override for each seed, none where none are given. Raises ConfigError: no whole numbers, or one twice."""
+    from mtlprune.config import ConfigError
+
+    if given is None:
+        return [[]]
+    seeds = given.split(",")
+    if not all(seed.isdecimal() for seed in seeds) or len(set(map(int, seeds))) < len(seeds):
+        raise ConfigError(f"--seeds: expected different whole numbers such as 1,2,3, found {given!r}")
+    if any(override.startswith("train.seed=") for override in overrides):
+        raise ConfigError("--seeds and train.seed both say which seed; give one of them")
+    return [[f"train.seed={int(seed)}"] for seed in seeds]
 
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:

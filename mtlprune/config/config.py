@@ -6,10 +6,20 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import ConfigDict, ValidationError, create_model, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    SerializeAsAny,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
 from mtlprune.config import PRESETS as PRESETS
@@ -18,25 +28,23 @@ from mtlprune.config import apply_override as apply_override
 from mtlprune.config import find_config as find_config
 from mtlprune.config import merged as merged
 from mtlprune.config import read_tree as read_tree
-from mtlprune.layers import LAYERS, check_layer
+from mtlprune.layers import LAYERS, check_layer, kind_of
 from mtlprune.strict import in_words
 from mtlprune.tasks import TASKS, Task
 
 Settings = TypeVar("Settings", bound=Block)
 
 
+@cache
 def _of_type(name: str) -> type[Block]:
-    """The settings of a decoder that is given to a layer other than the five: its own, its type, and what it gives."""
+    """The settings of a decoder that is named by its ``type``: its own, the type, and the kind that it gives."""
     task = TASKS[name]
     fields: dict[str, Any] = {"type": (Literal[name], ...), "kind": (Literal[task.kind], task.kind)}
     return create_model(task.Options.__name__, __base__=task.Options, **fields)
 
 
-OTHERS = {name: _of_type(name) for name in TASKS}
-
-
 class _Decoders(Block):
-    """Layers other than the five, each with the ``type`` of its decoder."""
+    """Layers other than the five, each with the ``type`` of its decoder; one of the five may have another one too."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -52,13 +60,32 @@ def _other(name: str, value: Any) -> Block:
     if isinstance(value, Block):
         return value
     type_ = value.get("type") if isinstance(value, Mapping) else None
-    if not isinstance(type_, str) or type_ not in OTHERS:
+    if name in LAYERS:
+        fit = [other for other, task in TASKS.items() if kind_of(task.kind) == kind_of(name)]
+        if type_ not in fit:
+            raise ValueError(f"decoders.{name}.type: expected {' or '.join(fit)}, found {in_words(type_)}")
+    elif not isinstance(type_, str) or type_ not in TASKS:
         raise ValueError(
             f"unknown key decoders.{name}{nearest(name, LAYERS)}; known there: {', '.join(LAYERS)}, and other "
             f"layers of the corpus with the type of their decoder, one of {', '.join(TASKS)}"
         )
-    check_layer(name, TASKS[type_].kind)
-    return validated(OTHERS[type_], value, f"decoders.{name}")
+    else:
+        check_layer(name, TASKS[type_].kind)
+    return validated(_of_type(str(type_)), value, f"decoders.{name}")
+
+
+def _of_layer(name: str) -> Any:
+    """The field of one of the five layers: settings of the decoder of that name, or of another one by its ``type``."""
+    own = TASKS[name].Options
+
+    def settings(value: Any, usual: ValidatorFunctionWrapHandler) -> Any:
+        if isinstance(value, Mapping) and "type" in value and value["type"] != name:
+            return _other(name, value)
+        if isinstance(value, Mapping):
+            value = {key: setting for key, setting in value.items() if key != "type"}
+        return value if isinstance(value, Block) else usual(value)
+
+    return Annotated[own, WrapValidator(settings), SerializeAsAny()], own()
 
 
 if TYPE_CHECKING:
@@ -68,7 +95,7 @@ else:
         "DecodersConfig",
         __base__=_Decoders,
         __doc__="Settings of each task's decoder.",
-        **{name: (TASKS[name].Options, TASKS[name].Options()) for name in LAYERS},
+        **{name: _of_layer(name) for name in LAYERS},
     )
 
 

@@ -21,9 +21,10 @@ from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
 from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
-from mtlprune.encoder.removal import KeptHeads, load_pruned
+from mtlprune.encoder.removal import KeptHeads, load_pruned, save_pruned
 from mtlprune.encoder.sources import (
     FLOAT32_ONLY,
+    commit_of,
     load_config,
     load_tokenizer,
     load_transformer,
@@ -59,6 +60,7 @@ class Encoder(nn.Module):
         hidden_size: H.
         limit: tokens, special ones included, the model can see at once; None without context.
         head_map: which heads are left, where some were removed; else None.
+        commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
     """
 
@@ -81,6 +83,7 @@ class Encoder(nn.Module):
         self.transformer: PreTrainedModel | nn.Embedding = transformer
         self.config, self.tokenizer = config, tokenizer
         self.head_map: KeptHeads | None = None
+        self.commit: str | None = None
         self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
         table = input_embeddings(transformer)
@@ -111,6 +114,7 @@ class Encoder(nn.Module):
         seed: int | None = None,
         attention: str = "sdpa",
         fusion: Kind = "none",
+        revision: str | None = None,
     ) -> Encoder:
         """Load an encoder, in evaluation mode.
 
@@ -123,15 +127,18 @@ class Encoder(nn.Module):
             seed: of the random initialisation; None draws from torch's global generator.
             attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
             fusion: how layers are joined; its parameters are read where the encoder was saved with some.
+            revision: of a hub name: a commit, tag or branch.
 
         Raises:
             EncoderError: in words, if there is no such encoder or it cannot serve.
         """
-        config = load_config(name)
-        tokenizer = load_tokenizer(name)
+        config = load_config(name, revision)
+        commit = commit_of(name, revision)
+        revision = commit or revision  # one for all files, whatever happens to a branch meanwhile
+        tokenizer = load_tokenizer(name, revision)
         head_map = KeptHeads.find(locate(name))
         if head_map is None:
-            model = load_transformer(name, config, random=random, seed=seed, attention=attention)
+            model = load_transformer(name, config, random=random, seed=seed, attention=attention, revision=revision)
         else:
             model = load_pruned(locate(name), random=random, seed=seed, attention=attention)
         limit = positions(model, tokenizer) if context else None
@@ -140,6 +147,7 @@ class Encoder(nn.Module):
             part, model.config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit, fusion=fusion
         )
         encoder.head_map = head_map if context else None
+        encoder.commit = commit
         if encoder.fusion is not None and not random:
             encoder.fusion.read(Path(locate(name)))
         return encoder.eval()
@@ -221,9 +229,10 @@ class Encoder(nn.Module):
         with replacing_folder(Path(folder)) as fresh, quiet():
             self.tokenizer.save_pretrained(fresh)
             if isinstance(self.transformer, PreTrainedModel):
-                self.transformer.save_pretrained(fresh)
-                if self.head_map is not None:
-                    self.head_map.write(fresh)
+                if self.head_map is None:
+                    self.transformer.save_pretrained(fresh)
+                else:
+                    save_pruned(self.transformer, self.head_map, fresh)
             else:
                 self.config.save_pretrained(fresh)
                 save_file({"weight": self.transformer.weight.detach().contiguous()}, fresh / EMBEDDINGS)

@@ -31,6 +31,8 @@ from mtlprune.errors import out_of_memory
 __all__ = ["KeptHeads", "load_pruned", "remove_heads"]
 
 WEIGHTS = "model.safetensors"
+GATED = "model.gated.safetensors"
+"""Weights beside which the model carries gates: a name under which transformers alone find none."""
 BARE = frozenset({"deberta", "deberta-v2"})
 """Families in whose files a layer without heads has no parameters of its attention; in all others they are there,
 empty."""
@@ -266,8 +268,17 @@ def load_pruned(
     )  # its size is as before; what is cut now is filled below
     shape(model, heads, folder)
     if not random:
-        _fill(model, Path(folder) / WEIGHTS)
+        gated = Path(folder) / GATED  # earlier versions called them WEIGHTS too
+        _fill(model, gated if heads.layer_gates and gated.is_file() else Path(folder) / WEIGHTS)
     return model.eval()
+
+
+def save_pruned(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> None:
+    """Write config, weights and head map of a model from which heads were removed."""
+    model.save_pretrained(folder)
+    heads.write(folder)
+    if heads.layer_gates:
+        (folder / WEIGHTS).rename(folder / GATED)
 
 
 def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:

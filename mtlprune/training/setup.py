@@ -157,7 +157,7 @@ def build_model(
             f"{folder.path / 'vocabulary.json'}: expected the labels of the training sentences, found others; bring "
             "that file back, or choose another --out"
         )
-    model = MultiTaskModel.build(config, vocabularies, str(source) if source else None)
+    model = MultiTaskModel.build(_pinned(config, folder), vocabularies, str(source) if source else None)
     beginning = Beginning(config, model, vocabularies, train, dev, folder, going_on, processes)
     for check in CHECKS:
         check(beginning)
@@ -166,6 +166,15 @@ def build_model(
     for part in config.train.freeze:
         (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
     return model, vocabularies
+
+
+def _pinned(config: Config, folder: RunFolder | None) -> Config:
+    """The same with the commit of its encoder that a run already began with, which a branch may have left."""
+    begun = folder is not None and folder.config_path.exists()
+    commit = folder.read_manifest().get("encoder", {}).get("revision") if folder is not None and begun else None
+    return config.model_copy(
+        update={"encoder": config.encoder.model_copy(update={"revision": commit or config.encoder.revision})}
+    )
 
 
 def settle(settings: TrainConfig) -> None:
@@ -313,6 +322,7 @@ def write_beginning(
             "data": {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")},
             "files": folder.hashes(),
             "begun_from": origins(config),
+            **({"encoder": {"revision": model.encoder.commit}} if model.encoder.commit else {}),
             "parameters": {
                 **model.sizes(),
                 **({"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}),

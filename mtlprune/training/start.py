@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.config.config import Config, ConfigError, build_config
+from mtlprune.encoder.removal import GATED, WEIGHTS
 from mtlprune.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
@@ -61,7 +62,9 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
             )
         mine, theirs = (getattr(settings.decoders, task).model_dump() for settings in (config, other))
         changed = [
-            f"{name} {theirs[name]} there, {value} here" for name, value in mine.items() if value != theirs[name]
+            f"{name} {theirs.get(name)} there, {mine.get(name)} here"
+            for name in dict.fromkeys((*mine, *theirs))
+            if mine.get(name) != theirs.get(name)
         ]
         if changed:
             raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
@@ -113,9 +116,9 @@ def origins(config: Config) -> dict[str, dict[str, str]]:
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:
         files["pruning.layers_like"] = RunFolder(config.pruning.layers_like).gates_path
-    own = Path(config.encoder.name) / "model.safetensors"
-    if config.train.start is None and not config.encoder.random and own.is_file():
-        files["encoder.name"] = own
+    own = [path for name in (WEIGHTS, GATED) if (path := Path(config.encoder.name) / name).is_file()]
+    if config.train.start is None and not config.encoder.random and own:
+        files["encoder.name"] = own[0]
     found = {}
     for key, path in files.items():
         with reading(path, RunError, f"{key} names it"):

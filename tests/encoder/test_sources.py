@@ -136,3 +136,28 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unreachable_hub_is_said_at_once(name: str, words: str) -> None:
     with pytest.raises(EncoderError, match=words):
         locate(name)
+
+
+def test_a_revision_of_the_hub_is_read_and_its_commit_known(monkeypatch, tmp_path, tiny_encoder):
+    """A cache as the hub's library leaves it: two commits, of which the main branch is the second."""
+    hub = tmp_path / "models--someone--tiny"
+    commits = {"old": "a" * 40, "main": "b" * 40}
+    for branch, commit in commits.items():
+        shutil.copytree(tiny_encoder("bert"), hub / "snapshots" / commit)
+        (hub / "refs").mkdir(exist_ok=True)
+        (hub / "refs" / branch).write_text(commit)
+    file = hub / "snapshots" / commits["old"] / "model.safetensors"
+    changed = {name: weight + 1 for name, weight in load_file(file).items()}
+    save_file(changed, file, metadata={"format": "pt"})
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    weights = {}
+    for revision, commit in ((None, commits["main"]), ("old", commits["old"]), (commits["old"], commits["old"])):
+        encoder = Encoder.load("someone/tiny", revision=revision)
+        assert encoder.commit == commit
+        weights[revision] = encoder.transformer.embeddings.word_embeddings.weight
+    assert weights["old"].equal(weights[commits["old"]]) and not weights["old"].equal(weights[None])
+    with pytest.raises(EncoderError, match="'someone/tiny' cannot be loaded"):
+        Encoder.load("someone/tiny", revision="never")
+    with pytest.raises(EncoderError, match=r"encoder\.revision: expected none for .* which is a folder"):
+        Encoder.load(str(tiny_encoder("bert")), revision="old")

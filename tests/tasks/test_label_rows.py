@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.tasks import TASKS
@@ -24,8 +25,10 @@ ROWS = [(name, options) for name in TASKS for options in OPTIONS.get(name, [{}])
 
 
 def make(name: str, options: dict[str, Any]) -> Any:
-    kind = TASKS[name]
-    return kind(kind.collect(SENTENCES), 24, kind.Options(**options))
+    kind, layer = TASKS[name], "ner" if name == "bio" else name
+    task = kind(kind.collect(SENTENCES, layer), 24, kind.Options(**options))
+    task.layer = layer
+    return task
 
 
 def counted(name: str) -> Counter[str]:
@@ -36,6 +39,8 @@ def counted(name: str) -> Counter[str]:
             found.update(s.pos)
         elif name == "ner":
             found.update(span.label for span in s.ner)
+        elif name == "bio":
+            found.update(iob2_from_spans(s.ner, len(s)))
         elif name == "dep":
             found.update(s.dep.relations)
         elif name == "con":

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from mtlprune.config.config import build_config
+from mtlprune.corpora.store import load_corpus
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import file_sha256
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training.loop import train
+from mtlprune.training.setup import prepare
 
 
 def changed(path: Path) -> None:
@@ -122,3 +124,23 @@ def test_a_changed_bit_of_a_checkpoint_is_seen(runs, part, tmp_path):
     with pytest.raises(RunError, match="changed or damaged") as error:
         train(build_config(runs[0]), run)
     assert str(run.checkpoint_path) in str(error.value)
+
+
+def test_a_run_that_begins_again_takes_the_commit_it_began_with(small_settings, monkeypatch, tmp_path):
+    """A cache as the hub's library leaves it; meanwhile the main branch moves on."""
+    settings = small_settings("pos")
+    hub = tmp_path / "hub" / "models--someone--tiny"
+    for commit in ("a" * 40, "b" * 40):
+        shutil.copytree(settings["encoder"]["name"], hub / "snapshots" / commit)
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub.parent))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    config = build_config({**settings, "encoder": {"name": "someone/tiny"}})
+    folder, corpus = RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path))
+    folder.path.mkdir()
+    assert prepare(config, folder, corpus).model.encoder.commit == "a" * 40
+    assert folder.read_manifest()["encoder"] == {"revision": "a" * 40}
+    (hub / "refs" / "main").write_text("b" * 40)
+    assert prepare(config, folder, corpus).model.encoder.commit == "a" * 40
+    assert prepare(config, RunFolder(tmp_path / "new"), corpus, writes=False).model.encoder.commit == "b" * 40

@@ -1,0 +1,79 @@
+"""What installed packages add under an entry point of theirs: decoders (``mtlprune.tasks``), analyses
+(``mtlprune.analyses``).
+
+    [options.entry_points]
+    mtlprune.tasks =
+        deep = their_package.deep:Deep
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
+
+from mtlprune.errors import MtlpruneError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class PluginError(MtlpruneError):
+    """What a package adds cannot be used; the message names the package."""
+
+
+class Registry(Mapping[str, T]):
+    """Ours by name, then those of installed packages, in alphabetical order. Theirs are looked for when somebody asks
+    for what is not ours, and imported when they are asked for: what is installed changes nothing of ours.
+
+    Args:
+        ours: name → value.
+        group: of entry points.
+        read: what an entry point stands for; raises where it is none.
+    """
+
+    def __init__(self, ours: Mapping[str, T], group: str, read: Callable[[EntryPoint], T]) -> None:
+        self.ours, self.group, self.read = dict(ours), group, read
+        self._read: dict[str, T] = {}
+
+    @cached_property
+    def added(self) -> dict[str, EntryPoint]:
+        """Name → entry point of what packages add; of two with one name the first, and none in the place of ours."""
+        found: dict[str, EntryPoint] = {}
+        for point in sorted(entry_points(group=self.group), key=lambda point: (point.name, point.value)):
+            if point.name in self.ours or point.name in found:
+                log.warning("%s is left out: there is a %s in %s already", described(point), point.name, self.group)
+            else:
+                found[point.name] = point
+        return found
+
+    def __getitem__(self, name: str) -> T:
+        if name in self.ours:
+            return self.ours[name]
+        if name not in self._read:
+            point = self.added[name]
+            try:
+                self._read[name] = self.read(point)
+            except Exception as error:  # whatever somebody else's module raises when it is imported
+                raise PluginError(
+                    f"{described(point)} cannot be used ({type(error).__name__}: {error}); mend or uninstall it"
+                ) from error
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.ours
+        yield from self.added
+
+    def __len__(self) -> int:
+        return len(self.ours) + len(self.added)
+
+    def __contains__(self, name: Any) -> bool:
+        return name in self.ours or name in self.added
+
+
+def described(point: EntryPoint) -> str:
+    """An entry point and its package in words."""
+    return f"{point.name} = {point.value} ({point.group}) of the package {point.dist.name if point.dist else '?'}"

@@ -1,0 +1,35 @@
+"""Flat spans as IOB2 tags: one linear layer, the baseline that token classification commonly is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.sentence import Sentence, Span
+from mtlprune.tasks.base import WordLabels
+
+
+class BIO(WordLabels):
+    """A layer of spans, each word tagged O, B-TYPE (a span begins) or I-TYPE (it continues).
+
+    Decoding: the best tag of each word; an I-TYPE that continues no span of its type begins one (as conlleval reads).
+    """
+
+    name, kind = "bio", "spans"
+
+    @classmethod
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        types = sorted({span.label for s in sentences for span in s.get(layer) or ()})
+        return {"tags": ["O", *(f"{sign}-{type_}" for type_ in types for sign in "BI")]}
+
+    def words(self, sentence: Sentence) -> Sequence[str]:
+        return iob2_from_spans(sentence.get(self.layer), len(sentence))
+
+    def value(self, tags: tuple[str, ...]) -> tuple[Span, ...]:
+        spans: list[Span] = []
+        for place, tag in enumerate(tags):
+            if tag[0] == "I" and spans and spans[-1].end == place and spans[-1].label == tag[2:]:
+                spans[-1] = spans[-1]._replace(end=place + 1)
+            elif tag != "O":
+                spans.append(Span(place, place + 1, tag[2:]))
+        return tuple(spans)

@@ -1,0 +1,101 @@
+"""A decoder and an analysis in somebody's own package: they appear by its entry points alone, and change nothing."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mtlprune as library
+from mtlprune.analyses import ANALYSES
+from mtlprune.config.config import load_config
+from mtlprune.layers import LAYERS
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+from mtlprune.tasks import TASKS
+
+DOCS = Path(__file__).parents[2] / "docs"
+ENTRY_POINTS = """[mtlprune.tasks]
+deep = theirs.deep:Deep
+pos = theirs.deep:Deep
+broken = theirs.nowhere:Nothing
+
+[mtlprune.analyses]
+entropy = theirs.entropy
+lost = theirs.lost
+"""
+
+
+def forget() -> None:
+    for registry in (TASKS, ANALYSES):
+        vars(registry).pop("added", None)
+        registry._read.clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "theirs"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The code of the two pages, as a package of its own: files and metadata, as pip would lay them out."""
+    for page, mine, theirs in (
+        ("adding_a_task.md", "mtlprune/tasks/deep.py", "theirs/deep.py"),
+        ("adding_an_analysis.md", "mtlprune/analyses/entropy/", "theirs/entropy/"),
+    ):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for name, code in re.findall(rf"^```python ({mine}\S*)\n(.*?)^```$", text, re.M | re.S):
+            path = tmp_path / name.replace(mine, theirs)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(code.replace("mtlprune.analyses.entropy", "theirs.entropy"), encoding="utf-8")
+    (tmp_path / "theirs/__init__.py").touch()
+    metadata = tmp_path / "theirs-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    before = load_config("minilm-ewt5", ["data.path=x"]).digest(), list(TASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    forget()
+    try:
+        assert load_config("minilm-ewt5", ["data.path=x"]).digest() == before[0]
+        assert list(TASKS) == [*before[1], "broken", "deep"]
+        yield tmp_path
+    finally:
+        monkeypatch.undo()
+        forget()
+
+
+def test_a_decoder_appears_and_trains(mtlprune: Callable[..., Any], lab: Any, installed: Path) -> None:
+    assert load_config(lab.config).tasks == tuple(LAYERS)
+    assert TASKS["pos"].__module__ == "mtlprune.tasks.pos"  # ours stays, whatever is installed
+    out = installed / "run"
+    answer = mtlprune("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out", out)
+    assert answer.code == 2 and answer.err.count("\n") == 1 and "broken = theirs.nowhere:Nothing" in answer.err
+    (installed / "theirs/nowhere.py").write_text("from theirs.deep import Deep\n\n\nclass Nothing(Deep):\n    pass\n")
+    answer = mtlprune("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out", out)
+    assert "expected a subclass of mtlprune.tasks.base.Task with the name 'broken'" in answer.err
+    (installed / "theirs/nowhere.py").write_text(
+        "from theirs.deep import Deep\n\n\nclass Nothing(Deep):\n    name = 'broken'\n"
+    )
+    sys.modules.pop("theirs.nowhere")
+    answer = mtlprune("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out", out)
+    assert "decoders.ner.type: expected ner or bio, found 'deep'" in answer.err and not out.exists()
+    answer = mtlprune("train", lab.config, "tasks=pos", "decoders.pos.type=deep", "train.epochs=1", "--out", out)
+    assert answer.code == 0, answer.err
+    assert type(MultiTaskModel.load(out).tasks["pos"]).__module__ == "theirs.deep"
+    assert RunFolder(out).read_predictions("dev")[0].pos
+
+
+def test_an_analysis_appears_and_runs(
+    mtlprune: Callable[..., Any], lab: Any, installed: Path, tiny_encoder: Callable[[str], Path]
+) -> None:
+    out = installed / "found"
+    answer = mtlprune("analyze", "entropy", tiny_encoder("bert"), "--corpus", lab.corpus, "--out", out)
+    assert answer.code == 0, answer.err
+    assert list(library.read_results(out)) == ["entropy"]
+    answer = mtlprune("analyze", "lost", tiny_encoder("bert"), "--corpus", lab.corpus, "--out", out)
+    assert answer.code == 2 and "lost = theirs.lost (mtlprune.analyses) of the package theirs" in answer.err

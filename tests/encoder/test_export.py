@@ -1,0 +1,122 @@
+"""Gates in weights ≡ gates on heads, read back by transformers alone; heads put back ≡ heads removed; tokens ≡ ours."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from head_models import WITH_SDPA, build, run
+from tiny import FAMILIES, HEAD_FAMILIES, HEADS
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
+from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.removal import load_pruned, remove_heads, save_pruned
+from mtlprune.encoder.sources import quiet
+from mtlprune.tasks.products import Linear
+
+
+def drawn(layers: int, closed: bool = True) -> Tensor:
+    """Gates all different but for the first layer's, which the second one has too (in ALBERT they are one module)."""
+    gates = torch.linspace(0.05, 0.95, layers * HEADS).view(layers, HEADS)
+    gates[1::2] = gates[::2]
+    gates[:, [0, 2]] *= not closed
+    return gates
+
+
+@torch.no_grad()
+def gated(model, gates: Tensor) -> Tensor:
+    with HeadPlaces(model).gated(gates):
+        return run(model)
+
+
+@torch.no_grad()
+def apart(found: Tensor, wanted: Tensor) -> float:
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
+@pytest.mark.parametrize("family", HEAD_FAMILIES)
+def test_transformers_alone_compute_what_gates_make_of_it(family: str, tmp_path: Path) -> None:
+    model = build(family, "sdpa" if family in WITH_SDPA else "eager")
+    gates = drawn(model.config.num_hidden_layers)
+    wanted = gated(model, gates)
+    assert apart(run(model), wanted) > 1e-3  # gates matter
+    fold_gates(model, gates, HeadPlaces(model).kept)
+    with quiet():
+        model.save_pretrained(tmp_path)
+        again = AutoModel.from_pretrained(tmp_path).eval()
+    assert apart(run(again).detach(), wanted) <= 1e-6
+
+
+def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:
+    model = build("albert")  # layers 0 and 1 are one module
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    gates = drawn(4)
+    gates[1, 1] = 0.5
+    with pytest.raises(EncoderError, match=r"layers 1 and 2 share their weights, but their gates differ.*--remove"):
+        fold_gates(model, gates, HeadPlaces(model).kept)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    wanted = gated(model, gates)
+    with quiet():
+        save_pruned(model, remove_heads(model, gates), tmp_path)
+        assert apart(run(load_pruned(tmp_path, attention="eager")).detach(), wanted) <= 1e-6
+        with pytest.raises(OSError, match=r"model\.safetensors"):
+            AutoModel.from_pretrained(tmp_path)  # the gates would be lost without a word
+        (tmp_path / "model.gated.safetensors").rename(tmp_path / "model.safetensors")  # as earlier versions named it
+        assert apart(run(load_pruned(tmp_path, attention="eager")).detach(), wanted) <= 1e-6
+    with pytest.raises(EncoderError, match="export with --remove"):
+        with_all_heads(model, remove_heads(model, torch.ones(4, HEADS), load_kept(tmp_path)))
+
+
+def load_kept(folder: Path) -> tuple[tuple[int, ...], ...]:
+    from mtlprune.encoder.head_map import KeptHeads
+
+    return KeptHeads.read(folder).kept
+
+
+@pytest.mark.parametrize("family", [family for family in HEAD_FAMILIES if family != "deberta"])
+def test_heads_put_back_are_closed_heads(family: str) -> None:
+    model = build(family)
+    layers = model.config.num_hidden_layers
+    gates = drawn(layers)
+    gates[-2:] = 0  # two layers (in ALBERT one module) without any head
+    cut = copy.deepcopy(model)
+    heads = remove_heads(cut, gates)
+    whole = with_all_heads(cut, heads)
+    assert {n: p.shape for n, p in whole.state_dict().items() if "pooler" not in n} == {
+        n: p.shape for n, p in model.state_dict().items() if "pooler" not in n
+    }
+    with torch.no_grad():
+        assert apart(run(whole), run(cut)) <= 1e-6
+
+
+@pytest.mark.parametrize("family", HEAD_FAMILIES)
+def test_a_linear_layer_goes_on_top_where_transformers_have_no_more(family: str) -> None:
+    model, scores = build(family), Linear(32, 3)
+    if family == "modernbert":
+        with pytest.raises(EncoderError, match="is not one linear layer on the last hidden states"):
+            with_classifier(model, scores, ["O", "B-X", "I-X"])
+        return
+    classifier = with_classifier(model, scores, ["O", "B-X", "I-X"])
+    assert classifier.config.id2label == {0: "O", 1: "B-X", 2: "I-X"}
+    with torch.no_grad():
+        assert apart(run(classifier), scores(run(model))) <= 1e-6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_tokenizer_reads_texts_as_words_are_read(family: str, tiny_encoder, tmp_path: Path) -> None:
+    encoder = Encoder.load(str(tiny_encoder(family)))
+    tokenizer, does = text_tokenizer(encoder, tiny_encoder(family))
+    assert does
+    words = ["London", "dog", "unbelievably", "the", "xyz", "."]
+    pieces = encoder.tokenize(words)
+    with quiet():
+        tokenizer.save_pretrained(tmp_path)
+        again = AutoTokenizer.from_pretrained(tmp_path)
+    wanted = [*encoder.frame.before, *pieces.ids.tolist(), *encoder.frame.after]
+    assert again(" ".join(words))["input_ids"] == again(words, is_split_into_words=True)["input_ids"] == wanted

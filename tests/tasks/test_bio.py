@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtlprune.config.config import ConfigError, build_config
+from mtlprune.corpora.formats.iob2 import spans_from_iob2
+from mtlprune.sentence import Sentence, Span
+from mtlprune.tasks.bio import BIO
+from mtlprune.tasks.ner import NER
+
+GOLD = [
+    Sentence("1", ("a", "b", "c"), ner=(Span(0, 2, "X"), Span(2, 3, "X"))),
+    Sentence("2", ("d",), ner=()),
+    Sentence("3", ("e", "f"), ner=(Span(1, 2, "Y"),)),
+]
+
+
+def test_targets_are_iob2_and_lead_back(decoder) -> None:
+    labels = BIO.collect(GOLD, "ner")
+    assert labels == {"tags": ["O", "B-X", "I-X", "B-Y", "I-Y"]}
+    task = decoder(BIO, labels)
+    task.layer = "ner"
+    rows = [[labels["tags"][place] for place in task.target(s)["tags"]] for s in GOLD]
+    assert rows == [["B-X", "I-X", "B-X"], ["O"], ["O", "B-Y"]]
+    assert [task.value(tuple(row)) for row in rows] == [s.ner for s in GOLD]
+
+
+def test_decoding_takes_the_best_tag_of_each_word(encoded, decoder) -> None:
+    task = decoder(BIO, BIO.collect(GOLD, "ner"), scale=1.0)
+    words = encoded([3, 1, 2])
+    layer, labels = task.linear()
+    best = [labels[int((layer.weight @ vector + layer.bias).argmax())] for vector in words.words]
+    assert task.decode(words) == [task.value(tuple(best[a:b])) for a, b in ((0, 3), (3, 4), (4, 6))]
+
+
+@given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
+def test_a_tag_that_continues_nothing_begins_a_span(tags: list[str]) -> None:
+    mended = list(tags)
+    for place, tag in enumerate(tags):
+        before = mended[place - 1][2:] if place else ""
+        if tag[0] == "I" and before != tag[2:]:
+            mended[place] = f"B-{tag[2:]}"
+    found = BIO({"tags": ["O"]}, 1, BIO.Options()).value(tuple(tags))
+    assert found == spans_from_iob2(mended)
+    assert list(Sentence("1", ("w",) * len(tags), ner=found).validate().ner) == list(found)
+
+
+def config(**decoders):
+    return build_config({"data": {"path": "x"}, "tasks": ["ner"], "decoders": decoders})
+
+
+def test_entities_may_have_another_decoder_of_their_kind() -> None:
+    plain, bio = config(), config(ner={"type": "bio"})
+    assert (plain.decoder("ner"), bio.decoder("ner")) == (NER, BIO)
+    assert config(ner={"type": "ner", "size": 7}).decoders.ner.size == 7
+    assert build_config(bio.model_dump(mode="json")) == bio and bio.digest() != plain.digest()
+    with pytest.raises(ConfigError, match=r"decoders\.ner\.type: expected ner or bio, found 'pos'"):
+        config(ner={"type": "pos"})
+    with pytest.raises(ConfigError, match="unknown key size"):
+        config(ner={"type": "bio", "size": 7})
