@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.subjects import ProbeError, Source, Subject, find_sources
@@ -99,12 +100,7 @@ def read(
     if split not in stored.splits:
         raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
     found = list(stored[split])
-    out = np.zeros(len(found), bool)
-    for source in {source.kind: source for source in sources}.values():
-        encoder = next(source.open()).encoder
-        if encoder.frame.capacity is not None:
-            pieces = encoder.tokenize_all([sentence.words for sentence in found])
-            out |= np.array([len(p.ids) > encoder.frame.capacity for p in pieces], bool)
+    out = too_long(sources, found)
     kept = np.flatnonzero(~out)
     if sentences is not None and sentences < len(kept):
         kept = np.sort(np.random.default_rng([seed, 6]).permutation(kept)[:sentences])
@@ -112,6 +108,17 @@ def read(
         raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
     chosen = [found[row] for row in kept]
     return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, seed)
+
+
+def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArray[np.bool_]:
+    """Which sentences any of the encoders cannot see at once: they are left out for all, so that items are the same."""
+    out = np.zeros(len(sentences), bool)
+    for source in {source.kind: source for source in sources}.values():
+        encoder = next(source.open()).encoder
+        if encoder.frame.capacity is not None:
+            pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+            out |= np.array([len(p.ids) > encoder.frame.capacity for p in pieces], bool)
+    return out
 
 
 # -- one Result from all of them ---------------------------------------------------------------------------------------
@@ -155,9 +162,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
             refused.append(f"{subject.name}: {found}")
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
-        places = subject.encoder.places
-        shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > CLOSED_GATE).sum())}
-        encoders.append({**keys, "kind": kinds[subject.name], **shape, **found.about})
+        encoders.append({**entry(subject, kinds[subject.name]), **found.about})
         notes += found.notes
         parts.append((keys, found.frames))
     if not encoders:
@@ -166,6 +171,13 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     settings = {**request.options.model_dump(mode="json"), "seed": request.seed, "device": request.device}
     about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, joined(parts))
+
+
+def entry(subject: Subject, kind: str) -> dict[str, Any]:
+    """What ``about["encoders"]`` says of an encoder that began with ``kind``."""
+    places = subject.encoder.places
+    shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > CLOSED_GATE).sum())}
+    return {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": kind, **shape}
 
 
 def gate_grid(subject: Subject) -> Grid:

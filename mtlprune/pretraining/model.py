@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import (
-    AutoModelForMaskedLM,
     BertConfig,
     BertForMaskedLM,
     BertTokenizer,
@@ -22,10 +20,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from mtlprune.analyses.syntax.pseudo_likelihood import head_at, load_masked
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import load_config, load_tokenizer, locate, quiet
+from mtlprune.encoder.sources import load_tokenizer, quiet
 from mtlprune.pretraining.config import MaskConfig, ModelConfig, PretrainConfig
 from mtlprune.sentence import Sentence
 
@@ -83,21 +82,11 @@ def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> P
 
 
 def _started(start: str) -> PreTrainedModel:
-    architecture = load_config(start)
     try:
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            locate(start),
-            config=architecture,
-            output_loading_info=True,
-            attn_implementation="eager",
-            dtype=torch.float32,
-            trust_remote_code=False,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise EncoderError(f"model.start: {start!r} cannot be loaded as a masked language model: {reason}") from error
+        model, missing = load_masked(start, attn_implementation="eager")
+    except EncoderError as error:
+        raise EncoderError(f"model.start: {error}") from error
     body = f"{model.base_model_prefix}."
-    missing = sorted(report["missing_keys"])
     if [name for name in missing if name.startswith(body)]:
         raise EncoderError(f"model.start: {start!r} lacks weights of the encoder, among them {missing[0]}")
     if missing:
@@ -127,14 +116,8 @@ def learn_pieces(sentences: Iterable[Sentence], size: int) -> PreTrainedTokenize
     # numbered beforehand: the trainer would number them in the order of a hash table, and break ties by number
     fixed = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=fixed, show_progress=False)
-    made.train_from_iterator(_repeated(sorted(words.items())), trainer)
+    made.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)
     return BertTokenizer(vocab=made.get_vocab(), do_lower_case=True)
-
-
-def _repeated(counted: Sequence[tuple[str, int]]) -> Iterator[str]:
-    for word, number in counted:
-        for _ in range(number):
-            yield word
 
 
 # -- Tied embeddings, which CosReg is put on (Gao et al. 2019) --
@@ -200,20 +183,6 @@ def prediction_loss(model: PreTrainedModel, masked: Masked, there: Tensor) -> Te
         masked: on the model's device.
         there: (B, L), 1 at tokens, 0 at padding.
     """
-    with _head_at(model, masked.places, masked.shown.shape):
+    with head_at(model, masked.places, masked.shown.shape):
         logits = model(input_ids=masked.shown, attention_mask=there).logits  # (M, V)
     return functional.cross_entropy(logits.float(), masked.gold, reduction="sum")
-
-
-@contextmanager
-def _head_at(model: PreTrainedModel, places: Tensor, shape: torch.Size) -> Iterator[None]:
-    """Let the head, the largest part of a small model, run on some slots alone."""
-
-    def pick(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden: Tensor = args[0]
-        return (hidden.flatten(0, 1)[places] if hidden.shape[:2] == shape else hidden, *args[1:])
-
-    body = model.base_model
-    first = next(child for child in model.children() if child is not body)
-    with first.register_forward_pre_hook(pick):
-        yield

@@ -79,33 +79,17 @@ _ITEMS: dict[str, Callable[[Any, list[int]], Any]] = {
 """By kind: what the score counts, each with its label last, of a value and the fenceposts of brackets."""
 
 
-def compare_labels(
-    layer: str,
-    gold: Sequence[Sentence],
-    joint: Sequence[Sequence[Sentence]],
-    single: Sequence[Sequence[Sentence]],
-    resamples: int,
-    seed: int = 0,
-) -> list[LabelDifference]:
-    """Every label that gold has, the most frequent first, its difference tested over sentences as tables test theirs.
-
-    Args:
-        joint, single: for each run its predictions of the same sentences in the same order as ``gold``.
-    """
-    counted = [
-        [[count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in side]
-        for side in (joint, single)
-    ]
-    return compare_counted(counted[0], counted[1], resamples, seed)
-
-
 def compare_counted(
     joint: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
     single: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
     resamples: int,
     seed: int = 0,
 ) -> list[LabelDifference]:
-    """``compare_labels`` of sentences whose labels are counted: for each run what ``count_labels`` gives for each."""
+    """Every label that gold has, the most frequent first, its difference tested over sentences as tables test theirs.
+
+    Args:
+        joint, single: for each run what ``count_labels`` gives for each of the same sentences.
+    """
     known = [place for place, row in enumerate(single[0]) if row is not None]
     counted = [[[run[place] or {} for place in known] for run in side] for side in (joint, single)]
     totals: Counter[str] = Counter()

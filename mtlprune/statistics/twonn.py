@@ -7,6 +7,7 @@ read off. One point a sentence, never the tokens of one sentence, which are no i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,14 @@ def twonn(points: ArrayLike) -> Dimension:
         nearest = _nearest(distinct)
     fit, likelihood = from_ratios(nearest[:, 1] / nearest[:, 0])
     return Dimension(fit, likelihood, len(nearest), dropped)
+
+
+def likelihood(points: ArrayLike) -> float:
+    """The dimension of maximum likelihood; NaN where ``twonn`` finds none."""
+    try:
+        return twonn(points).likelihood
+    except DimensionError:
+        return math.nan
 
 
 def from_ratios(ratios: ArrayLike) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.sentence import Sentence
+from mtlprune.statistics import twonn
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
 SENTENCES = [
@@ -74,7 +75,7 @@ def test_what_streams_is_what_whole_matrices_say(bert: Encoder) -> None:
     drawn = hidden[-1][sample.kept][sample.rows].float().double()
     assert column(found, "layers", "positive")[-1] == dg.positive_share(drawn)
     assert column(found, "layers", "dimension")[-1] == pytest.approx(
-        dg.dimension(hidden[-1][sample.kept][sample.lone]), 1e-4
+        twonn.likelihood(hidden[-1][sample.kept][sample.lone].double()), 1e-4
     )
     for layer, outputs in enumerate(heads):
         for head in range(4):

@@ -451,3 +451,10 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     if len(gates) > 1:
         add("gate sd", gates.std(0, ddof=1), "sample standard deviation of gates over all runs")
     return found
+
+
+def with_pooled(tests: pd.DataFrame) -> pd.DataFrame:
+    """Tests of heads by claims with their column ``pooled`` (of ranks) as rows of their own, which are no tests."""
+    pooled = tests[~tests["term"].str.contains(" - ")]
+    pooled = pooled.assign(term=pooled["term"] + ", pooled", value=pooled["pooled"], p=math.nan, q=math.nan)
+    return pd.concat([tests, pooled], ignore_index=True).drop(columns="pooled")

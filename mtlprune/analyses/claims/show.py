@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
-from mtlprune.analyses.claims.maths import claim_columns
+from mtlprune.analyses.claims.maths import claim_columns, with_pooled
 from mtlprune.claimed_heads import Claim
 from mtlprune.reports.charts import DIVERGING, INK, RULE, SOFT, Chart, Spec, data, figure, head_map
 from mtlprune.reports.grid import Grid, number, probability
@@ -419,13 +419,8 @@ def before(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, pd.Dat
     grids = [head_rows({"gate": np.array(gate)}).assign(task=task) for task, gate in claims.get("gates", {}).items()]
     counted = head_rows({"tasks": np.array(claims["counts"], float)}).assign(task=None)
     tests = pd.DataFrame(claims["tests"]).rename(columns={"test": "term", "heads": "n"})
-    tests = tests.astype(dict.fromkeys(("value", "p", "q", "pooled"), float))
-    pooled = tests[tests["pooled"].notna()]
-    pooled = pooled.assign(term=pooled["term"] + ", pooled", value=pooled["pooled"], p=math.nan, q=math.nan)
-    return about, {
-        "claims": pd.concat([*grids, counted], ignore_index=True),
-        "tests": pd.concat([tests, pooled], ignore_index=True).drop(columns="pooled"),
-    }
+    tests = with_pooled(tests.astype(dict.fromkeys(("value", "p", "q", "pooled"), float)))
+    return about, {"claims": pd.concat([*grids, counted], ignore_index=True), "tests": tests}
 
 
 def _known(result: Result) -> pd.DataFrame:

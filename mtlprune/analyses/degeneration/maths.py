@@ -15,7 +15,6 @@ uniformly negative directions); Mu and Viswanath (2018) (partition isotropy); Ru
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 
@@ -27,11 +26,9 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from mtlprune.runs import RunError
-from mtlprune.statistics.twonn import DimensionError, twonn
+from mtlprune.statistics import twonn
 from mtlprune.training.optimisation import mean_cosine as mean_cosine
 from mtlprune.training.optimisation import unit_rows
-
-log = logging.getLogger(__name__)
 
 TINY = 1e-12
 """Of the largest squared singular value: what is smaller is rounding."""
@@ -365,16 +362,7 @@ def cloud(moments: Moments, rows: Tensor, lone: Tensor | None = None) -> dict[st
         "common": float(mean.square().sum() / (moments.second.trace() / moments.rows)),
         "margin": margin(doubles),
     }
-    return found if lone is None else found | {"dimension": dimension(lone)}
-
-
-def dimension(rows: Tensor) -> float:
-    """TwoNN by maximum likelihood; NaN where there is none."""
-    try:
-        return twonn(rows.double().cpu().numpy()).likelihood
-    except DimensionError as error:
-        log.debug("no dimension: %s", error)
-        return math.nan
+    return found if lone is None else found | {"dimension": twonn.likelihood(lone.double().cpu())}
 
 
 def margin(rows: Tensor) -> float:

@@ -37,6 +37,7 @@ from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe
 from mtlprune.results import CLOSED_GATE, Part, Result, head_rows, joined, tidy
+from mtlprune.statistics.twonn import likelihood
 
 Floats = NDArray[np.float64]
 HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
@@ -188,7 +189,7 @@ class DegenerationSurvey:
                 if gate[layer, head] > CLOSED_GATE:
                     rows = words[self.sample.rows, place].double()
                     found["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
-                    found["dimension"][layer, head] = maths.dimension(words[self.sample.lone, place])
+                    found["dimension"][layer, head] = likelihood(words[self.sample.lone, place].double())
                     found["margin"][layer, head] = maths.margin(rows)
         return {"gate": gate} | {name: np.where(gate > CLOSED_GATE, values, np.nan) for name, values in found.items()}
 
@@ -286,9 +287,9 @@ def _degrees(first: Tensor, second: Tensor) -> float:
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
     """Means of HEAD_MEASURES over the heads of each group, and the sum of ``cone``; of "others" that alone."""
     for one in result.about["encoders"]:
-        heads = result.grids(one)
-        if groups is None or one["kind"] != groups.encoder or heads["gate"].shape != groups.counts.shape:
+        if groups is None or not groups.fit(one):
             continue
+        heads = result.grids(one)
         cone = heads.get("cone", np.full(groups.counts.shape, np.nan))
         members = {name: groups.of(name) for name in GROUPS}
         rows: list[dict[str, Any]] = [

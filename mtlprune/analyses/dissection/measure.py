@@ -23,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoModelForMaskedLM
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
@@ -32,9 +31,9 @@ from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.dissection.trace import refusal, trace
 from mtlprune.analyses.reading import Found, batches, gate_grid, read, read_request, survey
 from mtlprune.analyses.subjects import ProbeError, Subject, variant
+from mtlprune.analyses.syntax.pseudo_likelihood import load_masked
 from mtlprune.config.config import build_config
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import locate, quiet
 from mtlprune.layers import in_order
 from mtlprune.results import Result
 from mtlprune.runs import RunFolder
@@ -86,12 +85,12 @@ def measure(request: Request) -> Result:
         why = refusal(subject.encoder)
         if why is not None:
             return why
-        parts = dissect(subject, reading.sentences, SAMPLE, request.seed, request.device, request.on_batch)
+        parts = dissect(subject, reading.sentences, SAMPLE, request)
         trained, last = _trained_on(subject), parts.pop("last")
         mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]
         scores: list[dict[str, Any]] = []
         if training is not None and set(mine) - {MASKED}:
-            terms = last_terms(subject, training.sentences, request.device, request.on_batch)
+            terms = last_terms(subject, training.sentences, request)
             material = Material(training.sentences, terms), Material(reading.sentences, last)
             for task in sorted(set(mine) - {MASKED}, key=lambda task: (task == SENSES, mine.index(task))):
                 scores += score(task, *material, nets)
@@ -167,18 +166,11 @@ def passes(subject: Subject, sentences: Sequence[Sentence], device: str) -> Iter
         yield Pass(words, traced, hidden, torch.searchsorted(tokens, batch.piece_slot), odd, batch.first_piece)
 
 
-def dissect(
-    subject: Subject,
-    sentences: Sequence[Sentence],
-    sample: int,
-    seed: int,
-    device: str = "cpu",
-    on_batch: Callable[[], object] = lambda: None,
-) -> dict[str, Any]:
+def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, request: Request) -> dict[str, Any]:
     """Take apart all that an encoder says of some sentences.
 
     Args:
-        sample: M, words (at most) whose h and f are kept by layer; drawn by ``seed``, the same for all encoders.
+        sample: M, words (at most) whose h and f are kept by layer, the same for all encoders.
 
     Returns:
         ``error``, the largest |i + h + f + c − e| over layers, tokens and features; ``largest``, the largest |e|;
@@ -192,7 +184,7 @@ def dissect(
     """
     places, width = subject.encoder.places, subject.encoder.hidden_size
     layers, words = places.layers, sum(map(len, sentences))
-    drawn = np.sort(np.random.default_rng([seed, 11]).permutation(words)[:sample])
+    drawn = np.sort(np.random.default_rng([request.seed, 11]).permutation(words)[:sample])
     place_in_sample = torch.full((words,), -1).index_put((torch.from_numpy(drawn),), torch.arange(len(drawn)))
     sums, squares = np.zeros((layers + 1, 4)), np.zeros((layers + 1, 4))
     word_mu, heads = np.zeros((words, layers + 1, 4), np.float32), np.zeros((layers, places.heads))
@@ -200,7 +192,7 @@ def dissect(
     last, added = torch.zeros(4, words, width), torch.zeros(layers, 2, len(drawn), width)
     error = largest = 0.0
     pieces = 0
-    for batch in passes(subject, sentences, device):
+    for batch in passes(subject, sentences, request.device):
         keep = place_in_sample[batch.words]
         for layer, (stack, whole) in enumerate(zip(maths.terms(batch.trace), batch.hidden, strict=True)):
             stack, whole = stack[:, batch.pieces], whole[batch.pieces]
@@ -220,7 +212,7 @@ def dissect(
             for half, chosen in enumerate((~batch.odd, batch.odd)):
                 halves[row, half] += moments(x[chosen], y[chosen])
         pieces += len(batch.pieces)
-        on_batch()
+        request.on_batch()
     mu_mean = sums / pieces
     return {
         "error": float(f"{error:.2e}"),
@@ -247,15 +239,13 @@ def _missed(stack: Tensor, whole: Tensor, subject: Subject) -> float:
     return error
 
 
-def last_terms(
-    subject: Subject, sentences: Sequence[Sentence], device: str = "cpu", on_batch: Callable[[], object] = lambda: None
-) -> Tensor:
+def last_terms(subject: Subject, sentences: Sequence[Sentence], request: Request) -> Tensor:
     """(4, W, H): terms of the last layer only, mean over the sub-words of each word."""
     found = torch.zeros(4, sum(map(len, sentences)), subject.encoder.hidden_size)
-    for batch in passes(subject, sentences, device):
+    for batch in passes(subject, sentences, request.device):
         *_, stack = maths.terms(batch.trace)
         found[:, batch.words] = batch.by_word(stack[:, batch.pieces]).cpu()
-        on_batch()
+        request.on_batch()
     return found
 
 
@@ -275,14 +265,13 @@ HEADS = (
 def masked_head(name: str, device: str = "cpu") -> list[Callable[[Tensor], Tensor]] | None:
     """The steps from hidden states to scores of the vocabulary, where the folder holds all their weights; else None."""
     try:
-        with quiet():
-            model, report = AutoModelForMaskedLM.from_pretrained(locate(name), output_loading_info=True)
-    except (ValueError, OSError) as error:  # no such head for this model type
+        model, missing = load_masked(name)
+    except EncoderError as error:  # no such head for this model type
         log.info("%s has no masked-language-model head: %s", name, error)
         return None
     base = model.base_model_prefix + "."
     names = next((names for names in HEADS if hasattr(model, names[0])), None)
-    if names is None or any(not key.startswith(base) for key in report["missing_keys"]):
+    if names is None or any(not key.startswith(base) for key in missing):
         return None
     model.eval().to(device)
     return [getattr(model, name) for name in names]

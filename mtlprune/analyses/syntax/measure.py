@@ -32,7 +32,7 @@ from mtlprune.files import plain
 from mtlprune.results import Grid, Result, head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import layered_rank_test
-from mtlprune.statistics.twonn import Dimension, DimensionError, twonn
+from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
 
 CLOUD = 1000
 """Sentences at most whose vectors' dimension is estimated: it grows with their number, so all encoders get as many."""
@@ -122,12 +122,13 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     facts = [row for measure, best in chosen.items() for row in _chosen(measure, best)]
     notes = []
     for which, called in (("cls", "[CLS]"), ("mean", "mean")):
-        dimension = _dimension(cloud[which])
-        if isinstance(dimension, str):
-            notes.append(f"{subject.label}: no TwoNN of {called} vectors: {dimension}.")
+        try:
+            found = twonn(cloud[which])
+        except DimensionError as error:
+            notes.append(f"{subject.label}: no TwoNN of {called} vectors: {error}.")
             continue
-        values = {"": dimension.likelihood, "_fit": dimension.fit, "_dropped": dimension.dropped}
-        facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": dimension.points} for key, v in values.items()]
+        values = {"": found.likelihood, "_fit": found.fit, "_dropped": found.dropped}
+        facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": found.points} for key, v in values.items()]
     facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
@@ -254,13 +255,6 @@ def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set
     return set(np.random.default_rng([seed, 25]).permutation(rows)[:CLOUD].tolist())
 
 
-def _dimension(points: NDArray[np.float32]) -> Dimension | str:
-    try:
-        return twonn(points)
-    except DimensionError as error:
-        return str(error)
-
-
 def _by_head(
     points: NDArray[np.float32], kept: Sequence[Sequence[int]], there: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
@@ -268,7 +262,5 @@ def _by_head(
     found = np.full(there.shape, np.nan)
     places = [(layer, head) for layer, heads in enumerate(kept) for head in heads]
     for column, place in enumerate(places):
-        dimension = _dimension(points[:, column]) if there[place] else ""
-        if isinstance(dimension, Dimension):
-            found[place] = dimension.likelihood
+        found[place] = likelihood(points[:, column]) if there[place] else np.nan
     return found

@@ -233,6 +233,10 @@ class ProbePanel:
         """Over seeds; NaN where no seed has the label."""
         return statistics.mean(found) if (found := self.values(title, label, what)) else math.nan
 
+    def gap(self, title: str, label: str) -> float:
+        """Mean accuracy minus that of STL."""
+        return self.mean(title, label) - self.mean(STL, label)
+
     @cached_property
     def seeds(self) -> dict[str, int]:
         """Title → how many there are of the encoder."""
