@@ -20,8 +20,7 @@ from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
 from mtlprune.analyses.degeneration.maths import draw
 from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
-from mtlprune.analyses.reading import Found, Reading
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Found, Reading, Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.sentence import Sentence

@@ -19,7 +19,7 @@ from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms
 from mtlprune.analyses.dissection.measure import dissect, score_masked
 from mtlprune.analyses.dissection.trace import refusal, trace
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads

@@ -16,10 +16,9 @@ from transformers import BertModel
 
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.claims.groups import Groups, compare, compared, difference
-from mtlprune.analyses.reading import Found, Reading, survey
+from mtlprune.analyses.reading import Found, Reading, Subject, survey
 from mtlprune.analyses.smoothing import SmoothingOptions
 from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, STATES, SmoothingSurvey
-from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mtlprune.analyses.subjects import ProbeError, find_sources, variant
+from mtlprune.analyses.reading import ProbeError, find_sources, variant
 from mtlprune.runs import RunFolder
 
 

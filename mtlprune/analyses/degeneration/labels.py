@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.degeneration import maths
-from mtlprune.analyses.subjects import Source, variant
+from mtlprune.analyses.reading import Source, variant
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.results import Part, tidy

@@ -32,8 +32,7 @@ from mtlprune.analyses.degeneration.labels import Frequencies, decoders, drawn, 
 from mtlprune.analyses.degeneration.maths import Hyperplane, Moments, layernorm_hyperplane
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.trace import refusal, trace
-from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe
 from mtlprune.results import CLOSED_GATE, Part, Result, head_rows, joined, tidy

@@ -29,8 +29,17 @@ from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
 from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.dissection.trace import refusal, trace
-from mtlprune.analyses.reading import Found, batches, gate_grid, read, read_request, survey
-from mtlprune.analyses.subjects import ProbeError, Subject, variant
+from mtlprune.analyses.reading import (
+    Found,
+    ProbeError,
+    Subject,
+    batches,
+    gate_grid,
+    read,
+    read_request,
+    survey,
+    variant,
+)
 from mtlprune.analyses.syntax.pseudo_likelihood import load_masked
 from mtlprune.config.config import build_config
 from mtlprune.encoder.pieces import EncoderError

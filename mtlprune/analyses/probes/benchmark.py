@@ -17,7 +17,7 @@ import torch
 
 from mtlprune.analyses.probes import SOUND
 from mtlprune.analyses.probes.measure import Data, Learnt, ProbeSurvey, Split
-from mtlprune.analyses.subjects import ProbeError, Subject, find_sources
+from mtlprune.analyses.reading import ProbeError, Subject, find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.sentence import Sentence

@@ -49,8 +49,7 @@ from mtlprune.analyses.probes.maths import (
     paired_interval,
     unit_vectors,
 )
-from mtlprune.analyses.reading import entry, too_long
-from mtlprune.analyses.subjects import ProbeError, Source, Subject, find_sources
+from mtlprune.analyses.reading import ProbeError, Source, Subject, entry, find_sources, too_long
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder

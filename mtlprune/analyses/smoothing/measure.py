@@ -24,10 +24,9 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import compared, groups_of
-from mtlprune.analyses.reading import Found, Reading, batches, gate_grid, read_request, survey
+from mtlprune.analyses.reading import Found, Reading, Subject, batches, gate_grid, read_request, survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
-from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.fusion import Fusion
 from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.observe import Observation, observe

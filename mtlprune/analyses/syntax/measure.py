@@ -19,8 +19,7 @@ from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.probes.maths import head_vectors
-from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.analyses.syntax.pseudo_likelihood import VARIANTS, Judgements, MaskedLanguageModel, Variant, judge
 from mtlprune.corpora.blimp import read_blimp
 from mtlprune.encoder.arc_counts import DIRECTIONS, LEAST, ArcCounts, Best
