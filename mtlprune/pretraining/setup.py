@@ -116,14 +116,8 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     run = Pretraining(config, model, encoder, pieces, [s.dep for s in train], lengths, penalty, dev, paradigms)
     if not begun:
         _write_beginning(run, folder, corpora)
-    settings = config.train
-    log.info(
-        "%d sentences; precision %s on %s, threads: %d",
-        len(train),
-        settings.precision,
-        settings.device,
-        settings.threads,
-    )
+    told = len(train), config.train.precision, config.train.device, config.train.threads
+    log.info("%d sentences; precision %s on %s, threads: %d", *told)
     return run
 
 
@@ -143,10 +137,8 @@ def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:
     kept = [s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity]
     if not kept:
         raise ConfigError(f"model.positions: none of {len(sentences)} sentences fits into {encoder.limit} tokens")
-    if len(kept) < len(sentences):
-        log.info(
-            "%d of %d sentences are longer than the model sees and left out", len(sentences) - len(kept), len(sentences)
-        )
+    if gone := len(sentences) - len(kept):
+        log.info("%d of %d sentences are longer than the model sees and left out", gone, len(sentences))
     return kept
 
 

@@ -219,6 +219,15 @@ def rank_test(
     return value, tail(abs(value), np.abs(null)).p
 
 
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Spearman's correlation of what both know; NaN for fewer than three, or where one of them does not vary."""
+    both = np.stack([np.ravel(first), np.ravel(second)])
+    x, y = both[:, ~np.isnan(both).any(0)]
+    if len(x) < 3 or not np.ptp(x) or not np.ptp(y):
+        return math.nan
+    return float(stats.spearmanr(x, y).statistic)
+
+
 def _centred(values: ArrayLike) -> Floats:
     ranks = np.asarray(stats.rankdata(np.asarray(values, np.float64)), np.float64)
     return ranks - ranks.mean()

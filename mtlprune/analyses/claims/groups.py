@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from mtlprune.analyses.claims.maths import STEM_TASKS, with_pooled
 from mtlprune.analyses.reading import Reading
 from mtlprune.claimed_heads import Claim, ClaimError, group, is_joint, load_claims
 from mtlprune.results import CLOSED_GATE, Result, head_rows
-from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, tail
+from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, spearman, tail
 
 Grid = NDArray[np.float64]  # (L, A)
 
@@ -186,14 +185,11 @@ def compare(
         for first, second in combinations(GROUPS, 2):
             value, p, n = difference(values, groups.of(first), groups.of(second), permutations, (seed, salt))
             found.append({"measure": measure, "term": f"{first} - {second}", "n": n, "value": value, "p": p})
-        known = ~np.isnan(values)
+        known = int((~np.isnan(values)).sum())
         for term, other in against.items():
             ranks = layered_rank_test(values, other, permutations, (seed, salt))
-            x, y = values[known], other[known]
-            varied = len(x) > 1 and np.ptp(x) > 0 and np.ptp(y) > 0
-            pooled = float(stats.spearmanr(x, y).statistic) if varied else math.nan
-            test = {"measure": measure, "term": term, "n": len(x), "value": ranks.value, "p": ranks.p}
-            found.append({**test, "pooled": pooled})
+            test = {"measure": measure, "term": term, "n": known, "value": ranks.value, "p": ranks.p}
+            found.append({**test, "pooled": spearman(values, other)})
     return found
 
 

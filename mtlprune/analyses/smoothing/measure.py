@@ -11,7 +11,6 @@ Letters for shapes: S sentences, B of a batch, T places, H hidden size, L layers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
@@ -33,6 +31,7 @@ from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.post_norm import head_norms, norm_names, read_layers, refusal
 from mtlprune.results import Result, head_rows, spread
 from mtlprune.sentence import declared
+from mtlprune.statistics.permutation import spearman
 
 OUTLIERS = 3
 """Dimensions left out for ``cosine_without_outliers``: those that give most to the expected cosine."""
@@ -282,11 +281,8 @@ def _measured(layer: int, **values: float) -> Iterator[dict[str, Any]]:
 def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterator[dict[str, Any]]:
     """σ₁σ₂ and CosSim after the layer, (S, L) each, over sentences."""
     for layer, (product, cosine) in enumerate(zip(products.T, after.T, strict=True), 1):
-        known = ~np.isnan(product + cosine)
-        x, y = product[known], cosine[known]
-        spearman = float(stats.spearmanr(x, y).statistic) if len(x) > 2 and np.ptp(x) and np.ptp(y) else math.nan
-        above = float((product > 1).mean())
-        yield from _measured(layer, above_one=above, least=float(product.min()), spearman=spearman)
+        above, least = float((product > 1).mean()), float(product.min())
+        yield from _measured(layer, above_one=above, least=least, spearman=spearman(product, cosine))
 
 
 def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.DataFrame:

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 from torch.nn import functional
 
@@ -30,7 +29,7 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.files import plain
 from mtlprune.results import Grid, Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.permutation import layered_rank_test
+from mtlprune.statistics.permutation import layered_rank_test, spearman
 from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
 
 CLOUD = 1000
@@ -158,10 +157,8 @@ def _placed(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 def _compared(first: Grid, counts: ArcCounts, subject: Subject) -> Rows:
     """With the UAS that heads have in the first encoder: their UAS here, and the gates of this run."""
     other = counts.by_head()
-    both = ~(np.isnan(first) | np.isnan(other)) if first.shape == other.shape else np.zeros(0, bool)
-    if both.sum() >= 3 and np.ptp(first[both]) > 0 and np.ptp(other[both]) > 0:
-        value = float(stats.spearmanr(first[both], other[both]).statistic)
-        yield {"measure": "uas_like_first", "value": value, "n": int(both.sum())}
+    if first.shape == other.shape and not np.isnan(value := spearman(first, other)):
+        yield {"measure": "uas_like_first", "value": value, "n": int((~np.isnan(first + other)).sum())}
     yield {"measure": "heads_there", "value": float(counts.there.sum())}
     if subject.gates is not None and subject.gates.shape == first.shape:
         gates = subject.gates.detach().cpu().double().numpy()
