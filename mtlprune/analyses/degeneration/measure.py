@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -196,24 +196,13 @@ class DegenerationSurvey:
 # -- where the mean vector comes from ----------------------------------------------------------------------------------
 
 
-class Apart(NamedTuple):
-    """Where the mean vectors of an encoder come from.
-
-    Attributes:
-        layers: L + 1 times ``share_...`` and ``plane_...``, as in the frame ``layers``, the embeddings' output first.
-        heads: (L, A), μ(m, mean of a head's slot) for the last layer's m.
-        mean: (H,), m of the last layer.
-        direction: (H,), v of its last LayerNorm; None where a gain is 0.
-    """
-
-    layers: list[dict[str, float]]
-    heads: Floats
-    mean: Tensor
-    direction: Tensor | None
+Apart = tuple[list[dict[str, float]], Floats, Tensor, Tensor | None]
+"""L + 1 times ``share_...`` and ``plane_...``, as in the frame ``layers``, the embeddings' output first; (L, A), μ(m,
+mean of a head's slot) for the last layer's m; (H,), this m; (H,), v of its last LayerNorm, None where a gain is 0."""
 
 
 def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Apart:
-    """One pass over the sentences with an encoder that dissection does not refuse.
+    """One pass over the sentences with an encoder that dissection does not refuse: where its mean vectors come from.
 
     Args:
         mean: (H,), of the last layer's word vectors over the same sentences.
@@ -250,7 +239,7 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
             measures["angle"] = float(torch.cat(parts).median())
             shown |= {f"plane_{name}": value for name, value in measures.items()}
     last = planes[-1]
-    return Apart(layers, (heads / words).numpy(), means[-1], None if last is None else last.direction)
+    return layers, (heads / words).numpy(), means[-1], None if last is None else last.direction
 
 
 # -- beside other encoders, and by claims ------------------------------------------------------------------------------

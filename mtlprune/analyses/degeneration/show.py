@@ -282,18 +282,10 @@ def _clouds_drawn(result: Result, frame: str, most: int) -> Iterator[tuple[str, 
 def _spectrum(result: Result) -> Spec:
     everything = result.named("spectra")
     look = colours(result.dashed(everything), "closed")
+    words: dict[str, Any] = {"x_title": "log10 of the rank", "y_title": "singular value / largest"}
+    ranked = everything.assign(rank=np.log10(everything["rank"]))
     charts = [
-        lines(
-            rows.assign(rank=np.log10(rows["rank"])),
-            "rank",
-            "value",
-            title=title,
-            x_title="log10 of the rank",
-            y_title="singular value / largest",
-            zero=True,
-            whole=False,
-            look=look,
-        )
+        lines(ranked.loc[rows.index], "rank", "value", title=title, zero=True, whole=False, look=look, **words)
         for title, rows in _clouds_drawn(result, "spectra", len(result.names))
         if len(rows)
     ]
@@ -451,11 +443,8 @@ def earlier(content: Mapping[str, Any]) -> Result:
     for old in content["pairs"]:
         keys = {"encoder": old["joint"], "run": old["joint_run"], "seed": old["seed"], "task": old["task"]}
         keys |= {"other": old["single"], "other_run": old["single_run"], "n": old["labels"]}
-        tests = (
-            pd.DataFrame(old["tests"])
-            .rename(columns={"against": "term"})
-            .astype(dict.fromkeys(("value", "p", "q"), float))
-        )
+        tests = pd.DataFrame(old["tests"]).rename(columns={"against": "term"})
+        tests = tests.astype(dict.fromkeys(("value", "p", "q"), float))
         parts.append((keys | {"mean_difference": old["mean_difference"]}, {"pairs": tests}))
     about = {key: told[key] for key in told.keys() - {"decoders", "pairs", "rows"}}
     return Result("degeneration", about, {**joined(parts), **frames})
@@ -467,9 +456,7 @@ def _encoder_before(old: Mapping[str, Any]) -> Iterator[dict[str, pd.DataFrame]]
         {"layer": row["layer"], **{f"share_{term}": row[key] for key, term in zip("ihfc", TERMS, strict=True)}}
         for row in cone["terms"]
     ]
-    planes = [
-        {key if key == "layer" else f"plane_{key}": value for key, value in row.items()} for row in cone["planes"]
-    ]
+    planes = [{key if key == "layer" else f"plane_{key}": row[key] for key in row} for row in cone["planes"]]
     names = {"mean": "mean_to_untuned", "direction": "plane_to_untuned"}
     angles = {names[key]: value for key, value in cone.get("to_untuned", {}).items()}
     yield {"embeddings": tidy([old["embeddings"]]), "heads": tidy(old["heads"], "layer", "head")}
@@ -480,7 +467,5 @@ def _encoder_before(old: Mapping[str, Any]) -> Iterator[dict[str, pd.DataFrame]]
 
 
 def _drawn_before(term: str, spectrum: Any, points: Any) -> dict[str, pd.DataFrame]:
-    return {
-        "spectra": pd.DataFrame(spectrum, columns=["rank", "value"]).assign(term=term),
-        "points": pd.DataFrame(points, columns=["x", "y"]).assign(term=term),
-    }
+    spectra = pd.DataFrame(spectrum, columns=["rank", "value"])
+    return {"spectra": spectra.assign(term=term), "points": pd.DataFrame(points, columns=["x", "y"]).assign(term=term)}
