@@ -14,7 +14,7 @@ from mtlprune.analyses.dissection import MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.reports.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
 from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import CLOSED_GATE, Result
+from mtlprune.results import CLOSED_GATE, Part, Result, joined
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 HUES = ("#808086", "#0072b2", "#e69f00", "#cc79a7")
@@ -392,7 +392,7 @@ def earlier(content: Mapping[str, Any]) -> Result:
     from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs
 
     encoders: list[dict[str, Any]] = []
-    parts: dict[str, list[pd.DataFrame]] = {}
+    parts: list[Part] = []
     for old in content["encoders"]:
         keys = {"encoder": old["label"], "run": old["name"], "seed": old["seed"]}
         layers, heads = np.shape(old["heads"])
@@ -401,16 +401,10 @@ def earlier(content: Mapping[str, Any]) -> Result:
             gates[layer, kept] = 1.0 if old["gates"] is None else np.array(old["gates"])[layer, kept]
         shape = {"layers": layers, "heads": heads, "open": int((gates > CLOSED_GATE).sum())}
         encoders.append({**keys, "kind": None, **shape, "key": old["key"], "tasks": old["tasks"]})
-        for name, frame in frames({**old, "gates": gates}).items():
-            parts.setdefault(name, []).append(frame.assign(**keys))
+        parts.append((keys, frames({**old, "gates": gates})))
     head = dict(content["head"])
-    told = {
-        **head,
-        "settings": {**head["nets"], "tasks": ",".join(head.pop("tasks"))},
-        "kinds": {},
-        "encoders": encoders,
-    }
-    told["notes"] = [f"Left out: {line}." for line in content["refused"]]
-    tables = {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
-    found = Result("dissection", told, tables)
-    return replace(found, frames=tables | frames_of_pairs(content, found))
+    settings = {**head["nets"], "tasks": ",".join(head.pop("tasks"))}
+    notes = [f"Left out: {line}." for line in content["refused"]]
+    told = {**head, "settings": settings, "kinds": {}, "encoders": encoders, "notes": notes}
+    found = Result("dissection", told, joined(parts))
+    return replace(found, frames={**found.frames, **frames_of_pairs(content, found)})
