@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -260,15 +260,9 @@ class ProbeSurvey:
 # -- a Result of all encoders and runs ---------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class Probed:
-    """One encoder (with its gates) and what was found.
-
-    Attributes:
-        label, run, seed: as in ``Subject``.
-        found: of the encoder itself.
-        untrained: of the same encoder with random weights; None where that was not wanted.
-    """
+class Probed(NamedTuple):
+    """One encoder with its gates, named as in ``Subject``: what was found of it, and of the same with random weights,
+    where that was wanted."""
 
     label: str
     run: str
@@ -414,54 +408,44 @@ def _untrained(
 def _rows(
     probed: Probed, splits: Mapping[str, Sequence[Items]], modes: Sequence[str], longest: int
 ) -> Iterator[pd.DataFrame]:
-    """The frame ``accuracy`` of one encoder: the probe and its controls, by mode and task."""
-    for mode in modes:
-        for items in splits["test"]:
-            for control, dev, test, distance in _columns(probed, mode, items, splits, longest):
-                keys = (probed.label, probed.run, probed.seed, mode, items.task)
-                named = dict(zip(RESULT, keys, strict=True))
-                yield _table(control, items, dev, test, distance).assign(**named)[COLUMNS]
+    """The frame ``accuracy`` of one encoder, by mode and task: the probe, then its controls."""
+    for mode, items in product(modes, splits["test"]):
+        named = dict(zip(RESULT, (probed.label, probed.run, probed.seed, mode, items.task), strict=True))
+        sources = [(probed.found, TRUE, TRUE), (probed.untrained, TRUE, RANDOM), (probed.found, SHUFFLED, SHUFFLED)]
+        for found, labelling, name in sources:
+            if found is not None:
+                key = mode, labelling, items.task
+                yield _table(name, items, found.dev[key], found.test[key]).assign(**named)[COLUMNS]
+        parts = [next(p for p in splits["dev" if mode == SOUND else "test"] if p.task == items.task), items]
+        if items.kind in ATTENTION:
+            with np.errstate(invalid="ignore"):
+                dev, test = (100 * offset_hits(part, longest) / part.counts()[:, None] for part in parts)  # (K, D)
+            best = np.where(np.isnan(dev).all(1), 0, np.nan_to_num(dev, nan=-1).argmax(1))[:, None]
+            dev, test = (np.take_along_axis(part, best, 1)[..., None] for part in (dev, test))
+            yield _table(OFFSET, items, dev, test, best[:, 0] + 1.0).assign(**named)[COLUMNS]
+        # the label's own counts are enough: nothing is chosen by chance
+        dev, test = (100 * chance(part)[:, None, None] for part in parts)
+        yield _table(CHANCE, items, dev, test).assign(**named)[COLUMNS]
 
 
-def _columns(
-    probed: Probed, mode: str, items: Items, splits: Mapping[str, Sequence[Items]], longest: int
-) -> Iterator[tuple[str, Grid, Grid, Any]]:
-    """The probe, then its controls: name, what chooses and what is reported (one place where no head is meant), and the
-    distances that the best offset looks at."""
-    sources = [(probed.found, TRUE, TRUE), (probed.untrained, TRUE, RANDOM), (probed.found, SHUFFLED, SHUFFLED)]
-    for found, labelling, name in sources:
-        if found is not None:
-            key = mode, labelling, items.task
-            yield name, found.dev[key], found.test[key], np.nan
-    parts = [next(p for p in splits["dev" if mode == SOUND else "test"] if p.task == items.task), items]
-    if items.kind in ATTENTION:
-        with np.errstate(invalid="ignore"):
-            dev, test = (100 * offset_hits(part, longest) / part.counts()[:, None] for part in parts)  # (K, D)
-        best = np.where(np.isnan(dev).all(1), 0, np.nan_to_num(dev, nan=-1).argmax(1))[:, None]
-        dev, test = (np.take_along_axis(part, best, 1)[..., None] for part in (dev, test))
-        yield OFFSET, dev, test, best[:, 0] + 1.0
-    # the label's own counts are enough: nothing is chosen by chance
-    dev, test = (100 * chance(part)[:, None, None] for part in parts)
-    yield CHANCE, dev, test, np.nan
+def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np.nan) -> pd.DataFrame:
+    """A row for each label that has test items, and head (one place where no head is meant).
 
-
-def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any) -> pd.DataFrame:
-    """A row for each label that has test items, and head."""
+    Args:
+        dev, test: what chooses, and what is reported.
+        distance: (K,), at which the best offset looks.
+    """
     count, _, heads = test.shape
     label, layer, head = np.indices(test.shape).reshape(3, -1)
     of_heads = int(control not in (OFFSET, CHANCE))
-    made = pd.DataFrame(
-        {
-            "control": control,
-            "label": np.array(items.labels, object)[label],
-            "items": items.counts()[label],
-            "layer": (layer + 1) * of_heads,
-            "head": (head + 1) * of_heads,
-            "dev": dev.ravel(),
-            "test": test.ravel(),
-            "best": layer * heads + head == chosen(dev)[label],
-            "distance": np.broadcast_to(distance, count)[label],
-        }
+    made = pd.DataFrame({"control": control, "label": np.array(items.labels, object)[label]}).assign(
+        items=items.counts()[label],
+        layer=(layer + 1) * of_heads,
+        head=(head + 1) * of_heads,
+        dev=dev.ravel(),
+        test=test.ravel(),
+        best=layer * heads + head == chosen(dev)[label],
+        distance=np.broadcast_to(distance, count)[label],
     )
     return made[made["items"] > 0]
 
@@ -478,27 +462,25 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
     by_encoder: dict[str, list[Probed]] = {}
     for one in probed:
         by_encoder.setdefault(one.label, []).append(one)
-    for mode in modes:
-        for items in tasks:
-            alone = items.task.upper()
-            others = [name for name in by_encoder if name != alone]
-            if alone not in by_encoder or not others:
-                continue
-            base = item_scores(by_encoder[alone], mode, items)
-            sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
-            for name in others:
-                own = item_scores(by_encoder[name], mode, items)
-                for k in np.flatnonzero(items.counts()):
-                    here = items.label == k
-                    gap = own[here] - base[here]
-                    if np.isnan(gap).any():
-                        continue  # no head was chosen for the label
-                    low, high = paired_interval(gap, sentence[here], int(k))
-                    keys = {"encoder": name, "other": alone, "mode": mode, "task": items.task, "label": items.labels[k]}
-                    counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
-                    found = {"difference": float(gap.mean()), "low": low, "high": high}
-                    percent = {key: round(100 * value, 4) for key, value in found.items()}
-                    yield {**keys, **counts, "other_seeds": len(by_encoder[alone]), **percent}
+    for mode, items in product(modes, tasks):
+        alone = items.task.upper()
+        if alone not in by_encoder:
+            continue
+        base = item_scores(by_encoder[alone], mode, items)
+        sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
+        for name in (name for name in by_encoder if name != alone):
+            own = item_scores(by_encoder[name], mode, items)
+            for k in np.flatnonzero(items.counts()):
+                here = items.label == k
+                gap = own[here] - base[here]
+                if np.isnan(gap).any():
+                    continue  # no head was chosen for the label
+                low, high = paired_interval(gap, sentence[here], int(k))
+                keys = {"encoder": name, "other": alone, "mode": mode, "task": items.task, "label": items.labels[k]}
+                counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
+                found = {"difference": float(gap.mean()), "low": low, "high": high}
+                percent = {key: round(100 * value, 4) for key, value in found.items()}
+                yield {**keys, **counts, "other_seeds": len(by_encoder[alone]), **percent}
 
 
 def item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
