@@ -9,12 +9,11 @@ Letters: S runs (seeds), N sentences, K = 3 counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mtlprune.layers import kind_of
 from mtlprune.scores import SCORES, argument_places, brackets, fenceposts
@@ -97,7 +96,11 @@ def compare_counted(
         totals.update({label: numbers[1] for label, numbers in row.items()})
     labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
     f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
-    systems = [System(_stacked(side, label), COUNTS, f1) for label in labels for side in counted]
+    systems = [
+        System(np.array([[row.get(label, (0, 0, 0)) for row in run] for run in side], np.int64), COUNTS, f1)
+        for label in labels
+        for side in counted
+    ]  # (S, N, K) each
     found = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
     q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, found, strict=True)])
     means = [float(np.mean(system.scores(system.counts.sum(1).astype(np.float64)))) for system in systems]
@@ -105,8 +108,3 @@ def compare_counted(
         LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], found[k], float(q[k]))
         for k, label in enumerate(labels)
     ]
-
-
-def _stacked(runs: Iterable[Sequence[Mapping[str, tuple[int, int, int]]]], label: str) -> NDArray[np.int64]:
-    """(S, N, K)"""
-    return np.array([[row.get(label, (0, 0, 0)) for row in run] for run in runs], dtype=np.int64)

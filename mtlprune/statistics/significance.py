@@ -132,7 +132,8 @@ def _difference(
 ) -> Difference:
     scores = [system.scores(system.counts.sum(1).astype(np.float64)) for system in (first, second)]
     delta = float(scores[0].mean() - scores[1].mean())
-    differing = _differing(first, second)
+    both = np.concatenate([first.counts, second.counts])
+    differing = np.flatnonzero((both != both[:1]).any((0, 2)))  # where swapping changes anything
     exact = 2 ** min(len(differing), 60) <= resamples
     if exact:
         swapped = _enumerated(first, second, differing)
@@ -181,7 +182,8 @@ def _drawn(
     size = max(1, CHUNK // sentences)
     for done in range(0, resamples, size):
         rows = min(size, resamples - done)
-        weights = _multinomial(generators[0], rows, sentences).astype(exact)
+        drawn = generators[0].integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
+        weights = np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(exact)
         signs = (2 * generators[1].integers(0, 2, (rows, sentences), dtype=np.int8) - 1).astype(exact)
         booted, signed = (_split(systems, (draws @ wide).astype(np.float64)) for draws in (weights, signs))
         scores = {place: system.scores(booted[place]) for place, system in systems.items()}  # (C, S)
@@ -220,12 +222,6 @@ def _reseeded(first: Floats, second: Floats, paired: bool, generator: np.random.
     return redrawn(first - second) if paired else redrawn(first) - redrawn(second)
 
 
-def _multinomial(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
-    """(C, N): how often each sentence is drawn when N are drawn with replacement."""
-    drawn = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
-    return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences)
-
-
 def _split(systems: Mapping[int, System], sums: Floats) -> dict[int, Floats]:
     """(C, ΣSK) → for each system (C, S, K)."""
     found, start = {}, 0
@@ -249,12 +245,6 @@ def _swapped(first: System, second: System, signed_a: Floats, signed_b: Floats) 
     both = a[:, None] + b[None]  # (Sa, Sb, K)
     between = signed_a[:, :, None] - signed_b[:, None]  # (C, Sa, Sb, K)
     return (first.scores((both + between) / 2) - second.scores((both - between) / 2)).mean((-2, -1))
-
-
-def _differing(first: System, second: System) -> NDArray[np.intp]:
-    """The sentences that not all runs of both systems count alike: swapping the others changes nothing."""
-    both = np.concatenate([first.counts, second.counts])
-    return np.flatnonzero((both != both[:1]).any((0, 2)))
 
 
 def _enumerated(first: System, second: System, differing: NDArray[np.intp]) -> Floats:

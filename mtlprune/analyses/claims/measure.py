@@ -66,7 +66,11 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     }
     frames = {
         "heads": pd.concat([head_rows({"gate": claim.gates}).assign(**_keys(claim)) for claim in every]),
-        "layers": pd.concat([_by_layer(run_group) for run_group in run_groups]),
+        "layers": pd.DataFrame(
+            {"encoder": run_group.label, "layer": layer, "claimed": claimed}
+            for run_group in run_groups
+            for layer, claimed in enumerate(run_group.claimed.sum(1), 1)
+        ),
         "labels": pd.DataFrame([_label(run_group, permutations, within) for run_group in run_groups]),
         "pairs": pairs,
         "tests": pd.DataFrame([{"mode": mode, **row} for mode, row in tests.items()]),
@@ -92,11 +96,6 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
 
 def _keys(claim: Claim) -> dict[str, str | int]:
     return {"encoder": claim.label, "run": claim.run, "seed": claim.seed}
-
-
-def _by_layer(run_group: RunGroup) -> pd.DataFrame:
-    claimed = run_group.claimed.sum(1)
-    return pd.DataFrame({"encoder": run_group.label, "layer": np.arange(1, len(claimed) + 1), "claimed": claimed})
 
 
 def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:

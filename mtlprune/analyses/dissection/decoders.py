@@ -365,7 +365,9 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
     def counted(row: Ints) -> Ints:
         if spans:
             return _entity_counts(names[row], asked, len(test.sentences))
-        return _item_counts(row == gold, asked.sentence, len(test.sentences))
+        items = np.bincount(asked.sentence, minlength=len(test.sentences))
+        right = np.bincount(asked.sentence, row == gold, minlength=len(test.sentences)).astype(np.int64)
+        return np.stack([right, items, items], axis=1)
 
     about: dict[str, Any] = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
     about["baseline"] = float(f1(counted(frequent).sum(0)))
@@ -379,11 +381,6 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
         }
         found.append({"task": name, **about, **each, **alike})
     return found
-
-
-def _item_counts(right: NDArray[np.bool_], rows: Ints, sentences: int) -> Ints:
-    items = np.bincount(rows, minlength=sentences)
-    return np.stack([np.bincount(rows, right, minlength=sentences).astype(np.int64), items, items], axis=1)
 
 
 def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> Ints:

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,11 +40,9 @@ from mtlprune.analyses.reading import (
     variant,
 )
 from mtlprune.analyses.syntax.pseudo_likelihood import load_masked
-from mtlprune.config.config import build_config
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.layers import in_order
 from mtlprune.results import Result
-from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence, declared
 
 log = logging.getLogger(__name__)
@@ -88,6 +85,7 @@ def measure(request: Request) -> Result:
     if set(asked) - {MASKED}:
         training = read(request.names, request.corpus, "train", options.train_sentences, request.seed)
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
+    trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
     found: list[dict[str, Any]] = []
 
     def one(subject: Subject) -> Found | str:
@@ -95,7 +93,7 @@ def measure(request: Request) -> Result:
         if why is not None:
             return why
         parts = dissect(subject, reading.sentences, SAMPLE, request)
-        trained, last = _trained_on(subject), parts.pop("last")
+        trained, last = trained_on[subject.name], parts.pop("last")
         mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]
         scores: list[dict[str, Any]] = []
         if training is not None and set(mine) - {MASKED}:
@@ -123,14 +121,6 @@ def measure(request: Request) -> Result:
     }
     more = frames_of_pairs(side_by_side(found, request.seed), result)
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
-
-
-def _trained_on(subject: Subject) -> tuple[str, ...]:
-    """The tasks of a run; none for a pretrained encoder."""
-    if not (Path(subject.name) / "config.yaml").is_file():
-        return ()
-    run = RunFolder.existing(subject.name)
-    return tuple(build_config(run.read_config(), str(run.config_path)).tasks)
 
 
 # -- one encoder, batch by batch ---------------------------------------------------------------------------------------
@@ -321,16 +311,7 @@ def score_masked(
         gold.append(true[draw < CHOSEN].cpu())
     told, wanted = torch.cat(answers, 1), torch.cat(gold)
     nothing = np.full(len(SUBSETS), np.nan)
-    return [
-        {
-            "task": MASKED,
-            "train": 0,
-            "test": len(wanted),
-            "unseen": 0,
-            "baseline": np.nan,
-            "score": (told == wanted).double().mean(1).numpy(),
-            "macro_f1": nothing,
-            "micro_agreement": (told[:, None] == told[None]).double().mean(-1).numpy(),
-            "macro_agreement": [nothing] * len(SUBSETS),
-        }
-    ]
+    facts = {"task": MASKED, "train": 0, "test": len(wanted), "unseen": 0, "baseline": np.nan, "macro_f1": nothing}
+    right, alike = told == wanted, told[:, None] == told[None]
+    agreement = {"micro_agreement": alike.double().mean(-1).numpy(), "macro_agreement": [nothing] * len(SUBSETS)}
+    return [{**facts, "score": right.double().mean(1).numpy(), **agreement}]
