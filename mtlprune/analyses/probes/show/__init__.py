@@ -91,9 +91,8 @@ def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
     for panel in shown:
         gains = [gain for label in panel.sure for gain in panel.values(PRETRAINED, label, "gain")]
         parts += [f"{panel.task.upper()} {sum(gain > 0 for gain in gains)} of {len(gains)}"] if gains else []
-    return [f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."] * bool(
-        parts
-    )
+    told = f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."
+    return [told] if parts else []
 
 
 def setting(result: Result) -> str:
@@ -109,16 +108,12 @@ def pretrained(result: Result) -> str:
 
 def lacking(shown: Sequence[ProbePanel]) -> list[str]:
     """What is missing for a comparison, in words."""
-    alone = [panel.task.upper() for panel in shown if STL not in panel.titles]
-    untouched = [panel.task.upper() for panel in shown if PRETRAINED not in panel.titles]
-    notes = []
-    if alone:
-        notes.append(f"No STL run is among the results of {', '.join(alone)}: no differences to STL.")
-    if untouched:
-        notes.append(
-            f"No pretrained encoder is among the results of {', '.join(untouched)}: no scatter of best layers."
-        )
-    return notes
+    wanted = (
+        (STL, "STL run", "no differences to STL"),
+        (PRETRAINED, "pretrained encoder", "no scatter of best layers"),
+    )
+    without = [([panel.task.upper() for panel in shown if title not in panel.titles], *more) for title, *more in wanted]
+    return [f"No {who} is among the results of {', '.join(tasks)}: {lost}." for tasks, who, lost in without if tasks]
 
 
 TOLD = 3
@@ -604,21 +599,19 @@ def _heads(result: Result, panel: ProbePanel, title: str, raw: bool) -> pd.DataF
     value = rows["test"] if raw else rows["gain"].fillna(rows["test"])  # without any control the accuracy
     groups = rows.assign(value=value).groupby(["label", "layer", "head"])
     found = groups.agg(value=("value", "mean"), best=("best", "any"))
-    encoders = result.about["encoders"][0]
-    sizes = [rows["label"].unique(), range(1, encoders["layers"] + 1), range(1, encoders["heads"] + 1)]
+    sizes = [rows["label"].unique(), *(range(1, size + 1) for size in shape(result))]
     whole = found.reindex(pd.MultiIndex.from_product(sizes, names=["label", "layer", "head"])).reset_index()
     return whole.assign(best=whole["best"].fillna(False).astype(bool))
 
 
-def _scaled(heads: pd.DataFrame, raw: bool, **how: Any) -> alt.FacetChart:
+def _scaled(heads: pd.DataFrame, raw: bool, **how: Any) -> tuple[alt.FacetChart, str]:
+    """Maps of heads, and what their colours mean."""
     shown = heads.rename(columns={"value": "accuracy" if raw else "gain"})
     colours = {"limit": 100.0} if raw else {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1]}
-    return head_map(shown, "accuracy" if raw else "gain", framed="best", **colours, **how)
-
-
-def _legend(heads: pd.DataFrame, raw: bool) -> str:
     what = "The darker, the higher the accuracy" if raw else "Blue: better than the best control; red: worse"
-    return f"{what}. Framed: the head chosen." + (" A dash: removed or closed." if heads["value"].isna().any() else "")
+    dash = " A dash: removed or closed." * bool(heads["value"].isna().any())
+    chart = head_map(shown, "accuracy" if raw else "gain", framed="best", **colours, **how)
+    return chart, f"{what}. Framed: the head chosen.{dash}"
 
 
 def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, raw: bool) -> Spec:
@@ -626,15 +619,15 @@ def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, r
     labels = [label for label in (*panel.labels, *panel.apart) if panel.values(title, label)]
     names = {label: f"{_shown(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
     named = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
-    seeds = f"; mean of {panel.seeds[title]} seeds" if panel.seeds[title] > 1 else ""
+    across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
+    chart, legend = _scaled(heads.assign(name=named), raw, across=across, cell=9)
+    many, few = panel.seeds[title] > 1, f" ({FEW}: few)" * bool(panel.few & set(labels))
+    seeds = f"; mean of {panel.seeds[title]} seeds" * many
     lines = [
         f"{setting(result)}; {panel.mode}{seeds}. Rows are layers, 1 at the top; columns are heads. Behind each label: "
-        f"its test items{f' ({FEW}: few)' if panel.few & set(labels) else ''}. {_legend(heads, raw)}"
-        + (" One frame a seed." if panel.seeds[title] > 1 else "")
+        f"its test items{few}. {legend}{' One frame a seed.' * many}"
     ]
     lines += [f"{label}, last, is found by attention to the first special token." for label in panel.apart]
-    across = max(1, min(len(labels), 900 // (9 * result.about["encoders"][0]["heads"] + 30)))
-    chart = _scaled(heads.assign(name=named), raw, across=across, cell=9)
     what = "accuracy" if raw else "gain over the best control"
     return figure(chart, f"{panel.task.upper()}, {title}: {what} of every head", lines)
 
@@ -645,14 +638,12 @@ def _map(result: Result, panel: ProbePanel, title: str, label: str, heads: pd.Da
     rows = panel.of(title, label)
     reached = [row["test"] - row["gain"] for row in rows if not math.isnan(row["gain"])]
     chosen = "; ".join(f"layer {row['layer']}, head {row['head']} ({row['test']:.1f} %)" for row in rows)
-    few = " (few test items)" if label in panel.few else ""
+    chart, legend = _scaled(here.assign(name=pd.Categorical([title] * len(here))), raw, words=False, cell=28, axes=True)
+    few = " (few test items)" * (label in panel.few)
+    best = f"Best control: {statistics.mean(reached):.1f} %." if reached else ""
     lines = [
         f"{setting(result)}; {panel.mode}; {panel.items[label]} test items{few}.",
-        f"Chosen: {chosen}. {_legend(here, raw)}",
-        f"Best control: {statistics.mean(reached):.1f} %."
-        if reached
-        else "No control was probed: colours show accuracy.",
+        f"Chosen: {chosen}. {legend}",
+        best or "No control was probed: colours show accuracy.",
     ]
-    named = here.assign(name=pd.Categorical([title] * len(here)))
-    chart = _scaled(named, raw, words=False, cell=28, axes=True)
     return figure(chart, f"{panel.task.upper()} {label}, {title}", lines)
