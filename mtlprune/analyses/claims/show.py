@@ -283,7 +283,7 @@ def _exclusive(result: Result) -> Grid:
     for label in (*result.about["single"], ""):
         heads = _group(result, "exclusive" if label else "free")
         mine = heads[heads["claimed_by"] == label] if len(heads) else heads
-        sure = ["" if math.isnan(head.confidence) else f" ({head.confidence:.2f})" for head in mine.itertuples()]
+        sure = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in mine.itertuples()]
         names = ", ".join(map(str.__add__, _places(mine), sure)) or "none"
         rows.append([f"{label} only" if label else "no single-task label", names, str(len(mine))])
     caption = "With the confidence of each, as of stem heads."

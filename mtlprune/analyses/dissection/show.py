@@ -83,9 +83,8 @@ def _groups(frame: pd.DataFrame, *columns: str) -> Any:
 
 def _points(rows: pd.DataFrame) -> list[str]:
     """Difference with its interval, in points."""
-    return [
-        f"{_point(v)} [{_point(low)}, {_point(high)}]" for v, low, high in rows[["value", "low", "high"]].to_numpy()
-    ]
+    found = rows[["value", "low", "high"]].map(_point).to_numpy()
+    return [f"{value} [{low}, {high}]" for value, low, high in found]
 
 
 def _point(value: float) -> str:

@@ -108,13 +108,12 @@ def _sigma(result: Result) -> Grid:
 
 
 def _labels(result: Result) -> Grid:
-    p = result.wide("labels", "p")
+    p, n = result.wide("labels", "p")["share"], result.wide("labels", "n")["share"]
     rows = []
     for (_, task), here in result.wide("labels").groupby(["name", "task"], observed=True, sort=False):
-        first, best, last = here.iloc[0], here.loc[here["gain"].idxmax()], here.iloc[-1]
-        gains = {"first": first["gain"], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
-        n = result.named("labels").query("name == @last['name'] and task == @task")["n"].iloc[-1]
-        rows.append({**last, **gains, "task": task.upper(), "n": int(n), "p": p.loc[here.index[-1], "share"]})
+        best, last = here.loc[here["gain"].idxmax()], here.iloc[-1]
+        gains = {"first": here["gain"].iloc[0], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
+        rows.append({**last, **gains, "task": task.upper(), "n": int(n[here.index[-1]]), "p": p[here.index[-1]]})
     return Grid.of(
         "Spread between gold labels",
         pd.DataFrame(rows),

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
@@ -99,16 +99,11 @@ class MaskedLanguageModel:
         return cls(model, tokenizer, positions(model, tokenizer))
 
 
-@dataclass(frozen=True, eq=False)
-class _Text:
+class _Text(NamedTuple):
     """A tokenised text: ids with special tokens, the word of each (−1 for special tokens)."""
 
     ids: NDArray[np.int64]
     words: NDArray[np.int64]
-
-    @property
-    def pieces(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self.words >= 0)
 
 
 def pseudo_log_likelihoods(
@@ -151,7 +146,7 @@ def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
         special = np.array(made["special_tokens_mask"][row], bool)
         words = np.array([-1 if word is None else word for word in made.word_ids(row)], np.int64)
         found.append(_Text(ids, np.where(special, -1, words)))
-        if not len(found[-1].pieces):
+        if not (found[-1].words >= 0).any():
             raise EncoderError(f"the text {text[:60]!r} has no pieces, so it has no pseudo-likelihood")
         if len(ids) > lm.limit:
             raise EncoderError(f"the text {text[:60]!r} has {len(ids)} tokens, and the model sees {lm.limit} at once")
