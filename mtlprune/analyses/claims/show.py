@@ -406,15 +406,12 @@ def before(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, pd.Dat
     """``about`` of a Result, and the frames of ``compared``, from JSON of versions without frames."""
     encoders = []
     for old in content["encoders"]:
-        keys = {"encoder": old["label"], "run": old.get("run", ""), "seed": old.get("seed", 0), "kind": old.get("kind")}
-        heads = old["heads"]
-        layers, a_layer = old.get("shape") or (max(h["layer"] for h in heads), max(h["head"] for h in heads))
-        is_open = sum(head.get("gate", 1) > CLOSED_GATE for head in heads)
-        encoders.append({**keys, "layers": layers, "heads": a_layer, "open": is_open})
-    about = {**content, "encoders": encoders, "claims": content.get("claims"), "notes": content.get("notes", [])}
-    if about["claims"] is None:
+        keys = {"encoder": old["label"], **{key: old[key] for key in ("run", "seed", "kind")}}
+        is_open = sum(head["gate"] > CLOSED_GATE for head in old["heads"])
+        encoders.append({**keys, **dict(zip(("layers", "heads"), old["shape"], strict=True)), "open": is_open})
+    about, claims = {**content, "encoders": encoders}, content["claims"]
+    if claims is None:
         return about, {}
-    claims = about["claims"]
     about["claims"] = {key: claims[key] for key in ("encoder", "tasks", "groups")}
     grids = [head_rows({"gate": np.array(gate)}).assign(task=task) for task, gate in claims.get("gates", {}).items()]
     counted = head_rows({"tasks": np.array(claims["counts"], float)}).assign(task=None)

@@ -331,21 +331,21 @@ def earlier(content: Mapping[str, Any]) -> Result:
             for layer, name, told in spreads
         ]
         renamed = {"open": "heads", "mean": "fusion", "sd": "fusion_sd"}
-        fusion = old.get("fusion") or {"kind": None, "weights": []}
+        fusion = old["fusion"] or {"kind": None, "weights": []}
         one["fusion"] = fusion["kind"]
         others += [
             {"layer": layer, **{renamed.get(name, name): value for name, value in row.items() if name != "layer"}}
-            for rows in (old.get("constants") or (), fusion["weights"])
+            for rows in (old["constants"] or (), fusion["weights"])
             for layer, row in enumerate(rows, 1)
         ]
-        facts = {"tokens": old.get("mean_tokens"), "closed_on": old.get("closed_on")}
+        facts = {"tokens": old["mean_tokens"], "closed_on": old["closed_on"]}
         for what in ("exceeded", "nearest"):
             facts |= {f"{name}_{what}": value for name, value in old.get(what, {}).items()}
         labels = pd.DataFrame(old["labels"]).rename(columns={"sentences": "n"})
         found = {
             "encoders": tidy([facts]).dropna(),
             "heads": tidy(old["heads"], "layer", "head"),
-            "points": pd.DataFrame(old["points"], columns=["layer", "product", "cosine"]),
+            "points": pd.DataFrame(old.get("points", ()), columns=["layer", "product", "cosine"]),
         }
         if len(labels):
             labels = labels.melt(["layer", "task", "n", "p"], var_name="measure").astype({"value": float, "p": float})
