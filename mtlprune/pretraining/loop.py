@@ -24,8 +24,16 @@ from mtlprune.encoder.sources import quiet
 from mtlprune.files import remove, remove_halves, replacing_folder, write_sums
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.pretraining.model import Weights, mask, prediction_loss, tied_embeddings
-from mtlprune.pretraining.setup import Pretraining, fingerprint, load_corpora, prepare
+from mtlprune.pretraining.setup import (
+    Pretraining,
+    Weights,
+    fingerprint,
+    load_corpora,
+    mask,
+    prediction_loss,
+    prepare,
+    tied_embeddings,
+)
 from mtlprune.pretraining.watching import measure
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training import hardware

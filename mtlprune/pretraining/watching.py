@@ -14,8 +14,7 @@ from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.files import plain
-from mtlprune.pretraining.model import mask, prediction_loss
-from mtlprune.pretraining.setup import Pretraining
+from mtlprune.pretraining.setup import Pretraining, mask, prediction_loss
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.twonn import likelihood
 from mtlprune.training.arcs import arc_penalty, attention_seen, batch_arcs
