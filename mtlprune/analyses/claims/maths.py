@@ -92,13 +92,13 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
         return UNKNOWN, UNKNOWN
     most = max(len(run_group.claims) for run_group in run_groups)
     opened = np.zeros((len(run_groups), most, *run_groups[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
-    seeds = np.full((len(run_groups), most), math.nan)
+    seeds = np.full((len(run_groups), most), -1)
     for place, run_group in enumerate(run_groups):
         opened[place, : len(run_group.claims)] = run_group.open
         seeds[place, : len(run_group.claims)] = [claim.seed for claim in run_group.claims]
     first, second = np.triu_indices(len(run_groups), 1)
     same = seeds[first, :, None] == seeds[second, None]  # (pairs, k, k)
-    there = ~np.isnan(seeds[first, :, None] + seeds[second, None])
+    there = (seeds[first, :, None] >= 0) & (seeds[second, None] >= 0)
 
     def shared(vectors: NDArray[np.floating], used: NDArray[np.bool_]) -> NDArray[np.float64]:
         """(C, n, k, H) → (C,): the mean over pairs of labels of the mean over used pairs of their runs."""
