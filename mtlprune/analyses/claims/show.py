@@ -300,7 +300,7 @@ TABLES = (
 
 
 def _correlations(result: Result) -> Spec | None:
-    """Cells with their numbers, red above 0."""
+    """Matrix of labels by labels: correlations of gates."""
     names = list(result.frames["labels"]["encoder"])
     if len(names) < 2:
         return None
@@ -320,7 +320,7 @@ def _correlations(result: Result) -> Spec | None:
 
 
 def _shared(result: Result) -> Spec | None:
-    """Pairs of labels: what they share, and what depth explains of it."""
+    """A row a pair of labels: heads shared, and heads expected from depth."""
     pairs = _named_pairs(result)
     if not len(pairs):
         return None
@@ -338,7 +338,7 @@ def _shared(result: Result) -> Spec | None:
 
 
 def _map(result: Result) -> Spec | None:
-    """In which layers the heads lie that many tasks claim."""
+    """Map of layers by heads: tasks that claim each head."""
     heads = _frame(result, "groups")
     if not len(heads):
         return None
@@ -348,19 +348,7 @@ def _map(result: Result) -> Spec | None:
     return figure(chart, "Tasks that claim each head", explained)
 
 
-FIGURES = {
-    "correlation": Chart(
-        _correlations, "Matrix of labels by labels: correlations of gates", f"Correlation of gates. {CORRELATION}"
-    ),
-    "shared": Chart(
-        _shared,
-        "A row a pair of labels: heads shared, and heads expected from depth",
-        "Open heads that two labels share (full), and those that layer depth explains (hollow).",
-    ),
-    "heads": Chart(
-        _map, "Map of layers by heads: tasks that claim each head", "How many single tasks claim each head."
-    ),
-}
+FIGURES = {"correlation": Chart.of(_correlations), "shared": Chart.of(_shared), "heads": Chart.of(_map)}
 
 # -- heads by claims in other analyses ---------------------------------------------------------------------------------
 

@@ -280,6 +280,7 @@ def _clouds_drawn(result: Result, frame: str, most: int) -> Iterator[tuple[str, 
 
 
 def _spectrum(result: Result) -> Spec:
+    """Lines by rank: singular values of embeddings, of the last layer and of label weights."""
     everything = result.named("spectra")
     look = colours(result.dashed(everything), "closed")
     words: dict[str, Any] = {"x_title": "log10 of the rank", "y_title": "singular value / largest"}
@@ -297,6 +298,7 @@ def _spectrum(result: Result) -> Spec:
 
 
 def _projection(result: Result) -> Spec:
+    """Dots: rows on their two top directions, panels by encoder and by decoder."""
     colour = colours(result.named("points"), symbol="circle")["color"]
     charts = []
     for title, held in _clouds_drawn(result, "points", 1):
@@ -313,6 +315,7 @@ def _projection(result: Result) -> Spec:
 
 
 def _isotropy(result: Result) -> Spec | None:
+    """Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension."""
     frame = result.dashed(result.wide("layers"))
     if not len(frame):
         return None
@@ -325,6 +328,7 @@ def _isotropy(result: Result) -> Spec | None:
 
 
 def _maps(result: Result) -> Spec | None:
+    """Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder."""
     frame = result.wide("heads")
     shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
     if not shown:
@@ -343,6 +347,7 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _against_frequency(result: Result) -> Spec | None:
+    """Dots, one a label: norm and cosine to the mean row against frequency, panels by task."""
     held = _by_task(result, "labels")
     held = held[held["frequency"] > 0] if len(held) else held
     if not len(held):
@@ -360,6 +365,7 @@ def _against_frequency(result: Result) -> Spec | None:
 
 
 def _against_change(result: Result) -> Spec | None:
+    """Dots, one a label: F1 lost against the change of its cosine to the mean row."""
     labels, held = _by_task(result, "labels"), _by_task(result, "pairs")
     if not len(held):
         return None
@@ -386,36 +392,12 @@ def _against_change(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "spectrum": Chart(
-        _spectrum,
-        "Lines by rank: singular values of embeddings, of the last layer and of label weights",
-        "Singular values by rank.",
-    ),
-    "projection": Chart(
-        _projection,
-        "Dots: rows on their two top directions, panels by encoder and by decoder",
-        "Rows on their two top directions.",
-    ),
-    "isotropy": Chart(
-        _isotropy,
-        "Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension",
-        "Cones and isotropy by layer.",
-    ),
-    "heads": Chart(
-        _maps,
-        "Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder",
-        "Cones and isotropy of head outputs.",
-    ),
-    "labels": Chart(
-        _against_frequency,
-        "Dots, one a label: norm and cosine to the mean row against frequency, panels by task",
-        "Label weights against frequency in training.",
-    ),
-    "lost": Chart(
-        _against_change,
-        "Dots, one a label: F1 lost against the change of its cosine to the mean row",
-        "F1 of labels, joint minus single, against the change of their rows.",
-    ),
+    "spectrum": Chart.of(_spectrum),
+    "projection": Chart.of(_projection),
+    "isotropy": Chart.of(_isotropy),
+    "heads": Chart.of(_maps),
+    "labels": Chart.of(_against_frequency),
+    "lost": Chart.of(_against_change),
 }
 
 

@@ -247,6 +247,7 @@ TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _lost_share
 
 
 def _bars(result: Result) -> Spec:
+    """Stacked bars by layer, a panel an encoder: mean importance of the four terms."""
     frame = result.named("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
     frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
     sums = frame.groupby(["name", "layer", np.sign(frame["value"])], observed=True)["value"].sum()
@@ -276,6 +277,7 @@ def _bars(result: Result) -> Spec:
 
 
 def _maps(result: Result) -> Spec:
+    """Maps of layers by heads, one an encoder: mean importance of each head in the last layer."""
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
     values = frame["importance"].where(frame["gate"] > CLOSED_GATE)
@@ -303,6 +305,7 @@ def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
 
 
 def _subsets(result: Result) -> Spec | None:
+    """A table in colours: score of each subset of terms, by task and encoder."""
     frame = result.named("scores").query("measure == 'score'")
     if not len(frame):
         return None
@@ -320,6 +323,7 @@ def _subsets(result: Result) -> Spec | None:
 
 
 def _lost(result: Result) -> Spec | None:
+    """A table in colours: single-task minus joint score of each subset of terms, a column a task."""
     frame = _differences(result)
     if not len(frame):
         return None
@@ -337,7 +341,7 @@ def _lost(result: Result) -> Spec | None:
 
 
 def _alike(result: Result) -> Spec | None:
-    """Of one encoder: the first that was scored."""
+    """Matrices of subsets by subsets, one a task: how often their decoders answer alike."""
     frame = result.named("agreement")
     if not len(frame):
         return None
@@ -355,31 +359,11 @@ def _alike(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "importance": Chart(
-        _bars,
-        "Stacked bars by layer, a panel an encoder: mean importance of the four terms",
-        "Importance of the four terms by layer.",
-    ),
-    "heads": Chart(
-        _maps,
-        "Maps of layers by heads, one an encoder: mean importance of each head in the last layer",
-        "Share of each head in the last layer.",
-    ),
-    "subsets": Chart(
-        _subsets,
-        "A table in colours: score of each subset of terms, by task and encoder",
-        "Score of each subset of terms.",
-    ),
-    "agreement": Chart(
-        _alike,
-        "Matrices of subsets by subsets, one a task: how often their decoders answer alike",
-        "How often decoders of two subsets answer alike.",
-    ),
-    "losses": Chart(
-        _lost,
-        "A table in colours: single-task minus joint score of each subset of terms, a column a task",
-        "Single-task minus joint score by subset.",
-    ),
+    "importance": Chart.of(_bars),
+    "heads": Chart.of(_maps),
+    "subsets": Chart.of(_subsets),
+    "agreement": Chart.of(_alike),
+    "losses": Chart.of(_lost),
 }
 
 

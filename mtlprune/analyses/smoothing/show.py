@@ -210,6 +210,7 @@ CURVES = {
 
 
 def _curves(result: Result) -> Spec:
+    """Lines by layer, one an encoder: CosSim, d_M and their variants."""
     frame = result.dashed(result.wide("layers"))
     charts = [
         lines(frame, "layer", key, title=title, y_title=y, dashed="closed")
@@ -224,6 +225,7 @@ def _curves(result: Result) -> Spec:
 
 
 def _deviations(result: Result) -> Spec | None:
+    """Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder."""
     frame = result.named("points")
     if not len(frame):
         return None
@@ -243,6 +245,7 @@ def _deviations(result: Result) -> Spec | None:
 
 
 def _between(result: Result) -> Spec | None:
+    """Lines by layer, a panel a task: share of spread between labels over chance."""
     if "labels" not in result.frames:
         return None
     frame = result.dashed(result.wide("labels"))
@@ -258,7 +261,7 @@ def _between(result: Result) -> Spec | None:
 
 
 def _maps(result: Result) -> Spec | None:
-    """One row for each encoder: λ, the effect after the layer, the effect at the end."""
+    """Maps of layers by heads: λ and the effects of closing a head, a row an encoder."""
     frame = result.wide("heads")
     if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
         return None
@@ -278,6 +281,7 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _weights(result: Result) -> Spec | None:
+    """Lines by layer, one a run: the weight that its fusion gives the layer."""
     frame = result.known("layers", "fusion").copy()
     if not len(frame):
         return None
@@ -288,29 +292,11 @@ def _weights(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "layers": Chart(
-        _curves, "Lines by layer, one an encoder: CosSim, d_M and their variants", "Similarity of tokens by layer."
-    ),
-    "sigma": Chart(
-        _deviations,
-        "Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder",
-        "σ₁σ₂ against CosSim, a dot a sentence and layer.",
-    ),
-    "labels": Chart(
-        _between,
-        "Lines by layer, a panel a task: share of spread between labels over chance",
-        "Share of spread between gold labels, beyond chance.",
-    ),
-    "heads": Chart(
-        _maps,
-        "Maps of layers by heads: λ and the effects of closing a head, a row an encoder",
-        "λ of heads, and what closing them changes.",
-    ),
-    "fusion": Chart(
-        _weights,
-        "Lines by layer, one a run: the weight that its fusion gives the layer",
-        "Weights that fusion gives layers.",
-    ),
+    "layers": Chart.of(_curves),
+    "sigma": Chart.of(_deviations),
+    "labels": Chart.of(_between),
+    "heads": Chart.of(_maps),
+    "fusion": Chart.of(_weights),
 }
 
 

@@ -154,7 +154,7 @@ ROW, PANEL = 18, 118
 
 
 def _best_heads(result: Result) -> Spec | None:
-    """A row a relation, a panel an encoder: held-out UAS of the best head (dot) and of the best offset (tick)."""
+    """Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset."""
     if "offsets" not in result.frames:
         return None
     offsets = _offsets(result)
@@ -190,7 +190,7 @@ def _best_heads(result: Result) -> Spec | None:
 
 
 def _maps(result: Result) -> Spec:
-    """UAS of each head in its better direction; darkness is on one scale."""
+    """Maps of layers by heads, one an encoder: percent of words whose gold head each head finds."""
     frame = result.wide("heads")
     most = max(10.0, np.nan_to_num(frame["uas"].max()))
     best = _encoders(result).set_index("name")
@@ -212,18 +212,7 @@ def _maps(result: Result) -> Spec:
     return figure(panels(maps, 4, spacing=30), "Words whose head each attention head finds", explained)
 
 
-FIGURES = {
-    "relations": Chart(
-        _best_heads,
-        "Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset",
-        "For each relation and encoder, the UAS of the best attention head beside that of the best offset.",
-    ),
-    "heads": Chart(
-        _maps,
-        "Maps of layers by heads, one an encoder: percent of words whose gold head each head finds",
-        "Percent of words whose gold head each head finds.",
-    ),
-}
+FIGURES = {"relations": Chart.of(_best_heads), "heads": Chart.of(_maps)}
 
 
 # -- results of earlier versions ---------------------------------------------------------------------------------------
