@@ -220,18 +220,14 @@ class SmoothingSurvey:
 
     def _sentences(self, columns: Columns, tokens: NDArray[np.float64]) -> pd.DataFrame:
         """One row a layer and sentence."""
-        ids = [sentence.id for sentence in self.reading.sentences]
-        first = [self.layers + 1 - values.shape[1] for values in columns.values()]
-        parts = [
-            pd.DataFrame({"layer": layer, "sentence": ids, "tokens": tokens.astype(np.int32)}).assign(
-                **{
-                    name: values[:, layer - low].astype(np.float32) if layer >= low else np.float32("nan")
-                    for low, (name, values) in zip(first, columns.items(), strict=True)
-                }
-            )
-            for layer in range(self.layers + 1)
-        ]
-        return pd.concat(parts, ignore_index=True)
+        ids, depth = [sentence.id for sentence in self.reading.sentences], self.layers + 1
+        layers, sizes = np.repeat(np.arange(depth), len(ids)), np.tile(tokens.astype(np.int32), depth)
+        frame = pd.DataFrame({"layer": layers, "sentence": ids * depth, "tokens": sizes})
+        for name, values in columns.items():
+            whole = np.full((depth, len(ids)), np.nan, np.float32)
+            whole[depth - values.shape[1] :] = values.T
+            frame[name] = whole.ravel()
+        return frame
 
     def _constants(self) -> Iterator[dict[str, Any]]:
         """What does not depend on sentences; nothing where the encoder is not post-LN."""

@@ -186,9 +186,8 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     whole |= {"uas_best": best[0], "uas_best_held_out": best[1]}
     rows = []
     for name in listed:
-        found = counts.best_offset([name])
+        found, n = counts.best_offset([name]), counts.size([name])
         values = {"uas": found.value, "uas_held_out": found.held_out, "offset": found.offset}
-        n = counts.size([name])
         rows += [{"label": name, "measure": measure, "value": value, "n": n} for measure, value in values.items()]
     offset = {measure: plain(round(value, DIGITS)) for measure, value in whole.items()}
     about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": LEAST, "offset": offset}

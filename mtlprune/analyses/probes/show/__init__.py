@@ -142,9 +142,8 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     told = "of the task's label that the head tells best: accuracy minus the best control, in points"
     for task in in_order(sure["task"].unique()):
         grid = np.full(size, np.nan)
-        best = sure[sure["task"] == task].groupby(["layer", "head"])["gain"].max()
-        for (layer, head), gain in best.items():
-            grid[layer - 1, head - 1] = gain
+        best = sure[sure["task"] == task].groupby(["layer", "head"], as_index=False)["gain"].max()
+        grid[best["layer"] - 1, best["head"] - 1] = best["gain"]
         columns.append(HeadColumn(f"probe gain {task.upper()}", "probes", grid, meaning=told))
     words = np.full(size, "", dtype=object)
     beyond = sure[sure["gain"] > 0].assign(name=sure["task"].str.upper() + " " + sure["label"])
