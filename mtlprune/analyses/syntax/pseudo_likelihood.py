@@ -201,8 +201,8 @@ def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterato
     """Let the head, the largest part of a small model, run on some slots (row · width + column) of (rows, width)."""
 
     def pick(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden: Tensor = args[0]
-        return (hidden.flatten(0, 1)[slots] if hidden.shape[:2] == shape else hidden, *args[1:])
+        there = args and isinstance(args[0], Tensor) and args[0].shape[:2] == shape
+        return (args[0].flatten(0, 1)[slots], *args[1:]) if there else args
 
     head = next((child for child in model.children() if child is not model.base_model), None)
     with nullcontext() if head is None else head.register_forward_pre_hook(pick):
