@@ -537,6 +537,7 @@ def _beside(
     rules = alt.Chart(data(pd.DataFrame({"x": edges}))).mark_rule(color=PALE).encode(across)
     leads = named.mark_rule(color=RULE, strokeWidth=0.75)
     leads = leads.encode(alt.X("begin:Q"), upwards, alt.X2("stop:Q"), alt.Y2("at:Q"))
+    paint: tuple[Any, ...]
     if dots:
         paint = alt.Fill("fill:N", **plain), alt.Stroke("colour:N", **plain), alt.Size("size:Q", **plain)
         drawn = base.mark_circle(opacity=1, strokeWidth=1.5).encode(alt.X("x:Q"), upwards, *paint, tooltip=tips)
