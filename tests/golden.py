@@ -276,7 +276,7 @@ def compare(old: Path, new: Path, only: list[str], tolerance: float, changes: Ch
             allowed = max(tolerance, changes.of("rounded", name) or 0)
             lines = []
             for place, number in numbers(load(path, old)):
-                free = ("." not in place or place.rpartition(".")[2] in moving["keys"]) and 0 <= number <= 1
+                free = ("." not in place or place.rpartition(".")[2] in moving["keys"]) and abs(number) <= 1
                 if not _near(pool, number, max(allowed, moving["error"] if free else 0)):
                     lines.append(f"{place} {number:g} is nowhere in {', '.join(targets)}")
         elif to in after:

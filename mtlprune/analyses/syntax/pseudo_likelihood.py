@@ -34,7 +34,7 @@ SLOTS = 4096
 """R · L of a batch."""
 
 
-def load_masked(name: str, **how: Any) -> tuple[PreTrainedModel, list[str]]:
+def load_masked(name: str, **how: Any) -> tuple[Any, list[str]]:
     """A masked language model of a folder or hub name, in float32, and which weights its checkpoint lacks.
 
     Raises:
