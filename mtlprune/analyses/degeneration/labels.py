@@ -156,7 +156,7 @@ def matrix(rows: Tensor) -> dict[str, float]:
     moments = maths.Moments(len(rows))
     moments.add(small)
     angles, mean = maths.angles_to_mean(rows), float(maths.mean_cosine(rows))
-    found = {"rows": len(rows), "features": rows.shape[1], "positive": maths.positive_share(rows)}
+    found: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "positive": maths.positive_share(rows)}
     found |= {"mean_cosine": mean, "cosine": mean * len(rows) / (len(rows) - 1)}
     found |= {"angle": angles.median(), "angle_max": angles.max(), "top1": maths.top_share(singular, 1)}
     found |= {"rank": maths.effective_rank(singular), "rank_share": moments.effective_rank_share()}

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -330,7 +331,7 @@ def cloud(moments: Moments, rows: Tensor, lone: Tensor | None = None) -> dict[st
     doubles = rows.double().cpu()
     angles, singular, mean = angles_to_mean(doubles), moments.spectrum(), moments.mean()
     middle, most = torch.quantile(angles, torch.tensor([0.5, 0.95], dtype=angles.dtype))
-    found = {"rows": moments.rows, "features": rows.shape[1], "positive": positive_share(doubles)}
+    found: dict[str, Any] = {"rows": moments.rows, "features": rows.shape[1], "positive": positive_share(doubles)}
     found |= {"mean_cosine": moments.mean_cosine(), "cosine": moments.cosine()}
     found |= {"angle": middle, "angle_q95": most, "angle_max": angles.max()}
     found |= {f"top{k}": top_share(singular, k) for k in (1, 2, 10)}
