@@ -13,7 +13,7 @@ import pandas as pd
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims.maths import claim_columns, with_pooled
 from mtlprune.claimed_heads import Claim
-from mtlprune.reports.charts import DIVERGING, INK, RULE, SOFT, Chart, Spec, data, figure, head_map
+from mtlprune.reports.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
 from mtlprune.reports.grid import Grid, number, probability
 from mtlprune.results import CLOSED_GATE, Result, head_rows
 from mtlprune.statistics.significance import LEVEL
@@ -304,19 +304,9 @@ def _correlations(result: Result) -> Spec | None:
     names = list(result.frames["labels"]["encoder"])
     if len(names) < 2:
         return None
-    cells = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
-    axis: dict[str, Any] = {"title": None, "sort": names}
-    base = alt.Chart(data(cells.assign(words=cells["value"].map(number)))).encode(
-        alt.X("other:N", **axis, axis=alt.Axis(orient="top", labelAngle=-40, domain=False)),
-        alt.Y("one:N", **axis, axis=alt.Axis(domain=False)),
-    )
-    scale = alt.Scale(domain=[-1, 0, 1], range=list(DIVERGING), interpolate="rgb")
-    rects = base.mark_rect(stroke=RULE).encode(alt.Color("value:Q", scale=scale, legend=None))
-    pale = alt.condition("abs(datum.value) > 0.75", alt.value("#ffffff"), alt.value(INK))
-    chart = (rects + base.mark_text().encode(alt.Text("words:N"), color=pale)).properties(
-        width=46 * len(names), height=30 * len(names)
-    )
-    return figure(chart, "Correlation of gates", [CORRELATION])
+    table = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
+    table = table.assign(words=table["value"].map(number))
+    return figure(cells(table, "other", "one", (-1.0, 1.0), size=(46, 30)), "Correlation of gates", [CORRELATION])
 
 
 def _shared(result: Result) -> Spec | None:
