@@ -269,18 +269,18 @@ def compare(old: Path, new: Path, only: list[str], tolerance: float, changes: Ch
         to = changes.of("renamed", name) or name
         if changes.of("gone", name) is not None:
             continue
+        moving = changes.of("monte_carlo", name) or {"keys": [], "error": 0.0}
         if targets := changes.of("scattered", name):
             files = [new / name.split("/")[0] / target for target in targets]
             pool = sorted(number for file in files if file.is_file() for _, number in numbers(load(file, new)))
             allowed = max(tolerance, changes.of("rounded", name) or 0)
-            lines = [
-                f"{place} {number:g} is nowhere in {', '.join(targets)}"
-                for place, number in numbers(load(path, old))
-                if not _near(pool, number, allowed)
-            ]
+            lines = []
+            for place, number in numbers(load(path, old)):
+                free = ("." not in place or place.rpartition(".")[2] in moving["keys"]) and abs(number) <= 1
+                if not _near(pool, number, max(allowed, moving["error"] if free else 0)):
+                    lines.append(f"{place} {number:g} is nowhere in {', '.join(targets)}")
         elif to in after:
             expected.add(to)
-            moving = changes.of("monte_carlo", name) or {"keys": [], "error": 0.0}
             lines = list(differences(load(path, old), load(after[to], new), tolerance, moving))
         else:
             lines = [f"is not there, as {to}"]

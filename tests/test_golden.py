@@ -61,6 +61,8 @@ def test_meant_differences_pass_and_only_these(pair: tuple[Path, Path]) -> None:
     meant: dict[str, Any] = {"renamed": {"one/found.json": "one/renamed.json"}}
     assert found(pair, **meant, monte_carlo={"*.json": {"keys": ["p"], "error": 0.02}}) == []
     assert len(found(pair, **meant, monte_carlo={"*.json": {"keys": ["q"], "error": 0.02}})) == 1
+    moved = {"scattered": {"one/found.json": ["renamed.json"]}, "new": {"*renamed.json": ""}}
+    assert found(pair, **moved, monte_carlo={"*.json": {"keys": ["p"], "error": 0.02}}) == [] != found(pair, **moved)
     (new / "found.md").write_text("Other words around 1.25.")
     meant |= {"monte_carlo": {"*.json": {"keys": ["p"], "error": 0.02}}}
     assert found(pair, **meant, scattered={"one/found.md": ["found.md"]}) == []

@@ -1,4 +1,4 @@
-"""What an analysis reads: the sentences of a split, and encoders and runs one after another, batch by batch.
+"""What an analysis reads: the sentences of a split, and encoders and runs, with their gates, batch by batch.
 
     reading = read(["minilm", "runs/pos"], Path("data/ewt5"), sentences=1000)
     for subject in reading.subjects():
@@ -10,25 +10,174 @@ All encoders see the same sentences: what is too long for one of them is left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.subjects import ProbeError, Source, Subject, find_sources
+from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder import head_map
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import observation_batches
+from mtlprune.encoder.observe import observation_batches, use_eager
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.results import CLOSED_GATE, Grid, Part, Result, joined
+from mtlprune.runs import RunError, RunFolder, task_labels
 from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+PRETRAINED = "pretrained"
+SAMPLED = "sampled"
+
+
+class ProbeError(RunError):
+    """What cannot be probed as asked; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One encoder, or one gate set of it where a run has one a task.
+
+    Attributes:
+        label: pretrained, POS, POS+DEP, MTL-5, or MTL-5:POS for a task's own gates; in brackets, such as POS (gates),
+            what tells runs of the same tasks and seed apart.
+        name: the encoder or run folder as it was given.
+        seed: of the run; 0 for an encoder.
+        encoder: in evaluation mode, with eager attention.
+        gates: (L, A), closed heads included; None where the run has none.
+        architecture: a folder or name from which the same encoder with random weights can be made.
+    """
+
+    label: str
+    name: str
+    seed: int
+    encoder: Encoder
+    gates: Tensor | None
+    architecture: str
+
+    def size(self) -> tuple[str, int, int, int]:
+        """What has to agree between encoders whose heads are set side by side."""
+        places = self.encoder.places
+        return str(self.encoder.config.model_type), places.layers, places.heads, self.encoder.hidden_size
+
+    def untrained(self, seed: int) -> Encoder:
+        """The same encoder, heads removed likewise, with random weights."""
+        return Encoder.load(self.architecture, random=True, seed=seed, attention="eager")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run folder or an encoder, yet to be loaded.
+
+    Attributes:
+        kind: the encoder it began with: sources of one kind share tokenizer and window.
+        tasks: of a run; none of an encoder.
+        variant: pruning, mixing and fusion, as far as they are not the plain ones.
+        called: the run's own name in its configuration.
+    """
+
+    name: str
+    label: str
+    seed: int
+    kind: str
+    tasks: tuple[str, ...] = ()
+    variant: str = ""
+    called: str = ""
+
+    @property
+    def is_run(self) -> bool:
+        return bool(self.tasks)
+
+    def open(self, device: str = "cpu") -> Iterator[Subject]:
+        """Load it. Raises EncoderError or RunError in words."""
+        if not self.is_run:
+            encoder = Encoder.load(self.name, attention="eager").to(device)
+            yield Subject(self.label, self.name, self.seed, encoder, None, self.name)
+            return
+        model = MultiTaskModel.load(self.name, device=device)
+        encoder = use_eager(model.encoder)
+        architecture = str(RunFolder(self.name).encoder_path)
+        with torch.no_grad():
+            sets = {key: gates().detach() for key, gates in model.gates.items()}
+        for key, gates in sets.items() or [(SHARED, None)]:
+            label = self.label if key == SHARED else f"{self.label}:{key.upper()}"
+            yield Subject(label, self.name, self.seed, encoder, gates, architecture)
+
+
+def find_sources(names: Iterable[str]) -> list[Source]:
+    """What each name means: a folder with config.yaml is a run, everything else an encoder.
+
+    Runs of different kinds are told apart by their pruning, mixing and fusion; those of the same tasks and seed, by
+    their names.
+
+    Raises:
+        ProbeError: none is given, or one twice, or two that results could not be told apart.
+        RunError: a damaged run.
+    """
+    found = [_source(name) for name in names]
+    if not found:
+        raise ProbeError("expected a run folder or an encoder to probe, found none")
+    several = len({one.variant for one in found if one.is_run}) > 1  # else it goes without saying
+    for place, label in enumerate(task_labels([one.tasks for one in found])):
+        kind = f" ({found[place].variant})" if several and found[place].variant else ""
+        found[place] = replace(found[place], label=f"{label or PRETRAINED}{kind}")
+    for label in {label for label, _ in _repeated(found)}:
+        if len({one.called for one in found if one.label == label}) > 1:
+            found = [
+                replace(one, label=f"{label} ({one.called})") if one.label == label and one.called else one
+                for one in found
+            ]
+    for label, seed in _repeated(found):
+        same = [one.name for one in found if (one.label, one.seed) == (label, seed)]
+        raise ProbeError(
+            f"{same[0]} and {same[1]} are both {label}, seed {seed}, so their results could not be told apart; probe "
+            "them into different folders"
+        )
+    return found
+
+
+def _source(name: str) -> Source:
+    """What stands behind a name, without its label."""
+    if not (Path(name) / "config.yaml").is_file():
+        return Source(name, "", 0, name)
+    run = RunFolder.with_weights(name)
+    config = build_config(run.read_config(), str(run.config_path))
+    kind = f"{config.encoder.name}, without context" if not config.encoder.context else config.encoder.name
+    static = "static " if config.train.start and config.pruning.method == "gates" else ""
+    parts = [
+        static + config.pruning.method if config.pruning.method != "none" else "",
+        "heads removed" if (run.encoder_path / head_map.FILE).is_file() else "",
+        SAMPLED if config.train.mixing == SAMPLED and len(config.tasks) > 1 else "",
+        f"fusion {config.encoder.fusion}" if config.encoder.fusion != "none" else "",
+    ]
+    kinds = ", ".join(filter(None, parts))
+    return Source(name, "", config.train.seed, kind, tuple(config.tasks), kinds, config.name)
+
+
+def _repeated(found: Iterable[Source]) -> list[tuple[str, int]]:
+    """Labels and seeds that more than one source has."""
+    return [key for key, count in Counter((one.label, one.seed) for one in found).items() if count > 1]
+
+
+def variant(label: str) -> str:
+    """What stands in brackets in a label but for the mixing of tasks: gates in MTL-5 (gates, sampled)."""
+    parts = label.partition(" (")[2].partition(")")[0].split(", ")
+    return ", ".join(part for part in parts if part != SAMPLED)
+
+
+# -- sentences ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +248,7 @@ def read(
     if split not in stored.splits:
         raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
     found = list(stored[split])
-    out = np.zeros(len(found), bool)
-    for source in {source.kind: source for source in sources}.values():
-        encoder = next(source.open()).encoder
-        if encoder.frame.capacity is not None:
-            pieces = encoder.tokenize_all([sentence.words for sentence in found])
-            out |= np.array([len(p.ids) > encoder.frame.capacity for p in pieces], bool)
+    out = too_long(sources, found)
     kept = np.flatnonzero(~out)
     if sentences is not None and sentences < len(kept):
         kept = np.sort(np.random.default_rng([seed, 6]).permutation(kept)[:sentences])
@@ -112,6 +256,17 @@ def read(
         raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
     chosen = [found[row] for row in kept]
     return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, seed)
+
+
+def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArray[np.bool_]:
+    """Which sentences any of the encoders cannot see at once: they are left out for all, so that items are the same."""
+    out = np.zeros(len(sentences), bool)
+    for source in {source.kind: source for source in sources}.values():
+        encoder = next(source.open()).encoder
+        if encoder.frame.capacity is not None:
+            pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+            out |= np.array([len(p.ids) > encoder.frame.capacity for p in pieces], bool)
+    return out
 
 
 # -- one Result from all of them ---------------------------------------------------------------------------------------
@@ -155,9 +310,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
             refused.append(f"{subject.name}: {found}")
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
-        places = subject.encoder.places
-        shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > CLOSED_GATE).sum())}
-        encoders.append({**keys, "kind": kinds[subject.name], **shape, **found.about})
+        encoders.append({**entry(subject, kinds[subject.name]), **found.about})
         notes += found.notes
         parts.append((keys, found.frames))
     if not encoders:
@@ -166,6 +319,13 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     settings = {**request.options.model_dump(mode="json"), "seed": request.seed, "device": request.device}
     about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, joined(parts))
+
+
+def entry(subject: Subject, kind: str) -> dict[str, Any]:
+    """What ``about["encoders"]`` says of an encoder that began with ``kind``."""
+    places = subject.encoder.places
+    shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > CLOSED_GATE).sum())}
+    return {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": kind, **shape}
 
 
 def gate_grid(subject: Subject) -> Grid:

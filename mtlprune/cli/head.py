@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from mtlprune.analyses.probes.show.card import Example, HeadCard, Known
-    from mtlprune.analyses.subjects import Subject
+    from mtlprune.analyses.reading import Subject
     from mtlprune.results import Result
     from mtlprune.sentence import Sentence
 
@@ -98,7 +98,7 @@ def _drawable(row: Known, kind: str) -> bool:
 
 def _subject(name: str, gates_of: str | None) -> Subject:
     """What is named; of a run with a gate set a task, with the gates of one. Raises RunError where unclear."""
-    from mtlprune.analyses.subjects import find_sources
+    from mtlprune.analyses.reading import find_sources
     from mtlprune.files import RunError
 
     found = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}

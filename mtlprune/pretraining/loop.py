@@ -24,8 +24,16 @@ from mtlprune.encoder.sources import quiet
 from mtlprune.files import remove, remove_halves, replacing_folder, write_sums
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.pretraining.model import Weights, mask, prediction_loss, tied_embeddings
-from mtlprune.pretraining.setup import Pretraining, fingerprint, load_corpora, prepare
+from mtlprune.pretraining.setup import (
+    Pretraining,
+    Weights,
+    fingerprint,
+    load_corpora,
+    mask,
+    prediction_loss,
+    prepare,
+    tied_embeddings,
+)
 from mtlprune.pretraining.watching import measure
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training import hardware
@@ -105,10 +113,9 @@ def pretrain(
 def make_optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.AdamW:
     """AdamW with decay of matrices only: not of biases, nor of what normalisations scale by."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    rate, decay = config.train.rate, config.train.weight_decay
     groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "lr": rate, "weight_decay": decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "lr": rate, "weight_decay": 0.0},
+        {"params": [p for p in parameters if (p.ndim > 1) is matrix], "lr": config.train.rate, "weight_decay": decay}
+        for matrix, decay in ((True, config.train.weight_decay), (False, 0.0))
     ]
     return torch.optim.AdamW(groups, fused=config.train.device.split(":")[0] in ("cpu", "cuda"))
 
@@ -246,19 +253,16 @@ class _Pretrainer:
         except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
             raise RunError(f"{final} could not be written ({' '.join(str(error).split())})") from error
 
-    def note(self) -> None:
-        self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
-
     def save(self) -> None:
         """Write the resumable state."""
-        self.note()
+        self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
         save_checkpoint(self.folder.checkpoint_path, self.weights, self.optimizer, self.progress)
         self.saved_at = time.monotonic()
 
     def finish(self) -> Progress:
         """Note the end in the manifest; the resumable state is of no more use."""
         self.progress.finished = True
-        self.note()
+        self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
         note_end(self.folder, self.progress)
         remove(self.folder.checkpoint_path)
         return self.progress

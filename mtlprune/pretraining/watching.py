@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge
+from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, evaluating, judge
 from mtlprune.encoder.arc_counts import ArcCounts
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.files import plain
-from mtlprune.pretraining.model import mask, prediction_loss
-from mtlprune.pretraining.setup import Pretraining
+from mtlprune.pretraining.setup import Pretraining, mask, prediction_loss
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.twonn import DimensionError, twonn
+from mtlprune.statistics.twonn import likelihood
 from mtlprune.training.arcs import arc_penalty, attention_seen, batch_arcs
 from mtlprune.training.optimisation import mean_cosine
 
@@ -39,7 +35,7 @@ def measure(run: Pretraining) -> dict[str, Any]:
         layers × heads where it is of each head; losses in nats a hidden piece.
     """
     everything = [sentence for sentences in run.dev.values() for sentence in sentences]
-    with _evaluating(run):
+    with torch.random.fork_rng(), evaluating(run.model):
         found = {**_losses(run, everything), **_syntax(uas_of(run.encoder, everything)), **_dimensions(run, everything)}
         if len(run.dev) > 1:
             found["corpora"] = {name: _of_corpus(run, sentences) for name, sentences in run.dev.items()}
@@ -103,14 +99,10 @@ def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, An
         within = (here.source >= 0).to(last.dtype)[..., None]  # (B, L, 1)
         first.append(last[:, 0].double().cpu().numpy())
         mean.append(((last * within).sum(1) / within.sum(1)).double().cpu().numpy())
-    return {"twonn_cls": _dimension(np.concatenate(first)), "twonn_mean": _dimension(np.concatenate(mean))}
-
-
-def _dimension(points: NDArray[np.float64]) -> float | None:
-    try:
-        return plain(twonn(points).likelihood)
-    except DimensionError:  # a model yet untrained may say the same of all sentences
-        return None
+    return {
+        "twonn_cls": plain(likelihood(np.concatenate(first))),  # a model yet untrained may say the same of all
+        "twonn_mean": plain(likelihood(np.concatenate(mean))),
+    }
 
 
 def _batches(run: Pretraining, sentences: Sequence[Sentence]) -> Iterator[tuple[EncoderBatch, list[Sentence]]]:
@@ -120,16 +112,3 @@ def _batches(run: Pretraining, sentences: Sequence[Sentence]) -> Iterator[tuple[
     for start in range(0, len(order), ROWS):
         rows = order[start : start + ROWS]
         yield run.encoder.collate([pieces[row] for row in rows]), [sentences[row] for row in rows]
-
-
-@contextmanager
-def _evaluating(run: Pretraining) -> Iterator[None]:
-    before: Tensor = torch.get_rng_state()
-    training = run.model.training
-    run.model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        run.model.train(training)
-        torch.set_rng_state(before)

@@ -67,6 +67,12 @@ class Chart(NamedTuple):
     alt: str
     caption: str
 
+    @classmethod
+    def of(cls, make: Callable[[Any], Spec | None]) -> Chart:
+        """A figure that the docstring of what makes it puts in words."""
+        words = " ".join((make.__doc__ or "").split())
+        return cls(make, words.removesuffix("."), words)
+
 
 @dataclass(frozen=True)
 class Style:

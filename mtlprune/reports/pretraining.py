@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.breaks.maths import LEAST, find_break
+from mtlprune.analyses.breaks.measure import LEAST, find_break
 from mtlprune.files import RunError, read_json_lines
 from mtlprune.reports.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
 from mtlprune.reports.grid import Grid, markdown_document

@@ -144,11 +144,12 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
     tasks, layers, heads = means.shape
     free = sum(len(task) - 1 for task in gates)
     noise = float(np.mean([1 / len(task) for task in gates]))
-    ms_run, ms_run_layer, ms_run_head = _seed_squares(gates, free, layers, heads)
+    seeds = np.concatenate([task - task.mean(0) for task in gates])  # (ΣS, L, A)
+    ms_run, ms_run_layer, ms_run_head = _squares(seeds, free)
     run = ms_run - ms_run_layer / layers if layers > 1 else ms_run - ms_run_head / heads
     run_layer = ms_run_layer - ms_run_head / heads if layers > 1 else 0.0
     if tasks > 1:
-        ms_task, ms_task_layer, ms_task_head = _task_squares(means)
+        ms_task, ms_task_layer, ms_task_head = _squares(means - means.mean(0), tasks - 1)
     else:  # as if tasks did not differ: only the seeds' noise is in the one mean
         ms_task, ms_task_layer, ms_task_head = 0.0, noise * ms_run_layer, noise * ms_run_head
     task_head = ms_task_head - noise * ms_run_head
@@ -164,7 +165,8 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
         "tasks_by_heads": task_head,
         "seeds": run + run_layer + ms_run_head,
     }
-    void = _void(tasks, free, layers, heads)
+    lacking = {"layers": layers < 2, "heads": heads < 2, "tasks": tasks < 2, "seeds": free < 1}
+    void = {part for part in PARTS if any(lacking[word] for word in part.split("_by_"))}
     components = {part: math.nan if part in void else estimates[part] for part in PARTS}
     within = {"level": run, "layers": run_layer, "heads": ms_run_head}
     if "seeds" in void:
@@ -178,46 +180,17 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
     return Variance(components, shares, within, total)
 
 
-def _void(tasks: int, free: int, layers: int, heads: int) -> set[str]:
-    """The parts that cannot be estimated."""
-    void = set()
-    if tasks < 2:
-        void |= {"tasks", "tasks_by_layers", "tasks_by_heads"}
-    if free < 1:
-        void.add("seeds")
-    if layers < 2:
-        void |= {"layers", "tasks_by_layers"}
-    if heads < 2:
-        void |= {"heads", "tasks_by_heads"}
-    return void
-
-
 def _mean_square(deviations: NDArray[np.floating], free: int) -> float:
     return float((deviations**2).sum() / free) if free > 0 else 0.0
 
 
-def _seed_squares(
-    gates: Sequence[NDArray[np.floating]], free: int, layers: int, heads: int
-) -> tuple[float, float, float]:
-    """Mean squares between seeds of a task: of their means, of their layers' means, of their heads."""
-    off = np.concatenate([task - task.mean(0) for task in gates])  # (ΣS, L, A), seeds minus their task's mean
+def _squares(off: NDArray[np.floating], free: int) -> tuple[float, float, float]:
+    """Mean squares of deviations (n, L, A) with so many degrees of freedom: of their means, layers' means, heads."""
+    _, layers, heads = off.shape
     level = off.mean((1, 2), keepdims=True)
     by_layer = off.mean(2, keepdims=True) - level
     return (
         _mean_square(level, free),
         _mean_square(by_layer, free * (layers - 1)),
         _mean_square(off - by_layer - level, free * layers * (heads - 1)),
-    )
-
-
-def _task_squares(means: NDArray[np.floating]) -> tuple[float, float, float]:
-    """Mean squares between tasks: of their means, of their layers' means, of their heads; means is (T, L, A)."""
-    tasks, layers, heads = means.shape
-    off = means - means.mean(0)
-    level = off.mean((1, 2), keepdims=True)
-    by_layer = off.mean(2, keepdims=True) - level
-    return (
-        _mean_square(level, tasks - 1),
-        _mean_square(by_layer, (tasks - 1) * (layers - 1)),
-        _mean_square(off - by_layer - level, (tasks - 1) * layers * (heads - 1)),
     )

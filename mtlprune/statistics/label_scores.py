@@ -9,12 +9,11 @@ Letters: S runs (seeds), N sentences, K = 3 counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mtlprune.layers import kind_of
 from mtlprune.scores import SCORES, argument_places, brackets, fenceposts
@@ -79,33 +78,17 @@ _ITEMS: dict[str, Callable[[Any, list[int]], Any]] = {
 """By kind: what the score counts, each with its label last, of a value and the fenceposts of brackets."""
 
 
-def compare_labels(
-    layer: str,
-    gold: Sequence[Sentence],
-    joint: Sequence[Sequence[Sentence]],
-    single: Sequence[Sequence[Sentence]],
-    resamples: int,
-    seed: int = 0,
-) -> list[LabelDifference]:
-    """Every label that gold has, the most frequent first, its difference tested over sentences as tables test theirs.
-
-    Args:
-        joint, single: for each run its predictions of the same sentences in the same order as ``gold``.
-    """
-    counted = [
-        [[count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in side]
-        for side in (joint, single)
-    ]
-    return compare_counted(counted[0], counted[1], resamples, seed)
-
-
 def compare_counted(
     joint: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
     single: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
     resamples: int,
     seed: int = 0,
 ) -> list[LabelDifference]:
-    """``compare_labels`` of sentences whose labels are counted: for each run what ``count_labels`` gives for each."""
+    """Every label that gold has, the most frequent first, its difference tested over sentences as tables test theirs.
+
+    Args:
+        joint, single: for each run what ``count_labels`` gives for each of the same sentences.
+    """
     known = [place for place, row in enumerate(single[0]) if row is not None]
     counted = [[[run[place] or {} for place in known] for run in side] for side in (joint, single)]
     totals: Counter[str] = Counter()
@@ -113,7 +96,11 @@ def compare_counted(
         totals.update({label: numbers[1] for label, numbers in row.items()})
     labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
     f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
-    systems = [System(_stacked(side, label), COUNTS, f1) for label in labels for side in counted]
+    systems = [
+        System(np.array([[row.get(label, (0, 0, 0)) for row in run] for run in side], np.int64), COUNTS, f1)
+        for label in labels
+        for side in counted
+    ]  # (S, N, K) each
     found = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
     q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, found, strict=True)])
     means = [float(np.mean(system.scores(system.counts.sum(1).astype(np.float64)))) for system in systems]
@@ -121,8 +108,3 @@ def compare_counted(
         LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], found[k], float(q[k]))
         for k, label in enumerate(labels)
     ]
-
-
-def _stacked(runs: Iterable[Sequence[Mapping[str, tuple[int, int, int]]]], label: str) -> NDArray[np.int64]:
-    """(S, N, K)"""
-    return np.array([[row.get(label, (0, 0, 0)) for row in run] for run in runs], dtype=np.int64)

@@ -65,9 +65,7 @@ def permuted(
         yield np.take_along_axis(flat[None], np.broadcast_to(order, (chunk, labels, vectors, rows * places)), axis=-1)
 
 
-def shared_null(
-    times: NDArray[np.integer], permutations: int, generator: np.random.Generator, within_layers: bool = True
-) -> NDArray[np.float64]:
+def shared_null(times: NDArray[np.integer], permutations: int, generator: np.random.Generator) -> NDArray[np.float64]:
     """Null distribution of how many heads labels share.
 
     Args:
@@ -79,7 +77,7 @@ def shared_null(
     """
     labels = len(times)
     found = [np.empty((0, labels, labels))]
-    for chunk in permuted(times[:, None].astype(np.float32), permutations, generator, within_layers):
+    for chunk in permuted(times[:, None].astype(np.float32), permutations, generator):
         vectors = chunk[:, :, 0]  # (C, n, H)
         found.append(np.rint(vectors @ vectors.swapaxes(1, 2)).astype(np.float64))
     return np.concatenate(found)
@@ -163,7 +161,7 @@ def layered_rank_test(
     if len(x) < fewest or not size:
         return LayeredRanks(math.nan, math.nan, len(x))
     value = float(x @ y) / size
-    null = x[_layer_orders(layers.tobytes(), permutations, seed)] @ y / size
+    null = x[layer_orders(layers, permutations, seed)] @ y / size
     return LayeredRanks(value, tail(abs(value), np.abs(null)).p, len(x))
 
 
@@ -179,9 +177,13 @@ def ranks_within_layers(first: Floats, second: Floats) -> tuple[Floats, Floats, 
     return np.concatenate(x), np.concatenate(y), np.concatenate(layers)
 
 
+def layer_orders(layers: NDArray[np.int64], permutations: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
+    """(P, K) permutations of K heads that leave each in its layer; ``layers`` (K,) rise. The same for the same seed."""
+    return _layer_orders(layers.astype(np.int64).tobytes(), permutations, seed)
+
+
 @functools.lru_cache(maxsize=4)
 def _layer_orders(layers: bytes, permutations: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
-    """(P, K) permutations that leave every head in its layer; ``layers`` (K,) rise."""
     known = np.frombuffer(layers, np.int64)
     keys = np.random.default_rng(seed).random((permutations, len(known))) + known  # a layer's keys lie below the next's
     return np.asarray(keys.argsort(axis=1), np.int64)
@@ -215,6 +217,15 @@ def rank_test(
     orders = generator.random((permutations, len(x)), dtype=np.float32).argsort(axis=1)
     null = x[orders] @ y / size
     return value, tail(abs(value), np.abs(null)).p
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Spearman's correlation of what both know; NaN for fewer than three, or where one of them does not vary."""
+    both = np.stack([np.ravel(first), np.ravel(second)])
+    x, y = both[:, ~np.isnan(both).any(0)]
+    if len(x) < 3 or not np.ptp(x) or not np.ptp(y):
+        return math.nan
+    return float(stats.spearmanr(x, y).statistic)
 
 
 def _centred(values: ArrayLike) -> Floats:

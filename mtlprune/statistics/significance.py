@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -133,7 +132,8 @@ def _difference(
 ) -> Difference:
     scores = [system.scores(system.counts.sum(1).astype(np.float64)) for system in (first, second)]
     delta = float(scores[0].mean() - scores[1].mean())
-    differing = _differing(first, second)
+    both = np.concatenate([first.counts, second.counts])
+    differing = np.flatnonzero((both != both[:1]).any((0, 2)))  # where swapping changes anything
     exact = 2 ** min(len(differing), 60) <= resamples
     if exact:
         swapped = _enumerated(first, second, differing)
@@ -171,31 +171,28 @@ def _drawn(
 
     All counts lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
     """
-    wide = np.concatenate([_columns(system) for system in systems.values()], axis=1)
+    counts = (system.counts.transpose(1, 0, 2) for system in systems.values())  # (N, S, K)
+    wide = np.concatenate([each.reshape(sentences, -1) for each in counts], axis=1)
     exact = np.float32 if sentences * float(wide.max(initial=0)) < EXACT_IN_FLOAT32 else np.float64
     wide = wide.astype(exact)
     children = np.random.SeedSequence([seed, sentences]).spawn(3)
     generators = [np.random.default_rng(child) for child in children[:2]]
     of_seeds = {pair: np.random.default_rng(children[2]) for pair in pairs}  # alike, so that no pair minds the others
-    found: dict[tuple[int, int], list[tuple[Floats, Floats, Floats]]] = defaultdict(list)
+    found: dict[tuple[int, int], list[tuple[Floats, Floats, Floats]]] = {pair: [] for pair in pairs}
     size = max(1, CHUNK // sentences)
     for done in range(0, resamples, size):
         rows = min(size, resamples - done)
-        weights = _multinomial(generators[0], rows, sentences).astype(exact)
+        drawn = generators[0].integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
+        weights = np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(exact)
         signs = (2 * generators[1].integers(0, 2, (rows, sentences), dtype=np.int8) - 1).astype(exact)
         booted, signed = (_split(systems, (draws @ wide).astype(np.float64)) for draws in (weights, signs))
         scores = {place: system.scores(booted[place]) for place, system in systems.items()}  # (C, S)
-        for a, b in dict.fromkeys(pairs):
+        for (a, b), parts in found.items():
             swapped = _swapped(systems[a], systems[b], signed[a], signed[b])
-            paired = _paired(systems[a], systems[b])
-            reseeded = _reseeded(scores[a], scores[b], paired, of_seeds[a, b])
-            found[a, b].append((scores[a].mean(-1) - scores[b].mean(-1), swapped, reseeded))
+            reseeded = _reseeded(scores[a], scores[b], _paired(systems[a], systems[b]), of_seeds[a, b])
+            parts.append((scores[a].mean(-1) - scores[b].mean(-1), swapped, reseeded))
     return {
-        pair: (
-            np.concatenate([booted for booted, _, _ in parts]),
-            np.concatenate([swapped for _, swapped, _ in parts]),
-            np.concatenate([reseeded for _, _, reseeded in parts]),
-        )
+        pair: tuple(np.concatenate(each) for each in zip(*parts, strict=True))  # type: ignore[misc]
         for pair, parts in found.items()
     }
 
@@ -216,28 +213,13 @@ def _reseeded(first: Floats, second: Floats, paired: bool, generator: np.random.
     """
     if min(first.shape[1], second.shape[1]) < 2:
         return np.full(len(first), math.nan)
-    if paired:
-        return _redrawn(first - second, generator)
-    return _redrawn(first, generator) - _redrawn(second, generator)
 
+    def redrawn(values: Floats) -> Floats:
+        number, mean = values.shape[1], values.mean(1)
+        drawn = np.take_along_axis(values, generator.integers(0, number, values.shape), axis=1).mean(1)
+        return np.asarray(mean + math.sqrt(number / (number - 1)) * (drawn - mean), dtype=np.float64)
 
-def _redrawn(values: Floats, generator: np.random.Generator) -> Floats:
-    """(C, S) → (C,), see ``_reseeded``."""
-    number = values.shape[1]
-    drawn = np.take_along_axis(values, generator.integers(0, number, values.shape), axis=1).mean(1)
-    mean = values.mean(1)
-    return np.asarray(mean + math.sqrt(number / (number - 1)) * (drawn - mean), dtype=np.float64)
-
-
-def _multinomial(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
-    """(C, N): how often each sentence is drawn when N are drawn with replacement."""
-    drawn = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
-    return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences)
-
-
-def _columns(system: System) -> NDArray[np.integer]:
-    """(S, N, K) → (N, S·K)."""
-    return system.counts.transpose(1, 0, 2).reshape(system.counts.shape[1], -1)
+    return redrawn(first - second) if paired else redrawn(first) - redrawn(second)
 
 
 def _split(systems: Mapping[int, System], sums: Floats) -> dict[int, Floats]:
@@ -263,12 +245,6 @@ def _swapped(first: System, second: System, signed_a: Floats, signed_b: Floats) 
     both = a[:, None] + b[None]  # (Sa, Sb, K)
     between = signed_a[:, :, None] - signed_b[:, None]  # (C, Sa, Sb, K)
     return (first.scores((both + between) / 2) - second.scores((both - between) / 2)).mean((-2, -1))
-
-
-def _differing(first: System, second: System) -> NDArray[np.intp]:
-    """The sentences that not all runs of both systems count alike: swapping the others changes nothing."""
-    both = np.concatenate([first.counts, second.counts])
-    return np.flatnonzero((both != both[:1]).any((0, 2)))
 
 
 def _enumerated(first: System, second: System, differing: NDArray[np.intp]) -> Floats:

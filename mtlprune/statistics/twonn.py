@@ -7,6 +7,7 @@ read off. One point a sentence, never the tokens of one sentence, which are no i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,19 +65,25 @@ def twonn(points: ArrayLike) -> Dimension:
         raise DimensionError(f"a dimension needs at least {LEAST} different points, found {len(given)}")
     given = given - given.mean(0)
     least = SAME * float(np.sqrt((given**2).sum(1).mean()))
-    nearest = _nearest(given)
-    dropped = 0
+    distinct, nearest = given, _nearest(given)
     if (nearest[:, 0] <= least).any():
         distinct = _distinct(given, least)
-        dropped = len(given) - len(distinct)
         if len(distinct) < LEAST:
             raise DimensionError(
-                f"a dimension needs at least {LEAST} different points, found {len(distinct)} ({dropped} of the "
-                f"{len(given)} given are copies)"
+                f"a dimension needs at least {LEAST} different points, found {len(distinct)} "
+                f"({len(given) - len(distinct)} of the {len(given)} given are copies)"
             )
         nearest = _nearest(distinct)
     fit, likelihood = from_ratios(nearest[:, 1] / nearest[:, 0])
-    return Dimension(fit, likelihood, len(nearest), dropped)
+    return Dimension(fit, likelihood, len(nearest), len(given) - len(distinct))
+
+
+def likelihood(points: ArrayLike) -> float:
+    """The dimension of maximum likelihood; NaN where ``twonn`` finds none."""
+    try:
+        return twonn(points).likelihood
+    except DimensionError:
+        return math.nan
 
 
 def from_ratios(ratios: ArrayLike) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import pytest
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.breaks import BreaksOptions
-from mtlprune.analyses.breaks.maths import BreakError, find_break, lag_test
+from mtlprune.analyses.breaks.measure import BreakError, find_break, lag_test
 from mtlprune.reports.analyses import markdown
 from mtlprune.results import Result
 from mtlprune.runs import RunError
@@ -88,11 +88,11 @@ def test_curves_without_a_break_to_look_for(steps: list, values: list, options: 
 def test_lags_are_small_where_heads_keep_their_order() -> None:
     generator = np.random.default_rng(0)
     steps = generator.permuted(np.tile(np.arange(12.0) * 10, (6, 1)), axis=1)
-    assert lag_test(steps, steps + 3, 999, generator) == pytest.approx((3, 1 / 1000))
-    assert lag_test(steps, generator.permuted(steps, axis=1), 999, generator)[1] > 0.01
+    assert lag_test(steps, steps + 3, 999, (0,)) == pytest.approx((3, 1 / 1000))
+    assert lag_test(steps, generator.permuted(steps, axis=1), 999, (0,))[1] > 0.01
     # all heads of a layer alike: nothing to permute, nothing to find
-    assert lag_test(np.ones((2, 3)), np.ones((2, 3)) * 4, 99, generator) == (3, 1)
-    assert np.isnan(lag_test(np.full((1, 2), np.nan), np.ones((1, 2)), 9, generator)).all()
+    assert lag_test(np.ones((2, 3)), np.ones((2, 3)) * 4, 99, (0,)) == (3, 1)
+    assert np.isnan(lag_test(np.full((1, 2), np.nan), np.ones((1, 2)), 9, (0,))).all()
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
 from mtlprune.analyses.degeneration.maths import draw
 from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
-from mtlprune.analyses.reading import Found, Reading
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Found, Reading, Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.sentence import Sentence
+from mtlprune.statistics import twonn
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
 SENTENCES = [
@@ -74,7 +74,7 @@ def test_what_streams_is_what_whole_matrices_say(bert: Encoder) -> None:
     drawn = hidden[-1][sample.kept][sample.rows].float().double()
     assert column(found, "layers", "positive")[-1] == dg.positive_share(drawn)
     assert column(found, "layers", "dimension")[-1] == pytest.approx(
-        dg.dimension(hidden[-1][sample.kept][sample.lone]), 1e-4
+        twonn.likelihood(hidden[-1][sample.kept][sample.lone].double()), 1e-4
     )
     for layer, outputs in enumerate(heads):
         for head in range(4):
@@ -109,16 +109,16 @@ def test_the_mean_taken_apart(bert: Encoder) -> None:
     hidden, _ = words(bert, GATES)
     subject = Subject("pretrained", "tiny", 0, bert, GATES, "tiny")
     mean = hidden[-1].mean(0)
-    apart = take_apart(subject, READING, mean, REQUEST)
-    terms = np.array([[row[f"share_{term}"] for term in TERMS] for row in apart.layers])
+    layers, heads, middle, direction = take_apart(subject, READING, mean, REQUEST)
+    terms = np.array([[row[f"share_{term}"] for term in TERMS] for row in layers])
     assert terms.shape == (3, 4)
     np.testing.assert_allclose(terms.sum(1), 1, atol=1e-10)
     np.testing.assert_allclose(terms[0, 1:3], 0, atol=1e-12)
-    assert apart.heads.sum() == pytest.approx(terms[-1, 1], abs=1e-8)
-    assert (apart.heads[GATES.numpy() == 0] == 0).all()
-    torch.testing.assert_close(apart.mean, mean, rtol=1e-9, atol=1e-11)
-    assert all(row["plane_spread"] < 1e-13 and row["plane_angle"] > 90 for row in apart.layers[1:])
-    assert apart.direction is not None and ((hidden[-1] @ apart.direction) < 0).all()
+    assert heads.sum() == pytest.approx(terms[-1, 1], abs=1e-8)
+    assert (heads[GATES.numpy() == 0] == 0).all()
+    torch.testing.assert_close(middle, mean, rtol=1e-9, atol=1e-11)
+    assert all(row["plane_spread"] < 1e-13 and row["plane_angle"] > 90 for row in layers[1:])
+    assert direction is not None and ((hidden[-1] @ direction) < 0).all()
 
 
 def test_removed_heads_are_as_closed_ones(bert: Encoder) -> None:

@@ -13,12 +13,13 @@ from tiny import HEADS, LAYERS, WORDS, make_config
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
+from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import SUBSETS
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms
 from mtlprune.analyses.dissection.measure import dissect, score_masked
 from mtlprune.analyses.dissection.trace import refusal, trace
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
@@ -27,6 +28,7 @@ from mtlprune.sentence import Sentence
 POST_LN = ("bert", "roberta", "electra", "distilbert", "albert", "mpnet", "deberta", "deberta-v2")
 SENTENCES = [WORDS[:7], WORDS[3:20], WORDS[9:11]]
 TinyEncoder = Callable[[str], Path]
+REQUEST = Request((), Path("nowhere"), None)
 
 
 def loaded(folder: Path, dtype: torch.dtype = torch.float64) -> Encoder:
@@ -146,10 +148,10 @@ def test_many_sentences_are_what_single_ones_say(tiny_encoder: TinyEncoder) -> N
     folder = tiny_encoder("bert")
     sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate(SENTENCES)]
     gates = some_gates(torch.float32)
-    whole = dissect(subject(folder, gates=gates), sentences, 10, 0)
+    whole = dissect(subject(folder, gates=gates), sentences, 10, REQUEST)
     start, mu, pieces, heads = 0, 0.0, 0, 0.0
     for sentence in sentences:
-        one = dissect(subject(folder, gates=gates), [sentence], 10, 0)
+        one = dissect(subject(folder, gates=gates), [sentence], 10, REQUEST)
         mine = slice(start, start + len(sentence))
         assert np.allclose(whole["word_mu"][mine], one["word_mu"], atol=1e-4)
         assert torch.allclose(whole["last"][:, mine], one["last"], atol=1e-5)
@@ -168,7 +170,7 @@ def test_a_decomposition_that_misses_is_refused(tiny_encoder: TinyEncoder) -> No
     layer = encoder.transformer.encoder.layer[0]
     layer.register_forward_hook(lambda module, args, output: output + 1)  # something no term knows of
     with pytest.raises(EncoderError, match="miss what the encoder says"):
-        dissect(subject(folder, encoder), [Sentence("1", tuple(WORDS[:5]))], 5, 0)
+        dissect(subject(folder, encoder), [Sentence("1", tuple(WORDS[:5]))], 5, REQUEST)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet"])

@@ -12,7 +12,7 @@ from random_sentences import sentences
 
 from mtlprune.scores import count
 from mtlprune.sentence import Sentence, Span
-from mtlprune.statistics.label_scores import compare_labels, count_labels
+from mtlprune.statistics.label_scores import LabelDifference, compare_counted, count_labels
 
 KEYS = {"pos": ("correct", None), "ner": ("correct", "gold"), "dep": ("arcs", None), "con": ("correct", "gold")}
 KEYS["srl"] = ("correct", "gold")
@@ -43,11 +43,15 @@ def tagged(tags: str, place: int) -> Sentence:
     return Sentence(f"s{place}", tuple("abc"), pos=tuple(tags))
 
 
+def compared(layer: str, gold: list, joint: list, single: list) -> dict[str, LabelDifference]:
+    sides = [[count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in (joint, single)]
+    return {row.label: row for row in compare_counted(sides[:1], sides[1:], resamples=200)}
+
+
 def test_differences_by_label() -> None:
     gold = [tagged("NNV", place) for place in range(30)]
-    single = [gold]
-    joint = [[tagged("NNV" if place % 2 else "NVV", place) for place in range(30)]]
-    rows = {row.label: row for row in compare_labels("pos", gold, joint, single, resamples=200)}
+    joint = [tagged("NNV" if place % 2 else "NVV", place) for place in range(30)]
+    rows = compared("pos", gold, joint, gold)
     assert list(rows) == ["N", "V"]
     assert (rows["N"].items, rows["V"].items) == (60, 30)
     assert rows["N"].single == 100 and rows["N"].joint == pytest.approx(200 * 45 / (60 + 45))
@@ -58,6 +62,6 @@ def test_differences_by_label() -> None:
 def test_labels_with_few_items_are_marked_and_not_corrected_for() -> None:
     gold = [replace(tagged("NNV", place), ner=(Span(0, 1, "PER" if place else "LOC"),)) for place in range(25)]
     none = [replace(sentence, ner=()) for sentence in gold]
-    rows = {row.label: row for row in compare_labels("ner", gold, [none], [gold], resamples=200)}
+    rows = compared("ner", gold, none, gold)
     assert rows["LOC"].few and np.isnan(rows["LOC"].q)
     assert rows["PER"].q == rows["PER"].found.p and rows["PER"].found.delta == -100

@@ -103,12 +103,7 @@ def test_hypergeometric_against_fisher(places: int, data: st.DataObject) -> None
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.lists(st.integers(0, 20), max_size=3))
 def test_benjamini_and_hochberg(p_values: list[float], holes: list[int]) -> None:
-    expected = stats.false_discovery_control(p_values)
-    ranked = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    for rank, place in enumerate(ranked, 1):  # the definition
-        after = [p_values[other] * len(p_values) / (r) for r, other in enumerate(ranked, 1) if r >= rank]
-        assert expected[place] == pytest.approx(min(1.0, *after) if after else 1.0)
-    with_holes = list(p_values)
+    expected, with_holes = stats.false_discovery_control(p_values), list(p_values)
     for hole in holes:
         with_holes.insert(min(hole, len(with_holes)), math.nan)
     found = corrected(with_holes)

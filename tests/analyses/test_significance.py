@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mtlprune.scores import SCORES
-from mtlprune.statistics import significance
 from mtlprune.statistics.significance import Difference, System, differences, holm, sign_flip
 
 ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
@@ -59,12 +58,8 @@ def test_five_sentences_of_one_direction() -> None:
     assert (found.p, found.floor, found.exact) == (2 / 32, 2 / 32, True)
     assert (found.sentences, found.differing, found.seeds) == (14, 5, (1, 1))
     assert found.delta == pytest.approx(500 / 14)
-
-
-def test_six_against_one() -> None:
-    """Seven sentences, six for the first: 2 · (1 + 7) of 2⁷ swaps reach that, the sign test's p."""
-    found = one(accuracy([1] * 6 + [0]), accuracy([0] * 6 + [1]))
-    assert found.p == pytest.approx(stats.binomtest(6, 7).pvalue) == pytest.approx(16 / 128)
+    six = one(accuracy([1] * 6 + [0]), accuracy([0] * 6 + [1]))  # 2 · (1 + 7) of 2⁷: the sign test's
+    assert six.p == pytest.approx(stats.binomtest(6, 7).pvalue) == pytest.approx(16 / 128)
 
 
 def test_no_difference() -> None:
@@ -266,20 +261,6 @@ def test_numbers_too_large_for_float32_stay_exact() -> None:
     assert one(*large, 500) == one(*small, 500)
 
 
-def test_chunks_are_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several chunks and a rest: as many swaps as asked for, and nearly the figures of one chunk."""
-    generator = np.random.default_rng(31)
-    gold = golds(generator, 50)
-    first, second = brackets(generator, 1, 50, gold), brackets(generator, 1, 50, gold)
-    whole = one(first, second, 4001)
-    monkeypatch.setattr(significance, "CHUNK", 50 * 300)
-    parts = one(first, second, 4001)
-    assert parts.floor == whole.floor == 1 / 4002
-    assert parts.p * 4002 == pytest.approx(round(parts.p * 4002))
-    assert parts.p == pytest.approx(whole.p, abs=0.04)
-    assert parts.low == pytest.approx(whole.low, abs=0.3)
-
-
 def test_mistakes_are_sentences() -> None:
     with pytest.raises(ValueError, match=r"of the same sentences under the same names, found \(1, 2, 2\)"):
         one(accuracy([1, 0]), accuracy([1, 0, 1]))
@@ -290,13 +271,6 @@ def test_mistakes_are_sentences() -> None:
 
 
 # --- seeds alone, several tests --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seeds", [1, 2, 3, 5, 8])
-def test_seeds_alone_have_a_floor(seeds: int) -> None:
-    found = sign_flip(np.arange(1, seeds + 1))
-    assert found.p == found.floor == 2 / 2**seeds
-    assert (found.agreeing, found.seeds) == (seeds, seeds)
 
 
 def test_sign_flip_equals_scipy() -> None:
@@ -310,6 +284,9 @@ def test_sign_flip_equals_scipy() -> None:
     )
     assert sign_flip(values).p == pytest.approx(theirs.pvalue)
     assert sign_flip([1.0, -2.0, 4.0]).agreeing == 2
+    for seeds in (1, 2, 3, 5, 8):  # seeds alone have a floor
+        found = sign_flip(np.arange(1, seeds + 1))
+        assert found.p == found.floor == 2 / 2**seeds and (found.agreeing, found.seeds) == (seeds, seeds)
     with pytest.raises(ValueError, match="1 to 20 differences, found 0"):
         sign_flip([])
 

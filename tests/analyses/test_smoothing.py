@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -22,7 +21,6 @@ from mtlprune.analyses.smoothing.maths import (
     relative_distance,
     rigorous_bound,
     shares_of_dimensions,
-    split,
 )
 from mtlprune.encoder.post_norm import LIPSCHITZ, LayerNorms, product_norm
 
@@ -100,15 +98,6 @@ def test_padding_changes_nothing(seed: int) -> None:
     for measure in (cosine, distance, relative_distance, least_deviation):
         torch.testing.assert_close(measure(padded, mask), measure(h, all_of(h)), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(mixing(filled, mask), mixing(a, all_of(h)), rtol=1e-12, atol=1e-12)
-
-
-@given(SEEDS, st.lists(st.integers(0, 3), min_size=7, max_size=7))
-def test_split_is_exact_for_any_labelling(seed: int, labels: list[int]) -> None:
-    h = rows(seed)
-    within, between = split(h[0], labels)
-    assert float(within + between) == near(d_m(h) ** 2)
-    by_hand = sum(((g := h[0][np.array(labels) == k]) - g.mean(0)).square().sum() for k in set(labels))
-    assert float(within) == near(float(by_hand))
 
 
 def lam(attention: Tensor) -> float:

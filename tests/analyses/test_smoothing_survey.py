@@ -15,11 +15,10 @@ from torch import Tensor
 from transformers import BertModel
 
 from mtlprune.analyses.analysis import Request, find
-from mtlprune.analyses.claims.groups import Groups, compare, compared, difference, rank
-from mtlprune.analyses.reading import Found, Reading, survey
+from mtlprune.analyses.claims.groups import Groups, compare, compared, difference
+from mtlprune.analyses.reading import Found, Reading, Subject, survey
 from mtlprune.analyses.smoothing import SmoothingOptions
 from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, STATES, SmoothingSurvey
-from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
@@ -219,42 +218,29 @@ def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder: Callable[[str],
     assert "fusion" in figures(record, result) and "Weights of the fusion" in markdown(record, result)
 
 
-def groups(counts: np.ndarray) -> Groups:
-    return Groups("tiny", ("POS",), counts, {})
-
-
 def test_depth_alone_makes_no_difference_between_groups() -> None:
     """Values follow the layer only, and so do claims: nothing within layers."""
-    generator = np.random.default_rng(0)
     counts = np.array([[3, 3, 3, 3, 0, 0], [0, 0, 0, 3, 0, 0]] * 3)
-    depth = np.array([1.0, -1.0] * 3)[:, None] + 1e-3 * generator.standard_normal(counts.shape)
-    found = difference(depth, counts >= 3, counts == 0, 500, generator)
-    assert abs(found["value"]) < 2e-3 and found["p"] > 0.05 and found["heads"] == 36
-    planted = difference(depth + (counts >= 3), counts >= 3, counts == 0, 500, generator)
-    assert planted["value"] == pytest.approx(1, abs=1e-2) and planted["p"] < 0.01
-    assert rank(depth + counts, counts, 500, generator)["value"] > 0.7
-    assert abs(rank(depth, counts, 500, generator)["value"]) < 0.5
-    assert rank(depth, counts, 500, generator)["pooled"] > 0.3
+    depth = np.array([1.0, -1.0] * 3)[:, None] + 1e-3 * np.random.default_rng(0).standard_normal(counts.shape)
+    value, p, heads = difference(depth, counts >= 3, counts == 0, 500, (0,))
+    assert abs(value) < 2e-3 and p > 0.05 and heads == 36
+    value, p, _ = difference(depth + (counts >= 3), counts >= 3, counts == 0, 500, (0,))
+    assert value == pytest.approx(1, abs=1e-2) and p < 0.01
+    grids = {"depth": depth, "claims": depth + counts, "gate": np.ones(counts.shape)}
+    tests = compare(Groups("tiny", ("POS",), counts, {}), grids, ["depth", "claims"], 500, 0)
+    plain, claims = (test for test in tests if test["term"] == "tasks")
+    assert claims["value"] > 0.7 and abs(plain["value"]) < 0.5 and plain["pooled"] > 0.3
+    closed = compare(Groups("tiny", ("POS",), counts, {}), {**grids, "gate": np.eye(6)}, ["depth"], 200, 0)
+    assert max(test["n"] for test in closed) == 6  # shut heads are left out
 
 
 def test_a_difference_by_hand_and_what_cannot_be_compared() -> None:
-    generator = np.random.default_rng(0)
     values = np.array([[1.0, 3.0, 5.0, np.nan], [2.0, 2.0, 8.0, 0.0]])
     first = np.array([[True, False, False, True], [True, False, True, False]])
     second = np.array([[False, True, True, False], [False, True, False, False]])
-    found = difference(values, first, second, 200, generator)
-    assert found["value"] == pytest.approx(((2 / 3) * (1 - 4) + (2 / 3) * (5 - 2)) / (4 / 3)) and found["heads"] == 6
-    assert np.isnan(difference(values, first, np.zeros_like(first), 200, generator)["p"])
-
-
-def test_shut_heads_are_left_out() -> None:
-    generator = np.random.default_rng(1)
-    counts = generator.integers(0, 5, (4, 6))
-    grid = {name: generator.standard_normal((4, 6)) for name in ("mixing", "amplification", *EFFECTS)}
-    tests = compare(groups(counts), {**grid, "gate": np.ones((4, 6))}, COMPARED, 200, 0)
-    assert len(tests) == 24
-    closed = compare(groups(counts), {**grid, "gate": np.eye(4, 6)}, COMPARED, 200, 0)
-    assert max(test["n"] for test in closed) == 4
+    value, _, heads = difference(values, first, second, 200, (0,))
+    assert value == pytest.approx(((2 / 3) * (1 - 4) + (2 / 3) * (5 - 2)) / (4 / 3)) and heads == 6
+    assert np.isnan(difference(values, first, np.zeros_like(first), 200, (0,))[1])
 
 
 def test_tests_are_corrected_together(bert: Encoder) -> None:

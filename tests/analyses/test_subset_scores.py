@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlprune.analyses.dissection import SUBSETS, TERMS
+from mtlprune.analyses.dissection import SUBSETS, TERMS, decoders
 from mtlprune.analyses.dissection.decoders import (
     Material,
     NetSettings,
@@ -123,13 +123,14 @@ def test_macro_f1_by_hand() -> None:
     assert macro_f1(gold, gold) == 1
 
 
-def test_neighbours_are_those_of_the_lemma() -> None:
+def test_neighbours_are_those_of_the_lemma(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoders, "NEIGHBOURS", 3)
     generator = torch.Generator().manual_seed(0)
     labels = np.array(["run.01", "run.02", "be.01", "be.02", "run.02", "be.02", "run.01", "run.02", "one.01"])
     names, gold = np.unique(labels, return_inverse=True)
     asked = np.array(["run.09", "be.01"])
     train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(labels), 2))
-    answers = nearest(train, labels, gold, test, asked, neighbours=3)
+    answers = nearest(train, labels, gold, test, asked)
     for place, subset in enumerate(SUBSETS):
         for row, lemma in enumerate(("run", "be")):
             pool = [k for k, label in enumerate(labels) if label.startswith(lemma)]

@@ -77,8 +77,5 @@ def test_more_points_than_one_block_of_distances() -> None:
 def test_points_without_a_dimension(points: np.ndarray, words: str) -> None:
     with pytest.raises(DimensionError, match=words):
         twonn(points)
-
-
-def test_too_few_ratios() -> None:
     with pytest.raises(DimensionError, match="at least 3 ratios"):
         from_ratios([2.0, 3.0])

@@ -64,7 +64,7 @@ def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, results: Path, 
     file, out = tmp_path / "file", tmp_path / "out"
     file.write_text("keep me")
     for arguments, said in [
-        ((tmp_path / "nowhere", "--out", out), "holds no probe results"),
+        ((tmp_path / "nowhere", "--out", out), "probes.json is missing"),
         ((sound, "--out", out, "--mode", "as-released"), "no results of the mode as-released (there: sound)"),
         ((results, "--out", out, "--against", "folklore"), "--against: expected paper"),
         ((results, "--out", out, "--maps", "MTL-9"), "--maps: found 'MTL-9'; expected all, none"),

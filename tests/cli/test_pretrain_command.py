@@ -10,7 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from mtlprune.analyses.breaks.maths import find_break
+from mtlprune.analyses.breaks.measure import find_break
 
 
 @pytest.fixture(scope="module")

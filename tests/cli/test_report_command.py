@@ -37,7 +37,7 @@ def test_gold_that_is_not_there_is_a_caveat(mtlprune: Call, lab: Any, tmp_path: 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--probes", "nowhere"], "holds no probe results"),
+        (["--probes", "nowhere"], "probes.json is missing"),
         (["--analyses", "."], "holds no results of an analysis"),
         (["--latency", "nowhere"], "`mtlprune prune RUN --out DIR` measures and writes it"),
         (["nowhere"], "is no run folder"),

@@ -28,17 +28,11 @@ def minimal_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     out = tmp_path_factory.mktemp("pairs")
     for name in ("agreement", "order"):
-        lines = [
-            {
-                "sentence_good": f"The {noun} sleeps.",
-                "sentence_bad": f"The {noun} sleep." if name == "agreement" else f"{noun} the sleeps.",
-                "UID": name,
-                "linguistics_term": name,
-                "field": "syntax",
-            }
-            for noun in ("dog", "teacher", "river")
-        ]
-        (out / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        same = {"UID": name, "linguistics_term": name, "field": "syntax"}
+        for noun in ("dog", "teacher", "river"):
+            bad = f"The {noun} sleep." if name == "agreement" else f"{noun} the sleeps."
+            with (out / f"{name}.jsonl").open("a") as file:
+                file.write(json.dumps({"sentence_good": f"The {noun} sleeps.", "sentence_bad": bad, **same}) + "\n")
     return out
 
 
@@ -47,21 +41,14 @@ def small_pretraining(trees_corpus: Path, minimal_pairs: Path) -> Callable[..., 
     """Settings of a pretraining of seconds, with dropout, both penalties and minimal pairs; blocks go over them."""
 
     def settings(**blocks: Any) -> dict[str, Any]:
+        same = {"precision": "fp32", "device": "cpu", "threads": 1}
         tree: dict[str, Any] = {
             "name": "small",
             "data": {"corpora": [str(trees_corpus)]},
             "model": {"vocabulary": 200, "layers": 2, "heads": 2, "hidden": 16, "positions": 40},
             "syntax": {"strength": 0.5, "scale": "mean", "release": 9},
             "cosreg": 0.5,
-            "train": {
-                "steps": 12,
-                "batch_sentences": 16,
-                "rate": 0.01,
-                "precision": "fp32",
-                "device": "cpu",
-                "threads": 1,
-                "checkpoint_minutes": 1e6,
-            },
+            "train": {"steps": 12, "batch_sentences": 16, "rate": 0.01, "checkpoint_minutes": 1e6, **same},
             "watch": {"points": 3, "first": 2, "blimp": str(minimal_pairs), "blimp_pairs": 3},
         }
         for name, value in blocks.items():

@@ -10,7 +10,7 @@ from transformers import AutoModelForMaskedLM
 from mtlprune.encoder.batch import Frame, collate
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.pretraining.config import MaskConfig
-from mtlprune.pretraining.model import Masked, mask, prediction_loss
+from mtlprune.pretraining.setup import Masked, mask, prediction_loss
 
 CLS, SEP, MASK = 2, 3, 4
 PLAIN = torch.arange(5, 100)

@@ -48,13 +48,8 @@ def done(small_pretraining: Settings, tmp_path_factory: pytest.TempPathFactory) 
 def test_the_run_folder_holds_what_is_promised(done):
     folder, events = done
     steps = [0, 2, 5, 12]
-    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == [
-        "checkpoints",
-        "config.yaml",
-        "curves.jsonl",
-        "encoder",
-        "manifest.json",
-    ]
+    promised = ["checkpoints", "config.yaml", "curves.jsonl", "encoder", "manifest.json"]
+    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == promised
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == sorted(f"step-{s}" for s in steps)
     lines = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == steps
@@ -69,11 +64,8 @@ def test_the_run_folder_holds_what_is_promised(done):
     assert set(lines[1]["train"]) == {"mlm", "syntax", "cosreg"}
     updates = [event for event in events if event.line is None]
     assert [set(event.losses) for event in updates] == [{"mlm", "syntax", "cosreg"}] * 9 + [{"mlm", "cosreg"}] * 3
-    assert pretrain(make(_again(folder)), RunFolder(folder)).step == 12  # a finished run stays as it is
-
-
-def _again(folder: Path) -> dict[str, Any]:
-    return RunFolder(folder).read_config()
+    again = make(RunFolder(folder).read_config())
+    assert pretrain(again, RunFolder(folder)).step == 12  # a finished run stays as it is
 
 
 def test_a_checkpoint_is_a_model_that_others_load(done):

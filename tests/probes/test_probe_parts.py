@@ -11,11 +11,9 @@ from mtlprune.analyses.probes.maths import (
     Centroids,
     arcs_found,
     arguments_found,
-    by_label,
     chosen,
     nearest_found,
     paired_interval,
-    unit_vectors,
 )
 
 
@@ -45,19 +43,6 @@ def test_any_word_of_an_argument_will_do() -> None:
     )
     nothing = torch.zeros(0, dtype=torch.int64)
     assert arguments_found(choices, *[nothing] * 4).shape == (0, 1)
-
-
-def test_hits_by_label() -> None:
-    found = torch.tensor([[True, False], [True, True], [False, True]])
-    assert by_label(found, column(2, 0, 2), 3).tolist() == [[1, 1], [0, 0], [1, 1]]
-    assert by_label(found[:0], column(), 2).tolist() == [[0, 0], [0, 0]]
-
-
-def test_units_are_means_over_words() -> None:
-    words = torch.arange(12.0).view(4, 1, 3)
-    found = unit_vectors(words, column(0, 1, 3), column(2, 3, 1))
-    assert torch.equal(found, torch.stack([words[:2].mean(0), words[1:].mean(0), words[3]]))
-    assert unit_vectors(words, column(), column()).shape == (0, 1, 3)
 
 
 def test_the_direction_counts_not_the_length() -> None:

@@ -37,9 +37,8 @@ def data(corpus: dict[str, list[Sentence]]) -> Data:
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Encoder]:
     def make(family: str) -> Encoder:
-        folder = make_tiny(
-            family, tmp_path_factory.mktemp(family), positions=160
-        )  # words of the corpus are spelled out
+        # words of the corpus are spelled out
+        folder = make_tiny(family, tmp_path_factory.mktemp(family), positions=160)
         return Encoder.load(str(folder), attention="eager")
 
     return make
@@ -80,12 +79,8 @@ def finds(items: Items, row: Sequence[int], attention: np.ndarray) -> bool:
 
 def accuracies(hits: list[list[bool]], labels: Sequence[int], k: int) -> np.ndarray:
     """(K,): percent of the items of each label."""
-    return np.array(
-        [
-            100 * np.mean([h for h, label in zip(hits, labels, strict=True) if label == one] or np.nan)
-            for one in range(k)
-        ]
-    )
+    each = [[h for h, label in zip(hits, labels, strict=True) if label == one] for one in range(k)]
+    return np.array([100 * np.mean(mine or np.nan) for mine in each])
 
 
 def units(items: Items, vectors: list[np.ndarray], layer: int, head: int) -> list[np.ndarray]:

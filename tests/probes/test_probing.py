@@ -15,7 +15,7 @@ import mtlprune
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.probes import ANALYSIS, AS_RELEASED, CONTROLS, MODES, SOUND, ProbeOptions
 from mtlprune.analyses.probes.show import findings
-from mtlprune.analyses.subjects import ProbeError, find_sources
+from mtlprune.analyses.reading import ProbeError, find_sources
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 from mtlprune.results import Result, write_result

@@ -151,7 +151,7 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "fingerprint": "f" * 64, "specials": "kept"}))
         read_probes([folder, tmp_path])
     for nothing in (tmp_path / "nowhere", folder / "probes.json"):
-        with pytest.raises(RunError, match=r"no probe results|is a file"):
+        with pytest.raises(RunError, match=r"probes.json is missing"):
             read_probes([nothing])
 
 

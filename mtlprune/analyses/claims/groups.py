@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
-from mtlprune.analyses.claims.maths import STEM_TASKS
+from mtlprune.analyses.claims.maths import STEM_TASKS, with_pooled
 from mtlprune.analyses.reading import Reading
-from mtlprune.claimed_heads import Claim, ClaimError, RunGroup, group, is_joint, load_claims
+from mtlprune.claimed_heads import Claim, ClaimError, group, is_joint, load_claims
 from mtlprune.results import CLOSED_GATE, Result, head_rows
-from mtlprune.statistics.permutation import corrected, permuted, tail
+from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, spearman, tail
 
 Grid = NDArray[np.float64]  # (L, A)
 
@@ -56,6 +55,10 @@ class Groups:
             return self.counts >= STEM_TASKS
         return self.counts == (1 if name == "exclusive" else 0)
 
+    def fit(self, encoder: Mapping[str, Any]) -> bool:
+        """Whether they are of the heads of one of ``about["encoders"]``."""
+        return encoder["kind"] == self.encoder and (encoder["layers"], encoder["heads"]) == self.counts.shape
+
     def mean_gate(self) -> Grid:
         """(L, A): over the single tasks."""
         return np.mean([gate for label, gate in self.gates.items() if not is_joint(label)], axis=0)
@@ -67,7 +70,7 @@ def read_groups(claims: Sequence[Claim]) -> Groups:
     Raises:
         ClaimError: no run of a single task is among them, or a run is there twice.
     """
-    run_groups: list[RunGroup] = group(claims)
+    run_groups = group(claims)
     single = [run_group for run_group in run_groups if not run_group.joint]
     if not single:
         raise ClaimError(
@@ -87,12 +90,11 @@ def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
     """
     if not claims:
         return None
-    groups = read_groups(load_claims(claims))
-    if all(source.kind != groups.encoder for source in reading.sources):
+    groups, kinds = read_groups(load_claims(claims)), sorted({source.kind for source in reading.sources})
+    if groups.encoder not in kinds:
         raise ClaimError(
             f"the claims are of {groups.encoder}, but none of the encoders to be measured is that one or began with it "
-            f"({', '.join(sorted({source.kind for source in reading.sources}))}); heads of different encoders do not "
-            "correspond"
+            f"({', '.join(kinds)}); heads of different encoders do not correspond"
         )
     return groups
 
@@ -123,31 +125,22 @@ def compared(
     tests: list[dict[str, Any]] = []
     notes = []
     for one in result.about["encoders"]:
-        grids = result.grids(one)
-        if one["kind"] != groups.encoder or (one["layers"], one["heads"]) != groups.counts.shape:
-            notes.append(
-                f"{one['encoder']} ({one['run']}) is not compared with claims: they are of {groups.encoder}'s heads."
-            )
+        grids, name = result.grids(one), f"{one['encoder']} ({one['run']})"
+        if not groups.fit(one):
+            notes.append(f"{name} is not compared with claims: they are of {groups.encoder}'s heads.")
             continue
         if closed := int((grids["gate"] <= CLOSED_GATE).sum()):
             notes.append(
-                f"{one['encoder']} ({one['run']}) has {closed} heads closed; they take no part in its comparison with "
-                "claims, so free heads may be missing."
+                f"{name} has {closed} heads closed; they take no part in its comparison with claims, so free heads may "
+                "be missing."
             )
         keys = {key: one[key] for key in ("encoder", "run", "seed")}
         tests += [{**keys, **test} for test in compare(groups, grids, measures, permutations, seed, salt, gates)]
-    for test, q in zip(tests, corrected([test["p"] for test in tests]), strict=True):
-        test["q"] = float(q)
     if len(groups.labels) < STEM_TASKS:
         notes.append(
             f"Claims are of {', '.join(groups.labels)} only, and a stem head is claimed by {STEM_TASKS} single tasks "
             "or more, so there are none."
         )
-    pooled = []
-    for test in tests:
-        if "pooled" in test:
-            term, value = f"{test['term']}, pooled", test.pop("pooled")
-            pooled.append({**test, "term": term, "value": value, "p": math.nan, "q": math.nan})
     each = [head_rows({"gate": gate}).assign(task=label) for label, gate in groups.gates.items()]
     claims = [*each, head_rows({"tasks": groups.counts.astype(np.float64)}).assign(task=None)]
     about["claims"] = {
@@ -157,9 +150,9 @@ def compared(
     }
     about["notes"] = [*notes, *about["notes"]]
     frames = {**result.frames, "claims": pd.concat(claims, ignore_index=True)}
-    return replace(
-        result, about=about, frames={**frames, "tests": pd.DataFrame([*tests, *pooled])} if tests else frames
-    )
+    if tests:
+        frames["tests"] = with_pooled(pd.DataFrame(tests).assign(q=corrected([test["p"] for test in tests])))
+    return replace(result, about=about, frames=frames)
 
 
 def compare(
@@ -183,89 +176,38 @@ def compare(
         layers; for "tasks" Spearman within layers), ``n`` heads that count, ``p`` (two-sided), and for "tasks" also
         ``pooled``, Spearman over all heads without regard to layers.
     """
-    generator = np.random.default_rng([seed, salt])
-    told = gates and not np.allclose(groups.mean_gate() * len(groups.labels), groups.counts)
-    found = []
+    against: dict[str, Grid] = {"tasks": groups.counts.astype(np.float64)}
+    if gates and not np.allclose(groups.mean_gate() * len(groups.labels), groups.counts):
+        against["gates"] = groups.mean_gate()
+    found: list[dict[str, Any]] = []
     for measure in measures:
         values = np.where(heads["gate"] > CLOSED_GATE, heads[measure], np.nan)
-        tests = {
-            f"{first} - {second}": difference(values, groups.of(first), groups.of(second), permutations, generator)
-            for first, second in combinations(GROUPS, 2)
-        }
-        tests["tasks"] = rank(values, groups.counts, permutations, generator)
-        if told:
-            tests["gates"] = rank(values, groups.mean_gate(), permutations, generator)
-        found += [{"measure": measure, "term": term, "n": test.pop("heads"), **test} for term, test in tests.items()]
+        for first, second in combinations(GROUPS, 2):
+            value, p, n = difference(values, groups.of(first), groups.of(second), permutations, (seed, salt))
+            found.append({"measure": measure, "term": f"{first} - {second}", "n": n, "value": value, "p": p})
+        known = int((~np.isnan(values)).sum())
+        for term, other in against.items():
+            ranks = layered_rank_test(values, other, permutations, (seed, salt))
+            test = {"measure": measure, "term": term, "n": known, "value": ranks.value, "p": ranks.p}
+            found.append({**test, "pooled": spearman(values, other)})
     return found
 
 
 def difference(
-    values: Grid,
-    first: NDArray[np.bool_],
-    second: NDArray[np.bool_],
-    permutations: int,
-    generator: np.random.Generator,
-) -> dict[str, Any]:
-    """Mean of the first minus that of the second group, within layers.
+    values: Grid, first: NDArray[np.bool_], second: NDArray[np.bool_], permutations: int, seed: tuple[int, ...]
+) -> tuple[float, float, int]:
+    """Mean of the first minus that of the second group, within layers; its two-sided p; how many heads take part.
 
     A layer that has n₁ and n₂ of them weighs n₁ n₂ / (n₁ + n₂), as if layers had their own means; heads of other groups
     take no part. Values are permuted within layers, among the heads of the two groups.
     """
-    known = ~np.isnan(values)
-    contrast = np.zeros(values.shape)
-    total = 0.0
-    for layer in range(len(values)):
-        one, two = first[layer] & known[layer], second[layer] & known[layer]
-        if one.any() and two.any():
-            weight = one.sum() * two.sum() / (one.sum() + two.sum())
-            contrast[layer] = weight * (one / one.sum() - two / two.sum())
-            total += weight
+    members = [(group & ~np.isnan(values)).astype(np.float64) for group in (first, second)]
+    one, two = (member.sum(1, keepdims=True) for member in members)  # (L, 1)
+    weights = one * two / np.maximum(one + two, 1)
+    contrast = weights * (members[0] / np.maximum(one, 1) - members[1] / np.maximum(two, 1))
     used = contrast != 0
-    if not total:
-        return {"value": math.nan, "heads": 0, "p": math.nan}
-    contrast /= total
-    null = _shuffled(values, used, contrast, permutations, generator)
-    observed = float((contrast[used] * values[used]).sum())
-    return {"value": observed, "heads": int(used.sum()), "p": tail(abs(observed), np.abs(null)).p}
-
-
-def rank(
-    values: Grid, counts: NDArray[np.int64] | Grid, permutations: int, generator: np.random.Generator
-) -> dict[str, Any]:
-    """Spearman between values and the number of tasks, from ranks within layers; permuted within layers."""
-    known = ~np.isnan(values)
-    x, y = np.zeros(values.shape), np.zeros(values.shape)
-    for layer, here in enumerate(known):
-        if here.any():
-            x[layer, here] = stats.rankdata(values[layer, here]) - (here.sum() + 1) / 2
-            y[layer, here] = stats.rankdata(counts[layer, here]) - (here.sum() + 1) / 2
-    size = math.sqrt(float((x**2).sum() * (y**2).sum()))
-    pooled = math.nan
-    if known.sum() > 1 and len(set(counts[known].tolist())) > 1 and len(set(values[known].tolist())) > 1:
-        pooled = float(stats.spearmanr(values[known], counts[known]).statistic)
-    if not size:
-        return {"value": math.nan, "heads": int(known.sum()), "p": math.nan, "pooled": pooled}
-    null = _shuffled(x, known, y / size, permutations, generator)
-    observed = float((x * y).sum()) / size
-    return {
-        "value": observed,
-        "heads": int(known.sum()),
-        "p": tail(abs(observed), np.abs(null)).p,
-        "pooled": pooled,
-    }
-
-
-def _shuffled(
-    values: Grid, used: NDArray[np.bool_], weights: Grid, permutations: int, generator: np.random.Generator
-) -> Grid:
-    """Σ weights · values with the used values of each layer in random orders. (P,)"""
-    sums = np.zeros(permutations)
-    for layer in range(len(values)):
-        here = used[layer]
-        if here.sum() > 1:
-            row, weight = values[layer, here][None, None, None], weights[layer, here]  # (1, 1, 1, used)
-            parts = [part[:, 0, 0] @ weight for part in permuted(row, permutations, generator)]
-            sums += np.concatenate(parts) if parts else 0.0
-        elif here.any():
-            sums += float(values[layer, here][0] * weights[layer, here][0])
-    return sums
+    if not used.any():
+        return math.nan, math.nan, 0
+    x, c = values[used], contrast[used] / weights.sum()
+    null = x[layer_orders(np.nonzero(used)[0], permutations, seed)] @ c
+    return float(x @ c), tail(abs(float(x @ c)), np.abs(null)).p, len(x)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mtlprune.analyses.analysis import HeadColumn
@@ -74,10 +74,10 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
                 **_claimed_by_both(one.claimed, other.claimed),
             }
         )
-    for p, q in (("p", "q"), ("p_anywhere", "q_anywhere")):
-        for row, value in zip(rows, corrected([row[p] for row in rows]), strict=True):
-            row[q] = float(value)
-    return pd.DataFrame(rows)
+    if not rows:
+        return pd.DataFrame()
+    found = pd.DataFrame(rows)
+    return found.assign(q=corrected(found["p"]), q_anywhere=corrected(found["p_anywhere"]))
 
 
 def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> tuple[Row, Row]:
@@ -92,37 +92,32 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
         return UNKNOWN, UNKNOWN
     most = max(len(run_group.claims) for run_group in run_groups)
     opened = np.zeros((len(run_groups), most, *run_groups[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
+    seeds = np.full((len(run_groups), most), -1)
     for place, run_group in enumerate(run_groups):
         opened[place, : len(run_group.claims)] = run_group.open
-    weights: dict[bool, list[tuple[int, int, NDArray[np.float64]]]] = {True: [], False: []}
-    for (i, one), (j, other) in itertools.combinations(enumerate(run_groups), 2):
-        same = np.array([[a.seed == b.seed for b in other.claims] for a in one.claims])
-        for kind, used in ((True, same), (False, ~same)):
-            if used.any():
-                weights[kind].append((i, j, used / used.sum()))
-    flat = opened.reshape(len(run_groups), most, -1)
-    by_layer = opened.sum(3).astype(np.float64)
-    equal, unequal = (float(_weighed(flat[None], weights[kind])[0]) for kind in (True, False))
+        seeds[place, : len(run_group.claims)] = [claim.seed for claim in run_group.claims]
+    first, second = np.triu_indices(len(run_groups), 1)
+    same = seeds[first, :, None] == seeds[second, None]  # (pairs, k, k)
+    there = (seeds[first, :, None] >= 0) & (seeds[second, None] >= 0)
+
+    def shared(vectors: NDArray[np.floating], used: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """(C, n, k, H) → (C,): the mean over pairs of labels of the mean over used pairs of their runs."""
+        weights = used / np.maximum(used.sum((1, 2), keepdims=True), 1)
+        products = vectors[:, first] @ vectors[:, second].swapaxes(2, 3)  # (C, pairs, k, k)
+        found = (products * weights).sum((2, 3))[:, used.any((1, 2))]
+        return found.mean(1) if found.shape[1] else np.full(len(vectors), math.nan)
+
+    flat = opened.reshape(1, len(run_groups), most, -1)
+    equal, unequal = float(shared(flat, there & same)[0]), float(shared(flat, there & ~same)[0])
     if math.isnan(unequal):
         return {**UNKNOWN, "shared": equal}, UNKNOWN
-    expected = float(_weighed(by_layer[None], weights[False])[0] / opened.shape[3])
+    by_layer = opened.sum(3, dtype=np.float64)[None]
+    expected = float(shared(by_layer, there & ~same)[0] / opened.shape[3])
     chunks = permuted(opened, permutations, generator)
-    null = np.concatenate([np.empty(0), *(_weighed(chunk, weights[False]) for chunk in chunks)])
+    null = np.concatenate([np.empty(0), *(shared(chunk, there & ~same) for chunk in chunks)])
     flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
     p = math.nan if flatly else tail(unequal, null).p
     return {**UNKNOWN, "shared": equal}, {**UNKNOWN, "shared": unequal, "expected": expected, "p": p}
-
-
-def _weighed(
-    vectors: NDArray[np.floating], pairs: Sequence[tuple[int, int, NDArray[np.float64]]]
-) -> NDArray[np.float64]:
-    """(C, n, k, H) → (C,): the mean over pairs of labels of Σ over pairs of their runs of weight · shared heads."""
-    if not pairs:
-        return np.full(len(vectors), math.nan)
-    found = [
-        ((vectors[:, i, : len(w)] @ vectors[:, j, : w.shape[1]].swapaxes(1, 2)) * w).sum((1, 2)) for i, j, w in pairs
-    ]
-    return np.asarray(np.mean(found, axis=0), dtype=np.float64)
 
 
 def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> Row:
@@ -136,10 +131,8 @@ def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) 
     seeds = np.array([len(run_group.claims) for run_group in run_groups])
     first, second = np.triu_indices(len(run_groups), 1)
     scaled = (null / np.outer(seeds, seeds))[:, first, second]  # (P, pairs)
-    sides = [
-        (one.times, other.times, len(one.claims) * len(other.claims))
-        for one, other in itertools.combinations(run_groups, 2)
-    ]
+    pairs = itertools.combinations(run_groups, 2)
+    sides = [(one.times, other.times, len(one.claims) * len(other.claims)) for one, other in pairs]
     return _sharing(sides, scaled.mean(1))
 
 
@@ -278,10 +271,8 @@ def _arrangements(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
     if not values:
         yield ()
     for value in dict.fromkeys(values):
-        rest = list(values)
-        rest.remove(value)
-        for others in _arrangements(rest):
-            yield (value, *others)
+        place = values.index(value)
+        yield from ((value, *others) for others in _arrangements([*values[:place], *values[place + 1 :]]))
 
 
 # -- heads by the number of tasks --------------------------------------------------------------------------------------
@@ -343,14 +334,14 @@ def count_distribution(probabilities: Sequence[float] | NDArray[np.floating]) ->
     return distribution
 
 
-def majority_probability(seeds: int, times: int) -> float:
+def majority_probability(seeds: int, times: ArrayLike) -> NDArray[np.float64]:
     """Probability that a bootstrap sample of a task's seeds has a head open in more than half of them.
 
     Args:
         seeds: S, drawn S times with replacement.
-        times: in how many of the seeds the head is open.
+        times: in how many of the seeds heads are open.
     """
-    return float(stats.binom.sf(seeds // 2, seeds, times / seeds))
+    return np.asarray(stats.binom.sf(seeds // 2, seeds, np.asarray(times) / seeds))
 
 
 def claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
@@ -363,11 +354,7 @@ def claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
     times = np.stack([run_group.times for run_group in run_groups])  # (n, L, A)
     if all(len(run_group.claims) < 2 for run_group in run_groups):
         return np.full((len(times) + 1, *times.shape[1:]), math.nan)
-    tables = [
-        np.array([majority_probability(seeds, t) for t in range(seeds + 1)])
-        for seeds in (len(run_group.claims) for run_group in run_groups)
-    ]
-    rates = np.stack([table[t] for table, t in zip(tables, times, strict=True)])
+    rates = np.stack([majority_probability(len(one.claims), one.times) for one in run_groups])
     return np.apply_along_axis(count_distribution, 0, rates)
 
 
@@ -409,9 +396,7 @@ def tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 def by_maps(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
     """(L, A): probability that chance opens a head in as many of the maps (S, L, A) as it is open in, or more."""
-    reached = tails(open_)
-    times = open_.sum(0)  # (L, A)
-    return np.take_along_axis(reached, times, axis=1)
+    return np.take_along_axis(tails(open_), open_.sum(0), axis=1)
 
 
 def over_all_heads(p: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -421,9 +406,8 @@ def over_all_heads(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def least(open_: NDArray[np.bool_]) -> float:
     """The smallest p that any head could have: open in every map that opens any of its layer, where that is rarest."""
-    reached = tails(open_)
-    most = (open_.any(2)).sum(0)  # (L,): maps that open a head of the layer
-    return float(np.take_along_axis(reached, most[:, None], axis=1).min())
+    most = open_.any(2).sum(0)  # (L,): maps that open a head of the layer
+    return float(np.take_along_axis(tails(open_), most[:, None], axis=1).min())
 
 
 CLAIMED_FROM = 0.5
@@ -451,3 +435,10 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     if len(gates) > 1:
         add("gate sd", gates.std(0, ddof=1), "sample standard deviation of gates over all runs")
     return found
+
+
+def with_pooled(tests: pd.DataFrame) -> pd.DataFrame:
+    """Tests of heads by claims with their column ``pooled`` (of ranks) as rows of their own, which are no tests."""
+    pooled = tests[~tests["term"].str.contains(" - ")]
+    pooled = pooled.assign(term=pooled["term"] + ", pooled", value=pooled["pooled"], p=math.nan, q=math.nan)
+    return pd.concat([tests, pooled], ignore_index=True).drop(columns="pooled")

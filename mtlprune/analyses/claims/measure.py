@@ -68,7 +68,11 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     }
     frames = {
         "heads": pd.concat([head_rows({"gate": claim.gates}).assign(**_keys(claim)) for claim in every]),
-        "layers": pd.concat([_by_layer(run_group) for run_group in run_groups]),
+        "layers": pd.DataFrame(
+            {"encoder": run_group.label, "layer": layer, "claimed": claimed}
+            for run_group in run_groups
+            for layer, claimed in enumerate(run_group.claimed.sum(1), 1)
+        ),
         "labels": pd.DataFrame([_label(run_group, permutations, within) for run_group in run_groups]),
         "pairs": pairs,
         "tests": pd.DataFrame([{"mode": mode, **row} for mode, row in tests.items()]),
@@ -96,11 +100,6 @@ def _keys(claim: Claim) -> dict[str, str | int]:
     return {"encoder": claim.label, "run": claim.run, "seed": claim.seed}
 
 
-def _by_layer(run_group: RunGroup) -> pd.DataFrame:
-    claimed = run_group.claimed.sum(1)
-    return pd.DataFrame({"encoder": run_group.label, "layer": np.arange(1, len(claimed) + 1), "claimed": claimed})
-
-
 def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:
     seeds = len(run_group.claims)
     agreement = within_label(run_group.gates.reshape(seeds, -1), run_group.open.reshape(seeds, -1))
@@ -122,70 +121,63 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
 def explain(run_groups: Sequence[RunGroup], pairs: pd.DataFrame, permutations: int) -> list[str]:
     """A sentence for every reason for which a figure of these groups of runs and pairs is not defined."""
     single = [run_group for run_group in run_groups if not run_group.joint]
-    reasons = [
-        *(reason for run_group in run_groups for reason in _of_label(run_group)),
-        *_of_pairs(run_groups, pairs, permutations),
-        (permutations == 0, "No permutations were asked for, so there are no p-values from permutations."),
-        (len(run_groups) < 2, "There is one label only, so there is nothing to compare it with."),
-        (
-            len(single) < 2,
-            f"There is {'one' if single else 'no'} single-task label, so tasks cannot be compared, and their part of "
-            "the variance is unknown.",
-        ),
-        (len(single) < STEM_TASKS, f"With fewer than {STEM_TASKS} single-task labels there can be no stem head."),
-        (
-            single and all(len(run_group.claims) < 2 for run_group in single),
-            "No single-task label has two seeds, so seeds cannot be resampled, and their part of the variance lies in "
-            "that of tasks by heads.",
-        ),
-        (
-            single and np.ptp(np.concatenate([run_group.gates.ravel() for run_group in single])) == 0,
-            "All gates are equal, so they have no variance to share out.",
-        ),
-        (
-            single and 1 in single[0].gates.shape[1:],
-            "With one layer, or one head a layer, layers and heads cannot be told apart in the variance.",
-        ),
-    ]
-    return [sentence for holds, sentence in reasons if holds]
+    number = "one" if single else "no"
+    reasons = {
+        "No permutations were asked for, so there are no p-values from permutations.": permutations == 0,
+        "There is one label only, so there is nothing to compare it with.": len(run_groups) < 2,
+        f"There is {number} single-task label, so tasks cannot be compared, and their part of the variance is "
+        "unknown.": len(single) < 2,
+        f"With fewer than {STEM_TASKS} single-task labels there can be no stem head.": len(single) < STEM_TASKS,
+    }
+    if single:
+        gates = np.concatenate([run_group.gates.ravel() for run_group in single])
+        two = "No single-task label has two seeds, so seeds cannot be resampled, and their part of the variance lies "
+        reasons[f"{two}in that of tasks by heads."] = all(len(run_group.claims) < 2 for run_group in single)
+        reasons["All gates are equal, so they have no variance to share out."] = not np.ptp(gates)
+        one = "With one layer, or one head a layer, layers and heads cannot be told apart in the variance."
+        reasons[one] = 1 in single[0].gates.shape[1:]
+    of_labels = [reason for run_group in run_groups for reason in _of_label(run_group)]
+    found = [sentence for sentence, holds in reasons.items() if holds]
+    return [*of_labels, *_of_pairs(run_groups, pairs, permutations), *found]
 
 
-def _of_label(run_group: RunGroup) -> Iterator[tuple[object, str]]:
+def _of_label(run_group: RunGroup) -> Iterator[str]:
     name, gates, opened = run_group.label, run_group.gates, run_group.open
-    seeds, layers, heads = gates.shape
+    seeds, size, claimed = len(gates), run_group.claimed.size, int(run_group.claimed.sum())
     flat = ", ".join(str(claim.seed) for claim in run_group.claims if np.ptp(claim.gates) == 0)
     empty = ", ".join(str(claim.seed) for claim in run_group.claims if not claim.open.any())
-    even = "the heads of each layer open equally often"
-    even = "no open head" if not opened.any() else "all heads open" if opened.all() else even
-    claimed = int(run_group.claimed.sum())
-    same = f"{name} has the same mean gate for all heads, so no correlation with it is defined."
-    yield np.ptp(gates.mean(0)) == 0, same
-    yield seeds == 1, f"{name} has one seed, so nothing is known of the agreement within it."
-    yield seeds > 1 and flat, f"{name}: all gates of seed {flat} are equal, so they correlate with nothing."
-    many = f"{name} has as many seeds as heads or more, so that one seed cannot be regressed on the others."
-    yield 1 < seeds >= layers * heads, many
-    without = "overlap coefficients leave it out, and Jaccard where the other set is empty too."
-    yield empty, f"{name} has no open head in seed {empty}; {without}"
-    nothing = "so permuting heads within layers changes nothing and gives no p-value for it."
-    yield _is_even(run_group), f"{name} has {even}, {nothing}"
-    whole = f"{name} claims {'all heads' if claimed else 'no head'}, so it has no hypergeometric p-value."
-    yield claimed in (0, run_group.claimed.size), whole
+    if np.ptp(gates.mean(0)) == 0:
+        yield f"{name} has the same mean gate for all heads, so no correlation with it is defined."
+    if seeds == 1:
+        yield f"{name} has one seed, so nothing is known of the agreement within it."
+    elif flat:
+        yield f"{name}: all gates of seed {flat} are equal, so they correlate with nothing."
+    if 1 < seeds >= size:
+        yield f"{name} has as many seeds as heads or more, so that one seed cannot be regressed on the others."
+    if empty:
+        without = "overlap coefficients leave it out, and Jaccard where the other set is empty too."
+        yield f"{name} has no open head in seed {empty}; {without}"
+    if _is_even(run_group):
+        even = "all heads open" if opened.all() else "the heads of each layer open equally often"
+        nothing = "so permuting heads within layers changes nothing and gives no p-value for it."
+        yield f"{name} has {even if opened.any() else 'no open head'}, {nothing}"
+    if claimed in (0, size):
+        yield f"{name} claims {'all heads' if claimed else 'no head'}, so it has no hypergeometric p-value."
 
 
 def _is_even(run_group: RunGroup) -> bool:
     return not np.ptp(run_group.times, axis=1).any()
 
 
-def _of_pairs(run_groups: Sequence[RunGroup], pairs: pd.DataFrame, permutations: int) -> Iterator[tuple[object, str]]:
+def _of_pairs(run_groups: Sequence[RunGroup], pairs: pd.DataFrame, permutations: int) -> Iterator[str]:
     """What the sentences about either label do not explain."""
     even = {run_group.label for run_group in run_groups if _is_even(run_group)}
     for pair in pairs.itertuples():
         names = f"{pair.encoder} and {pair.other}"
-        apart = permutations and np.isnan(pair.p)
-        if not even & {pair.encoder, pair.other}:
-            yield (
-                apart,
-                f"{names} choose among the heads of no layer both, so permuting within layers gives them no p-value.",
-            )
+        if even & {pair.encoder, pair.other}:
+            continue
+        if permutations and np.isnan(pair.p):
+            yield f"{names} choose among the heads of no layer both, so permuting within layers gives them no p-value."
+        elif np.isnan(pair.p_layers):
             same = "does not depend on permuting within layers, so it has no p-value."
-            yield not apart and np.isnan(pair.p_layers), f"What majorities of {names} claim {same}"
+            yield f"What majorities of {names} claim {same}"

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
-from mtlprune.analyses.claims.maths import claim_columns
+from mtlprune.analyses.claims.maths import claim_columns, with_pooled
 from mtlprune.claimed_heads import Claim
-from mtlprune.reports.charts import DIVERGING, INK, RULE, SOFT, Chart, Spec, data, figure, head_map
+from mtlprune.reports.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
 from mtlprune.reports.grid import Grid, number, probability
 from mtlprune.results import CLOSED_GATE, Result, head_rows
 from mtlprune.statistics.significance import LEVEL
@@ -292,7 +292,7 @@ def _exclusive(result: Result) -> Grid:
     for label in (*result.about["single"], ""):
         heads = _group(result, "exclusive" if label else "free")
         mine = heads[heads["claimed_by"] == label] if len(heads) else heads
-        sure = ["" if math.isnan(head.confidence) else f" ({head.confidence:.2f})" for head in mine.itertuples()]
+        sure = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in mine.itertuples()]
         names = ", ".join(map(str.__add__, _places(mine), sure)) or "none"
         rows.append([f"{label} only" if label else "no single-task label", names, str(len(mine))])
     caption = "With the confidence of each, as of stem heads."
@@ -309,27 +309,17 @@ TABLES = (
 
 
 def _correlations(result: Result) -> Spec | None:
-    """Cells with their numbers, red above 0."""
+    """Matrix of labels by labels: correlations of gates."""
     names = list(result.frames["labels"]["encoder"])
     if len(names) < 2:
         return None
-    cells = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
-    axis: dict[str, Any] = {"title": None, "sort": names}
-    base = alt.Chart(data(cells.assign(words=cells["value"].map(number)))).encode(
-        alt.X("other:N", **axis, axis=alt.Axis(orient="top", labelAngle=-40, domain=False)),
-        alt.Y("one:N", **axis, axis=alt.Axis(domain=False)),
-    )
-    scale = alt.Scale(domain=[-1, 0, 1], range=list(DIVERGING), interpolate="rgb")
-    rects = base.mark_rect(stroke=RULE).encode(alt.Color("value:Q", scale=scale, legend=None))
-    pale = alt.condition("abs(datum.value) > 0.75", alt.value("#ffffff"), alt.value(INK))
-    chart = (rects + base.mark_text().encode(alt.Text("words:N"), color=pale)).properties(
-        width=46 * len(names), height=30 * len(names)
-    )
-    return figure(chart, "Correlation of gates", [CORRELATION])
+    table = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
+    table = table.assign(words=table["value"].map(number))
+    return figure(cells(table, "other", "one", (-1.0, 1.0), size=(46, 30)), "Correlation of gates", [CORRELATION])
 
 
 def _shared(result: Result) -> Spec | None:
-    """Pairs of labels: what they share, and what depth explains of it."""
+    """A row a pair of labels: heads shared, and heads expected from depth."""
     pairs = _named_pairs(result)
     if not len(pairs):
         return None
@@ -347,7 +337,7 @@ def _shared(result: Result) -> Spec | None:
 
 
 def _map(result: Result) -> Spec | None:
-    """In which layers the heads lie that many tasks claim."""
+    """Map of layers by heads: tasks that claim each head."""
     heads = _frame(result, "groups")
     if not len(heads):
         return None
@@ -357,19 +347,7 @@ def _map(result: Result) -> Spec | None:
     return figure(chart, "Tasks that claim each head", explained)
 
 
-FIGURES = {
-    "correlation": Chart(
-        _correlations, "Matrix of labels by labels: correlations of gates", f"Correlation of gates. {CORRELATION}"
-    ),
-    "shared": Chart(
-        _shared,
-        "A row a pair of labels: heads shared, and heads expected from depth",
-        "Open heads that two labels share (full), and those that layer depth explains (hollow).",
-    ),
-    "heads": Chart(
-        _map, "Map of layers by heads: tasks that claim each head", "How many single tasks claim each head."
-    ),
-}
+FIGURES = {"correlation": Chart.of(_correlations), "shared": Chart.of(_shared), "heads": Chart.of(_map)}
 
 # -- heads by claims in other analyses ---------------------------------------------------------------------------------
 
@@ -415,26 +393,18 @@ def before(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, pd.Dat
     """``about`` of a Result, and the frames of ``compared``, from JSON of versions without frames."""
     encoders = []
     for old in content["encoders"]:
-        keys = {"encoder": old["label"], "run": old.get("run", ""), "seed": old.get("seed", 0), "kind": old.get("kind")}
-        heads = old["heads"]
-        layers, a_layer = old.get("shape") or (max(h["layer"] for h in heads), max(h["head"] for h in heads))
-        is_open = sum(head.get("gate", 1) > CLOSED_GATE for head in heads)
-        encoders.append({**keys, "layers": layers, "heads": a_layer, "open": is_open})
-    about = {**content, "encoders": encoders, "claims": content.get("claims"), "notes": content.get("notes", [])}
-    if about["claims"] is None:
+        keys = {"encoder": old["label"], **{key: old[key] for key in ("run", "seed", "kind")}}
+        is_open = sum(head["gate"] > CLOSED_GATE for head in old["heads"])
+        encoders.append({**keys, **dict(zip(("layers", "heads"), old["shape"], strict=True)), "open": is_open})
+    about, claims = {**content, "encoders": encoders}, content["claims"]
+    if claims is None:
         return about, {}
-    claims = about["claims"]
     about["claims"] = {key: claims[key] for key in ("encoder", "tasks", "groups")}
     grids = [head_rows({"gate": np.array(gate)}).assign(task=task) for task, gate in claims.get("gates", {}).items()]
     counted = head_rows({"tasks": np.array(claims["counts"], float)}).assign(task=None)
     tests = pd.DataFrame(claims["tests"]).rename(columns={"test": "term", "heads": "n"})
-    tests = tests.astype(dict.fromkeys(("value", "p", "q", "pooled"), float))
-    pooled = tests[tests["pooled"].notna()]
-    pooled = pooled.assign(term=pooled["term"] + ", pooled", value=pooled["pooled"], p=math.nan, q=math.nan)
-    return about, {
-        "claims": pd.concat([*grids, counted], ignore_index=True),
-        "tests": pd.concat([tests, pooled], ignore_index=True).drop(columns="pooled"),
-    }
+    tests = with_pooled(tests.astype(dict.fromkeys(("value", "p", "q", "pooled"), float)))
+    return about, {"claims": pd.concat([*grids, counted], ignore_index=True), "tests": tests}
 
 
 def _known(result: Result) -> pd.DataFrame:

@@ -10,7 +10,6 @@ Letters: K labels of a decoder, D features of its rows.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.degeneration import maths
-from mtlprune.analyses.subjects import Source, variant
+from mtlprune.analyses.reading import Source, variant
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.results import Part, tidy
@@ -85,23 +84,23 @@ def decoders(
         RunError: the run cannot be loaded.
     """
     model = MultiTaskModel.load(source.name, device=request.device)
-    predicted = list(model.annotate(sentences))
+    predicted, called = list(model.annotate(sentences)), f"{source.label} ({source.name})"
     found: list[Part] = []
     notes = []
     for name, module in model.tasks.items():
         assert isinstance(module, Task)
         rows = module.label_rows()
         if rows is None:
-            notes.append(f"{source.label} ({source.name}): the decoder of {name} has no matrix of label weights.")
+            notes.append(f"{called}: the decoder of {name} has no matrix of label weights.")
             continue
         if len(rows.names) < 2:
-            notes.append(f"{source.label} ({source.name}): {name} has fewer than two labels, so there is no cone.")
+            notes.append(f"{called}: {name} has fewer than two labels, so there is no cone.")
             continue
         counted = frequencies.of(source.name, module, rows)
         if counted is None:
             notes.append(
-                f"{source.label} ({source.name}) was trained on other data than {frequencies.corpus}, so how often its "
-                f"labels of {name} occurred is not said."
+                f"{called} was trained on other data than {frequencies.corpus}, so how often its labels of {name} "
+                "occurred is not said."
             )
         weights = rows.rows.detach().double().cpu()
         labels = table(rows.names, weights, counted)
@@ -153,23 +152,16 @@ def drawn(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame
 
 def matrix(rows: Tensor) -> dict[str, float]:
     """Measures of label weights (K, D): the sample is all there is, and K may be far below D."""
-    singular = torch.linalg.svdvals(rows)
+    small, singular = _small(rows), torch.linalg.svdvals(rows)
     moments = maths.Moments(len(rows))
-    moments.add(_small(rows))
-    angles = maths.angles_to_mean(rows)
-    return {
-        "rows": float(len(rows)),
-        "features": float(rows.shape[1]),
-        "mean_cosine": float(maths.mean_cosine(rows)),
-        "cosine": float(maths.mean_cosine(rows)) * len(rows) / (len(rows) - 1),
-        "positive": maths.positive_share(rows),
-        "angle": float(angles.median()),
-        "angle_max": float(angles.max()),
-        "top1": float(maths.top_share(singular, 1)),
-        "rank": float(maths.effective_rank(singular)),
-        "rank_share": float(maths.effective_rank_share(moments.second, moments.total, len(rows))),
-        "partition": maths.partition_isotropy(_small(rows)),
-    }
+    moments.add(small)
+    angles, mean = maths.angles_to_mean(rows), float(maths.mean_cosine(rows))
+    found: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "positive": maths.positive_share(rows)}
+    found |= {"mean_cosine": mean, "cosine": mean * len(rows) / (len(rows) - 1)}
+    found |= {"angle": angles.median(), "angle_max": angles.max(), "top1": maths.top_share(singular, 1)}
+    found |= {"rank": maths.effective_rank(singular), "rank_share": moments.effective_rank_share()}
+    found["partition"] = maths.partition_isotropy(small)
+    return {name: float(value) for name, value in found.items()}
 
 
 def _small(rows: Tensor) -> Tensor:
@@ -184,29 +176,26 @@ def label_f1(
     task: str, names: Sequence[str], gold: Sequence[Sentence], predicted: Iterable[Sentence]
 ) -> tuple[Floats, Floats]:
     """(K,) each: gold items and F1 in percent of every label; NaN F1 where it has neither gold nor predicted items."""
-    sums: Counter[tuple[str, int]] = Counter()
+    sums: dict[str, Floats] = {name: np.zeros(3) for name in names}  # correct, gold, predicted
     for mine, theirs in zip(gold, predicted, strict=True):
         for label, counts in (count_labels(task, mine, theirs) or {}).items():
-            for place, number in enumerate(counts):
-                sums[label, place] += number
-    found = [[sums[name, place] for place in range(3)] for name in names]
-    correct, wanted, given = np.array(found, dtype=np.float64).T
-    total = wanted + given
-    return wanted, np.where(total > 0, 200 * correct / np.where(total > 0, total, 1), math.nan)
+            if label in sums:
+                sums[label] += counts
+    correct, wanted, given = np.array([sums[name] for name in names]).T
+    with np.errstate(invalid="ignore"):
+        return wanted, 200 * correct / (wanted + given)
 
 
 def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int) -> dict[str, float]:
     """Cosine to the mean row against ln frequency: ``slope`` (least squares), ``spearman`` and its p, over ``labels``
     of which the frequency is known."""
     known = frequency > 0
-    found = {"labels": float(known.sum()), "slope": math.nan, "spearman": math.nan, "spearman_p": math.nan}
-    if known.sum() < LEAST:
-        return found
-    logs = np.log(frequency[known])
-    if np.ptp(logs):
-        found["slope"] = float(np.polyfit(logs, cosine[known], 1)[0])
-    value, p = rank_test(logs, cosine[known], permutations, np.random.default_rng([seed, 73]))
-    return found | {"spearman": value, "spearman_p": p}
+    slope = value = p = math.nan
+    if known.sum() >= LEAST:
+        logs = np.log(frequency[known])
+        slope = float(np.polyfit(logs, cosine[known], 1)[0]) if np.ptp(logs) else math.nan
+        value, p = rank_test(logs, cosine[known], permutations, np.random.default_rng([seed, 73]))
+    return {"labels": float(known.sum()), "slope": slope, "spearman": value, "spearman_p": p}
 
 
 # -- joint against single ----------------------------------------------------------------------------------------------

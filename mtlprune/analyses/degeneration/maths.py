@@ -15,9 +15,9 @@ uniformly negative directions); Mu and Viswanath (2018) (partition isotropy); Ru
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,11 +27,9 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from mtlprune.runs import RunError
-from mtlprune.statistics.twonn import DimensionError, twonn
+from mtlprune.statistics import twonn
 from mtlprune.training.optimisation import mean_cosine as mean_cosine
 from mtlprune.training.optimisation import unit_rows
-
-log = logging.getLogger(__name__)
 
 TINY = 1e-12
 """Of the largest squared singular value: what is smaller is rounding."""
@@ -103,16 +101,6 @@ def effective_rank(singular: Tensor) -> Tensor:
     return torch.special.entr(shares).sum(-1).exp()
 
 
-def effective_rank_share(second: Tensor, total: Tensor, number: int) -> Tensor:
-    """(...): effective rank of the centred rows by what it can reach, min(N − 1, D).
-
-    Args:
-        second, total: (..., D, D) and (..., D), XᵀX and the sum of the rows.
-    """
-    room = min(number - 1, second.shape[-1])
-    return effective_rank(spectrum(centred(second, total, number))) / room if room > 0 else total.sum(-1) * math.nan
-
-
 def centred(second: Tensor, total: Tensor, number: int) -> Tensor:
     """(..., D, D): XᵀX after the mean row is taken away; rounding that is left of a constant feature is 0."""
     found = second - total[..., :, None] * total[..., None, :] / number
@@ -180,8 +168,10 @@ class Moments:
         return effective_rank(self.spectrum())
 
     def effective_rank_share(self) -> Tensor:
-        """(...)."""
-        return effective_rank_share(self.second, self.total, self.rows)
+        """(...): effective rank of the centred rows by what it can reach, min(N − 1, D)."""
+        room = min(self.rows - 1, self.second.shape[-1])
+        found = effective_rank(spectrum(centred(self.second, self.total, self.rows)))
+        return found / room if room > 0 else found * math.nan
 
     def isoscore(self) -> Tensor:
         """(...)."""
@@ -293,11 +283,6 @@ def wendel(vectors: int, features: int) -> float:
     return float(stats.binom.cdf(features - 1, vectors - 1, 0.5)) if vectors > 0 else 1.0
 
 
-def telling(vectors: int, features: int) -> bool:
-    """Whether a direction found for so many vectors says anything."""
-    return wendel(vectors, features) < CHANCE
-
-
 # -- every measure of one cloud ----------------------------------------------------------------------------------------
 
 
@@ -344,43 +329,23 @@ def cloud(moments: Moments, rows: Tensor, lone: Tensor | None = None) -> dict[st
         lone: (.., D), independent draws for TwoNN; none for no dimension.
     """
     doubles = rows.double().cpu()
-    angles = angles_to_mean(doubles)
-    middle, most = torch.quantile(angles, torch.tensor([0.5, 0.95], dtype=angles.dtype)).tolist()
-    singular = moments.spectrum()
-    mean = moments.mean()
-    found = {
-        "rows": float(moments.rows),
-        "features": float(rows.shape[1]),
-        "mean_cosine": float(moments.mean_cosine()),
-        "cosine": float(moments.cosine()),
-        "positive": positive_share(doubles),
-        "angle": middle,
-        "angle_q95": most,
-        "angle_max": float(angles.max()),
-        **{f"top{k}": float(top_share(singular, k)) for k in (1, 2, 10)},
-        "rank": float(moments.effective_rank()),
-        "rank_share": float(moments.effective_rank_share()),
-        "partition": partition_isotropy(doubles, moments.second),
-        "isoscore": float(moments.isoscore()),
-        "common": float(mean.square().sum() / (moments.second.trace() / moments.rows)),
-        "margin": margin(doubles),
-    }
-    return found if lone is None else found | {"dimension": dimension(lone)}
-
-
-def dimension(rows: Tensor) -> float:
-    """TwoNN by maximum likelihood; NaN where there is none."""
-    try:
-        return twonn(rows.double().cpu().numpy()).likelihood
-    except DimensionError as error:
-        log.debug("no dimension: %s", error)
-        return math.nan
+    angles, singular, mean = angles_to_mean(doubles), moments.spectrum(), moments.mean()
+    middle, most = torch.quantile(angles, torch.tensor([0.5, 0.95], dtype=angles.dtype))
+    found: dict[str, Any] = {"rows": moments.rows, "features": rows.shape[1], "positive": positive_share(doubles)}
+    found |= {"mean_cosine": moments.mean_cosine(), "cosine": moments.cosine()}
+    found |= {"angle": middle, "angle_q95": most, "angle_max": angles.max()}
+    found |= {f"top{k}": top_share(singular, k) for k in (1, 2, 10)}
+    found |= {"rank": moments.effective_rank(), "rank_share": moments.effective_rank_share()}
+    found |= {"partition": partition_isotropy(doubles, moments.second), "isoscore": moments.isoscore()}
+    found |= {"common": mean.square().sum() / (moments.second.trace() / moments.rows), "margin": margin(doubles)}
+    found |= {} if lone is None else {"dimension": twonn.likelihood(lone.double().cpu())}
+    return {name: float(value) for name, value in found.items()}
 
 
 def margin(rows: Tensor) -> float:
     """The widest margin of a uniformly negative direction of rows (M, D), 0 where there is none; NaN where random rows
     would have one too, or a row is 0."""
-    if not telling(*rows.shape) or bool((rows.norm(dim=1) == 0).any()):
+    if wendel(*rows.shape) >= CHANCE or bool((rows.norm(dim=1) == 0).any()):
         return math.nan
     found = negative_direction(rows.numpy())
     return 0.0 if found is None else found[1]

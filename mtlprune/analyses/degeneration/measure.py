@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,11 +32,11 @@ from mtlprune.analyses.degeneration.labels import Frequencies, decoders, drawn, 
 from mtlprune.analyses.degeneration.maths import Hyperplane, Moments, layernorm_hyperplane
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.trace import refusal, trace
-from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe
 from mtlprune.results import CLOSED_GATE, Part, Result, head_rows, joined, tidy
+from mtlprune.statistics.twonn import likelihood
 
 Floats = NDArray[np.float64]
 HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
@@ -188,7 +188,7 @@ class DegenerationSurvey:
                 if gate[layer, head] > CLOSED_GATE:
                     rows = words[self.sample.rows, place].double()
                     found["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
-                    found["dimension"][layer, head] = maths.dimension(words[self.sample.lone, place])
+                    found["dimension"][layer, head] = likelihood(words[self.sample.lone, place].double())
                     found["margin"][layer, head] = maths.margin(rows)
         return {"gate": gate} | {name: np.where(gate > CLOSED_GATE, values, np.nan) for name, values in found.items()}
 
@@ -196,24 +196,13 @@ class DegenerationSurvey:
 # -- where the mean vector comes from ----------------------------------------------------------------------------------
 
 
-class Apart(NamedTuple):
-    """Where the mean vectors of an encoder come from.
-
-    Attributes:
-        layers: L + 1 times ``share_...`` and ``plane_...``, as in the frame ``layers``, the embeddings' output first.
-        heads: (L, A), μ(m, mean of a head's slot) for the last layer's m.
-        mean: (H,), m of the last layer.
-        direction: (H,), v of its last LayerNorm; None where a gain is 0.
-    """
-
-    layers: list[dict[str, float]]
-    heads: Floats
-    mean: Tensor
-    direction: Tensor | None
+Apart = tuple[list[dict[str, float]], Floats, Tensor, Tensor | None]
+"""L + 1 times ``share_...`` and ``plane_...``, as in the frame ``layers``, the embeddings' output first; (L, A), μ(m,
+mean of a head's slot) for the last layer's m; (H,), this m; (H,), v of its last LayerNorm, None where a gain is 0."""
 
 
 def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Apart:
-    """One pass over the sentences with an encoder that dissection does not refuse.
+    """One pass over the sentences with an encoder that dissection does not refuse: where its mean vectors come from.
 
     Args:
         mean: (H,), of the last layer's word vectors over the same sentences.
@@ -250,7 +239,7 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
             measures["angle"] = float(torch.cat(parts).median())
             shown |= {f"plane_{name}": value for name, value in measures.items()}
     last = planes[-1]
-    return Apart(layers, (heads / words).numpy(), means[-1], None if last is None else last.direction)
+    return layers, (heads / words).numpy(), means[-1], None if last is None else last.direction
 
 
 # -- beside other encoders, and by claims ------------------------------------------------------------------------------
@@ -286,9 +275,9 @@ def _degrees(first: Tensor, second: Tensor) -> float:
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
     """Means of HEAD_MEASURES over the heads of each group, and the sum of ``cone``; of "others" that alone."""
     for one in result.about["encoders"]:
-        heads = result.grids(one)
-        if groups is None or one["kind"] != groups.encoder or heads["gate"].shape != groups.counts.shape:
+        if groups is None or not groups.fit(one):
             continue
+        heads = result.grids(one)
         cone = heads.get("cone", np.full(groups.counts.shape, np.nan))
         members = {name: groups.of(name) for name in GROUPS}
         rows: list[dict[str, Any]] = [

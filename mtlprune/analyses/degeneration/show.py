@@ -280,20 +280,13 @@ def _clouds_drawn(result: Result, frame: str, most: int) -> Iterator[tuple[str, 
 
 
 def _spectrum(result: Result) -> Spec:
+    """Lines by rank: singular values of embeddings, of the last layer and of label weights."""
     everything = result.named("spectra")
     look = colours(result.dashed(everything), "closed")
+    words: dict[str, Any] = {"x_title": "log10 of the rank", "y_title": "singular value / largest"}
+    ranked = everything.assign(rank=np.log10(everything["rank"]))
     charts = [
-        lines(
-            rows.assign(rank=np.log10(rows["rank"])),
-            "rank",
-            "value",
-            title=title,
-            x_title="log10 of the rank",
-            y_title="singular value / largest",
-            zero=True,
-            whole=False,
-            look=look,
-        )
+        lines(ranked.loc[rows.index], "rank", "value", title=title, zero=True, whole=False, look=look, **words)
         for title, rows in _clouds_drawn(result, "spectra", len(result.names))
         if len(rows)
     ]
@@ -305,6 +298,7 @@ def _spectrum(result: Result) -> Spec:
 
 
 def _projection(result: Result) -> Spec:
+    """Dots: rows on their two top directions, panels by encoder and by decoder."""
     colour = colours(result.named("points"), symbol="circle")["color"]
     charts = []
     for title, held in _clouds_drawn(result, "points", 1):
@@ -321,6 +315,7 @@ def _projection(result: Result) -> Spec:
 
 
 def _isotropy(result: Result) -> Spec | None:
+    """Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension."""
     frame = result.dashed(result.wide("layers"))
     if not len(frame):
         return None
@@ -333,6 +328,7 @@ def _isotropy(result: Result) -> Spec | None:
 
 
 def _maps(result: Result) -> Spec | None:
+    """Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder."""
     frame = result.wide("heads")
     shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
     if not shown:
@@ -351,6 +347,7 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _against_frequency(result: Result) -> Spec | None:
+    """Dots, one a label: norm and cosine to the mean row against frequency, panels by task."""
     held = _by_task(result, "labels")
     held = held[held["frequency"] > 0] if len(held) else held
     if not len(held):
@@ -368,6 +365,7 @@ def _against_frequency(result: Result) -> Spec | None:
 
 
 def _against_change(result: Result) -> Spec | None:
+    """Dots, one a label: F1 lost against the change of its cosine to the mean row."""
     labels, held = _by_task(result, "labels"), _by_task(result, "pairs")
     if not len(held):
         return None
@@ -394,36 +392,12 @@ def _against_change(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "spectrum": Chart(
-        _spectrum,
-        "Lines by rank: singular values of embeddings, of the last layer and of label weights",
-        "Singular values by rank.",
-    ),
-    "projection": Chart(
-        _projection,
-        "Dots: rows on their two top directions, panels by encoder and by decoder",
-        "Rows on their two top directions.",
-    ),
-    "isotropy": Chart(
-        _isotropy,
-        "Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension",
-        "Cones and isotropy by layer.",
-    ),
-    "heads": Chart(
-        _maps,
-        "Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder",
-        "Cones and isotropy of head outputs.",
-    ),
-    "labels": Chart(
-        _against_frequency,
-        "Dots, one a label: norm and cosine to the mean row against frequency, panels by task",
-        "Label weights against frequency in training.",
-    ),
-    "lost": Chart(
-        _against_change,
-        "Dots, one a label: F1 lost against the change of its cosine to the mean row",
-        "F1 of labels, joint minus single, against the change of their rows.",
-    ),
+    "spectrum": Chart.of(_spectrum),
+    "projection": Chart.of(_projection),
+    "isotropy": Chart.of(_isotropy),
+    "heads": Chart.of(_maps),
+    "labels": Chart.of(_against_frequency),
+    "lost": Chart.of(_against_change),
 }
 
 
@@ -451,11 +425,8 @@ def earlier(content: Mapping[str, Any]) -> Result:
     for old in content["pairs"]:
         keys = {"encoder": old["joint"], "run": old["joint_run"], "seed": old["seed"], "task": old["task"]}
         keys |= {"other": old["single"], "other_run": old["single_run"], "n": old["labels"]}
-        tests = (
-            pd.DataFrame(old["tests"])
-            .rename(columns={"against": "term"})
-            .astype(dict.fromkeys(("value", "p", "q"), float))
-        )
+        tests = pd.DataFrame(old["tests"]).rename(columns={"against": "term"})
+        tests = tests.astype(dict.fromkeys(("value", "p", "q"), float))
         parts.append((keys | {"mean_difference": old["mean_difference"]}, {"pairs": tests}))
     about = {key: told[key] for key in told.keys() - {"decoders", "pairs", "rows"}}
     return Result("degeneration", about, {**joined(parts), **frames})
@@ -467,9 +438,7 @@ def _encoder_before(old: Mapping[str, Any]) -> Iterator[dict[str, pd.DataFrame]]
         {"layer": row["layer"], **{f"share_{term}": row[key] for key, term in zip("ihfc", TERMS, strict=True)}}
         for row in cone["terms"]
     ]
-    planes = [
-        {key if key == "layer" else f"plane_{key}": value for key, value in row.items()} for row in cone["planes"]
-    ]
+    planes = [{key if key == "layer" else f"plane_{key}": row[key] for key in row} for row in cone["planes"]]
     names = {"mean": "mean_to_untuned", "direction": "plane_to_untuned"}
     angles = {names[key]: value for key, value in cone.get("to_untuned", {}).items()}
     yield {"embeddings": tidy([old["embeddings"]]), "heads": tidy(old["heads"], "layer", "head")}
@@ -480,7 +449,5 @@ def _encoder_before(old: Mapping[str, Any]) -> Iterator[dict[str, pd.DataFrame]]
 
 
 def _drawn_before(term: str, spectrum: Any, points: Any) -> dict[str, pd.DataFrame]:
-    return {
-        "spectra": pd.DataFrame(spectrum, columns=["rank", "value"]).assign(term=term),
-        "points": pd.DataFrame(points, columns=["x", "y"]).assign(term=term),
-    }
+    spectra = pd.DataFrame(spectrum, columns=["rank", "value"])
+    return {"spectra": spectra.assign(term=term), "points": pd.DataFrame(points, columns=["x", "y"]).assign(term=term)}

@@ -107,12 +107,11 @@ def frames(one: Encoder) -> dict[str, pd.DataFrame]:
             ``linearity``, an entry a layer; ``scores``, an entry a task: ``task``, ``train``, ``test``, ``unseen``,
             ``baseline``, ``score`` and ``macro_f1`` (S,), ``micro_agreement`` and ``macro_agreement`` (S, S).
     """
-    lines, scores = one["linearity"], one["scores"]
-    layers, below = range(1, len(lines) + 1), range(len(lines) + 1)
-    parts = {
+    lines, layers = one["linearity"], range(1, len(one["linearity"]) + 1)
+    parts: dict[str, list[pd.DataFrame]] = {
         "encoders": [tidy(name, one[name]) for name in ("error", "largest", "pieces")],
         "layers": [
-            tidy(name, one[key], layer=below, term=TERMS)
+            tidy(name, one[key], layer=range(len(lines) + 1), term=TERMS)
             for name, key in (("importance", "mu"), ("importance_sd", "mu_sd"))
         ],
         "linearity": [
@@ -120,22 +119,16 @@ def frames(one: Encoder) -> dict[str, pd.DataFrame]:
             for name in ("in_sample", "held_out")
         ],
         "heads": [head_rows({"gate": np.array(one["gates"]), "importance": np.array(one["heads"])})],
-        "tasks": [
-            tidy(name, [task[name]], task=[task["task"]])
-            for task in scores
-            for name in ("train", "test", "unseen", "baseline")
-        ],
-        "scores": [
-            tidy(name, [task[name]], task=[task["task"]], term=SUBSETS)
-            for task in scores
-            for name in ("score", "macro_f1")
-        ],
-        "agreement": [
-            tidy(name, [task[f"{name}_agreement"]], task=[task["task"]], term=SUBSETS, other=SUBSETS)
-            for task in scores
-            for name in ("micro", "macro")
-        ],
+        **{name: [] for name in ("tasks", "scores", "agreement")},
     }
+    for task in one["scores"]:
+        which = [task["task"]]
+        parts["tasks"] += [tidy(name, task[name], task=which) for name in ("train", "test", "unseen", "baseline")]
+        parts["scores"] += [tidy(name, task[name], task=which, term=SUBSETS) for name in ("score", "macro_f1")]
+        parts["agreement"] += [
+            tidy(name, task[f"{name}_agreement"], task=which, term=SUBSETS, other=SUBSETS)
+            for name in ("micro", "macro")
+        ]
     return {name: pd.concat(each, ignore_index=True).dropna(subset="value") for name, each in parts.items() if each}
 
 
@@ -151,7 +144,14 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, list[dict[
             whether all heads are open; ``word_mu`` (W, L + 1, T); ``added`` (L, 2, M, H), h and f of each layer; and
             of each of ``scores`` the ``counts`` (S, X, 3), correct, predicted and gold.
     """
-    pairs = list(_single_and_joint(encoders))
+    pairs = [
+        (task, single, joint)
+        for single, joint in product(encoders, encoders)
+        if len(single["tasks"]) == 1 and len(joint["tasks"]) > 1
+        for task in {*single["tasks"]} & {*joint["tasks"]}
+        if ":" not in joint["label"] or joint["label"].endswith(f":{task.upper()}")
+        if all(single[key] == joint[key] for key in ("seed", "variant"))
+    ]
     return {
         "across": [
             {"first": one["key"], "second": other["key"], **mu_correlations(one["word_mu"], other["word_mu"])}
@@ -176,16 +176,6 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, list[dict[
     }
 
 
-def _single_and_joint(encoders: Sequence[Encoder]) -> Iterator[tuple[str, Encoder, Encoder]]:
-    """(task, its own encoder, a joint one) of the same seed and variant."""
-    for single, joint in product(encoders, encoders):
-        if len(single["tasks"]) == 1 and len(joint["tasks"]) > 1 and single["tasks"][0] in joint["tasks"]:
-            [task], label = single["tasks"], joint["label"]
-            own = ":" not in label or label.endswith(f":{task.upper()}")
-            if own and all(single[key] == joint[key] for key in ("seed", "variant")):
-                yield task, single, joint
-
-
 def _lost_shares(task: str, single: Encoder, joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[str, Any]]:
     """Do heads that one task alone keeps lose their share in the joint encoder?"""
     others = [
@@ -203,11 +193,10 @@ def _lost_shares(task: str, single: Encoder, joint: Encoder, encoders: Sequence[
 def _compositions(joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[str, Any]]:
     """h and f of each layer of a joint encoder from those of single-task and pretrained ones."""
     others = [e for e in encoders if len(e["tasks"]) < 2 and e["added"].shape == joint["added"].shape]
-    if len(others) > 1:
-        for layer, place in np.ndindex(joint["added"].shape[:2]):
-            given = {other["key"]: other["added"][layer, place] for other in others}
-            found = composition(joint["added"][layer, place], given)
-            yield {"joint": joint["key"], "layer": layer + 1, "term": "hf"[place], **found}
+    for layer, place in np.ndindex(joint["added"].shape[:2] if len(others) > 1 else (0, 0)):
+        given = {other["key"]: other["added"][layer, place] for other in others}
+        found = composition(joint["added"][layer, place], given)
+        yield {"joint": joint["key"], "layer": layer + 1, "term": "hf"[place], **found}
 
 
 def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
@@ -215,18 +204,15 @@ def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
 
     NaN where μ is constant, such as that of heads before the first layer.
     """
-    columns = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (one, other)]
-    ranks = [stats.rankdata(side, axis=0) for side in columns]
-    return {
-        name: _columnwise(*sides).reshape(one.shape[1:]) for name, sides in (("spearman", ranks), ("pearson", columns))
-    }
-
-
-def _columnwise(one: Floats, other: Floats) -> Floats:
-    a, b = one - one.mean(0), other - other.mean(0)
-    norms = np.sqrt((a**2).sum(0) * (b**2).sum(0))
-    flat = (np.ptp(one, axis=0) == 0) | (np.ptp(other, axis=0) == 0)
-    return np.where(flat, math.nan, (a * b).sum(0) / np.where(flat, 1, norms))
+    sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (one, other)]
+    flat = np.any([np.ptp(side, axis=0) == 0 for side in sides], axis=0)
+    found = {}
+    for name, values in (("spearman", [stats.rankdata(side, axis=0) for side in sides]), ("pearson", sides)):
+        a, b = (side - side.mean(0) for side in values)
+        norms = np.sqrt((a**2).sum(0) * (b**2).sum(0))
+        value = np.where(flat, math.nan, (a * b).sum(0) / np.where(flat, 1, norms))
+        found[name] = value.reshape(one.shape[1:])
+    return found
 
 
 def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict[str, float]:
@@ -299,10 +285,10 @@ def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, Any
     given = {name: np.asarray(values, np.float64) for name, values in others.items()}
     turned = {name: values @ linalg.orthogonal_procrustes(values, goal)[0] for name, values in given.items()}
     centred = {name: values - values.mean(0) for name, values in given.items()}
+    given_goals = (goal, given), (goal - goal.mean(0), centred), (goal, turned)
     found: dict[str, Any] = {}
-    found["weights"], found["unexplained"] = _weights(goal, given)
-    found["centred"], found["centred_unexplained"] = _weights(goal - goal.mean(0), centred)
-    found["rotated"], found["rotated_unexplained"] = _weights(goal, turned)
+    for (mode, unexplained), (target, values) in zip(MODES.items(), given_goals, strict=True):
+        found[mode], found[unexplained] = _weights(target, values)
     return found
 
 
@@ -325,50 +311,32 @@ def frames_of_pairs(rows: Mapping[str, Sequence[Mapping[str, Any]]], result: Res
     encoders = {one["key"]: one for one in result.about["encoders"]}
     called = dict(zip(encoders, result.names, strict=True))
 
-    def placed(frame: pd.DataFrame, first: str, second: str | None = None, **more: Any) -> pd.DataFrame:
-        keys = {name: encoders[first][name] for name in ("encoder", "run", "seed")}
-        made = frame.assign(**keys, **more, **({} if second is None else {"other": called[second]}))
-        return made[[column for column in (*KEYS, *VALUES) if column in made]]
+    parts: dict[str, list[pd.DataFrame]] = {}
 
-    def listed(row: Mapping[str, Any], *names: str, p: Sequence[str] = ()) -> pd.DataFrame:
-        tested = [row[f"{name}_p"] if name in p else math.nan for name in names]
+    def add(name: str, frame: pd.DataFrame, first: str, second: str | None = None, **more: Any) -> None:
+        keys = {key: encoders[first][key] for key in ("encoder", "run", "seed")}
+        made = frame.assign(**keys, **more, **({} if second is None else {"other": called[second]}))
+        parts.setdefault(name, []).append(made[[column for column in (*KEYS, *VALUES) if column in made]])
+
+    def listed(row: Mapping[str, Any], *names: str) -> pd.DataFrame:
+        tested = [row.get(f"{name}_p", math.nan) for name in names]
         return pd.DataFrame({"measure": names, "value": [row[name] for name in names], "p": tested})
 
-    parts = {
-        "across": [
-            placed(tidy(name, row[name], layer=range(len(row[name])), term=TERMS), row["first"], row["second"])
-            for row in rows["across"]
-            for name in ("spearman", "pearson")
-        ],
-        "gates": [
-            placed(
-                listed(row, "rho", "open", "shared", "expected", p=("rho", "shared")), row["gates_of"], row["shares_in"]
-            )
-            for row in rows["gates"]
-        ],
-        "lost_shares": [
-            placed(
-                listed(row, "heads", "exclusive", "others", "against"), row["single"], row["joint"], task=row["task"]
-            )
-            for row in rows["lost_shares"]
-        ],
-        "losses": [
-            placed(
-                tidy("loss", row["difference"], term=SUBSETS).assign(low=row["low"], high=row["high"]),
-                row["single"],
-                row["joint"],
-                task=row["task"],
-            )
-            for row in rows["losses"]
-        ],
-        "compositions": [
-            placed(frame, row["joint"], layer=row["layer"], term=row["term"], mode=mode)
-            for row in rows["compositions"]
-            for mode, unexplained in MODES.items()
-            for frame in (
-                tidy("weight", list(row[mode].values()), other=[called[key] for key in row[mode]]),
-                tidy("unexplained", row[unexplained]),
-            )
-        ],
-    }
-    return {name: pd.concat(each, ignore_index=True) for name, each in parts.items() if each}
+    for row in rows["across"]:
+        for name in ("spearman", "pearson"):
+            frame = tidy(name, row[name], layer=range(len(row[name])), term=TERMS)
+            add("across", frame, row["first"], row["second"])
+    for row in rows["gates"]:
+        add("gates", listed(row, "rho", "open", "shared", "expected"), row["gates_of"], row["shares_in"])
+    for row in rows["lost_shares"]:
+        frame = listed(row, "heads", "exclusive", "others", "against")
+        add("lost_shares", frame, row["single"], row["joint"], task=row["task"])
+    for row in rows["losses"]:
+        frame = tidy("loss", row["difference"], term=SUBSETS).assign(low=row["low"], high=row["high"])
+        add("losses", frame, row["single"], row["joint"], task=row["task"])
+    for row in rows["compositions"]:
+        for mode, unexplained in MODES.items():
+            weights = tidy("weight", list(row[mode].values()), other=[called[key] for key in row[mode]])
+            for frame in (weights, tidy("unexplained", row[unexplained])):
+                add("compositions", frame, row["joint"], layer=row["layer"], term=row["term"], mode=mode)
+    return {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}

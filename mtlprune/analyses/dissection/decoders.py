@@ -238,10 +238,8 @@ def train_nets(
         labels: (U,) int64.
         allowed: (U, C) bool, classes that an item may get; all, if not given.
     """
-    nets, generator = (
-        SubsetNets(parts, classes, settings, output_bias),
-        torch.Generator().manual_seed(settings.seed + 1),
-    )
+    nets = SubsetNets(parts, classes, settings, output_bias)
+    generator = torch.Generator().manual_seed(settings.seed + 1)
     steps = settings.epochs * -(-len(labels) // settings.batch)
     optimizer = torch.optim.Adam(nets.parameters(), settings.rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / max(1, steps)))
@@ -261,9 +259,9 @@ def train_nets(
 
 
 @torch.no_grad()
-def predict(nets: SubsetNets, parts: Tensor, allowed: Tensor | None = None, batch: int = 2048) -> Tensor:
+def predict(nets: SubsetNets, parts: Tensor, allowed: Tensor | None = None) -> Tensor:
     """(4, U, D), U > 0, to the class of every item by every subset, (S, U) int64."""
-    cuts = [slice(start, start + batch) for start in range(0, parts.shape[1], batch)]
+    cuts = [slice(start, start + 2048) for start in range(0, parts.shape[1], 2048)]
     return torch.cat([nets(parts[:, cut], None if allowed is None else allowed[cut]).argmax(-1) for cut in cuts], 1)
 
 
@@ -277,12 +275,7 @@ def lemmas_of(rolesets: NDArray[np.str_]) -> NDArray[np.str_]:
 
 @torch.no_grad()
 def nearest(
-    train: Tensor,
-    train_labels: NDArray[np.str_],
-    train_gold: Ints,
-    test: Tensor,
-    test_labels: NDArray[np.str_],
-    neighbours: int = NEIGHBOURS,
+    train: Tensor, train_labels: NDArray[np.str_], train_gold: Ints, test: Tensor, test_labels: NDArray[np.str_]
 ) -> Tensor:
     """The sense that most of the nearest training items of the same lemma have, for every subset of terms.
 
@@ -303,13 +296,13 @@ def nearest(
         pool, rows = np.flatnonzero(pools == lemma), np.flatnonzero(asked == lemma)
         known = functional.normalize(torch.einsum("sv,vid->sid", masks, train[:, pool]), dim=-1)
         query = functional.normalize(torch.einsum("sv,vid->sid", masks, test[:, rows]), dim=-1)
-        found[:, rows] = _votes(query @ known.transpose(1, 2), torch.from_numpy(train_gold[pool]), neighbours)
+        found[:, rows] = _votes(query @ known.transpose(1, 2), torch.from_numpy(train_gold[pool]))
     return found
 
 
-def _votes(cosine: Tensor, gold: Tensor, neighbours: int) -> Tensor:
+def _votes(cosine: Tensor, gold: Tensor) -> Tensor:
     """(S, q, p) likeness to p items with their senses (p,) → (S, q)."""
-    near, which = cosine.topk(min(neighbours, cosine.shape[2]), dim=-1)
+    near, which = cosine.topk(min(NEIGHBOURS, cosine.shape[2]), dim=-1)
     senses, place = gold.unique(return_inverse=True)
     chosen = place[which]  # (S, q, k)
     weight = 1 + 1e-3 * near.float()  # votes first, then nearness: k ≤ 5 cosines never make up for a vote
@@ -372,7 +365,9 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
     def counted(row: Ints) -> Ints:
         if spans:
             return _entity_counts(names[row], asked, len(test.sentences))
-        return _item_counts(row == gold, asked.sentence, len(test.sentences))
+        items = np.bincount(asked.sentence, minlength=len(test.sentences))
+        right = np.bincount(asked.sentence, row == gold, minlength=len(test.sentences)).astype(np.int64)
+        return np.stack([right, items, items], axis=1)
 
     about: dict[str, Any] = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
     about["baseline"] = float(f1(counted(frequent).sum(0)))
@@ -386,11 +381,6 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
         }
         found.append({"task": name, **about, **each, **alike})
     return found
-
-
-def _item_counts(right: NDArray[np.bool_], rows: Ints, sentences: int) -> Ints:
-    items = np.bincount(rows, minlength=sentences)
-    return np.stack([np.bincount(rows, right, minlength=sentences).astype(np.int64), items, items], axis=1)
 
 
 def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> Ints:

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,21 +22,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoModelForMaskedLM
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
 from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.dissection.trace import refusal, trace
-from mtlprune.analyses.reading import Found, batches, gate_grid, read, read_request, survey
-from mtlprune.analyses.subjects import ProbeError, Subject, variant
-from mtlprune.config.config import build_config
+from mtlprune.analyses.reading import (
+    Found,
+    ProbeError,
+    Subject,
+    batches,
+    gate_grid,
+    read,
+    read_request,
+    survey,
+    variant,
+)
+from mtlprune.analyses.syntax.pseudo_likelihood import load_masked
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import locate, quiet
 from mtlprune.layers import in_order
 from mtlprune.results import Result
-from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence, declared
 
 log = logging.getLogger(__name__)
@@ -80,18 +85,19 @@ def measure(request: Request) -> Result:
     if set(asked) - {MASKED}:
         training = read(request.names, request.corpus, "train", options.train_sentences, request.seed)
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
+    trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
     found: list[dict[str, Any]] = []
 
     def one(subject: Subject) -> Found | str:
         why = refusal(subject.encoder)
         if why is not None:
             return why
-        parts = dissect(subject, reading.sentences, SAMPLE, request.seed, request.device, request.on_batch)
-        trained, last = _trained_on(subject), parts.pop("last")
+        parts = dissect(subject, reading.sentences, SAMPLE, request)
+        trained, last = trained_on[subject.name], parts.pop("last")
         mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]
         scores: list[dict[str, Any]] = []
         if training is not None and set(mine) - {MASKED}:
-            terms = last_terms(subject, training.sentences, request.device, request.on_batch)
+            terms = last_terms(subject, training.sentences, request)
             material = Material(training.sentences, terms), Material(reading.sentences, last)
             for task in sorted(set(mine) - {MASKED}, key=lambda task: (task == SENSES, mine.index(task))):
                 scores += score(task, *material, nets)
@@ -115,14 +121,6 @@ def measure(request: Request) -> Result:
     }
     more = frames_of_pairs(side_by_side(found, request.seed), result)
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
-
-
-def _trained_on(subject: Subject) -> tuple[str, ...]:
-    """The tasks of a run; none for a pretrained encoder."""
-    if not (Path(subject.name) / "config.yaml").is_file():
-        return ()
-    run = RunFolder.existing(subject.name)
-    return tuple(build_config(run.read_config(), str(run.config_path)).tasks)
 
 
 # -- one encoder, batch by batch ---------------------------------------------------------------------------------------
@@ -167,18 +165,11 @@ def passes(subject: Subject, sentences: Sequence[Sentence], device: str) -> Iter
         yield Pass(words, traced, hidden, torch.searchsorted(tokens, batch.piece_slot), odd, batch.first_piece)
 
 
-def dissect(
-    subject: Subject,
-    sentences: Sequence[Sentence],
-    sample: int,
-    seed: int,
-    device: str = "cpu",
-    on_batch: Callable[[], object] = lambda: None,
-) -> dict[str, Any]:
+def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, request: Request) -> dict[str, Any]:
     """Take apart all that an encoder says of some sentences.
 
     Args:
-        sample: M, words (at most) whose h and f are kept by layer; drawn by ``seed``, the same for all encoders.
+        sample: M, words (at most) whose h and f are kept by layer, the same for all encoders.
 
     Returns:
         ``error``, the largest |i + h + f + c − e| over layers, tokens and features; ``largest``, the largest |e|;
@@ -192,7 +183,7 @@ def dissect(
     """
     places, width = subject.encoder.places, subject.encoder.hidden_size
     layers, words = places.layers, sum(map(len, sentences))
-    drawn = np.sort(np.random.default_rng([seed, 11]).permutation(words)[:sample])
+    drawn = np.sort(np.random.default_rng([request.seed, 11]).permutation(words)[:sample])
     place_in_sample = torch.full((words,), -1).index_put((torch.from_numpy(drawn),), torch.arange(len(drawn)))
     sums, squares = np.zeros((layers + 1, 4)), np.zeros((layers + 1, 4))
     word_mu, heads = np.zeros((words, layers + 1, 4), np.float32), np.zeros((layers, places.heads))
@@ -200,7 +191,7 @@ def dissect(
     last, added = torch.zeros(4, words, width), torch.zeros(layers, 2, len(drawn), width)
     error = largest = 0.0
     pieces = 0
-    for batch in passes(subject, sentences, device):
+    for batch in passes(subject, sentences, request.device):
         keep = place_in_sample[batch.words]
         for layer, (stack, whole) in enumerate(zip(maths.terms(batch.trace), batch.hidden, strict=True)):
             stack, whole = stack[:, batch.pieces], whole[batch.pieces]
@@ -220,7 +211,7 @@ def dissect(
             for half, chosen in enumerate((~batch.odd, batch.odd)):
                 halves[row, half] += moments(x[chosen], y[chosen])
         pieces += len(batch.pieces)
-        on_batch()
+        request.on_batch()
     mu_mean = sums / pieces
     return {
         "error": float(f"{error:.2e}"),
@@ -247,15 +238,13 @@ def _missed(stack: Tensor, whole: Tensor, subject: Subject) -> float:
     return error
 
 
-def last_terms(
-    subject: Subject, sentences: Sequence[Sentence], device: str = "cpu", on_batch: Callable[[], object] = lambda: None
-) -> Tensor:
+def last_terms(subject: Subject, sentences: Sequence[Sentence], request: Request) -> Tensor:
     """(4, W, H): terms of the last layer only, mean over the sub-words of each word."""
     found = torch.zeros(4, sum(map(len, sentences)), subject.encoder.hidden_size)
-    for batch in passes(subject, sentences, device):
+    for batch in passes(subject, sentences, request.device):
         *_, stack = maths.terms(batch.trace)
         found[:, batch.words] = batch.by_word(stack[:, batch.pieces]).cpu()
-        on_batch()
+        request.on_batch()
     return found
 
 
@@ -275,14 +264,13 @@ HEADS = (
 def masked_head(name: str, device: str = "cpu") -> list[Callable[[Tensor], Tensor]] | None:
     """The steps from hidden states to scores of the vocabulary, where the folder holds all their weights; else None."""
     try:
-        with quiet():
-            model, report = AutoModelForMaskedLM.from_pretrained(locate(name), output_loading_info=True)
-    except (ValueError, OSError) as error:  # no such head for this model type
+        model, missing = load_masked(name)
+    except EncoderError as error:  # no such head for this model type
         log.info("%s has no masked-language-model head: %s", name, error)
         return None
     base = model.base_model_prefix + "."
     names = next((names for names in HEADS if hasattr(model, names[0])), None)
-    if names is None or any(not key.startswith(base) for key in report["missing_keys"]):
+    if names is None or any(not key.startswith(base) for key in missing):
         return None
     model.eval().to(device)
     return [getattr(model, name) for name in names]
@@ -323,16 +311,7 @@ def score_masked(
         gold.append(true[draw < CHOSEN].cpu())
     told, wanted = torch.cat(answers, 1), torch.cat(gold)
     nothing = np.full(len(SUBSETS), np.nan)
-    return [
-        {
-            "task": MASKED,
-            "train": 0,
-            "test": len(wanted),
-            "unseen": 0,
-            "baseline": np.nan,
-            "score": (told == wanted).double().mean(1).numpy(),
-            "macro_f1": nothing,
-            "micro_agreement": (told[:, None] == told[None]).double().mean(-1).numpy(),
-            "macro_agreement": [nothing] * len(SUBSETS),
-        }
-    ]
+    facts = {"task": MASKED, "train": 0, "test": len(wanted), "unseen": 0, "baseline": np.nan, "macro_f1": nothing}
+    right, alike = told == wanted, told[:, None] == told[None]
+    agreement = {"micro_agreement": alike.double().mean(-1).numpy(), "macro_agreement": [nothing] * len(SUBSETS)}
+    return [{**facts, "score": right.double().mean(1).numpy(), **agreement}]

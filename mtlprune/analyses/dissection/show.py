@@ -14,7 +14,7 @@ from mtlprune.analyses.dissection import MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.reports.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
 from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import CLOSED_GATE, Result
+from mtlprune.results import CLOSED_GATE, Part, Result, joined
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 HUES = ("#808086", "#0072b2", "#e69f00", "#cc79a7")
@@ -83,9 +83,8 @@ def _groups(frame: pd.DataFrame, *columns: str) -> Any:
 
 def _points(rows: pd.DataFrame) -> list[str]:
     """Difference with its interval, in points."""
-    return [
-        f"{_point(v)} [{_point(low)}, {_point(high)}]" for v, low, high in rows[["value", "low", "high"]].to_numpy()
-    ]
+    found = rows[["value", "low", "high"]].map(_point).to_numpy()
+    return [f"{value} [{low}, {high}]" for value, low, high in found]
 
 
 def _point(value: float) -> str:
@@ -248,6 +247,7 @@ TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _lost_share
 
 
 def _bars(result: Result) -> Spec:
+    """Stacked bars by layer, a panel an encoder: mean importance of the four terms."""
     frame = result.named("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
     frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
     sums = frame.groupby(["name", "layer", np.sign(frame["value"])], observed=True)["value"].sum()
@@ -277,6 +277,7 @@ def _bars(result: Result) -> Spec:
 
 
 def _maps(result: Result) -> Spec:
+    """Maps of layers by heads, one an encoder: mean importance of each head in the last layer."""
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
     values = frame["importance"].where(frame["gate"] > CLOSED_GATE)
@@ -304,6 +305,7 @@ def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
 
 
 def _subsets(result: Result) -> Spec | None:
+    """A table in colours: score of each subset of terms, by task and encoder."""
     frame = result.named("scores").query("measure == 'score'")
     if not len(frame):
         return None
@@ -321,6 +323,7 @@ def _subsets(result: Result) -> Spec | None:
 
 
 def _lost(result: Result) -> Spec | None:
+    """A table in colours: single-task minus joint score of each subset of terms, a column a task."""
     frame = _differences(result)
     if not len(frame):
         return None
@@ -338,7 +341,7 @@ def _lost(result: Result) -> Spec | None:
 
 
 def _alike(result: Result) -> Spec | None:
-    """Of one encoder: the first that was scored."""
+    """Matrices of subsets by subsets, one a task: how often their decoders answer alike."""
     frame = result.named("agreement")
     if not len(frame):
         return None
@@ -356,31 +359,11 @@ def _alike(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "importance": Chart(
-        _bars,
-        "Stacked bars by layer, a panel an encoder: mean importance of the four terms",
-        "Importance of the four terms by layer.",
-    ),
-    "heads": Chart(
-        _maps,
-        "Maps of layers by heads, one an encoder: mean importance of each head in the last layer",
-        "Share of each head in the last layer.",
-    ),
-    "subsets": Chart(
-        _subsets,
-        "A table in colours: score of each subset of terms, by task and encoder",
-        "Score of each subset of terms.",
-    ),
-    "agreement": Chart(
-        _alike,
-        "Matrices of subsets by subsets, one a task: how often their decoders answer alike",
-        "How often decoders of two subsets answer alike.",
-    ),
-    "losses": Chart(
-        _lost,
-        "A table in colours: single-task minus joint score of each subset of terms, a column a task",
-        "Single-task minus joint score by subset.",
-    ),
+    "importance": Chart.of(_bars),
+    "heads": Chart.of(_maps),
+    "subsets": Chart.of(_subsets),
+    "agreement": Chart.of(_alike),
+    "losses": Chart.of(_lost),
 }
 
 
@@ -392,7 +375,7 @@ def earlier(content: Mapping[str, Any]) -> Result:
     from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs
 
     encoders: list[dict[str, Any]] = []
-    parts: dict[str, list[pd.DataFrame]] = {}
+    parts: list[Part] = []
     for old in content["encoders"]:
         keys = {"encoder": old["label"], "run": old["name"], "seed": old["seed"]}
         layers, heads = np.shape(old["heads"])
@@ -401,16 +384,10 @@ def earlier(content: Mapping[str, Any]) -> Result:
             gates[layer, kept] = 1.0 if old["gates"] is None else np.array(old["gates"])[layer, kept]
         shape = {"layers": layers, "heads": heads, "open": int((gates > CLOSED_GATE).sum())}
         encoders.append({**keys, "kind": None, **shape, "key": old["key"], "tasks": old["tasks"]})
-        for name, frame in frames({**old, "gates": gates}).items():
-            parts.setdefault(name, []).append(frame.assign(**keys))
+        parts.append((keys, frames({**old, "gates": gates})))
     head = dict(content["head"])
-    told = {
-        **head,
-        "settings": {**head["nets"], "tasks": ",".join(head.pop("tasks"))},
-        "kinds": {},
-        "encoders": encoders,
-    }
-    told["notes"] = [f"Left out: {line}." for line in content["refused"]]
-    tables = {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
-    found = Result("dissection", told, tables)
-    return replace(found, frames=tables | frames_of_pairs(content, found))
+    settings = {**head["nets"], "tasks": ",".join(head.pop("tasks"))}
+    notes = [f"Left out: {line}." for line in content["refused"]]
+    told = {**head, "settings": settings, "kinds": {}, "encoders": encoders, "notes": notes}
+    found = Result("dissection", told, joined(parts))
+    return replace(found, frames={**found.frames, **frames_of_pairs(content, found)})

@@ -80,7 +80,7 @@ def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) ->
         parts = {name: (found[number], seen[name, number]) for name, found in modules.items()}
         layers.append(_layer(encoder, number, gates, parts))
     embedded = seen["embeddings", 0][0]
-    raised = None if lift is None else Lift(lift.weight.detach(), _bias(lift, lift.out_features))
+    raised = None if lift is None else Lift(lift.weight.detach(), _bias(lift))
     return Trace(embedded, _norm(norm, embedded), raised, layers), hidden, tokens
 
 
@@ -127,14 +127,14 @@ def _layer(
     output, (read, _) = parts["output"]
     kept, width = encoder.places.kept[number], encoder.places.width
     outer, (_, given) = parts["outer"]
-    outer_bias = _bias(outer, outer.out_features)
+    outer_bias = _bias(outer)
     norms = [_norm(module, seen[0]) for module, seen in (parts["first_norm"], parts["second_norm"])]
     return LayerTrace(
         heads=read.unflatten(1, (len(kept), width)),
         numbers=kept,
         value_bias=_value_bias(encoder, number, gates),
         weight=output.weight.detach(),
-        bias=_bias(output, output.out_features),
+        bias=_bias(output),
         read=parts["inner"][1][0],
         feed_forward=given - outer_bias,
         feed_forward_bias=outer_bias,
@@ -170,5 +170,5 @@ def _norm(module: Any, read: Tensor) -> Norm:
     return Norm(module.weight.detach(), module.bias.detach(), mean, (variance + epsilon).sqrt())
 
 
-def _bias(linear: nn.Linear, size: int) -> Tensor:
-    return linear.weight.new_zeros(size) if linear.bias is None else linear.bias.detach()
+def _bias(linear: nn.Linear) -> Tensor:
+    return linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.detach()

@@ -17,10 +17,9 @@ import torch
 
 from mtlprune.analyses.probes import SOUND
 from mtlprune.analyses.probes.measure import Data, Learnt, ProbeSurvey, Split
-from mtlprune.analyses.subjects import ProbeError, Subject, find_sources
+from mtlprune.analyses.reading import ProbeError, find_sources, too_long
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
-from mtlprune.sentence import Sentence
 from mtlprune.training.hardware import peak_memory
 
 FORWARD, LEARN, SCORE = "forward pass with attention", "centroids of all tasks", "scoring all tasks"
@@ -67,10 +66,7 @@ def measure(
     Raises:
         EncoderError, RunError, CorpusError, ProbeError: what cannot be loaded or does not fit.
     """
-    torch.set_num_threads(threads)
-    subject = _load(name)
-    survey = ProbeSurvey(subject.encoder, subject.gates)
-    whole, half = _prepare(subject.encoder, corpus)
+    survey, whole, half = _prepare(name, corpus, threads)
     cost = Cost(len(whole.sentences["dev"]), survey.count)
     for data, kept in ((whole, cost.seconds), (half, cost.half)):
         split = data.cut(survey.encoder, "dev")
@@ -82,40 +78,35 @@ def measure(
         on_batch()
         kept.update({kind: sum(times) for kind, times in fastest.items()})
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        cost.memory = pool.apply(_alone, (name, str(corpus), threads))
+        cost.memory = pool.apply(_alone, (name, corpus, threads))
     return cost
 
 
-def _load(name: str) -> Subject:
-    return next(find_sources([name])[0].open())
-
-
-def _prepare(encoder: Encoder, corpus: Path) -> tuple[Data, Data]:
-    """dev, as far as the encoder sees each sentence at once, and every other sentence of it."""
+def _prepare(name: str, corpus: Path, threads: int) -> tuple[ProbeSurvey, Data, Data]:
+    """What probes; dev, as far as the encoder sees each sentence at once; and every other sentence of it."""
+    torch.set_num_threads(threads)
+    [source] = find_sources([name])
+    subject = next(source.open())
     sentences = list(load_corpus(corpus)["dev"])
-    pieces = encoder.tokenize_all([s.words for s in sentences])
-    capacity = encoder.frame.capacity
-    fit: list[Sentence] = [
-        s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity
-    ]
+    fit = [s for s, long in zip(sentences, too_long([source], sentences), strict=True) if not long]
     if len(fit) < 2:
         raise ProbeError(f"{corpus}: expected two sentences in dev that the encoder sees at once, found {len(fit)}")
-    return Data.read({"dev": fit}), Data.read({"dev": fit[::2]})
+    return ProbeSurvey(subject.encoder, subject.gates), Data.read({"dev": fit}), Data.read({"dev": fit[::2]})
 
 
 def _round(survey: ProbeSurvey, split: Split, learnt: Learnt) -> dict[str, list[float]]:
     """Seconds of each kind for each batch, once."""
-    found: dict[str, list[float]] = {FORWARD: [], LEARN: [], SCORE: []}
+    kinds: dict[str, Callable[[Split], Any]] = {
+        FORWARD: lambda part: _forward(survey.encoder, part),
+        LEARN: survey.learn,
+        SCORE: lambda part: survey.score(part, {SOUND: learnt}),
+    }
+    found: dict[str, list[float]] = {kind: [] for kind in kinds}
     for rows in split.batches:
         part = replace(split, batches=[rows])
-        kinds: dict[str, Callable[[], Any]] = {
-            FORWARD: lambda part=part: _forward(survey.encoder, part),  # type: ignore[misc]
-            LEARN: lambda part=part: survey.learn(part),  # type: ignore[misc]
-            SCORE: lambda part=part: survey.score(part, {SOUND: learnt}),  # type: ignore[misc]
-        }
         for kind, work in kinds.items():
             begun = time.process_time()
-            work()
+            work(part)
             found[kind].append(time.process_time() - begun)
     return found
 
@@ -127,11 +118,8 @@ def _forward(encoder: Encoder, split: Split) -> None:
         encoder.transformer(input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_attentions=True)
 
 
-def _alone(name: str, corpus: str, threads: int) -> int:
-    torch.set_num_threads(threads)
-    subject = _load(name)
-    survey = ProbeSurvey(subject.encoder, subject.gates)
-    whole, _ = _prepare(subject.encoder, Path(corpus))
+def _alone(name: str, corpus: Path, threads: int) -> int:
+    survey, whole, _ = _prepare(name, corpus, threads)
     split = whole.cut(survey.encoder, "dev")
     survey.score(split, {SOUND: survey.learn(split)})
     return peak_memory()

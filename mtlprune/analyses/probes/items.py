@@ -96,8 +96,7 @@ def read_items(
             words with tags at 1 and 2.
     """
     found: dict[str, list[Items]] = {split: [] for split in splits}
-    layers = declared(sentence for content in splits.values() for sentence in content)
-    for task, kind in layers.items():
+    for task, kind in declared(sentence for content in splits.values() for sentence in content).items():
         items = _BY_KIND[kind_of(kind)]
         raw = {
             split: [[] if (value := s.get(task)) is None else list(items(value, heights)) for s in content]
@@ -105,10 +104,24 @@ def read_items(
         }
         tally = Counter(item[-1] for sentences in raw.values() for items in sentences for item in items)
         labels = tuple(label for label, _ in sorted(tally.items(), key=lambda pair: (-pair[1], pair[0])))
+        numbers = {label: place for place, label in enumerate(labels)}
+        columns = COLUMNS[kind_of(kind)]
         for place, split in enumerate(splits if labels else ()):
+            sizes = np.array([len(items) for items in raw[split]], np.int64)
+            rows = [(*item[:-1], numbers[item[-1]]) for items in raw[split] for item in items]
+            table = np.array(rows, np.int64).reshape(len(rows), len(columns) + 1)
             generator = np.random.default_rng([seed, SHUFFLE, _number(task), place])
             found[split].append(
-                _flat(task, kind_of(kind), labels, raw[split], list(map(len, splits[split])), generator)
+                Items(
+                    task,
+                    kind_of(kind),
+                    labels,
+                    offsets=np.concatenate([[0], np.cumsum(sizes)]),
+                    columns=table[:, :-1],
+                    label=table[:, -1],
+                    shuffled=generator.permutation(table[:, -1]),
+                    lengths=np.repeat([len(sentence) for sentence in splits[split]], sizes),
+                )
             )
     return found
 
@@ -116,31 +129,6 @@ def read_items(
 def _number(task: str) -> int:
     """What keeps the shuffles of tasks apart: 0 to 4 for the five layers, a digest of the name for any other."""
     return [*LAYERS].index(task) if task in LAYERS else len(LAYERS) + zlib.crc32(task.encode())
-
-
-def _flat(
-    task: str,
-    kind: str,
-    labels: tuple[str, ...],
-    raw: list[list[tuple]],
-    lengths: list[int],
-    generator: np.random.Generator,
-) -> Items:
-    sizes = np.array([len(items) for items in raw], np.int64)
-    number = {label: place for place, label in enumerate(labels)}
-    width = len(COLUMNS[kind])
-    rows = [(*item[:-1], number[item[-1]]) for items in raw for item in items]
-    table = np.array(rows, np.int64).reshape(len(rows), width + 1)
-    return Items(
-        task,
-        kind,
-        labels,
-        np.concatenate([[0], np.cumsum(sizes)]),
-        table[:, :width],
-        table[:, width],
-        generator.permutation(table[:, width]),
-        np.repeat(np.array(lengths, np.int64), sizes),
-    )
 
 
 def _tags(tags: Any, _: Heights) -> Iterator[tuple]:

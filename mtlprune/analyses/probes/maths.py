@@ -206,16 +206,8 @@ def chosen(dev: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.where(np.isnan(flat).all(1), -1, np.where(np.isnan(flat), -1, flat).argmax(1))
 
 
-def paired_interval(
-    gap: NDArray[np.float64], sentence: NDArray[np.int64], seed: int = 0, share: float = 0.95
-) -> tuple[float, float]:
-    """Bootstrap percentile interval of a mean over items, whole sentences drawn with replacement.
-
-    Args:
-        gap: (U,), of each item.
-        sentence: (U,), the sentence each is in.
-        seed: of the resamples.
-        share: of the distribution that lies in the interval.
+def paired_interval(gap: NDArray[np.float64], sentence: NDArray[np.int64], seed: int = 0) -> tuple[float, float]:
+    """95 % bootstrap percentile interval of a mean over items (U,), whole sentences (U,) drawn with replacement.
 
     Sentences with items of the label take few different pairs (sum of gaps, number of items), so a resample is one
     multinomial draw of how often each pair is met: exactly the bootstrap over sentences, at a cost that does not grow
@@ -226,5 +218,5 @@ def paired_interval(
     pairs, counts = np.unique(np.stack([sums.round(12), sizes], 1), axis=0, return_counts=True)
     generator = np.random.default_rng([BOOTSTRAP, seed])
     drawn = generator.multinomial(len(sums), counts / len(sums), size=RESAMPLES) @ pairs  # (resamples, 2)
-    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [(1 - share) / 2, (1 + share) / 2])
+    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
     return float(low), float(high)

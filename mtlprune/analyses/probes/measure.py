@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -48,14 +49,13 @@ from mtlprune.analyses.probes.maths import (
     paired_interval,
     unit_vectors,
 )
-from mtlprune.analyses.reading import gate_grid
-from mtlprune.analyses.subjects import ProbeError, Source, Subject, find_sources
+from mtlprune.analyses.reading import ProbeError, Source, Subject, entry, find_sources, too_long
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observation_batches, observe, use_eager
 from mtlprune.encoder.pieces import Pieces
-from mtlprune.results import CLOSED_GATE, Result
+from mtlprune.results import Result
 from mtlprune.sentence import Sentence
 
 Grid = NDArray[np.float64]  # (K, L, A)
@@ -136,6 +136,7 @@ class ProbeSurvey:
         self.encoder, self.gates, self.on_batch = encoder, gates, on_batch
         places = encoder.places
         self.shape = places.layers, places.heads
+        self.bytes = -(-places.layers * places.heads // 8)
         self.width, self.count = places.width, sum(map(len, places.kept))
         there = np.array([layer * places.heads + h for layer, kept in enumerate(places.kept) for h in kept], np.int64)
         self.there = there  # (H,): places in L · A
@@ -192,24 +193,19 @@ class ProbeSurvey:
         for rows, seen in self.observations(split, ("attention", "heads")):
             choices, words = choose(seen), head_vectors(seen)
             for items in split.items:
-                if items.kind in ATTENTION:
+                attended = items.kind in ATTENTION
+                if attended:
                     which, found = self._attended(choices, items, rows)
-                    hits = {(mode, labelling): found for mode in learnt for labelling in (TRUE, SHUFFLED)}
                 else:
                     which, units = self._units(words, seen, items, rows)
-                    hits = {
-                        (mode, labelling): nearest_found(
-                            units, self._labels(items, labelling, which), *ready[mode, items.task, labelling]
-                        )
-                        for mode in learnt
-                        for labelling in (TRUE, SHUFFLED)
-                    }
-                for (mode, labelling), found in hits.items():
-                    key = mode, labelling, items.task
-                    part = by_label(found, self._labels(items, labelling, which), len(items.labels))
+                for mode, labelling in product(learnt, (TRUE, SHUFFLED)):
+                    key, labels = (mode, labelling, items.task), self._labels(items, labelling, which)
+                    if not attended:
+                        found = nearest_found(units, labels, *ready[mode, items.task, labelling])
+                    part = by_label(found, labels, len(items.labels))
                     counts[key] = counts[key] + part if key in counts else part
                     if keep and labelling == TRUE:
-                        room = bits.setdefault((mode, items.task), self._room(len(items)))
+                        room = bits.setdefault((mode, items.task), np.zeros((len(items), self.bytes), np.uint8))
                         room[which] = self._packed(found)
         tasks = {items.task: items for items in split.items}
         return {key: self._grid(part, tasks[key[2]].counts()) for key, part in counts.items()}, bits
@@ -247,9 +243,6 @@ class ProbeSurvey:
         first = np.cumsum(seen.batch.sizes) - seen.batch.sizes
         return which, unit_vectors(words, self._tensor(first[row] + start), self._tensor(end - start))
 
-    def _room(self, items: int) -> NDArray[np.uint8]:
-        return np.zeros((items, -(-self.shape[0] * self.shape[1] // 8)), np.uint8)
-
     def _packed(self, found: Tensor) -> NDArray[np.uint8]:
         everywhere = np.zeros((len(found), self.shape[0] * self.shape[1]), bool)
         everywhere[:, self.there] = found.cpu().numpy()
@@ -267,15 +260,9 @@ class ProbeSurvey:
 # -- a Result of all encoders and runs ---------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class Probed:
-    """One encoder (with its gates) and what was found.
-
-    Attributes:
-        label, run, seed: as in ``Subject``.
-        found: of the encoder itself.
-        untrained: of the same encoder with random weights; None where that was not wanted.
-    """
+class Probed(NamedTuple):
+    """One encoder with its gates, named as in ``Subject``: what was found of it, and of the same with random weights,
+    where that was wanted."""
 
     label: str
     run: str
@@ -302,11 +289,15 @@ def measure(request: Request) -> Result:
     corpus = load_corpus(request.corpus)
     sentences = _read(corpus, modes, options.train_sentences, request.seed)
     request.on_status("looking for sentences that do not fit")
-    left_out = _too_long(sources, sentences)
-    kept = {
-        split: [s for s, out in zip(content, left_out[split], strict=True) if not out]
-        for split, content in sentences.items()
-    }
+    out = too_long(sources, [sentence for content in sentences.values() for sentence in content])
+    kept, splits, start = {}, {}, 0
+    for split, content in sentences.items():
+        gone = out[start : start + len(content)]
+        start += len(content)
+        kept[split] = [s for s, long in zip(content, gone, strict=True) if not long]
+        if not kept[split]:
+            raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
+        splits[split] = {"sentences": len(kept[split]), "too_long": int(gone.sum())}
     data = Data.read(kept, request.seed, options.con_heights)
     if not data.items["test"]:
         raise ProbeError(
@@ -315,19 +306,23 @@ def measure(request: Request) -> Result:
     longest = max(len(s) for content in kept.values() for s in content)
     encoders, probed, rows = [], [], []
     controls: dict[Any, Findings] = {}
-    first: tuple[Source, tuple] | None = None
+    first: tuple[str, tuple] | None = None
     for source in sources:
         request.on_status(f"probing {source.name}")
         for subject in source.open(request.device):
-            first = first or (source, subject.size())
-            _refuse_other_size(first, source, subject.size())
+            first = first or (source.name, subject.size())
+            if subject.size() != first[1]:
+                (kind, layers, heads, hidden), (k, lay, h, hid) = first[1], subject.size()
+                raise ProbeError(
+                    f"{first[0]} is a {kind} of {layers} × {heads} heads (hidden size {hidden}) and {source.name} a "
+                    f"{k} of {lay} × {h} ({hid}); heads of different encoders do not correspond, so probe them into "
+                    "folders of their own"
+                )
             found = ProbeSurvey(subject.encoder, subject.gates, request.on_batch).run(data, modes)
             untrained = _untrained(subject, source, request, data, modes, controls)
             probed.append(Probed(subject.label, subject.name, subject.seed, found, untrained))
             rows += list(_rows(probed[-1], data.items, modes, longest))
-            shape = dict(zip(("layers", "heads"), subject.size()[1:3], strict=True))
-            keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": source.kind}
-            encoders.append({**keys, **shape, "open": int((gate_grid(subject) > CLOSED_GATE).sum())})
+            encoders.append(entry(subject, source.kind))
     kinds = {items.task: items.kind for items in data.items["test"]}
     accuracy = pd.concat(rows, ignore_index=True)
     accuracy.attrs["exact"] = True
@@ -335,7 +330,6 @@ def measure(request: Request) -> Result:
     frames = {"accuracy": accuracy, "labels": labels}
     if compared := list(differences(probed, modes, data.items["test"])):
         frames["differences"] = pd.DataFrame(compared)
-    splits = {split: {"sentences": len(kept[split]), "too_long": int(out.sum())} for split, out in left_out.items()}
     about = {
         "corpus": corpus.info["name"],
         "fingerprint": corpus.fingerprint,
@@ -388,22 +382,6 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
     return found
 
 
-def _too_long(sources: Sequence[Source], sentences: dict[str, list[Sentence]]) -> dict[str, np.ndarray]:
-    """Which sentences any of the encoders cannot see at once: they are left out for all, so that items are the same."""
-    out = {split: np.zeros(len(content), bool) for split, content in sentences.items()}
-    for source in {source.kind: source for source in sources}.values():
-        encoder = next(source.open()).encoder
-        capacity = encoder.frame.capacity
-        if capacity is not None:
-            for split, content in sentences.items():
-                pieces = encoder.tokenize_all([s.words for s in content])
-                out[split] |= np.array([len(p.ids) > capacity for p in pieces], bool)
-    for split, gone in out.items():
-        if gone.all():
-            raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
-    return out
-
-
 def _untrained(
     subject: Subject,
     source: Source,
@@ -424,70 +402,50 @@ def _untrained(
     return controls[key]
 
 
-def _refuse_other_size(first: tuple[Source, tuple], source: Source, size: tuple) -> None:
-    if size != first[1]:
-        (kind, layers, heads, hidden), (k, lay, h, hid) = first[1], size
-        raise ProbeError(
-            f"{first[0].name} is a {kind} of {layers} × {heads} heads (hidden size {hidden}) and {source.name} a {k} "
-            f"of {lay} × {h} ({hid}); heads of different encoders do not correspond, so probe them into folders of "
-            "their own"
-        )
-
-
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
 def _rows(
     probed: Probed, splits: Mapping[str, Sequence[Items]], modes: Sequence[str], longest: int
 ) -> Iterator[pd.DataFrame]:
-    """The frame ``accuracy`` of one encoder: the probe and its controls, by mode and task."""
-    for mode in modes:
-        for items in splits["test"]:
-            for control, dev, test, distance in _columns(probed, mode, items, splits, longest):
-                keys = (probed.label, probed.run, probed.seed, mode, items.task)
-                named = dict(zip(RESULT, keys, strict=True))
-                yield _table(control, items, dev, test, distance).assign(**named)[COLUMNS]
+    """The frame ``accuracy`` of one encoder, by mode and task: the probe, then its controls."""
+    for mode, items in product(modes, splits["test"]):
+        named = dict(zip(RESULT, (probed.label, probed.run, probed.seed, mode, items.task), strict=True))
+        sources = [(probed.found, TRUE, TRUE), (probed.untrained, TRUE, RANDOM), (probed.found, SHUFFLED, SHUFFLED)]
+        for found, labelling, name in sources:
+            if found is not None:
+                key = mode, labelling, items.task
+                yield _table(name, items, found.dev[key], found.test[key]).assign(**named)[COLUMNS]
+        parts = [next(p for p in splits["dev" if mode == SOUND else "test"] if p.task == items.task), items]
+        if items.kind in ATTENTION:
+            with np.errstate(invalid="ignore"):
+                dev, test = (100 * offset_hits(part, longest) / part.counts()[:, None] for part in parts)  # (K, D)
+            best = np.where(np.isnan(dev).all(1), 0, np.nan_to_num(dev, nan=-1).argmax(1))[:, None]
+            dev, test = (np.take_along_axis(part, best, 1)[..., None] for part in (dev, test))
+            yield _table(OFFSET, items, dev, test, best[:, 0] + 1.0).assign(**named)[COLUMNS]
+        # the label's own counts are enough: nothing is chosen by chance
+        dev, test = (100 * chance(part)[:, None, None] for part in parts)
+        yield _table(CHANCE, items, dev, test).assign(**named)[COLUMNS]
 
 
-def _columns(
-    probed: Probed, mode: str, items: Items, splits: Mapping[str, Sequence[Items]], longest: int
-) -> Iterator[tuple[str, Grid, Grid, Any]]:
-    """The probe, then its controls: name, what chooses and what is reported (one place where no head is meant), and the
-    distances that the best offset looks at."""
-    sources = [(probed.found, TRUE, TRUE), (probed.untrained, TRUE, RANDOM), (probed.found, SHUFFLED, SHUFFLED)]
-    for found, labelling, name in sources:
-        if found is not None:
-            key = mode, labelling, items.task
-            yield name, found.dev[key], found.test[key], np.nan
-    parts = [next(p for p in splits["dev" if mode == SOUND else "test"] if p.task == items.task), items]
-    if items.kind in ATTENTION:
-        with np.errstate(invalid="ignore"):
-            dev, test = (100 * offset_hits(part, longest) / part.counts()[:, None] for part in parts)  # (K, D)
-        best = np.where(np.isnan(dev).all(1), 0, np.nan_to_num(dev, nan=-1).argmax(1))[:, None]
-        dev, test = (np.take_along_axis(part, best, 1)[..., None] for part in (dev, test))
-        yield OFFSET, dev, test, best[:, 0] + 1.0
-    # the label's own counts are enough: nothing is chosen by chance
-    dev, test = (100 * chance(part)[:, None, None] for part in parts)
-    yield CHANCE, dev, test, np.nan
+def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np.nan) -> pd.DataFrame:
+    """A row for each label that has test items, and head (one place where no head is meant).
 
-
-def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any) -> pd.DataFrame:
-    """A row for each label that has test items, and head."""
+    Args:
+        dev, test: what chooses, and what is reported.
+        distance: (K,), at which the best offset looks.
+    """
     count, _, heads = test.shape
     label, layer, head = np.indices(test.shape).reshape(3, -1)
     of_heads = int(control not in (OFFSET, CHANCE))
-    made = pd.DataFrame(
-        {
-            "control": control,
-            "label": np.array(items.labels, object)[label],
-            "items": items.counts()[label],
-            "layer": (layer + 1) * of_heads,
-            "head": (head + 1) * of_heads,
-            "dev": dev.ravel(),
-            "test": test.ravel(),
-            "best": layer * heads + head == chosen(dev)[label],
-            "distance": np.broadcast_to(distance, count)[label],
-        }
+    made = pd.DataFrame({"control": control, "label": np.array(items.labels, object)[label]}).assign(
+        items=items.counts()[label],
+        layer=(layer + 1) * of_heads,
+        head=(head + 1) * of_heads,
+        dev=dev.ravel(),
+        test=test.ravel(),
+        best=layer * heads + head == chosen(dev)[label],
+        distance=np.broadcast_to(distance, count)[label],
     )
     return made[made["items"] > 0]
 
@@ -504,27 +462,25 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
     by_encoder: dict[str, list[Probed]] = {}
     for one in probed:
         by_encoder.setdefault(one.label, []).append(one)
-    for mode in modes:
-        for items in tasks:
-            alone = items.task.upper()
-            others = [name for name in by_encoder if name != alone]
-            if alone not in by_encoder or not others:
-                continue
-            base = item_scores(by_encoder[alone], mode, items)
-            sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
-            for name in others:
-                own = item_scores(by_encoder[name], mode, items)
-                for k in np.flatnonzero(items.counts()):
-                    here = items.label == k
-                    gap = own[here] - base[here]
-                    if np.isnan(gap).any():
-                        continue  # no head was chosen for the label
-                    low, high = paired_interval(gap, sentence[here], int(k))
-                    keys = {"encoder": name, "other": alone, "mode": mode, "task": items.task, "label": items.labels[k]}
-                    counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
-                    found = {"difference": float(gap.mean()), "low": low, "high": high}
-                    percent = {key: round(100 * value, 4) for key, value in found.items()}
-                    yield {**keys, **counts, "other_seeds": len(by_encoder[alone]), **percent}
+    for mode, items in product(modes, tasks):
+        alone = items.task.upper()
+        if alone not in by_encoder:
+            continue
+        base = item_scores(by_encoder[alone], mode, items)
+        sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
+        for name in (name for name in by_encoder if name != alone):
+            own = item_scores(by_encoder[name], mode, items)
+            for k in np.flatnonzero(items.counts()):
+                here = items.label == k
+                gap = own[here] - base[here]
+                if np.isnan(gap).any():
+                    continue  # no head was chosen for the label
+                low, high = paired_interval(gap, sentence[here], int(k))
+                keys = {"encoder": name, "other": alone, "mode": mode, "task": items.task, "label": items.labels[k]}
+                counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
+                found = {"difference": float(gap.mean()), "low": low, "high": high}
+                percent = {key: round(100 * value, 4) for key, value in found.items()}
+                yield {**keys, **counts, "other_seeds": len(by_encoder[alone]), **percent}
 
 
 def item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:

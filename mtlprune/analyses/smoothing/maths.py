@@ -21,13 +21,12 @@ permutations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -149,22 +148,6 @@ def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: T
     return Bound(norm, 1 + layer.lipschitz * layer.feed_forward[0] * layer.feed_forward[1], attention)
 
 
-def split(vectors: Tensor, labels: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
-    """d_M² = within + between the labels, exactly: one-way analysis of variance.
-
-    Args:
-        vectors: (n, H) of one sentence.
-        labels: n numbers, any.
-    """
-    numbers = torch.unique(torch.as_tensor(labels), return_inverse=True)[1]
-    member = functional.one_hot(numbers).to(vectors)  # (n, K)
-    sizes = member.sum(0)
-    means = member.T @ vectors / sizes[:, None]
-    within = (vectors - means[numbers]).square().sum()
-    between = (sizes[:, None] * (means - vectors.mean(0)).square()).sum()
-    return within, between
-
-
 def shares_of_dimensions(mean_unit: Tensor) -> Tensor:
     """What each dimension gives to the expected cosine of two tokens of a corpus, as a share of it (sums to 1).
 
@@ -256,7 +239,6 @@ def word_grams(seen: Observation) -> Tensor:
     return off @ off.transpose(-1, -2)
 
 
-@dataclass
 class LabelSplit:
     """Sums over sentences for one task. A sentence counts if it has 3 words or more, of 2 labels or more, but not each
     word a label of its own.
@@ -268,21 +250,12 @@ class LabelSplit:
         seed: of the permutations.
     """
 
-    task: str
-    layers: int
-    permutations: int
-    seed: int
-    sentences: int = 0
-    share: NDArray[np.float64] = field(init=False)
-    between: NDArray[np.float64] = field(init=False)
-    within: NDArray[np.float64] = field(init=False)
-    null: NDArray[np.float64] = field(init=False)
-    chance: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.share, self.between, self.within = (np.zeros(self.layers) for _ in range(3))
-        self.null = np.zeros((self.permutations, self.layers))
-        self.generator = torch.Generator().manual_seed(self.seed)
+    def __init__(self, task: str, layers: int, permutations: int, seed: int) -> None:
+        self.task, self.layers, self.permutations = task, layers, permutations
+        self.sentences, self.chance = 0, 0.0
+        self.share, self.between, self.within = np.zeros((3, layers))
+        self.null = np.zeros((permutations, layers))
+        self.generator = torch.Generator().manual_seed(seed)
 
     def add(self, sentences: Sequence[Sentence], grams: Tensor) -> None:
         """Count a batch: its sentences, and (B, L, T, T) of :func:`between_shares`."""
@@ -312,24 +285,14 @@ class LabelSplit:
             drawn = between_shares(held, permuted(labels_of, number, self.generator))
             self.null[first : first + number] += drawn.sum(0).cpu().double().numpy()
 
-    def records(self) -> list[dict[str, float | int | str]]:
-        """One entry a layer: means over sentences; nothing where no sentence counted."""
-        if not self.sentences:
-            return []
-        n = self.sentences
-        near = 1e-9 * np.abs(self.share).max()
-        return [
-            {
-                "task": self.task,
-                "layer": layer,
-                "sentences": n,
-                "share": self.share[layer] / n,
-                "chance": self.chance / n,
-                "gain": (self.share[layer] - self.chance) / n,
-                "between": self.between[layer] / n,
-                "within": self.within[layer] / n,
-                "null_sd": float(self.null[:, layer].std()) / n,
-                "p": float(1 + (self.null[:, layer] >= self.share[layer] - near).sum()) / (1 + self.permutations),
-            }
-            for layer in range(self.layers)
-        ]
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Means over sentences by layer, as rows of a frame, and p of ``share``; none where no sentence counted."""
+        n, near = self.sentences, 1e-9 * np.abs(self.share).max()
+        for layer in range(self.layers if n else 0):
+            share, null = self.share[layer], self.null[:, layer]
+            p = float(1 + (null >= share - near).sum()) / (1 + self.permutations)
+            values = {"share": share, "chance": self.chance, "gain": share - self.chance}
+            values |= {"between": self.between[layer], "within": self.within[layer], "null_sd": float(null.std())}
+            for measure, value in values.items():
+                row = {"layer": layer, "task": self.task, "measure": measure, "value": value / n}
+                yield {**row, "p": p if measure == "share" else math.nan, "n": n}

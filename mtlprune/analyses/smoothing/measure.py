@@ -11,30 +11,27 @@ Letters for shapes: S sentences, B of a batch, T places, H hidden size, L layers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import compared, groups_of
-from mtlprune.analyses.reading import Found, Reading, batches, gate_grid, read_request, survey
+from mtlprune.analyses.reading import Found, Reading, Subject, batches, gate_grid, read_request, survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
-from mtlprune.analyses.subjects import Subject
 from mtlprune.encoder.fusion import Fusion
 from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.post_norm import head_norms, norm_names, read_layers, refusal
 from mtlprune.results import Result, head_rows, spread
 from mtlprune.sentence import declared
+from mtlprune.statistics.permutation import spearman
 
 OUTLIERS = 3
 """Dimensions left out for ``cosine_without_outliers``: those that give most to the expected cosine."""
@@ -47,7 +44,6 @@ BOUNDS = ("sigma1", "sigma2", "published", "bound", "bound_norm", "bound_attenti
 EFFECTS = ("effect", "effect_last", "cosine_effect", "cosine_effect_last")
 COMPARED = ("mixing", "amplification", *EFFECTS)
 """Measures of heads that are compared by how many tasks claim a head."""
-LABELS = ("share", "chance", "gain", "between", "within", "null_sd")
 POINTS = 120
 """Sentences whose σ₁σ₂ and CosSim stand in the frame ``points``, for the figure."""
 Columns = dict[str, NDArray[np.float64]]
@@ -61,7 +57,7 @@ def measure(request: Request) -> Result:
       ``fusion_sd``, the weights of a fusion.
     - ``encoders``: ``tokens`` (a sentence), ``closed_on``, and how near the ratio comes to ``bound`` and ``published``
       (``_nearest``, ``_exceeded``).
-    - ``labels``: by task LABELS; p of share.
+    - ``labels``: by task ``maths.LabelSplit.records``; p of share.
     - ``heads``: ``gate``, ``mixing``, ``norm``, ``amplification``, EFFECTS with their standard errors (``_se``).
       Effects are open minus closed: d_M as a difference of logarithms, so below 0 the head smooths.
     - ``outliers``, ``points``, ``sentences``: wide.
@@ -109,7 +105,7 @@ class SmoothingSurvey:
         layers = [*self._layers(columns), *self._constants()]
         frames: dict[str, Any] = {
             "heads": head_rows({**self._of_heads(), **effects}),
-            "labels": pd.DataFrame(self._labels()),
+            "labels": pd.DataFrame([row for split in self.splits for row in split.records()]),
             "outliers": pd.DataFrame(
                 {"layer": layer, "dimension": dimension, "share": share}
                 for layer, (indices, values) in enumerate(zip(top.indices.tolist(), top.values.tolist(), strict=True))
@@ -177,19 +173,13 @@ class SmoothingSurvey:
     def _states(self, seen: Observation) -> dict[str, Tensor]:
         """STATES, (L + 1, B) each."""
         mask, pieces = seen.batch.attention_mask.bool(), seen.batch.source >= 0
-        columns: dict[str, list[Tensor]] = {name: [] for name in STATES}
-        for layer, hidden in enumerate(seen.hidden):
+        found = []
+        for hidden, mean, inside in zip(seen.hidden, self.mean, self.inside, strict=True):
             vectors = hidden.double()
-            for name, value in (
-                ("cosine", maths.cosine(vectors, mask)),
-                ("cosine_centred", maths.cosine(vectors - self.mean[layer], mask)),
-                ("cosine_without_outliers", maths.cosine(vectors * self.inside[layer], mask)),
-                ("cosine_pieces", maths.cosine(vectors, pieces)),
-                ("distance", maths.distance(vectors, mask)),
-                ("relative_distance", maths.relative_distance(vectors, mask)),
-            ):
-                columns[name].append(value)
-        return {name: torch.stack(values) for name, values in columns.items()}
+            cosines = [maths.cosine(each, mask) for each in (vectors, vectors - mean, vectors * inside)]
+            distances = maths.distance(vectors, mask), maths.relative_distance(vectors, mask)
+            found.append((*cosines, maths.cosine(vectors, pieces), *distances))
+        return {name: torch.stack(each) for name, each in zip(STATES, zip(*found, strict=True), strict=True)}
 
     def _steps(self, seen: Observation) -> dict[str, Tensor]:
         """``mixing`` and BOUNDS, (L, B) each; λ of heads is summed on the way."""
@@ -208,14 +198,9 @@ class SmoothingSurvey:
             plain = [maths.least_deviation(values, mask) for values in read]
             held = [maths.least_deviation(v, mask, e) for v, e in zip(read, part.epsilons, strict=True)]
             bound = maths.rigorous_bound(part, held[0], held[1], mixings)
-            for name, value in (
-                ("sigma1", plain[0]),
-                ("sigma2", plain[1]),
-                ("published", maths.published_factor(part, plain[0], plain[1], mixings)),
-                ("bound", bound.value),
-                ("bound_norm", bound.norm),
-                ("bound_attention", bound.attention),
-            ):
+            published = maths.published_factor(part, plain[0], plain[1], mixings)
+            values = (*plain, published, bound.value, bound.norm, bound.attention)
+            for name, value in zip(BOUNDS, values, strict=True):
                 found.setdefault(name, []).append(value)
         return {name: torch.stack(values) for name, values in found.items()}
 
@@ -225,12 +210,8 @@ class SmoothingSurvey:
         for layer, kept in enumerate(map(list, self.kept)):
             norm[layer, kept] = self.norms[layer].numpy()
             mixings[layer, kept] = self.sums[layer, kept] / len(self.reading.sentences)
-        return {
-            "gate": gate_grid(self.subject),
-            "mixing": mixings,
-            "norm": norm,
-            "amplification": np.sqrt(mixings) * norm,
-        }
+        amplification = np.sqrt(mixings) * norm
+        return {"gate": gate_grid(self.subject), "mixing": mixings, "norm": norm, "amplification": amplification}
 
     def _layers(self, columns: Columns) -> Iterator[dict[str, Any]]:
         for name, values in columns.items():
@@ -239,38 +220,22 @@ class SmoothingSurvey:
 
     def _sentences(self, columns: Columns, tokens: NDArray[np.float64]) -> pd.DataFrame:
         """One row a layer and sentence."""
-        ids = [sentence.id for sentence in self.reading.sentences]
-        first = [self.layers + 1 - values.shape[1] for values in columns.values()]
-        parts = [
-            pd.DataFrame({"layer": layer, "sentence": ids, "tokens": tokens.astype(np.int32)}).assign(
-                **{
-                    name: values[:, layer - low].astype(np.float32) if layer >= low else np.float32("nan")
-                    for low, (name, values) in zip(first, columns.items(), strict=True)
-                }
-            )
-            for layer in range(self.layers + 1)
-        ]
-        return pd.concat(parts, ignore_index=True)
-
-    def _labels(self) -> Iterator[dict[str, Any]]:
-        for record in (record for split in self.splits for record in split.records()):
-            for name in LABELS:
-                row = {"layer": record["layer"], "task": record["task"], "measure": name, "value": record[name]}
-                yield {**row, "p": record["p"] if name == "share" else math.nan, "n": record["sentences"]}
+        ids, depth = [sentence.id for sentence in self.reading.sentences], self.layers + 1
+        layers, sizes = np.repeat(np.arange(depth), len(ids)), np.tile(tokens.astype(np.int32), depth)
+        frame = pd.DataFrame({"layer": layers, "sentence": ids * depth, "tokens": sizes})
+        for name, values in columns.items():
+            whole = np.full((depth, len(ids)), np.nan, np.float32)
+            whole[depth - values.shape[1] :] = values.T
+            frame[name] = whole.ravel()
+        return frame
 
     def _constants(self) -> Iterator[dict[str, Any]]:
         """What does not depend on sentences; nothing where the encoder is not post-LN."""
         for layer, part in enumerate(self.post_norm or (), 1):
-            values = {
-                "gain1": part.gains[0],
-                "gain2": part.gains[1],
-                "inner": part.feed_forward[0],
-                "outer": part.feed_forward[1],
-                "s": part.largest,
-                "heads": part.open,
-                "bound_feed_forward": 1 + part.lipschitz * part.feed_forward[0] * part.feed_forward[1],
-            }
-            yield from ({"layer": layer, "measure": name, "value": value} for name, value in values.items())
+            inner, outer = part.feed_forward
+            values = {"gain1": part.gains[0], "gain2": part.gains[1], "inner": inner, "outer": outer}
+            values |= {"s": part.largest, "heads": part.open, "bound_feed_forward": 1 + part.lipschitz * inner * outer}
+            yield from _measured(layer, **values)
 
     def _effects(self) -> tuple[Columns, int]:
         """EFFECTS of closing each head, and their standard errors, over a sample of sentences."""
@@ -289,9 +254,8 @@ class SmoothingSurvey:
                     torch.stack([after[0], last[0], after[1], last[1]]).cpu().numpy()
                 )
             self.request.on_batch()
-        found = {
-            name: np.full((self.layers, self.heads), np.nan) for name in (*EFFECTS, *(f"{name}_se" for name in EFFECTS))
-        }
+        names = [*EFFECTS, *(f"{name}_se" for name in EFFECTS)]
+        found = {name: np.full((self.layers, self.heads), np.nan) for name in names}
         for place, parts in values.items():
             rows = np.concatenate(parts, axis=1)  # (4, sentences)
             for name, row in zip(EFFECTS, rows, strict=True):
@@ -306,22 +270,15 @@ def _smoothness(hidden: Tensor, mask: Tensor) -> Tensor:
     return torch.stack([maths.distance(vectors, mask).log(), maths.cosine(vectors, mask)])
 
 
+def _measured(layer: int, **values: float) -> Iterator[dict[str, Any]]:
+    yield from ({"layer": layer, "measure": name, "value": value} for name, value in values.items())
+
+
 def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterator[dict[str, Any]]:
     """σ₁σ₂ and CosSim after the layer, (S, L) each, over sentences."""
     for layer, (product, cosine) in enumerate(zip(products.T, after.T, strict=True), 1):
-        values = {
-            "above_one": float((product > 1).mean()),
-            "least": float(product.min()),
-            "spearman": _spearman(product, cosine),
-        }
-        yield from ({"layer": layer, "measure": name, "value": value} for name, value in values.items())
-
-
-def _spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    known = ~(np.isnan(first) | np.isnan(second))
-    if known.sum() < 3 or np.ptp(first[known]) == 0 or np.ptp(second[known]) == 0:
-        return math.nan
-    return float(stats.spearmanr(first[known], second[known]).statistic)
+        above, least = float((product > 1).mean()), float(product.min())
+        yield from _measured(layer, above_one=above, least=least, spearman=spearman(product, cosine))
 
 
 def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.DataFrame:
@@ -333,7 +290,6 @@ def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.Dat
     )
 
 
-@dataclass
 class FusionWeights:
     """What a trained fusion makes of the layers: sums over batches of the weight each layer has.
 
@@ -341,12 +297,9 @@ class FusionWeights:
         fusion: of the encoder that is observed.
     """
 
-    fusion: Fusion
-
-    def __post_init__(self) -> None:
-        self.tokens = 0
-        self.sums = torch.zeros(self.fusion.layers, dtype=torch.float64)
-        self.squares = torch.zeros_like(self.sums)
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion, self.tokens = fusion, 0
+        self.sums, self.squares = torch.zeros(2, fusion.layers, dtype=torch.float64)
 
     @torch.no_grad()
     def add(self, seen: Observation) -> None:
@@ -362,5 +315,4 @@ class FusionWeights:
         mean = self.sums / self.tokens
         deviation = (self.squares / self.tokens - mean.square()).clamp(min=0).sqrt()
         for layer, (value, sd) in enumerate(zip(mean.tolist(), deviation.tolist(), strict=True), 1):
-            yield {"layer": layer, "measure": "fusion", "value": value}
-            yield {"layer": layer, "measure": "fusion_sd", "value": sd}
+            yield from _measured(layer, fusion=value, fusion_sd=sd)

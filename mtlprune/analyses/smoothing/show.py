@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -12,7 +12,7 @@ import pandas as pd
 from mtlprune.analyses.claims.show import before, by_claims, tests_table
 from mtlprune.reports.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
 from mtlprune.reports.grid import Grid, probability
-from mtlprune.results import Result, joined
+from mtlprune.results import Part, Result, joined, tidy
 
 TOKENS = (
     "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
@@ -108,13 +108,12 @@ def _sigma(result: Result) -> Grid:
 
 
 def _labels(result: Result) -> Grid:
-    p = result.wide("labels", "p")
+    p, n = result.wide("labels", "p")["share"], result.wide("labels", "n")["share"]
     rows = []
     for (_, task), here in result.wide("labels").groupby(["name", "task"], observed=True, sort=False):
-        first, best, last = here.iloc[0], here.loc[here["gain"].idxmax()], here.iloc[-1]
-        gains = {"first": first["gain"], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
-        n = result.named("labels").query("name == @last['name'] and task == @task")["n"].iloc[-1]
-        rows.append({**last, **gains, "task": task.upper(), "n": int(n), "p": p.loc[here.index[-1], "share"]})
+        best, last = here.loc[here["gain"].idxmax()], here.iloc[-1]
+        gains = {"first": here["gain"].iloc[0], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
+        rows.append({**last, **gains, "task": task.upper(), "n": int(n[here.index[-1]]), "p": p[here.index[-1]]})
     return Grid.of(
         "Spread between gold labels",
         pd.DataFrame(rows),
@@ -211,6 +210,7 @@ CURVES = {
 
 
 def _curves(result: Result) -> Spec:
+    """Lines by layer, one an encoder: CosSim, d_M and their variants."""
     frame = result.dashed(result.wide("layers"))
     charts = [
         lines(frame, "layer", key, title=title, y_title=y, dashed="closed")
@@ -225,6 +225,7 @@ def _curves(result: Result) -> Spec:
 
 
 def _deviations(result: Result) -> Spec | None:
+    """Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder."""
     frame = result.named("points")
     if not len(frame):
         return None
@@ -244,6 +245,7 @@ def _deviations(result: Result) -> Spec | None:
 
 
 def _between(result: Result) -> Spec | None:
+    """Lines by layer, a panel a task: share of spread between labels over chance."""
     if "labels" not in result.frames:
         return None
     frame = result.dashed(result.wide("labels"))
@@ -259,7 +261,7 @@ def _between(result: Result) -> Spec | None:
 
 
 def _maps(result: Result) -> Spec | None:
-    """One row for each encoder: λ, the effect after the layer, the effect at the end."""
+    """Maps of layers by heads: λ and the effects of closing a head, a row an encoder."""
     frame = result.wide("heads")
     if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
         return None
@@ -279,6 +281,7 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _weights(result: Result) -> Spec | None:
+    """Lines by layer, one a run: the weight that its fusion gives the layer."""
     frame = result.known("layers", "fusion").copy()
     if not len(frame):
         return None
@@ -289,29 +292,11 @@ def _weights(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "layers": Chart(
-        _curves, "Lines by layer, one an encoder: CosSim, d_M and their variants", "Similarity of tokens by layer."
-    ),
-    "sigma": Chart(
-        _deviations,
-        "Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder",
-        "σ₁σ₂ against CosSim, a dot a sentence and layer.",
-    ),
-    "labels": Chart(
-        _between,
-        "Lines by layer, a panel a task: share of spread between labels over chance",
-        "Share of spread between gold labels, beyond chance.",
-    ),
-    "heads": Chart(
-        _maps,
-        "Maps of layers by heads: λ and the effects of closing a head, a row an encoder",
-        "λ of heads, and what closing them changes.",
-    ),
-    "fusion": Chart(
-        _weights,
-        "Lines by layer, one a run: the weight that its fusion gives the layer",
-        "Weights that fusion gives layers.",
-    ),
+    "layers": Chart.of(_curves),
+    "sigma": Chart.of(_deviations),
+    "labels": Chart.of(_between),
+    "heads": Chart.of(_maps),
+    "fusion": Chart.of(_weights),
 }
 
 
@@ -321,71 +306,37 @@ FIGURES = {
 def earlier(content: Mapping[str, Any]) -> Result:
     """The Result in a ``smoothing.json`` without frames; null is NaN there, and what is missing stays away."""
     about, frames = before(content)
-    parts = []
+    parts: list[Part] = []
     for one, old in zip(about["encoders"], content["encoders"], strict=True):
-        fusion = old.get("fusion") or {"kind": None, "weights": []}
-        found = {name: list(make(old)) for name, make in _EARLIER.items()}
-        found["layers"] += [
-            {"layer": layer, "measure": measure, "value": row[key]}
-            for layer, row in enumerate(fusion["weights"], 1)
-            for measure, key in (("fusion", "mean"), ("fusion_sd", "sd"))
-        ]
         keys = {key: one[key] for key in ("encoder", "run", "seed")}
-        parts.append((keys, {name: pd.DataFrame(rows) for name, rows in found.items()}))
+        spreads = [(row["layer"], name, row[name]) for row in old["layers"] for name in row.keys() - {"layer"}]
+        columns = ["layer", "measure", "value", "low", "high"]
+        means = [(layer, name, *(told[key] for key in ("mean", "q05", "q95"))) for layer, name, told in spreads]
+        others = [
+            {"layer": layer, f"{name}_median": told["median"], f"{name}_sd": told["sd"]}
+            for layer, name, told in spreads
+        ]
+        renamed = {"open": "heads", "mean": "fusion", "sd": "fusion_sd"}
+        fusion = old["fusion"] or {"kind": None, "weights": []}
         one["fusion"] = fusion["kind"]
-    made = {name: frame.fillna({"value": math.nan}) for name, frame in joined(parts).items()}
-    return Result("smoothing", about, {**made, **frames})
-
-
-def _layers_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for row in old.get("layers", ()):
-        for name in row.keys() - {"layer"}:
-            found = row[name]
-            yield {
-                "layer": row["layer"],
-                "measure": name,
-                "value": found["mean"],
-                "low": found["q05"],
-                "high": found["q95"],
-            }
-            for key in ("median", "sd"):
-                yield {"layer": row["layer"], "measure": f"{name}_{key}", "value": found[key]}
-    for layer, row in enumerate(old.get("constants") or (), 1):
-        for name, value in row.items():
-            yield {"layer": layer, "measure": "heads" if name == "open" else name, "value": value}
-    for row in old.get("sigma", ()):
-        for name in row.keys() - {"layer"}:
-            yield {"layer": row["layer"], "measure": name, "value": row[name]}
-
-
-def _encoders_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    values = {"tokens": old.get("mean_tokens"), "closed_on": old.get("closed_on")}
-    for what in ("exceeded", "nearest"):
-        values |= {f"{name}_{what}": value for name, value in old.get(what, {}).items()}
-    yield from ({"measure": name, "value": value} for name, value in values.items() if value is not None)
-
-
-def _labels_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for row in old.get("labels", ()):
-        for name in ("share", "chance", "gain", "between", "within", "null_sd"):
-            keys = {"layer": row["layer"], "task": row["task"], "measure": name}
-            yield {**keys, "value": row[name], "p": row["p"] if name == "share" else math.nan, "n": row["sentences"]}
-
-
-def _heads_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for row in old["heads"]:
-        for name in row.keys() - {"layer", "head"}:
-            yield {"layer": row["layer"], "head": row["head"], "measure": name, "value": row[name]}
-
-
-def _points_before(old: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from ({"layer": layer, "product": x, "cosine": y} for layer, x, y in old.get("points", ()))
-
-
-_EARLIER = {
-    "layers": _layers_before,
-    "encoders": _encoders_before,
-    "labels": _labels_before,
-    "heads": _heads_before,
-    "points": _points_before,
-}
+        others += [
+            {"layer": layer, **{renamed.get(name, name): value for name, value in row.items() if name != "layer"}}
+            for rows in (old["constants"] or (), fusion["weights"])
+            for layer, row in enumerate(rows, 1)
+        ]
+        facts = {"tokens": old["mean_tokens"], "closed_on": old["closed_on"]}
+        for what in ("exceeded", "nearest"):
+            facts |= {f"{name}_{what}": value for name, value in old.get(what, {}).items()}
+        labels = pd.DataFrame(old["labels"]).rename(columns={"sentences": "n"})
+        found = {
+            "encoders": tidy([facts]).dropna(),
+            "heads": tidy(old["heads"], "layer", "head"),
+            "points": pd.DataFrame(old.get("points", ()), columns=["layer", "product", "cosine"]),
+        }
+        if len(labels):
+            labels = labels.melt(["layer", "task", "n", "p"], var_name="measure").astype({"value": float, "p": float})
+            found["labels"] = labels.assign(p=labels["p"].where(labels["measure"] == "share"))
+        parts += [(keys, {"layers": pd.DataFrame(means, columns=columns).astype(dict.fromkeys(columns[2:], float))})]
+        parts += [(keys, {"layers": tidy(rows, "layer").dropna()}) for rows in (others, old.get("sigma", ()))]
+        parts.append((keys, found))
+    return Result("smoothing", about, {**joined(parts), **frames})

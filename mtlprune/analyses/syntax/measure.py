@@ -13,14 +13,12 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.probes.maths import head_vectors
-from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.analyses.syntax.pseudo_likelihood import VARIANTS, Judgements, MaskedLanguageModel, Variant, judge
 from mtlprune.corpora.blimp import read_blimp
 from mtlprune.encoder.arc_counts import DIRECTIONS, LEAST, ArcCounts, Best
@@ -31,8 +29,8 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.files import plain
 from mtlprune.results import Grid, Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.permutation import layered_rank_test
-from mtlprune.statistics.twonn import Dimension, DimensionError, twonn
+from mtlprune.statistics.permutation import layered_rank_test, spearman
+from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
 
 CLOUD = 1000
 """Sentences at most whose vectors' dimension is estimated: it grows with their number, so all encoders get as many."""
@@ -122,12 +120,13 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     facts = [row for measure, best in chosen.items() for row in _chosen(measure, best)]
     notes = []
     for which, called in (("cls", "[CLS]"), ("mean", "mean")):
-        dimension = _dimension(cloud[which])
-        if isinstance(dimension, str):
-            notes.append(f"{subject.label}: no TwoNN of {called} vectors: {dimension}.")
+        try:
+            found = twonn(cloud[which])
+        except DimensionError as error:
+            notes.append(f"{subject.label}: no TwoNN of {called} vectors: {error}.")
             continue
-        values = {"": dimension.likelihood, "_fit": dimension.fit, "_dropped": dimension.dropped}
-        facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": dimension.points} for key, v in values.items()]
+        values = {"": found.likelihood, "_fit": found.fit, "_dropped": found.dropped}
+        facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": found.points} for key, v in values.items()]
     facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
@@ -158,10 +157,8 @@ def _placed(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 def _compared(first: Grid, counts: ArcCounts, subject: Subject) -> Rows:
     """With the UAS that heads have in the first encoder: their UAS here, and the gates of this run."""
     other = counts.by_head()
-    both = ~(np.isnan(first) | np.isnan(other)) if first.shape == other.shape else np.zeros(0, bool)
-    if both.sum() >= 3 and np.ptp(first[both]) > 0 and np.ptp(other[both]) > 0:
-        value = float(stats.spearmanr(first[both], other[both]).statistic)
-        yield {"measure": "uas_like_first", "value": value, "n": int(both.sum())}
+    if first.shape == other.shape and not np.isnan(value := spearman(first, other)):
+        yield {"measure": "uas_like_first", "value": value, "n": int((~np.isnan(first + other)).sum())}
     yield {"measure": "heads_there", "value": float(counts.there.sum())}
     if subject.gates is not None and subject.gates.shape == first.shape:
         gates = subject.gates.detach().cpu().double().numpy()
@@ -189,9 +186,8 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     whole |= {"uas_best": best[0], "uas_best_held_out": best[1]}
     rows = []
     for name in listed:
-        found = counts.best_offset([name])
+        found, n = counts.best_offset([name]), counts.size([name])
         values = {"uas": found.value, "uas_held_out": found.held_out, "offset": found.offset}
-        n = counts.size([name])
         rows += [{"label": name, "measure": measure, "value": value, "n": n} for measure, value in values.items()]
     offset = {measure: plain(round(value, DIGITS)) for measure, value in whole.items()}
     about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": LEAST, "offset": offset}
@@ -254,13 +250,6 @@ def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set
     return set(np.random.default_rng([seed, 25]).permutation(rows)[:CLOUD].tolist())
 
 
-def _dimension(points: NDArray[np.float32]) -> Dimension | str:
-    try:
-        return twonn(points)
-    except DimensionError as error:
-        return str(error)
-
-
 def _by_head(
     points: NDArray[np.float32], kept: Sequence[Sequence[int]], there: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
@@ -268,7 +257,5 @@ def _by_head(
     found = np.full(there.shape, np.nan)
     places = [(layer, head) for layer, heads in enumerate(kept) for head in heads]
     for column, place in enumerate(places):
-        dimension = _dimension(points[:, column]) if there[place] else ""
-        if isinstance(dimension, Dimension):
-            found[place] = dimension.likelihood
+        found[place] = likelihood(points[:, column]) if there[place] else np.nan
     return found

@@ -13,10 +13,10 @@ Letters for shapes: R rows (a piece of a sentence each), L slots a row, H the hi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
@@ -32,6 +32,23 @@ Variant = Literal["original", "word-l2r"]
 VARIANTS: tuple[str, ...] = get_args(Variant)
 SLOTS = 4096
 """R · L of a batch."""
+
+
+def load_masked(name: str, **how: Any) -> tuple[Any, list[str]]:
+    """A masked language model of a folder or hub name, in float32, and which weights its checkpoint lacks.
+
+    Raises:
+        EncoderError: there is none.
+    """
+    config = load_config(name)
+    how |= {"output_loading_info": True, "dtype": torch.float32, "trust_remote_code": False}
+    try:
+        with quiet():
+            model, report = AutoModelForMaskedLM.from_pretrained(locate(name), config=config, **how)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise EncoderError(f"{name!r} cannot be loaded as a masked language model: {reason}") from error
+    return model, sorted(report["missing_keys"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,17 +77,8 @@ class MaskedLanguageModel:
                 f"{name} is a run, which keeps its encoder without a head that predicts masked words, so it has no "
                 "pseudo-likelihoods; give the folder of a masked language model"
             )
-        config = load_config(name)
         tokenizer = load_tokenizer(name)
-        try:
-            with quiet():
-                model, report = AutoModelForMaskedLM.from_pretrained(
-                    locate(name), config=config, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
-                )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise EncoderError(f"{name!r} cannot be loaded as a masked language model: {reason}") from error
-        missing = sorted(report["missing_keys"])
+        model, missing = load_masked(name)
         if missing:
             raise EncoderError(
                 f"{name!r} is an encoder without a head that predicts masked words (its checkpoint lacks "
@@ -91,16 +99,11 @@ class MaskedLanguageModel:
         return cls(model, tokenizer, positions(model, tokenizer))
 
 
-@dataclass(frozen=True, eq=False)
-class _Text:
+class _Text(NamedTuple):
     """A tokenised text: ids with special tokens, the word of each (−1 for special tokens)."""
 
     ids: NDArray[np.int64]
     words: NDArray[np.int64]
-
-    @property
-    def pieces(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self.words >= 0)
 
 
 def pseudo_log_likelihoods(
@@ -126,7 +129,7 @@ def pseudo_log_likelihoods(
     distinct = list(dict.fromkeys(texts))
     cut = _cut(lm, distinct)
     found = dict.fromkeys(distinct, 0.0)
-    with _evaluating(lm.model):
+    with evaluating(lm.model):
         for rows in _batches([len(text.ids) for text in cut], slots):
             sums = _sums(lm, [cut[row] for row in rows], variant)
             found.update(zip((distinct[row] for row in rows), sums.tolist(), strict=True))
@@ -143,7 +146,7 @@ def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
         special = np.array(made["special_tokens_mask"][row], bool)
         words = np.array([-1 if word is None else word for word in made.word_ids(row)], np.int64)
         found.append(_Text(ids, np.where(special, -1, words)))
-        if not len(found[-1].pieces):
+        if not (found[-1].words >= 0).any():
             raise EncoderError(f"the text {text[:60]!r} has no pieces, so it has no pseudo-likelihood")
         if len(ids) > lm.limit:
             raise EncoderError(f"the text {text[:60]!r} has {len(ids)} tokens, and the model sees {lm.limit} at once")
@@ -183,36 +186,32 @@ def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text], variant: Variant) -> 
         torch.from_numpy(part).to(device)
         for part in (shown, (column < lengths[of, None]).astype(np.int64), target, ids[of, target])
     )
-    logits = _logits_at(lm.model, given, there, at)
+    slots = torch.arange(len(at), device=device) * width + at
+    with head_at(lm.model, slots, given.shape):
+        logits = cast(Tensor, lm.model(input_ids=given, attention_mask=there).logits)
+    logits = logits.flatten(0, 1)[slots] if logits.ndim == 3 else logits  # (R, V)
     scores = logits.float().log_softmax(-1).gather(1, gold[:, None])[:, 0]
     sums = np.zeros(len(texts))
     np.add.at(sums, of, scores.double().cpu().numpy())
     return sums
 
 
-def _logits_at(model: PreTrainedModel, ids: Tensor, there: Tensor, at: Tensor) -> Tensor:
-    """(R, V) logits of one slot a row; the head, the largest part of a small model, runs on those slots alone."""
-    row = torch.arange(len(at), device=at.device)
+@contextmanager
+def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterator[None]:
+    """Let the head, the largest part of a small model, run on some slots (row · width + column) of (rows, width)."""
 
-    def pick(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        first = args[0] if args else None
-        if isinstance(first, Tensor) and first.shape[:2] == ids.shape:
-            return (first[row, at], *args[1:])
-        return None
+    def pick(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        there = args and isinstance(args[0], Tensor) and args[0].shape[:2] == shape
+        return (args[0].flatten(0, 1)[slots], *args[1:]) if there else args
 
-    body = model.base_model
-    heads = [child for child in model.children() if child is not body]
-    handles = [heads[0].register_forward_pre_hook(pick)] if heads else []
-    try:
-        logits = cast(Tensor, model(input_ids=ids, attention_mask=there).logits)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return logits[row, at] if logits.ndim == 3 else logits
+    head = next((child for child in model.children() if child is not model.base_model), None)
+    with nullcontext() if head is None else head.register_forward_pre_hook(pick):
+        yield
 
 
 @contextmanager
-def _evaluating(model: PreTrainedModel) -> Iterator[None]:
+def evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """In evaluation mode, without gradients; every module's mode is as before afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

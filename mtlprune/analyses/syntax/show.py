@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlprune.reports.charts import DIVERGING, RULE, Chart, Spec, data, figure, head_map, panels
 from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import Result, head_rows
+from mtlprune.results import Part, Result, head_rows, joined
 
 
 def about(result: Result) -> str:
@@ -154,7 +154,7 @@ ROW, PANEL = 18, 118
 
 
 def _best_heads(result: Result) -> Spec | None:
-    """A row a relation, a panel an encoder: held-out UAS of the best head (dot) and of the best offset (tick)."""
+    """Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset."""
     if "offsets" not in result.frames:
         return None
     offsets = _offsets(result)
@@ -190,7 +190,7 @@ def _best_heads(result: Result) -> Spec | None:
 
 
 def _maps(result: Result) -> Spec:
-    """UAS of each head in its better direction; darkness is on one scale."""
+    """Maps of layers by heads, one an encoder: percent of words whose gold head each head finds."""
     frame = result.wide("heads")
     most = max(10.0, np.nan_to_num(frame["uas"].max()))
     best = _encoders(result).set_index("name")
@@ -212,18 +212,7 @@ def _maps(result: Result) -> Spec:
     return figure(panels(maps, 4, spacing=30), "Words whose head each attention head finds", explained)
 
 
-FIGURES = {
-    "relations": Chart(
-        _best_heads,
-        "Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset",
-        "For each relation and encoder, the UAS of the best attention head beside that of the best offset.",
-    ),
-    "heads": Chart(
-        _maps,
-        "Maps of layers by heads, one an encoder: percent of words whose gold head each head finds",
-        "Percent of words whose gold head each head finds.",
-    ),
-}
+FIGURES = {"relations": Chart.of(_best_heads), "heads": Chart.of(_maps)}
 
 
 # -- results of earlier versions ---------------------------------------------------------------------------------------
@@ -234,7 +223,7 @@ ENDS = (("", "value"), ("_held_out", "held_out"))
 def earlier(content: Mapping[str, Any]) -> Result:
     """The Result in a ``syntax.json`` without frames; null is NaN there."""
     encoders, notes = [], []
-    parts: dict[str, list[pd.DataFrame]] = {"encoders": [], "relations": [], "heads": [], "blimp": []}
+    parts: list[Part] = []
     for old in content["encoders"]:
         keys = {key: old[key] for key in ("encoder", "run", "seed")}
         grids = {measure: np.array(grid, float) for measure, grid in old["heads"].items()}
@@ -249,21 +238,28 @@ def earlier(content: Mapping[str, Any]) -> Result:
             notes += [f"{old['encoder']}: no TwoNN of {called} vectors: {found['why']}."] if "why" in found else []
         if gates := old["gates_by_uas_of_first"]:
             facts.append({"measure": "gates_by_uas", "value": gates["value"], "p": gates["p"], "n": gates["heads"]})
-        of_relations = [(one["relation"], key, one[key]) for one in old["relations"] for key in ("uas", "weight")]
-        pairs, judged = [], old["blimp"] or {}
+        relations = [
+            {"label": one["relation"], **row}
+            for one in old["relations"]
+            for key in ("uas", "weight")
+            for row in _before(key, one[key])
+        ]
+        judged = old["blimp"] or {}
         if isinstance(judged, str):
             notes.append(f"{old['encoder']}: no BLiMP: {judged}.")
             judged = {}
-        for mode, one in judged.items():
-            named = {"overall": {None: one["overall"]}, "phenomenon": one["phenomena"], "paradigm": one["paradigms"]}
-            for measure, values in named.items():
-                row = {"mode": mode, "measure": measure, "n": one["pairs"]}
-                pairs += [{**row, "label": label, "value": value} for label, value in values.items()]
-        parts["encoders"].append(pd.DataFrame(facts).assign(**keys))
-        relations = [{"label": name, **row} for name, key, best in of_relations for row in _before(key, best)]
-        parts["relations"].append(pd.DataFrame(relations).assign(**keys))
-        parts["heads"].append(head_rows(grids).assign(**keys))
-        parts["blimp"].append(pd.DataFrame(pairs).assign(**keys))
+        pairs = [
+            {"mode": mode, "measure": measure, "n": one["pairs"], "label": label, "value": value}
+            for mode, one in judged.items()
+            for measure, values in (
+                ("overall", {None: one["overall"]}),
+                ("phenomenon", one["phenomena"]),
+                ("paradigm", one["paradigms"]),
+            )
+            for label, value in values.items()
+        ]
+        frames = {"encoders": facts, "relations": relations, "blimp": pairs}
+        parts.append((keys, {**{name: pd.DataFrame(rows) for name, rows in frames.items()}, "heads": head_rows(grids)}))
     base = content["offset"]
     measures = (("uas", "value"), ("uas_held_out", "held_out"), ("offset", "offset"))
     offsets = [
@@ -274,11 +270,8 @@ def earlier(content: Mapping[str, Any]) -> Result:
     offset = {f"uas_{which}{end}": base[which][key] for which in ("single", "best") for end, key in ENDS}
     told = {key: value for key, value in content.items() if key not in ("encoders", "offset")}
     told |= {"offset": {**offset, "offset_single": base["single"]["offset"]}, "encoders": encoders, "notes": notes}
-    frames = {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
-    frames |= {"offsets": pd.DataFrame(offsets)}
-    return Result(
-        "syntax", told, {name: frame.fillna({"value": np.nan}) for name, frame in frames.items() if len(frame)}
-    )
+    made = joined([*parts, ({}, {"offsets": pd.DataFrame(offsets)})])
+    return Result("syntax", told, {name: frame.fillna({"value": np.nan}) for name, frame in made.items()})
 
 
 def _before(measure: str, found: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,9 +91,8 @@ def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
     for panel in shown:
         gains = [gain for label in panel.sure for gain in panel.values(PRETRAINED, label, "gain")]
         parts += [f"{panel.task.upper()} {sum(gain > 0 for gain in gains)} of {len(gains)}"] if gains else []
-    return [f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."] * bool(
-        parts
-    )
+    told = f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."
+    return [told] if parts else []
 
 
 def setting(result: Result) -> str:
@@ -109,16 +108,12 @@ def pretrained(result: Result) -> str:
 
 def lacking(shown: Sequence[ProbePanel]) -> list[str]:
     """What is missing for a comparison, in words."""
-    alone = [panel.task.upper() for panel in shown if STL not in panel.titles]
-    untouched = [panel.task.upper() for panel in shown if PRETRAINED not in panel.titles]
-    notes = []
-    if alone:
-        notes.append(f"No STL run is among the results of {', '.join(alone)}: no differences to STL.")
-    if untouched:
-        notes.append(
-            f"No pretrained encoder is among the results of {', '.join(untouched)}: no scatter of best layers."
-        )
-    return notes
+    wanted = (
+        (STL, "STL run", "no differences to STL"),
+        (PRETRAINED, "pretrained encoder", "no scatter of best layers"),
+    )
+    without = [([panel.task.upper() for panel in shown if title not in panel.titles], *more) for title, *more in wanted]
+    return [f"No {who} is among the results of {', '.join(tasks)}: {lost}." for tasks, who, lost in without if tasks]
 
 
 TOLD = 3
@@ -147,9 +142,8 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     told = "of the task's label that the head tells best: accuracy minus the best control, in points"
     for task in in_order(sure["task"].unique()):
         grid = np.full(size, np.nan)
-        best = sure[sure["task"] == task].groupby(["layer", "head"])["gain"].max()
-        for (layer, head), gain in best.items():
-            grid[layer - 1, head - 1] = gain
+        best = sure[sure["task"] == task].groupby(["layer", "head"], as_index=False)["gain"].max()
+        grid[best["layer"] - 1, best["head"] - 1] = best["gain"]
         columns.append(HeadColumn(f"probe gain {task.upper()}", "probes", grid, meaning=told))
     words = np.full(size, "", dtype=object)
     beyond = sure[sure["gain"] > 0].assign(name=sure["task"].str.upper() + " " + sure["label"])
@@ -171,14 +165,12 @@ def tables(result: Result, mode: str | None = None, others: bool = False) -> lis
     """
     here, *more = modes(result)
     mode = mode or here
-    shown = panels(result, mode, others)
+    shown, few = panels(result, mode, others), result.about["few"]
     duplicates = [panel for other in (here, *more) if other != mode for panel in panels(result, other, others)]
-    made = [_summary(shown, result.about["few"], duplicates)]
+    made = [_summary(shown, few, duplicates)]
     for panel in shown:
-        if panel.compared:
-            made.append(_changes(panel, result))
-            made += [_bounds(panel, result)] if "differences" in result.frames else []
-        made += [_controls(panel, title, result.about["few"]) for title in panel.titles]
+        made += _beside_stl(panel, result) if panel.compared else []
+        made += [_controls(panel, title, few) for title in panel.titles]
     return made
 
 
@@ -187,15 +179,15 @@ TABLES = (tables,)
 
 def _summary(shown: Sequence[ProbePanel], few: int, other: Sequence[ProbePanel]) -> Grid:
     """One row per task and encoder: means over its labels with enough items, and how many exceed every control."""
-    beside = {(panel.task, title): panel for panel in other for title in panel.titles}
-    rows = []
-    for panel in shown:
-        for title in panel.titles:
-            row = [panel.task.upper(), title, str(panel.seeds[title]), *_means(panel, title)]
-            duplicate = beside.get((panel.task, title))
-            rows.append([*row, *(_means(duplicate, title)[1:] if duplicate else ["–"] * 4)] if other else row)
+    beside = {(panel.task, title): _means(panel, title)[1:] for panel in other for title in panel.titles}
     header = ["task", "encoder", "seeds", "labels", *_MEANS]
     header += [f"{other[0].mode}: {name}" for name in _MEANS] if other else []
+    rows = [
+        [panel.task.upper(), title, str(panel.seeds[title]), *_means(panel, title)]
+        + (beside.get((panel.task, title), ["–"] * 4) if other else [])
+        for panel in shown
+        for title in panel.titles
+    ]
     caption = (
         f"Unweighted means over labels with {few} test items or more, root left aside. Best control: a mean over "
         "labels of each label's best one. Beyond: labels whose mean over seeds exceeds every control."
@@ -219,121 +211,90 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.mean(held) if held else math.nan
 
 
-class DifferenceInterval(NamedTuple):
-    """Between these bounds lie 95 % of the differences when test sentences are drawn anew, in points."""
-
-    low: float
-    high: float
-
-    @property
-    def without_zero(self) -> bool:
-        """Whether chance in the choice of sentences explains no such difference."""
-        return self.low > 0 or self.high < 0
-
-
-def intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], DifferenceInterval]:
-    """Title and label → interval of the difference to STL, where there is one of the very seeds that are compared."""
+def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple[float, float]]:
+    """Title and label → bounds of 95 % of the differences to STL when test sentences are drawn anew, in points; where
+    there are some of the very seeds that are compared."""
     if "differences" not in result.frames:
         return {}
     held = result.frames["differences"]
     held = held[(held["mode"] == panel.mode) & (held["task"] == panel.task)]
     titles = dict(zip(panel.rows["encoder"], panel.rows["title"], strict=True))
-    alone = panel.seeds[STL]
     return {
-        (titles[row.encoder], row.label): DifferenceInterval(row.low, row.high)
+        (title, row.label): (row.low, row.high)
         for row in held.itertuples()
-        if row.encoder in titles and (row.seeds, row.other_seeds) == (panel.seeds[titles[row.encoder]], alone)
+        if (title := titles.get(row.encoder)) and (row.seeds, row.other_seeds) == (panel.seeds[title], panel.seeds[STL])
     }
 
 
-def _changes(panel: ProbePanel, result: Result) -> Grid:
-    """STL, then every other encoder with its difference to STL; the best of a row is bold."""
-    found = intervals(panel, result)
+def _beside_stl(panel: ProbePanel, result: Result) -> list[Grid]:
+    """STL, then every other encoder with its difference to STL, the best of a row bold; and, where there are any, the
+    differences with their paired intervals."""
+    found, few = _intervals(panel, result), result.about["few"]
     columns = [STL, *panel.compared]
-    header = ["label", "items", STL, *(part for title in panel.compared for part in (title, "Δ"))]
-    rows = []
+    changes, bounds = [], []
     for label in (*panel.labels, MEAN, *panel.apart):
         if label == MEAN:
-            means = [_mean([panel.mean(title, label) for label in panel.sure]) for title in columns]
-            gaps = [_mean([_gap(panel, title, label) for label in panel.sure]) for title in columns]
-            cells = [part for pair in zip(map(number, means), map(signed, gaps), strict=True) for part in pair]
-            rows.append([MEAN, str(sum(panel.items[label] for label in panel.sure)), cells[0], *cells[2:]])
+            means = [number(_mean([panel.mean(title, label) for label in panel.sure])) for title in columns]
+            gaps = [signed(_mean([panel.gap(title, label) for label in panel.sure])) for title in columns]
+            cells = [part for pair in zip(means, gaps, strict=True) for part in pair]
+            changes.append([MEAN, str(sum(panel.items[label] for label in panel.sure)), cells[0], *cells[2:]])
             continue
-        means = [panel.mean(title, label) for title in columns]
-        best = max((round(mean, 2) for mean in means if not math.isnan(mean)), default=math.nan)
-        cells = []
-        for title, mean in zip(columns, means, strict=True):
+        best = max((round(mean, 2) for title in columns if (mean := panel.mean(title, label)) == mean), default=None)
+        cells, intervals = [], []
+        for title in columns:
             text = mean_sd(panel.values(title, label))
-            cells.append(Strong(text) if round(mean, 2) == best else text)
+            cells.append(Strong(text) if round(panel.mean(title, label), 2) == best else text)
             if title != STL:
-                sure = (title, label) in found and found[title, label].without_zero
-                cells.append(signed(mean - means[0]) + (SURE if sure else ""))
-        rows.append([*_named(panel, label), *cells])
-    starred = f" {SURE}: its 95 % interval (paired bootstrap over sentences) is beside 0."
+                low, high = found.get((title, label), (math.nan, math.nan))
+                change, sure = signed(panel.gap(title, label)), low > 0 or high < 0
+                cells.append(change + SURE * sure)
+                text = "–" if math.isnan(low) else f"{change} [{number(low)}, {number(high)}]"
+                intervals.append(Strong(text) if sure else text)
+        changes.append([*_named(panel, label), *cells])
+        bounds.append([*_named(panel, label), *intervals])
+    tested = "differences" in result.frames
+    starred = f" {SURE}: its 95 % interval (paired bootstrap over sentences) is beside 0." * tested
     caption = (
         f"Accuracy in percent, {_spread(panel, panel.titles)}. Δ: minus STL. Bold: best of the row."
-        f"{starred if 'differences' in result.frames else ''}{_marks(panel, result.about['few'])}"
+        f"{starred}{_marks(panel, few)}"
     )
-    return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", caption, f"{panel.task}-changes")
-
-
-def _gap(panel: ProbePanel, title: str, label: str) -> float:
-    return panel.mean(title, label) - panel.mean(STL, label)
-
-
-def _bounds(panel: ProbePanel, result: Result) -> Grid:
-    """Each difference to STL with its paired interval."""
-    found = intervals(panel, result)
-    rows = []
-    for label in (*panel.labels, *panel.apart):
-        cells = []
-        for title in panel.compared:
-            held = found.get((title, label))
-            change = signed(_gap(panel, title, label))
-            text = f"{change} [{number(held.low)}, {number(held.high)}]" if held else "–"
-            cells.append(Strong(text) if held is not None and held.without_zero else text)
-        rows.append([*_named(panel, label), *cells])
+    header = ["label", "items", STL, *(part for title in panel.compared for part in (title, "Δ"))]
+    task = panel.task.upper()
+    made = [Grid(header, changes, 1, f"{task}: encoders beside STL", caption, f"{panel.task}-changes")]
     caption = (
         "Difference of mean accuracies over seeds, in points, with its 95 % interval: bootstrap over test items, "
-        f"paired. Bold: the interval lies on one side of 0.{_marks(panel, result.about['few'])} –: not in the results "
-        "for these seeds."
+        f"paired. Bold: the interval lies on one side of 0.{_marks(panel, few)} –: not in the results for these seeds."
     )
-    header = ["label", "items", *panel.compared]
-    return Grid(header, rows, 1, f"{panel.task.upper()}: minus STL, with intervals", caption, f"{panel.task}-intervals")
+    header, title = ["label", "items", *panel.compared], f"{task}: minus STL, with intervals"
+    return [*made, Grid(header, bounds, 1, title, caption, f"{panel.task}-intervals")] if tested else made
 
 
 def _controls(panel: ProbePanel, title: str, few: int) -> Grid:
     """Each label's chosen head, its accuracy, every control, and the gain over the best of them."""
     own = panel.rows[panel.rows["title"] == title]
     present = [name for name in CONTROLS if own[name].notna().any()]
-    header = ["label", "items", "head", "accuracy", *(CONTROLS[name] for name in present), "gain"]
     rows = []
     for label in (*panel.labels, *panel.apart):
-        if not panel.values(title, label):
-            continue
-        gain = panel.mean(title, label, "gain")
-        rows.append(
-            [
-                *_named(panel, label),
-                ", ".join(f"{row['layer']}-{row['head']}" for row in panel.of(title, label)),
-                mean_sd(panel.values(title, label)),
-                *(number(panel.mean(title, label, name)) for name in present),
-                Strong(signed(gain)) if gain > 0 else signed(gain),
-            ]
-        )
+        if values := panel.values(title, label):
+            gain = panel.mean(title, label, "gain")
+            heads = ", ".join(f"{row['layer']}-{row['head']}" for row in panel.of(title, label))
+            controls = [number(panel.mean(title, label, name)) for name in present]
+            gained = Strong(signed(gain)) if gain > 0 else signed(gain)
+            rows.append([*_named(panel, label), heads, mean_sd(values), *controls, gained])
     caption = (
         f"Accuracy in percent, {_spread(panel, [title])}; {_choice(panel.mode)}. Head: LAYER-HEAD, counted from 1"
         f"{', one a seed' if panel.seeds[title] > 1 else ''}. Gain: over the best control, bold where above 0."
         f"{_marks(panel, few)}"
     )
+    header = ["label", "items", "head", "accuracy", *(CONTROLS[name] for name in present), "gain"]
     key = f"{panel.task}-{title.replace('+', 'with-').replace(', ', '-').replace(' ', '-')}-controls"
     return Grid(header, rows, 1, f"{panel.task.upper()}, {title}: beside the controls", caption, key)
 
 
 def _named(panel: ProbePanel, label: str) -> list[str]:
     """A label with its marks, and its items."""
-    mark = FEW if label in panel.few else ""
-    return [f"{label}{mark}{' (apart)' if label in panel.apart else ''}", str(panel.items[label])]
+    marks = FEW * (label in panel.few) + " (apart)" * (label in panel.apart)
+    return [label + marks, str(panel.items[label])]
 
 
 def _choice(mode: str) -> str:
@@ -343,17 +304,16 @@ def _choice(mode: str) -> str:
 
 
 def _marks(panel: ProbePanel, few: int) -> str:
-    mark = f" {FEW}: fewer than {few} test items; not in means." if panel.few else ""
     apart = " root is found by attention to the first special token, a common resting place: apart, in no mean."
-    return mark + (apart if panel.apart else "")
+    mark = f" {FEW}: fewer than {few} test items; not in means."
+    return mark * bool(panel.few) + apart * bool(panel.apart)
 
 
 def _spread(panel: ProbePanel, titles: Collection[str]) -> str:
-    many = [title for title in titles if panel.seeds[title] > 1]
+    many = sum(panel.seeds[title] > 1 for title in titles)
     if not many:
         return "one seed"
-    single = "" if len(many) == len(titles) else "; one seed where none stands"
-    return f"mean ± sample standard deviation over seeds{single}"
+    return "mean ± sample standard deviation over seeds" + "; one seed where none stands" * (many < len(titles))
 
 
 def mean_sd(values: Sequence[float]) -> str:
@@ -388,7 +348,7 @@ class Picture(NamedTuple):
 
     name: str
     entry: dict[str, str]
-    make: partial[Spec]
+    make: Callable[[], Spec]
 
 
 def pictures(
@@ -439,13 +399,10 @@ def FIGURES(result: Result) -> dict[str, Chart]:
     }
     made = {}
     for one in pictures(result, panels(result, modes(result)[0])):
-        caption = words[one.entry["kind"]]
-        made[one.name] = Chart(partial(_made, one), f"{one.entry['task'].upper()}. {caption}", f"{caption}.")
+        told = words[one.entry["kind"]]
+        make: Callable[[Any], Spec] = lambda _, one=one: one.make()  # type: ignore[misc]  # noqa: E731
+        made[one.name] = Chart(make, f"{one.entry['task'].upper()}. {told}", f"{told}.")
     return made
-
-
-def _made(picture: Picture, _: Result) -> Spec:
-    return picture.make()
 
 
 def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> Spec:
@@ -455,104 +412,80 @@ def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> S
     seed = own["seed"].iloc[0]
     own = own[own["seed"] == seed].assign(value=own["test"] if raw else own["gain"])
     every = own[~own["apart"] & own["value"].notna()]
-    most = max(panel.items.values())
     told = [
-        f"layer {row.layer}, head {row.head}, {row.test:.1f} % of {row.items} items"
-        + "".join(
-            f"; {CONTROLS[name]} {getattr(row, name):.1f}" for name in CONTROLS if not math.isnan(getattr(row, name))
-        )
-        for row in every.itertuples()
+        f"layer {row['layer']}, head {row['head']}, {row['test']:.1f} % of {row['items']} items"
+        + "".join(f"; {words} {row[name]:.1f}" for name, words in CONTROLS.items() if not math.isnan(row[name]))
+        for row in every.to_dict("records")
     ]
-    radius = (6 * (every["items"] / most) ** 0.5).clip(lower=2.5)
+    radius = (6 * (every["items"] / max(panel.items.values())) ** 0.5).clip(lower=2.5)
     marks = every.assign(column=every["layer"] - 1, told=told, size=4 * radius**2, named=True)
     marks["colour"] = [ABOVE if gain > 0 else FAINT for gain in every["gain"]]
-    names = [str(layer) for layer in range(1, result.about["encoders"][0]["layers"] + 1)]
-    low, high = _bounds_of(marks, zero=not raw)
-    off = marks[(marks["value"] < low) | (marks["value"] > high)]
-    chosen = (
-        "head chosen on dev, reported on test" if panel.mode == SOUND else "head chosen on the items it is reported on"
-    )
+    bounds = _bounds_of(marks, zero=not raw)
+    off = marks[~marks["value"].between(*bounds)]
     of = f"; seed {seed} of {panel.seeds[title]}" if panel.seeds[title] > 1 else ""
     sure = every[every["gain"].notna() & ~every["few"]]
     many = "labels with enough items" if every["few"].any() else "labels"
     key = f"Blue: beyond every control ({(sure['gain'] > 0).sum()} of {len(sure)} {many}); grey: not. "
-    ring = "Ring: few test items. " if every["few"].any() else ""
+    ring = "Ring: few test items. " * bool(every["few"].any())
     lines = [
-        f"{setting(result)}; {panel.mode}: {chosen}{of}.",
+        f"{setting(result)}; {panel.mode}: {_choice(panel.mode)}{of}.",
         f"{key if len(sure) else ''}{ring}Area of dots: test items.",
     ]
     for row in own[own["apart"]].itertuples():
         beside = "" if math.isnan(row.gain) else f", {row.gain:+.1f} over its best control"
-        lines.append(
-            f"{row.label}, found by attention to the first special token, stands apart: {row.test:.1f} %{beside} "
-            f"(layer {row.layer}, head {row.head})."
-        )
+        lines.append(f"{row.label} {_APART}: {row.test:.1f} %{beside} (layer {row.layer}, head {row.head}).")
     without = own.loc[~own["apart"] & own["gain"].isna(), "label"]
     if len(without) and not raw:
         lines.append(f"Not drawn, since no control was probed: {', '.join(without)}.")
-    if len(off):
-        lines.append(f"Few items, and beyond the axis: {_far(off, raw)}.")
+    lines += [f"Few items, and beyond the axis: {_far(off)}."] if len(off) else []
+    names = [[str(layer)] for layer in range(1, shape(result)[0] + 1)]
     y = "accuracy (%)" if raw else "accuracy minus best control (points)"
-    chart = _beside(marks, [[name] for name in names], (low, high), y, "" if raw else "best control", dots=True)
+    chart = _beside(marks, names, bounds, y, "" if raw else "best control", dots=True)
     what = "accuracy" if raw else "gain over the best control"
     return figure(chart, f"{panel.task.upper()}, {title}: best layer and {what}", lines)
 
 
+_APART = "is found by attention to the first special token and stands apart"
+
+
 def differences_figure(result: Result, panel: ProbePanel) -> Spec:
     """Every encoder but STL: mean accuracy over its seeds minus that of STL, a tick a label (He and Choi, Figure 4)."""
-    most = max((panel.items[label] for label in panel.labels), default=1)
-    rows = [
-        {
-            "column": column,
-            "label": label,
-            "value": _gap(panel, title, label),
-            "items": panel.items[label],
-            "few": label in panel.few,
-            "named": label in panel.labels[:NAMED],
-            "size": 5 + 39 * math.sqrt(panel.items[label] / most),
-        }
-        for column, title in enumerate(panel.compared)
-        for label in panel.labels
-    ]
-    marks = pd.DataFrame(rows).dropna(subset=["value"])
-    marks["told"] = [f"{row.value:+.2f} points, {row.items} items" for row in marks.itertuples()]
-    marks["colour"] = [FAINT if few else INK for few in marks["few"]]
+    columns = enumerate(panel.compared)
+    rows = [(column, label, panel.gap(title, label)) for column, title in columns for label in panel.labels]
+    marks = pd.DataFrame(rows, columns=["column", "label", "value"]).dropna(subset=["value"])
+    items = marks["label"].map(panel.items)
+    few, named = marks["label"].isin(panel.few), marks["label"].isin(panel.labels[:NAMED])
+    told = [f"{value:+.2f} points, {count} items" for value, count in zip(marks["value"], items, strict=True)]
+    size = 5 + 39 * (items / max(panel.items.values())) ** 0.5
+    marks = marks.assign(few=few, named=named, told=told, size=size, colour=np.where(few, FAINT, INK))
     heads = []
     for column, title in enumerate(panel.compared):
-        sure = marks.loc[(marks["column"] == column) & ~marks["few"], "value"]
+        sure = marks.loc[(marks["column"] == column) & ~few, "value"]
         told = [f"mean {sure.mean():+.1f}", f"{(sure < 0).sum()} of {len(sure)} below"]
         heads.append([title, *(told if len(sure) else ["few items only", ""])])
-    low, high = _bounds_of(marks, zero=True)
-    off = marks[(marks["value"] < low) | (marks["value"] > high)]
-    chosen = "heads chosen on dev, reported on test" if panel.mode == SOUND else "heads chosen on the items reported on"
+    bounds = _bounds_of(marks, zero=True)
+    off = marks[~marks["value"].between(*bounds)]
     seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
     lines = [
-        f"{setting(result)}; {panel.mode}: {chosen}. Means over seeds ({seeds}).",
+        f"{setting(result)}; {panel.mode}: {_choice(panel.mode)}. Means over seeds ({seeds}).",
         "Longer ticks: more test items (length grows with the square root)."
-        + (f" Named: the {NAMED} most frequent of {len(panel.labels)} labels." if len(panel.labels) > NAMED else "")
-        + (" Grey: few test items; they count in no mean." if panel.few & set(panel.labels) else ""),
+        + f" Named: the {NAMED} most frequent of {len(panel.labels)} labels." * (len(panel.labels) > NAMED)
+        + " Grey: few test items; they count in no mean." * bool(panel.few & set(panel.labels)),
     ]
     if len(off):
-        named = off.assign(label=[f"{panel.compared[row.column]} {row.label}" for row in off.itertuples()])
-        lines.append(f"Beyond the axis (few items): {_far(named[:FAR], False)}{_more(len(named) - FAR)}.")
+        called = off.assign(label=[f"{panel.compared[row.column]} {row.label}" for row in off.itertuples()])
+        more = f" and {len(off) - FAR} more" * (len(off) > FAR)
+        lines.append(f"Beyond the axis (few items): {_far(called[:FAR])}{more}.")
     for label in panel.apart:
-        gaps = {title: _gap(panel, title, label) for title in panel.compared}
-        told_ = ", ".join(f"{title} {gap:+.1f}" for title, gap in gaps.items() if not math.isnan(gap))
-        if told_:
-            lines.append(f"{label}, found by attention to the first special token, stands apart: {told_}.")
-    chart = _beside(marks, heads, (low, high), "accuracy minus STL (points)", STL, dots=False)
+        gaps = {title: panel.gap(title, label) for title in panel.compared}
+        if words := ", ".join(f"{title} {gap:+.1f}" for title, gap in gaps.items() if not math.isnan(gap)):
+            lines.append(f"{label} {_APART}: {words}.")
+    chart = _beside(marks, heads, bounds, "accuracy minus STL (points)", STL, dots=False)
     return figure(chart, f"{panel.task.upper()}: accuracy minus STL", lines)
 
 
-def _more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""
-
-
-def _far(off: pd.DataFrame, raw: bool) -> str:
-    return ", ".join(
-        f"{_shown(row.label)} {row.value:.0f}" if raw else f"{_shown(row.label)} {row.value:+.0f}"
-        for row in off.itertuples()
-    )
+def _far(off: pd.DataFrame) -> str:
+    return ", ".join(f"{_shown(row.label)} {row.value:+.0f}" for row in off.itertuples())
 
 
 def _bounds_of(marks: pd.DataFrame, zero: bool) -> tuple[float, float]:
@@ -580,7 +513,6 @@ def _beside(
         zero: what 0 means; empty where it means nothing.
         dots: dots, which may be rings, or ticks.
     """
-    low, high = bounds
     table, edges, centres, height = _placed(marks, heads, bounds, dots)
     where = centres if dots else [edge + 8 for edge in edges[:-1]]
     axis = alt.Axis(
@@ -593,82 +525,65 @@ def _beside(
         grid=False,
         domain=False,
     )
-    across = alt.X(
-        "x:Q",
-        scale=alt.Scale(domain=[0, edges[-1]], nice=False),
-        title="layer of the best head" if dots else None,
-        axis=axis,
-    )
-    plain = alt.X("x:Q")
+    title = "layer of the best head" if dots else None
+    across = alt.X("x:Q", scale=alt.Scale(domain=[0, edges[-1]], nice=False), title=title, axis=axis)
     ticks = alt.Axis(labelExpr="datum.value ? format(datum.value, '+d') : '0'") if zero else alt.Axis()
-    upwards = alt.Y("value:Q", scale=alt.Scale(domain=[low, high], nice=False), title=y, axis=ticks)
-    kept = ["x", "beside", "at", "start", "end", "value", "size", "label", "words", "told", "colour", "few", "named"]
-    base = alt.Chart(data(table[kept]))
-    rules = alt.Chart(data(pd.DataFrame({"x": edges}))).mark_rule(color=PALE).encode(across)
-    leads = base.transform_filter("datum.named").mark_rule(color=RULE, strokeWidth=0.75)
-    leads = leads.transform_calculate(begin="datum.x + 6" if dots else "datum.end + 2", stop="datum.beside - 3")
-    leads = leads.encode(alt.X("begin:Q"), upwards, alt.X2("stop:Q"), alt.Y2("at:Q"))
+    upwards = alt.Y("value:Q", scale=alt.Scale(domain=list(bounds), nice=False), title=y, axis=ticks)
+    kept = ["x", "beside", "at", "start", "end", "value", "size", "label", "words", "told", "few", "named"]
+    base = alt.Chart(data(table[[*kept, "colour", "fill", "ink", "begin", "stop", "thick"]]))
+    named = base.transform_filter("datum.named")
+    plain: dict[str, Any] = {"scale": None, "legend": None}
     tips = [alt.Tooltip("label:N"), alt.Tooltip("told:N", title="of it")]
-    colour = alt.Color("colour:N", scale=None, legend=None)
+    rules = alt.Chart(data(pd.DataFrame({"x": edges}))).mark_rule(color=PALE).encode(across)
+    leads = named.mark_rule(color=RULE, strokeWidth=0.75)
+    leads = leads.encode(alt.X("begin:Q"), upwards, alt.X2("stop:Q"), alt.Y2("at:Q"))
+    paint: tuple[Any, ...]
     if dots:
-        hollow = alt.Fill("fill:N", scale=None, legend=None)
-        drawn = base.transform_calculate(fill="datum.few ? '#ffffff' : datum.colour").mark_circle(
-            opacity=1, strokeWidth=1.5
-        )
-        drawn = drawn.encode(
-            plain, upwards, hollow, alt.Stroke("colour:N", scale=None, legend=None),
-            alt.Size("size:Q", scale=None, legend=None), tooltip=tips,
-        )  # fmt: skip
+        paint = alt.Fill("fill:N", **plain), alt.Stroke("colour:N", **plain), alt.Size("size:Q", **plain)
+        drawn = base.mark_circle(opacity=1, strokeWidth=1.5).encode(alt.X("x:Q"), upwards, *paint, tooltip=tips)
     else:
-        thick = alt.StrokeWidth("thick:Q", scale=None, legend=None)
-        drawn = base.transform_calculate(thick="datum.few ? 1.25 : 2").mark_rule()
-        drawn = drawn.encode(alt.X("start:Q"), upwards, colour, thick, alt.X2("end:Q"), tooltip=tips)
-    written = base.transform_filter("datum.named").transform_calculate(ink=f"datum.few ? '{SOFT}' : '{INK}'")
+        paint = alt.Color("colour:N", **plain), alt.StrokeWidth("thick:Q", **plain), alt.X2("end:Q")
+        drawn = base.mark_rule().encode(alt.X("start:Q"), upwards, *paint, tooltip=tips)
     spots = alt.X("beside:Q"), alt.Y("at:Q"), alt.Text("words:N")
-    halo = written.mark_text(align="left", fontSize=10, stroke="#ffffff", strokeWidth=3, strokeJoin="round").encode(
-        *spots
-    )
-    text = written.mark_text(align="left", fontSize=10).encode(
-        *spots, alt.Color("ink:N", scale=None, legend=None), tooltip=tips
-    )
-    layered = [rules, leads, drawn, halo, text]
+    halo = named.mark_text(align="left", fontSize=10, stroke="#ffffff", strokeWidth=3, strokeJoin="round")
+    text = named.mark_text(align="left", fontSize=10).encode(*spots, alt.Color("ink:N", **plain), tooltip=tips)
+    layered = [rules, leads, drawn, halo.encode(*spots), text]
     if zero:
-        line = alt.Chart(alt.InlineData(values=[{"x": edges[-1], "y": 0, "words": zero}]))
-        layered.insert(1, line.mark_rule(color=ZERO, strokeDash=[6, 4], strokeWidth=1.5).encode(alt.Y("y:Q")))
-        layered.append(
-            line.mark_text(align="left", dx=6, fontSize=10, color=ZERO).encode(plain, alt.Y("y:Q"), alt.Text("words:N"))
-        )
+        line = alt.Chart(alt.InlineData(values=[{"x": edges[-1], "y": 0, "words": zero}])).encode(alt.Y("y:Q"))
+        layered.insert(1, line.mark_rule(color=ZERO, strokeDash=[6, 4], strokeWidth=1.5))
+        words = line.mark_text(align="left", dx=6, fontSize=10, color=ZERO)
+        layered.append(words.encode(alt.X("x:Q"), alt.Text("words:N")))
     return alt.layer(*layered).properties(width=edges[-1], height=height)
 
 
 def _placed(
     marks: pd.DataFrame, heads: Sequence[Sequence[str]], bounds: tuple[float, float], dots: bool
 ) -> tuple[pd.DataFrame, list[float], list[float], float]:
-    """Where everything of ``_beside`` stands: the marks inside the bounds with their places, the columns' edges and
-    centres, and the height, in pixels but for ``at``, the label's place on the vertical axis."""
+    """Where everything of ``_beside`` stands: the marks inside the bounds with their places and paint, the columns'
+    edges and centres, and the height, in pixels but for ``at``, the label's place on the vertical axis."""
     low, high = bounds
-    inside = marks[(marks["value"] >= low) & (marks["value"] <= high)].sort_values(
-        ["value", "label"], ascending=[False, True]
-    )
+    inside = marks[marks["value"].between(low, high)].sort_values(["value", "label"], ascending=[False, True])
     columns = [inside[inside["column"] == column] for column in range(len(heads))]
     height = max(HEIGHT, *(ROW * rows["named"].sum() + 4 for rows in columns))
     half, edges = 6.0 if dots else 22.0, [0.0]
     placed, centres = [], []
     for rows, lines in zip(columns, heads, strict=True):
+        rows = rows.assign(words=rows["label"].map(_shown))
         named = rows[rows["named"]]
-        wanted = [(high - value) / (high - low) * height for value in named["value"]]
-        places = spread(wanted, ROW, ROW / 2, height - ROW / 2)
-        left, words = edges[-1] + 8 + half, max((len(_shown(label)) for label in named["label"]), default=0)
+        wanted = (high - named["value"]) / (high - low) * height
+        places = spread([*wanted], ROW, ROW / 2, height - ROW / 2)
+        left, words = edges[-1] + 8 + half, named["words"].str.len().max() if len(named) else 0
         wide = max(2 * half + 40 + 6.6 * words if len(rows) else 26, 0 if dots else 6.4 * max(map(len, lines)) + 16)
         at = pd.Series([high - place * (high - low) / height for place in places], named.index, float)
-        placed.append(
-            rows.assign(x=left, beside=left + half + 16, at=at, words=[_shown(label) for label in rows["label"]])
-        )
+        placed.append(rows.assign(x=left, beside=left + half + 16, at=at))
         centres.append(edges[-1] + wide / 2)
         edges.append(edges[-1] + wide)
     table = pd.concat(placed)
+    few = table["few"]
     table = table.assign(start=table["x"] - table["size"] / 2, end=table["x"] + table["size"] / 2)
-    return table, edges, centres, height
+    table = table.assign(fill=table["colour"].mask(few, "#ffffff"), ink=np.where(few, SOFT, INK))
+    begin, thick = table["x"] + 6 if dots else table["end"] + 2, np.where(few, 1.25, 2.0)
+    return table.assign(begin=begin, stop=table["beside"] - 3, thick=thick), edges, centres, height
 
 
 def _shown(label: str) -> str:
@@ -684,21 +599,19 @@ def _heads(result: Result, panel: ProbePanel, title: str, raw: bool) -> pd.DataF
     value = rows["test"] if raw else rows["gain"].fillna(rows["test"])  # without any control the accuracy
     groups = rows.assign(value=value).groupby(["label", "layer", "head"])
     found = groups.agg(value=("value", "mean"), best=("best", "any"))
-    encoders = result.about["encoders"][0]
-    sizes = [rows["label"].unique(), range(1, encoders["layers"] + 1), range(1, encoders["heads"] + 1)]
+    sizes = [rows["label"].unique(), *(range(1, size + 1) for size in shape(result))]
     whole = found.reindex(pd.MultiIndex.from_product(sizes, names=["label", "layer", "head"])).reset_index()
     return whole.assign(best=whole["best"].fillna(False).astype(bool))
 
 
-def _scaled(heads: pd.DataFrame, raw: bool, **how: Any) -> alt.FacetChart:
+def _scaled(heads: pd.DataFrame, raw: bool, **how: Any) -> tuple[alt.FacetChart, str]:
+    """Maps of heads, and what their colours mean."""
     shown = heads.rename(columns={"value": "accuracy" if raw else "gain"})
     colours = {"limit": 100.0} if raw else {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1]}
-    return head_map(shown, "accuracy" if raw else "gain", framed="best", **colours, **how)
-
-
-def _legend(heads: pd.DataFrame, raw: bool) -> str:
     what = "The darker, the higher the accuracy" if raw else "Blue: better than the best control; red: worse"
-    return f"{what}. Framed: the head chosen." + (" A dash: removed or closed." if heads["value"].isna().any() else "")
+    dash = " A dash: removed or closed." * bool(heads["value"].isna().any())
+    chart = head_map(shown, "accuracy" if raw else "gain", framed="best", **colours, **how)
+    return chart, f"{what}. Framed: the head chosen.{dash}"
 
 
 def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, raw: bool) -> Spec:
@@ -706,15 +619,15 @@ def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, r
     labels = [label for label in (*panel.labels, *panel.apart) if panel.values(title, label)]
     names = {label: f"{_shown(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
     named = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
-    seeds = f"; mean of {panel.seeds[title]} seeds" if panel.seeds[title] > 1 else ""
+    across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
+    chart, legend = _scaled(heads.assign(name=named), raw, across=across, cell=9)
+    many, few = panel.seeds[title] > 1, f" ({FEW}: few)" * bool(panel.few & set(labels))
+    seeds = f"; mean of {panel.seeds[title]} seeds" * many
     lines = [
         f"{setting(result)}; {panel.mode}{seeds}. Rows are layers, 1 at the top; columns are heads. Behind each label: "
-        f"its test items{f' ({FEW}: few)' if panel.few & set(labels) else ''}. {_legend(heads, raw)}"
-        + (" One frame a seed." if panel.seeds[title] > 1 else "")
+        f"its test items{few}. {legend}{' One frame a seed.' * many}"
     ]
     lines += [f"{label}, last, is found by attention to the first special token." for label in panel.apart]
-    across = max(1, min(len(labels), 900 // (9 * result.about["encoders"][0]["heads"] + 30)))
-    chart = _scaled(heads.assign(name=named), raw, across=across, cell=9)
     what = "accuracy" if raw else "gain over the best control"
     return figure(chart, f"{panel.task.upper()}, {title}: {what} of every head", lines)
 
@@ -725,14 +638,12 @@ def _map(result: Result, panel: ProbePanel, title: str, label: str, heads: pd.Da
     rows = panel.of(title, label)
     reached = [row["test"] - row["gain"] for row in rows if not math.isnan(row["gain"])]
     chosen = "; ".join(f"layer {row['layer']}, head {row['head']} ({row['test']:.1f} %)" for row in rows)
-    few = " (few test items)" if label in panel.few else ""
+    chart, legend = _scaled(here.assign(name=pd.Categorical([title] * len(here))), raw, words=False, cell=28, axes=True)
+    few = " (few test items)" * (label in panel.few)
+    best = f"Best control: {statistics.mean(reached):.1f} %." if reached else ""
     lines = [
         f"{setting(result)}; {panel.mode}; {panel.items[label]} test items{few}.",
-        f"Chosen: {chosen}. {_legend(here, raw)}",
-        f"Best control: {statistics.mean(reached):.1f} %."
-        if reached
-        else "No control was probed: colours show accuracy.",
+        f"Chosen: {chosen}. {legend}",
+        best or "No control was probed: colours show accuracy.",
     ]
-    named = here.assign(name=pd.Categorical([title] * len(here)))
-    chart = _scaled(named, raw, words=False, cell=28, axes=True)
     return figure(chart, f"{panel.task.upper()} {label}, {title}", lines)

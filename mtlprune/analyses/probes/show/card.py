@@ -8,15 +8,16 @@ Letters: S places of a sentence: [CLS], its words, [SEP].
 
 from __future__ import annotations
 
-import html as markup
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
+from jinja2 import Template
 from numpy.typing import NDArray
 
 from mtlprune.claimed_heads import Claim, ClaimError
@@ -127,7 +128,11 @@ class HeadCard:
 
     def figure(self) -> Spec:
         """The sentences, with attention as lines."""
-        best = ", ".join(f"{_named(row)}" for row in self.known[:4])
+        best = ", ".join(
+            f"{row['task'].upper()} {row['label']} {row['test']:.1f} %"
+            + ("" if math.isnan(row["gain"]) else f" ({_gain(row)})")
+            for row in self.known[:4]
+        )
         lines = [f"Knows best: {best}."] if self.known else []
         lines += [f"Claimed by: {_claims(self.claimed)}."] if self.claimed else []
         lines.append(
@@ -135,9 +140,8 @@ class HeadCard:
             + (" Blue: pairs that the label connects." if any(example.sought for example in self.examples) else "")
         )
         widest = max((len(word) for example in self.examples for word in example.places), default=0)
-        charts = [example.chart() for example in self.examples] or [
-            alt.Chart(data(pd.DataFrame({"x": [0]}))).mark_rule()
-        ]
+        nothing = alt.Chart(data(pd.DataFrame({"x": [0]}))).mark_rule()
+        charts = [example.chart() for example in self.examples] or [nothing]
         return figure(panels(charts, max(1, 900 // (14 * widest + 170)), 36), self.title, [*lines, *self.notes])
 
 
@@ -166,11 +170,6 @@ def claimed(claims: Iterable[Claim], layer: int, head: int) -> list[Claimed]:
     ]
 
 
-def _named(row: Known) -> str:
-    gain = "" if math.isnan(row["gain"]) else f" ({row['gain']:+.1f})"
-    return f"{row['task'].upper()} {row['label']} {row['test']:.1f} %{gain}"
-
-
 def _claims(rows: Sequence[Claimed]) -> str:
     users = [f"{row.label} ({row.open} of {row.seeds} seeds, mean gate {row.mean:.2f})" for row in rows if row.open]
     return ", ".join(users) or f"none of {', '.join(row.label for row in rows)}"
@@ -182,32 +181,29 @@ def text(card: HeadCard) -> str:
     if card.known:
         parts += ["", "knows best (accuracy on test; gain over the best control; rank among heads):"]
         width = max(len(row["label"]) for row in card.known[:SHOWN])
-        parts += [f"  {row['task'].upper()}  {row['label']:{width}}  {_numbers(row)}" for row in card.known[:SHOWN]]
+        parts += [
+            f"  {row['task'].upper()}  {row['label']:{width}}  {row['test']:5.1f} %  {_gain(row):>6}  "
+            f"rank {row['rank']} of {row['there']}, {row['items']} items{_marks(row)}"
+            for row in card.known[:SHOWN]
+        ]
     if card.claimed:
         parts += ["", f"claimed by: {_claims(card.claimed)}"]
     for example in card.examples:
         parts += ["", example.caption or " ".join(example.places[1:-1])]
-        parts += _strongest(example)
+        width = max(map(len, example.places[1:-1]))
+        for place, target, weight in example.strongest():
+            rest = example.weights[place, 0] + example.weights[place, -1]
+            ends = f"{example.places[place]:>{width}} → {example.places[target]:{width}}"
+            mark = "*" if example.seeks(place, target) else " "
+            bar = f"{'█' * round(10 * weight):10}"
+            parts.append(f"  {ends} {mark} {weight:.2f} {bar}  special tokens {rest:.2f}")
     if any(example.sought for example in card.examples):
         parts += ["", "* a pair that the label connects"]
     return "\n".join(parts) + "\n"
 
 
-def _strongest(example: Example) -> list[str]:
-    """A line a word: the word it attends to most, and what special tokens get."""
-    width = max(map(len, example.places[1:-1]))
-    lines = []
-    for place, target, weight in example.strongest():
-        mark = "*" if example.seeks(place, target) else " "
-        rest = example.weights[place, 0] + example.weights[place, -1]
-        ends = f"{example.places[place]:>{width}} → {example.places[target]:{width}}"
-        lines.append(f"  {ends} {mark} {weight:.2f} {'█' * round(10 * weight):10}  special tokens {rest:.2f}")
-    return lines
-
-
-def _numbers(row: Known) -> str:
-    gain = "     –" if math.isnan(row["gain"]) else f"{row['gain']:+6.1f}"
-    return f"{row['test']:5.1f} %  {gain}  rank {row['rank']} of {row['there']}, {row['items']} items{_marks(row)}"
+def _gain(row: Known) -> str:
+    return "–" if math.isnan(row["gain"]) else f"{row['gain']:+.1f}"
 
 
 def _marks(row: Known) -> str:
@@ -218,54 +214,13 @@ def _marks(row: Known) -> str:
 
 def html(card: HeadCard) -> str:
     """The card as one page without anything from elsewhere."""
-    known_rows = [
-        [
-            row["task"].upper(),
-            row["label"],
-            f"{row['test']:.1f}",
-            "–" if math.isnan(row["gain"]) else f"{row['gain']:+.1f}",
-            f"{row['rank']} of {row['there']}",
-            str(row["items"]),
-            _marks(row).removeprefix(", "),
-        ]
-        for row in card.known
-    ]
-    claim_rows = [[row.label, f"{row.open} of {row.seeds}", f"{row.mean:.2f}"] for row in card.claimed]
-    parts = [f"<h1>{markup.escape(card.title)}</h1>", *(f"<p>{markup.escape(note)}</p>" for note in card.notes)]
-    if card.examples:
-        parts.append(svg(card.figure()))
-    if claim_rows:
-        parts += ["<h2>Who claims it</h2>", _table(["runs", "open in seeds", "mean gate"], claim_rows)]
-    if known_rows:
-        header = ["task", "label", "accuracy (%)", "over the best control", "rank", "items", ""]
-        parts += ["<h2>What it knows</h2>", _table(header, known_rows)]
-    return printable_lines(_PAGE.format(title=markup.escape(card.title), body="\n".join(parts)))
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{markup.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    return "\n".join(["<table>", line(header, "th"), *(line(row, "td") for row in rows), "</table>"])
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.45 Helvetica, Arial, sans-serif; color: #1c1c1e; max-width: 60em;
-  margin: 2em auto; padding: 0 1em }}
-h1 {{ font-size: 1.4em; font-weight: normal }} h2 {{ font-size: 1.1em; font-weight: normal; margin-top: 2em }}
-svg {{ max-width: 100%; height: auto }}
-table {{ border-collapse: collapse }}
-th, td {{ padding: .2em .9em .2em 0; text-align: left; border-bottom: 1px solid #dedee2 }}
-th {{ font-weight: normal; color: #626268 }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+    known = []
+    for row in card.known:
+        place, marks = f"{row['rank']} of {row['there']}", _marks(row).removeprefix(", ")
+        told = f"{row['test']:.1f}", _gain(row), place, row["items"], marks
+        known.append((row["task"].upper(), row["label"], *told))
+    claimed = [[row.label, f"{row.open} of {row.seeds}", f"{row.mean:.2f}"] for row in card.claimed]
+    source = (files(__package__) / "card.html").read_text(encoding="utf-8")
+    page = Template(source, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    drawing = svg(card.figure()) if card.examples else ""
+    return printable_lines(page.render(card=card, known=known, claimed=claimed, drawing=drawing))

@@ -1,13 +1,12 @@
 """Our numbers beside those of He and Choi (2021), which are constants in the authors' code; their defects are marked.
 
 published = read_published()
-table = beside_paper(panel, published, "BERT")
+table = beside_paper(panel, "BERT")
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,9 +18,7 @@ from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel
 from mtlprune.files import RunError
 from mtlprune.reports.grid import Grid, number
 
-FILE = "paper_probes.json"
 ENCODERS = ("BERT", "RoBERTa", "ELECTRA", "DeBERTa")
-USUAL = "BERT"
 DEFECT = "†"
 
 
@@ -29,61 +26,59 @@ class Value(NamedTuple):
     """A published number: one run (pretrained), or a mean with its sample standard deviation over three."""
 
     mean: float
-    sd: float | None
+    sd: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Constants:
-    """What was published for one task and encoder."""
+    """What was published for one task and encoder.
 
-    task: str
-    encoder: str
+    Attributes:
+        defects: number of a defect → the columns it bears on.
+        values: label → column → number; labels by falling frequency in their test set.
+        layers: label → layer of the best head of the pretrained encoder, where a picture showed it.
+    """
+
     defects: Mapping[str, Sequence[str]]
-    """Number of a defect → the columns it bears on."""
-    columns: tuple[str, ...]
+    columns: Sequence[str]
     values: Mapping[str, Mapping[str, Value]]
-    """Label → column → number; labels by falling frequency in their test set."""
     layers: Mapping[str, int]
-    """Label → layer of the best head of the pretrained encoder, where a picture showed it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """All of it."""
+    """All of it: ``defects``, number → what is wrong; those that bear on every number; ``tables`` by task, encoder."""
 
     origin: str
     units: str
     defects: Mapping[str, str]
-    """Number → what is wrong."""
-    everywhere: tuple[str, ...]
-    """Defects that bear on every number."""
+    everywhere: Sequence[str]
     tables: Mapping[tuple[str, str], Constants]
-    """By task and encoder."""
 
 
 @cache
 def read_published() -> Published:
     """The constants, which come with the package."""
-    tree = json.loads((files("mtlprune.analyses.probes.show") / FILE).read_text(encoding="utf-8"))
+    tree = json.loads((files(__package__) / "paper_probes.json").read_text(encoding="utf-8"))
     layers = {(one["task"], one["encoder"]): one["best"] for one in tree["layers"]}
     tables = {}
     for one in tree["tables"]:
         values = {
             label: {
-                column: Value(*cell) if isinstance(cell, list) else Value(cell, None)
+                column: Value(*cell) if isinstance(cell, list) else Value(cell)
                 for column, cell in zip(one["columns"], cells, strict=True)
             }
             for label, *cells in one["rows"]
         }
         key = one["task"], one["encoder"]
-        tables[key] = Constants(*key, one["defects"], tuple(one["columns"]), values, layers.get(key, {}))
-    return Published(tree["origin"], tree["units"], tree["defects"], tuple(tree["everywhere"]), tables)
+        tables[key] = Constants(one["defects"], one["columns"], values, layers.get(key, {}))
+    return Published(**{key: tree[key] for key in ("origin", "units", "defects", "everywhere")}, tables=tables)
 
 
 def named_encoder(against: str) -> str:
     """The published encoder that ``paper`` or ``paper:ROBERTA`` asks for. Raises RunError."""
     name, _, encoder = against.partition(":")
-    found = next((one for one in ENCODERS if one.lower() == (encoder or USUAL).lower()), None)
+    found = next((one for one in ENCODERS if one.lower() == (encoder or ENCODERS[0]).lower()), None)
     if name != "paper" or found is None:
         raise RunError(
             f"--against: expected paper, or paper: and one of {', '.join(ENCODERS)}, such as paper:RoBERTa; "
@@ -101,60 +96,49 @@ def beside_paper(panel: ProbePanel, encoder: str) -> Grid | None:
     titles = [title for title in constants.columns if title in panel.titles]
     if not every or not titles:
         return None
+    theirs = [constants.values[label] for label in every]
     header = ["label", "items"]
-    for title in titles:
-        header += [f"{title}, paper{_mark(constants, title)}", "ours"]
-    both_change = {PRETRAINED, STL} <= set(titles)
-    header += ["pretrained − STL, paper", "ours"] if both_change else []
-    header += ["best layer, paper", "ours"] if constants.layers and PRETRAINED in panel.titles else []
-    rows = [_row(panel, constants, titles, label, both_change) for label in every]
-    title = f"{panel.task.upper()}: beside He and Choi (2021), {encoder}"
-    return Grid(header, rows, 1, title, _legend(panel, constants, every), f"{panel.task}-paper")
+    cells = [[f"{label}{FEW * (label in panel.few)}" for label in every], [str(panel.items[label]) for label in every]]
 
+    def beside(heading: str, published: list[str], ours: list[str]) -> None:
+        header.extend([heading, "ours"])
+        cells.extend([published, ours])
 
-def _row(panel: ProbePanel, constants: Constants, titles: Sequence[str], label: str, both_change: bool) -> list[str]:
-    theirs = constants.values[label]
-    row = [f"{label}{FEW if label in panel.few else ''}", str(panel.items[label])]
     for title in titles:
-        value = theirs[title]
-        row.append(number(value.mean) if value.sd is None else f"{number(value.mean)} ± {number(value.sd)}")
-        row.append(mean_sd(panel.values(title, label)))
-    if both_change:
-        row.append(signed(theirs[PRETRAINED].mean - theirs[STL].mean))
-        row.append(signed(panel.mean(PRETRAINED, label) - panel.mean(STL, label)))
+        mark = DEFECT if any(title in named for named in constants.defects.values()) else ""
+        published = [
+            number(mean) + ("" if sd is None else f" ± {number(sd)}") for mean, sd in (row[title] for row in theirs)
+        ]
+        beside(f"{title}, paper{mark}", published, [mean_sd(panel.values(title, label)) for label in every])
+    if {PRETRAINED, STL} <= set(titles):
+        gaps = [panel.mean(PRETRAINED, label) - panel.mean(STL, label) for label in every]
+        published = [signed(row[PRETRAINED].mean - row[STL].mean) for row in theirs]
+        beside("pretrained − STL, paper", published, [*map(signed, gaps)])
     if constants.layers and PRETRAINED in panel.titles:
-        row.append(str(constants.layers.get(label, "–")))
-        layer = panel.mean(PRETRAINED, label, "layer")
-        row.append("–" if math.isnan(layer) else f"{layer:g}")
-    return row
-
-
-def _mark(constants: Constants, column: str) -> str:
-    return DEFECT if any(column in columns for columns in constants.defects.values()) else ""
+        layers = [panel.mean(PRETRAINED, label, "layer") for label in every]
+        published = [str(constants.layers.get(label, "–")) for label in every]
+        beside("best layer, paper", published, [f"{layer:g}".replace("nan", "–") for layer in layers])
+    title = f"{panel.task.upper()}: beside He and Choi (2021), {encoder}"
+    return Grid(header, [*zip(*cells, strict=True)], 1, title, _legend(panel, constants, every), f"{panel.task}-paper")
 
 
 def _legend(panel: ProbePanel, constants: Constants, shared: Sequence[str]) -> str:
     published = read_published()
-    here = sorted(constants.defects, key=int)
+    told = published.defects
+    everywhere = [key for key in published.everywhere if key != "10" or panel.apart]  # 10 is about the root
     parts = [
         f"Paper: {published.units}; from {published.origin}.",
-        *(f"{DEFECT} ({', '.join(constants.defects[key])}): {published.defects[key]}." for key in here),
-        *(f"All of the paper's: {published.defects[key]}." for key in published.everywhere if _bears(key, panel)),
-    ]
-    if panel.mode == "sound":
-        parts.append(
-            "Ours: sound (head chosen on dev); --mode as-released is what the paper's numbers can be held against."
-        )
-    parts.append(
+        *(
+            f"{DEFECT} ({', '.join(constants.defects[key])}): {told[key]}."
+            for key in sorted(constants.defects, key=int)
+        ),
+        *(f"All of the paper's: {told[key]}." for key in everywhere),
+        "Ours: sound (head chosen on dev); --mode as-released is what the paper's numbers can be held against."
+        * (panel.mode == "sound"),
         "Corpora, label sets and encoders differ: a label of the same name need not mean the same, so compare the "
-        "pattern, not the numbers."
-    )
-    only_ours = [label for label in panel.labels if label not in constants.values]
-    only_theirs = [label for label in constants.values if label not in shared]
-    parts += [f"Only ours: {', '.join(only_ours)}."] if only_ours else []
-    parts += [f"Only the paper's: {', '.join(only_theirs)}."] if only_theirs else []
-    return " ".join(parts)
-
-
-def _bears(defect: str, panel: ProbePanel) -> bool:
-    return defect != "10" or bool(panel.apart)
+        "pattern, not the numbers.",
+    ]
+    only = {"Only ours": [label for label in panel.labels if label not in constants.values]}
+    only["Only the paper's"] = [label for label in constants.values if label not in shared]
+    parts += [f"{whose}: {', '.join(labels)}." for whose, labels in only.items() if labels]
+    return " ".join(filter(None, parts))

@@ -23,7 +23,7 @@ from mtlprune.analyses.analysis import read
 from mtlprune.analyses.probes import CHANCE, CONTROLS, MODES, OFFSET, RANDOM, RESULT, TRUE, labels_of
 from mtlprune.files import RunError
 from mtlprune.layers import LAYERS, in_order, kind_of, layer_order
-from mtlprune.results import Result
+from mtlprune.results import Result, joined
 
 PRETRAINED, STL = "pretrained", "STL"
 EARLIER = ("probes.parquet",)
@@ -44,7 +44,7 @@ def read_probes(folders: Iterable[str | Path]) -> Result:
     paths = list(dict.fromkeys(map(Path, folders)))
     if not paths:
         raise RunError("no folder with probe results is named; `mtlprune probe` makes one")
-    return together(paths, [_read(path) for path in paths])
+    return together(paths, [read(path, "probes") for path in paths])
 
 
 def together(paths: Sequence[Path], each: Sequence[Result]) -> Result:
@@ -62,8 +62,7 @@ def together(paths: Sequence[Path], each: Sequence[Result]) -> Result:
             f"{', '.join(map(str, paths))}: expected encoders with equally many layers and heads, found {listed}; "
             "heads of different encoders do not correspond, so plot them apart"
         )
-    names = dict.fromkeys(name for one in each for name in one.frames)
-    frames = {name: pd.concat([one.frames[name] for one in each if name in one.frames]) for name in names}
+    frames = joined(({}, one.frames) for one in each)
     same = [key for key in _ROW if key != "run"]
     probe = frames["accuracy"][frames["accuracy"]["control"] == TRUE].drop_duplicates([*same, "test"])
     if (twice := probe[probe.duplicated(same)]).size:
@@ -88,14 +87,6 @@ def together(paths: Sequence[Path], each: Sequence[Result]) -> Result:
         "folders": list(map(str, paths)),
     }
     return Result("probes", about, frames)
-
-
-def _read(folder: Path) -> Result:
-    if folder.is_file():
-        raise RunError(f"{folder} is a file; name the folder that `mtlprune probe` wrote")
-    if not (folder / "probes.json").exists():
-        raise RunError(f"{folder} holds no probe results (probes.json is missing); `mtlprune probe` makes them")
-    return read(folder, "probes")
 
 
 def shape(result: Result) -> tuple[int, int]:
@@ -232,6 +223,10 @@ class ProbePanel:
     def mean(self, title: str, label: str, what: str = "test") -> float:
         """Over seeds; NaN where no seed has the label."""
         return statistics.mean(found) if (found := self.values(title, label, what)) else math.nan
+
+    def gap(self, title: str, label: str) -> float:
+        """Mean accuracy minus that of STL."""
+        return self.mean(title, label) - self.mean(STL, label)
 
     @cached_property
     def seeds(self) -> dict[str, int]:
