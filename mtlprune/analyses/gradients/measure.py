@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.gradients import EVERY, HALVES
-from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
-from mtlprune.analyses.subjects import Subject
+from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.model import MultiTaskModel
 from mtlprune.results import Grid, Result, head_rows
 from mtlprune.runs import RunFolder

@@ -142,6 +142,7 @@ TABLES = (_alike, _across)
 
 
 def _maps(result: Result) -> Spec | None:
+    """Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences."""
     held = result.named("heads")
     held = held[(held["measure"] == "relative") & (held["mode"] == "")]
     if not len(held):
@@ -157,6 +158,7 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _joint(result: Result) -> Spec | None:
+    """Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns."""
     held = result.named("joint")
     held = held[held["measure"] == "cosine"].rename(columns={"value": "cosine"})
     if not len(held):
@@ -168,15 +170,4 @@ def _joint(result: Result) -> Spec | None:
     )
 
 
-FIGURES = {
-    "maps": Chart(
-        _maps,
-        "Importance of every head for each task, as maps.",
-        "Mean |∂L/∂ξ| over the norm of its layer, all sentences.",
-    ),
-    "cosine": Chart(
-        _joint,
-        "Mean cosine of tasks' gradients on every head.",
-        "A head's weights are its query, key and value rows and its columns of the output projection.",
-    ),
-}
+FIGURES = {"maps": Chart.of(_maps), "cosine": Chart.of(_joint)}
