@@ -12,11 +12,8 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import typer
 
-from mtlprune.analyses import ANALYSES
-from mtlprune.analyses.analysis import find
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED, Heights
 from mtlprune.cli import app
-from mtlprune.cli.analyze.command import command as made
 from mtlprune.config.config import Config, load_config
 from mtlprune.tasks import TASKS
 
@@ -155,8 +152,7 @@ def test_defaults_in_tables_are_those_of_a_run(page: Path) -> None:
 )
 def test_defaults_of_options_are_those_of_the_verb(command: str, page: str) -> None:
     commands: Any = typer.main.get_command(app)
-    command = made(command, find(ANALYSES[command])) if command in ANALYSES else commands.commands[command]
-    known = {name: option.default for option in command.params for name in option.opts}
+    known = {name: option.default for option in commands.get_command(None, command).params for name in option.opts}
     text = (DOCS / page).read_text(encoding="utf-8")
     shown = re.findall(r"^\| `(--[\w-]+)` \| ([^|]*?) \|(?!.*\n\|-)", text, re.MULTILINE)
     assert len(shown) > 2

@@ -178,7 +178,7 @@ def alone(analysis: str, subject: str, corpus: str, sentences: int, threads: int
 
 def _command(analysis: str) -> Callable[..., Any]:
     from mtlprune.analyses.analysis import find
-    from mtlprune.cli.analyze.command import run
+    from mtlprune.cli.analyze import run
 
     return partial(run, find(analysis))
 

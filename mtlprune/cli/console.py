@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,21 @@ Overrides = Annotated[
 ]
 RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
 Device = Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)]
+Width = Annotated[
+    float | None,
+    typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).", show_default=False),
+]
+FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
+Title = Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")]
+Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG and GIF.")]
+
+
+def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
+    """The parts of ``--format``. Raises MtlpruneError at one that is not known."""
+    named = list(dict.fromkeys(part.strip() for part in asked.split(",")))
+    if unknown := [part for part in named if part not in known]:
+        raise MtlpruneError(f"--format: expected some of {', '.join(known)}, found {unknown[0]!r}")
+    return named
 
 
 def rank() -> int:

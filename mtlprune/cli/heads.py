@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from mtlprune.cli.console import say
-
-
-class HeadsCommand(TyperCommand):
-    """Refuses how it was called when one head and the table of all of them were one command."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from mtlprune.files import RunError
-
-        if "--table" in args:
-            raise RunError("the table of heads is a command of its own now: mtlprune heads, without --table")
-        if any(one.isdigit() and other.isdigit() for one, other in pairwise(args)):
-            raise RunError("one head is a command of its own now: mtlprune head RUN LAYER HEAD")
-        return list(super().parse_args(ctx, args))
 
 
 def heads(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mtlprune.cli import figure_options
-from mtlprune.cli.console import say
-from mtlprune.cli.figure_options import FontSize, Title, Width
+from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say
 
 if TYPE_CHECKING:
     from mtlprune.reports.charts import Style
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
 PLAIN, PLAIN_CELL = "plain", 8
 """The format that is cells alone, and units of such a cell."""
-MOST_PIXELS_A_UNIT = 8
 
 Entry = dict[str, Any]
 Pending = tuple[str, Callable[[], bytes]]
@@ -30,11 +27,11 @@ def maps(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with gates, or sweeps.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.", show_default=False)],
     values: Annotated[bool, typer.Option("--values", help="Write the numbers into the cells.")] = False,
-    palette: Annotated[str, typer.Option(help="Of the maps of seeds: colourblind or rgb.")] = "colourblind",
+    palette: Annotated[Literal["colourblind", "rgb"], typer.Option(help="Of the maps of seeds.")] = "colourblind",
     format_: Annotated[
         str, typer.Option("--format", help="png, svg, pdf, plain (a PNG of the cells alone), with commas between.")
     ] = "png,svg",
-    scale: Annotated[int, typer.Option(help="Pixels a unit of 1/96 inch, in PNG and GIF.")] = 2,
+    scale: Scale = 2,
     animate: Annotated[bool, typer.Option("--animate", help="Each run's gates over training, as a GIF.")] = False,
     width: Width = None,
     font_size: FontSize = 11,
@@ -47,8 +44,7 @@ def maps(
     from mtlprune.reports.maps import Animation, claim_maps, left_out
     from mtlprune.sweeps.folder import expanded
 
-    formats = figure_options.formats(format_, (*FORMATS, PLAIN))
-    _check(palette, scale)
+    formats = chosen_formats(format_, (*FORMATS, PLAIN))
     make_room(out)
     claims = load_claims(expanded(runs, having="gates.jsonl"))
     run_groups = group(claims)
@@ -75,17 +71,6 @@ def maps(
         say(f"maps of seeds: {caption}")
     for note in said:
         say(f"note: {note}")
-
-
-def _check(palette: str, scale: int) -> None:
-    """Raises ChartError where an option cannot be meant."""
-    from mtlprune.reports.charts import ChartError
-    from mtlprune.reports.pictures import PALETTES
-
-    if palette not in PALETTES:
-        raise ChartError(f"--palette: expected {' or '.join(PALETTES)}, found {palette!r}")
-    if not 1 <= scale <= MOST_PIXELS_A_UNIT:
-        raise ChartError(f"--scale: expected a number from 1 to {MOST_PIXELS_A_UNIT}, found {scale}")
 
 
 def _files(one: GateMap, values: bool, formats: Sequence[str], style: Style) -> Iterator[Pending]:

@@ -1,4 +1,4 @@
-"""mtlprune train and pretrain: begin a run, or go on with it."""
+"""mtlprune train: begin a run, or go on with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlprune.config.config import Config
-    from mtlprune.pretraining.config import PretrainConfig
     from mtlprune.runs import RunFolder
     from mtlprune.training.checkpoint import Progress
 
@@ -65,14 +64,14 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     begins = start_and_freeze(config)
     terminal.print(f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}")
     watch = TrainingWatch(terminal, config.train.epochs)
-    progress = _attended(terminal, watch, partial(train_model, config, folder))
+    progress = attended(terminal, watch, partial(train_model, config, folder))
     state = "was finished already" if done_before else "finished"
     epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
     terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s")
     return progress
 
 
-def _attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
+def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.console import shown_log
     from mtlprune.cli.display import Interruption
@@ -140,48 +139,3 @@ def _best_line(folder: RunFolder) -> dict[str, Any] | None:
     best = folder.read_best()["joint"]["epoch"]
     found = [line for line in folder.read_gates() if line["epoch"] == best]
     return found[-1] if found else None
-
-
-def pretrain(
-    config: Annotated[
-        str, typer.Argument(help="A YAML file, such as experiments/syntax/base.yaml.", show_default=False)
-    ],
-    overrides: Overrides = None,
-    out: Out = None,
-) -> None:
-    """Pretrain a masked language model; the same command again continues where it stopped.
-
-    Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
-    each checkpoint is a folder that transformers loads and `encoder.name` takes. Ctrl-C leaves a run that can go on.
-    """
-    from mtlprune.cli.check import check_settings
-
-    check_settings(config, overrides or ())
-
-    from mtlprune.cli.console import console
-    from mtlprune.cli.progress import PretrainingWatch
-    from mtlprune.config.config import default_folder
-    from mtlprune.pretraining.config import load_pretraining
-    from mtlprune.pretraining.loop import CHECKPOINTS, finished
-    from mtlprune.pretraining.loop import pretrain as run
-    from mtlprune.runs import RunFolder
-
-    settings = load_pretraining(config, overrides or [])
-    folder = RunFolder(out or default_folder(settings))
-    terminal = console()
-    done_before = finished(folder) is not None
-    _begins(terminal, settings, folder)
-    progress = _attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
-    state = "was finished already" if done_before else "finished"
-    last = folder.path / CHECKPOINTS / f"step-{progress.step}"
-    terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}")
-
-
-def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> None:
-    syntax, words = settings.syntax, [f"pretraining {folder.path}: {', '.join(settings.data.corpora)}"]
-    if syntax.strength:
-        until = f" until update {syntax.release}" if syntax.release else ""
-        words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){until}")
-    if settings.cosreg:
-        words.append(f"CosReg γ {settings.cosreg:g}")
-    terminal.print("; ".join(words))

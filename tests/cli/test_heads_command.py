@@ -53,7 +53,6 @@ def test_the_verb_refuses_in_sentences(mtlprune, analyses: Path, tmp_path: Path)
         (("--analyses", tmp_path, "--out", out), "holds none of"),
         (("--analyses", analyses, "--of", "POS", "--out", out), "expected --of pretrained"),
         ((tmp_path / "gated", "--out", out), "a run without gates"),
-        ((tmp_path / "gated", 2, 3, "--text", "a b", "--out", out), "mtlprune head RUN LAYER HEAD"),
     ):
         answer = mtlprune("heads", *arguments)
         assert (answer.code, said in answer.err) == (2, True), answer.err
