@@ -40,8 +40,8 @@ COMMANDS = {
         "bench": "Speed and memory on this machine.",
     },
 }
-"""Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here; overlap
-follows from the record of its analysis alone."""
+"""Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here;
+overlap follows from the record of its analysis alone."""
 RENAMED = {
     "status": "sweep --status",
     "plot probes": "probe --plot",

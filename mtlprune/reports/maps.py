@@ -9,7 +9,7 @@ drawn as black with opacity H. Letters: L layers, A heads a layer, S seeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -66,6 +66,18 @@ class GateMap:
         chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
+    def plain(self, cell: int) -> bytes:
+        """A PNG of its cells alone, each so many pixels wide."""
+        return pictures.packed(pictures.plain(self.colours, cell))
+
+    def entry(self) -> dict[str, Any]:
+        """What maps.json says of it."""
+        numbers = {self.kind if name == "gate" else name: array.tolist() for name, array in self.numbers.items()}
+        caption = {"caption": self.caption} if self.caption else {}
+        return (
+            {key: getattr(self, key) for key in ("kind", "title", "subtitle", "runs")} | {"numbers": numbers} | caption
+        )
+
 
 def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = False, **look: Any) -> Any:
     """Maps of one kind, of the same seeds, in one chart with one legend.
@@ -80,7 +92,7 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
         layers, heads = np.indices(next(iter(one.numbers.values())).shape).reshape(2, -1) + 1
         frame = pd.DataFrame({"layer": layers, "head": heads, **arrays, "name": name})
         if first.palette:
-            frame["colour"] = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in one.colours.reshape(-1, 3).tolist()]
+            frame["colour"] = [_hex(colour) for colour in one.colours.reshape(-1, 3).tolist()]
         if values:
             frame["written"] = [
                 "\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)
@@ -100,8 +112,12 @@ def _subsets(one: GateMap) -> dict[str, str]:
     made = {}
     for used in sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used)):
         words = _listed([seed for seed, uses in zip(seeds, used, strict=True) if uses]) if any(used) else "none"
-        made[words] = "#{:02x}{:02x}{:02x}".format(*np.rint(corners[used]).astype(int).tolist())
+        made[words] = _hex(np.rint(corners[used]).astype(int).tolist())
     return made
+
+
+def _hex(colour: Sequence[int]) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
 def short(value: float, signed: bool = False) -> str:
@@ -253,15 +269,19 @@ class Animation:
 
     def gif(self, scale: int) -> bytes:
         """A frame for each evaluation."""
-        steps = [step for step, _ in self.claim.history]
-        words = [[self.title, encoder_line(self.claim), line] for line in self._lines()]
-        done = [min(step / max(*steps, 1), 1.0) for step in steps]
-        return pictures.animation(words, [gates for _, gates in self.claim.history], done, scale)
-
-    def _lines(self) -> Iterator[str]:
-        for number, (step, gates) in enumerate(self.claim.history, 1):
+        history, words = self.claim.history, []
+        for number, (step, gates) in enumerate(history, 1):
             opened = f"{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open"
-            yield f"Step {step:,}, evaluation {number} of {len(self.claim.history)}: {opened}"
+            told = f"Step {step:,}, evaluation {number} of {len(history)}: {opened}"
+            words.append([self.title, encoder_line(self.claim), told])
+        last = max(1, *(step for step, _ in history))
+        return pictures.animation(words, [gates for _, gates in history], [step / last for step, _ in history], scale)
+
+    def entry(self) -> dict[str, Any]:
+        """What maps.json says of it."""
+        about = {"kind": "training", "title": self.title, "subtitle": [encoder_line(self.claim)]}
+        steps, gates = zip(*self.claim.history, strict=True)
+        return about | {"runs": [self.claim.run], "steps": steps, "numbers": [each.tolist() for each in gates]}
 
 
 def encoder_line(claim: Claim) -> str:

@@ -79,12 +79,19 @@ class ScoredRun:
     """How a finished run has been of use to it (train.start, pruning.importance_of), in words; "" where none has."""
 
 
-def read_run(folder: RunFolder, split: str) -> ScoredRun:
-    """What a table needs of a run. Raises RunError where it is not scored on ``split``."""
+def described(folder: RunFolder) -> tuple[dict[str, Any], dict[str, Any]]:
+    """config.yaml with defaults filled in, and manifest.json. The settings of a run that `mtlprune prune` made are those
+    of the run it was made from: seeds share them. Raises RunError where a file is missing or damaged."""
     tree, manifest = folder.read_config(), folder.read_manifest()
-    if pruned := manifest.get("pruned"):  # its settings are those of the run it was made from: seeds share them
+    if pruned := manifest.get("pruned"):
         kept = {"heads removed": pruned["most_open"] or "closed"}
         tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"], **kept}
+    return filled(tree), manifest
+
+
+def read_run(folder: RunFolder, split: str) -> ScoredRun:
+    """What a table needs of a run. Raises RunError where it is not scored on ``split``."""
+    tree, manifest = described(folder)
     if split not in folder.splits():
         there = ", ".join(folder.splits()) or "none"
         how = f"run: mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
@@ -95,7 +102,6 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
     names = {task: main_score(task, tree.get("decoders", {})) for task in scores}
     encoder = tree.get("encoder", {})
     kind = "no encoder" if not encoder.get("context", True) else "random encoder" if encoder.get("random") else ""
-    tree = filled(tree)
     settings = dict(flat(tree))
     return ScoredRun(
         path=str(folder.path),
