@@ -10,7 +10,7 @@ from mtlprune.analyses.analysis import Analysis
 from mtlprune.files import replacing, write_text
 from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, render
 from mtlprune.reports.grid import Grid, latex_document, markdown_document
-from mtlprune.reports.sections import Figure, Paragraph, Section, rows_of
+from mtlprune.reports.sections import Figure, Section
 from mtlprune.results import Result
 
 
@@ -78,7 +78,6 @@ def section(analysis: Analysis, result: Result, notes: bool = True) -> Section:
     """Its part of the report page; notes are left out where they stand elsewhere on it."""
     show = analysis.show
     said = result.about["notes"] if notes else ()
-    words = [Paragraph(line) for line in (show.about(result), *show.findings(result), *said)]
     drawn = [Figure(spec, chart.alt, chart.caption) for chart, spec in figures(analysis, result).values()]
-    rows = map(rows_of, tables(analysis, result))
-    return Section(analysis.key, analysis.title, [*words, *drawn, *rows])
+    words = [show.about(result), *show.findings(result), *said]
+    return Section(analysis.key, analysis.title, [*words, *drawn, *tables(analysis, result)])

@@ -333,10 +333,10 @@ def head_map(
     return _by_name(layered, list(frame["name"].cat.categories), title, words, across, axes)
 
 
-def _by_name(layered: alt.LayerChart, names: list[str], title: str, words: bool, across: int, axes: bool) -> Any:
+def _by_name(layered: Any, names: list[str], title: str, words: bool, across: int, axes: bool) -> Any:
     """A map for each name: below each other with their names to the left, or so many ``across`` with names above."""
     if not across:
-        place = {"labelAngle": 0, "labelAlign": "left", "labelOrient": "left", "labelAnchor": "middle"}
+        place: dict[str, Any] = {"labelAngle": 0, "labelAlign": "left", "labelOrient": "left", "labelAnchor": "middle"}
         header = alt.Header(title=None, labels=words, **place)
         return layered.facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
     header = alt.Header(title=None, labels=words, labelAnchor="start", labelOrient="top")

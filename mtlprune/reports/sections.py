@@ -1,7 +1,6 @@
 """What a part of the report page is made of; every source of results offers one such part.
 
-A section says nothing of HTML: words are plain text (the page escapes them), figures are charts, tables are
-rows.
+A section says nothing of HTML: words are plain text (the page escapes them), figures are charts, tables are grids.
 """
 
 from __future__ import annotations
@@ -11,28 +10,6 @@ from dataclasses import dataclass
 
 from mtlprune.reports.charts import Spec
 from mtlprune.reports.grid import Grid
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Plain text."""
-
-    words: str
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table of plain text; columns named in ``numbers`` are right-aligned."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    caption: str = ""
-    numbers: Sequence[str] = ()
-
-
-def rows_of(table: Grid) -> Rows:
-    """A table with its title."""
-    return Rows(table.header, table.rows, table.words(), table.header[table.texts :])
 
 
 @dataclass(frozen=True)
@@ -50,4 +27,4 @@ class Section:
 
     key: str
     title: str
-    blocks: Sequence[Paragraph | Rows | Figure]
+    blocks: Sequence[str | Grid | Figure]

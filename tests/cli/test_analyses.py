@@ -20,7 +20,8 @@ from mtlprune.blocks import Block
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.reports.analyses import figures, markdown, section
-from mtlprune.reports.sections import Figure, Rows
+from mtlprune.reports.grid import Grid
+from mtlprune.reports.sections import Figure
 from mtlprune.results import Result
 from mtlprune.runs import RunError
 
@@ -75,8 +76,8 @@ def files_and_section(name: str, out: Path, without: tuple[str, ...] = (), table
     assert {path.name for path in out.iterdir()} == wanted | {f"{name}.json", f"{name}.md"}
     made = section(find(name), result)
     assert made.key == find(name).key and sum(isinstance(block, Figure) for block in made.blocks) == len(drawn)
-    held = [block for block in made.blocks if isinstance(block, Rows)]
-    assert all(len(row) == len(table.columns) for table in held for row in table.rows) and len(held) >= tables
+    held = [block for block in made.blocks if isinstance(block, Grid)]
+    assert all(len(row) == len(table.header) for table in held for row in table.rows) and len(held) >= tables
     return result
 
 

@@ -18,7 +18,8 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.reports.analyses import section
-from mtlprune.reports.sections import Figure, Rows
+from mtlprune.reports.grid import Grid
+from mtlprune.reports.sections import Figure
 
 Call = Callable[..., Any]
 
@@ -87,6 +88,6 @@ def test_words_figures_notes_and_the_section(result: tuple[Path, str]) -> None:
     assert "| overall" in text and "pretrained, word-l2r" in text
     assert (out / "syntax-heads.png").read_bytes()[:4] == b"\x89PNG"
     made = section(find("syntax"), package.read_results(out)["syntax"])
-    tables = [block for block in made.blocks if isinstance(block, Rows)]
+    tables = [block for block in made.blocks if isinstance(block, Grid)]
     assert made.key == "syntax" and sum(isinstance(block, Figure) for block in made.blocks) in (1, 2)
-    assert len(tables) in (2, 3) and all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    assert len(tables) in (2, 3) and all(len(row) == len(table.header) for table in tables for row in table.rows)

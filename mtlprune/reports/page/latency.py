@@ -8,8 +8,9 @@ from typing import Any
 
 from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest
+from mtlprune.reports.grid import Grid
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.sections import Figure, Rows
+from mtlprune.reports.sections import Figure
 
 FILE = "latency.json"
 
@@ -82,9 +83,9 @@ def _saved(cell: dict[str, Any]) -> Interval:
     return Interval(f"{where}: {told}", gain, min(gain, ideal), max(gain, ideal), True, f"{where}: {told}")
 
 
-def _table(tree: dict[str, Any], part: str, name: str) -> Rows:
+def _table(tree: dict[str, Any], part: str, name: str) -> Grid:
     columns = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
-    return Rows(columns, [_row(cell, part) for cell in tree["cells"]], name, columns)
+    return Grid(columns, [_row(cell, part) for cell in tree["cells"]], 0, name)
 
 
 def _row(cell: dict[str, Any], name: str) -> list[str]:

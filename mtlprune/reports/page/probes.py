@@ -13,8 +13,9 @@ import pandas as pd
 from mtlprune.analyses.probes import ANALYSIS
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
-from mtlprune.reports.page.render import Part, grid_rows
-from mtlprune.reports.sections import Figure, Rows
+from mtlprune.reports.grid import Grid
+from mtlprune.reports.page.render import Part
+from mtlprune.reports.sections import Figure
 from mtlprune.results import Result
 
 BEST = 12
@@ -42,9 +43,9 @@ def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
     subjects = [
         (name, _by_head(known(found, mode, encoder, seed), size)) for name, encoder, seed in _subjects(found, mode)
     ]
-    first, *each = [(one.key, grid_rows(one, one.title), one.caption) for one in probes.tables(found)]
+    first, *each = probes.tables(found)
     tasks = [
-        (panel.task.upper(), _figures(found, panel), [one for one in each if one[0].startswith(f"{panel.task}-")])
+        (panel.task.upper(), _figures(found, panel), [one for one in each if one.key.startswith(f"{panel.task}-")])
         for panel in shown
     ]
     who, heads = subjects[0]
@@ -115,15 +116,15 @@ def _data(name: str, heads: Heads) -> dict[str, Any]:
     return {"name": name, "labels": list(labels.values()), "cards": cards, "chosen": chosen}
 
 
-def _heads(heads: Heads, name: str) -> Rows:
+def _heads(heads: Heads, name: str) -> Grid:
     """What every head knows best, for readers without a script."""
     rows = []
     for (layer, head), best in heads.items():
         names = [f"{row['task'].upper()} {row['label']}" for row in best if row["best"]]
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         told = ", ".join(names[:8]) + more
-        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), str(len(names)), told])
-    return Rows(["head", "knows best", "then", "chosen for", "labels"], rows, f"Heads of {name}", ["chosen for"])
+        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), told, str(len(names))])
+    return Grid(["head", "knows best", "then", "labels", "chosen for"], rows, 4, f"Heads of {name}")
 
 
 def _said(rows: Sequence[dict[str, Any]]) -> str:

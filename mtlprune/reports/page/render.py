@@ -20,8 +20,8 @@ from markupsafe import Markup, escape
 from mtlprune import __version__
 from mtlprune.errors import printable_lines
 from mtlprune.reports import charts
-from mtlprune.reports.grid import Grid, Strong
-from mtlprune.reports.sections import Figure, Paragraph, Rows
+from mtlprune.reports.grid import Strong
+from mtlprune.reports.sections import Figure
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
 LEAST = 0.72
@@ -52,11 +52,6 @@ class Part:
     def body(self) -> Markup:
         name = self.template or self.key
         return Markup(_environment().get_template(f"{name}.html").render(self.holds))
-
-
-def grid_rows(grid: Grid, caption: str) -> Rows:
-    """A table of reports/grid.py for the page."""
-    return Rows(grid.header, grid.rows, caption, grid.header[grid.texts :])
 
 
 def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
@@ -106,7 +101,7 @@ def _environment() -> Environment:
     )
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     made.filters |= {"without_paths": without_paths, "chart": chart}
-    for kind in (Strong, Figure, Paragraph):
+    for kind in (Strong, Figure):
         made.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
     made.globals["m"] = made.get_template("macros.html").module
     return made

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mtlprune.reports.grid import Grid
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.scores.comparisons import described, pruning_title
-from mtlprune.reports.sections import Rows
 from mtlprune.runs import RunFolder, flat
 
 _APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
@@ -142,13 +142,12 @@ COLUMNS: dict[str, Callable[[ReadRun], Any]] = {
 }
 
 
-def _table(runs: Sequence[ReadRun]) -> Rows:
-    columns = list(COLUMNS)
+def _table(runs: Sequence[ReadRun]) -> Grid:
     words = f"All {len(runs)} runs" if len(runs) > 1 else "The run"
-    return Rows(columns, [[shown(run) for shown in COLUMNS.values()] for run in runs], words, columns[5:])
+    return Grid(list(COLUMNS), [[str(shown(run)) for shown in COLUMNS.values()] for run in runs], 5, words)
 
 
-def _settings(runs: Sequence[ReadRun]) -> dict[str, Rows]:
+def _settings(runs: Sequence[ReadRun]) -> dict[str, Grid]:
     """Settings that all runs share, and those that differ with their values."""
     trees = [dict(flat(run.tree)) for run in runs]
     shared: list[list[str]] = []
@@ -159,8 +158,8 @@ def _settings(runs: Sequence[ReadRun]) -> dict[str, Rows]:
         partly = " (where set)" if len(there) < len(trees) else ""
         (differing if len(values) > 1 else shared).append([path, ", ".join(values) + partly])
     return {
-        "differing": Rows(["setting", "values"], differing, "Settings in which runs differ"),
-        "shared": Rows(["setting", "value"], shared, "Settings that runs share"),
+        "differing": Grid(["setting", "values"], differing, 2, "Settings in which runs differ"),
+        "shared": Grid(["setting", "value"], shared, 2, "Settings that runs share"),
     }
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
-from mtlprune.reports.grid import Strong, number, probability
-from mtlprune.reports.page.render import Part, grid_rows
+from mtlprune.reports.grid import Grid, Strong, number, probability
+from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
 from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.layouts import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
-from mtlprune.reports.sections import Figure, Rows
+from mtlprune.reports.sections import Figure
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.label_scores import FEW, LabelDifference, compare_counted, count_labels
@@ -109,12 +109,12 @@ def _one(scored: Scored) -> dict[str, Any]:
     }
     if comparison.tests:
         shown["forest"] = _forest(list(_differences(comparison)))
-        shown["details"] = grid_rows(details(comparison), "Tests of differences")
+        shown["details"] = replace(details(comparison), title="Tests of differences")
         shown["tests_legend"] = tests_legend(comparison)
     return shown
 
 
-def _scores(comparison: Comparison, name: str) -> Rows:
+def _scores(comparison: Comparison, name: str) -> Grid:
     tasks, several = comparison.tasks(), len(comparison.encoders()) > 1
     pruned = any(run.heads for column in comparison.columns for run in column.runs)
     columns = [*(["encoder"] if several else []), "setting", *(["heads"] if pruned else []), "n"]
@@ -125,7 +125,7 @@ def _scores(comparison: Comparison, name: str) -> Rows:
         shown = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
         row = [*([column.encoder] if several else []), column.title, *([_heads(column, tasks)] if pruned else [])]
         rows.append([*row, shown, *(_cell(comparison, place, task) for task in tasks)])
-    return Rows(columns, rows, f"Scores, {name}", columns[1 + several + pruned :])
+    return Grid(columns, rows, 1 + several + pruned, f"Scores, {name}")
 
 
 def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
@@ -337,7 +337,7 @@ def _one_contrast(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -
     shown = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
     cells = [_row(task, row) for task, each in made.items() for row in each]
-    table = Rows(columns, cells, f"Labels, {contrast.title}", columns[2:])
+    table = Grid(columns, cells, 2, f"Labels, {contrast.title}")
     return {"title": contrast.title, "forest": shown, "table": table}
 
 

@@ -80,8 +80,8 @@ class ScoredRun:
 
 
 def described(folder: RunFolder) -> tuple[dict[str, Any], dict[str, Any]]:
-    """config.yaml with defaults filled in, and manifest.json. The settings of a run that `mtlprune prune` made are those
-    of the run it was made from: seeds share them. Raises RunError where a file is missing or damaged."""
+    """config.yaml with defaults filled in, and manifest.json. The settings of a run that `mtlprune prune` made are
+    those of its source: seeds share them. Raises RunError where a file is missing or damaged."""
     tree, manifest = folder.read_config(), folder.read_manifest()
     if pruned := manifest.get("pruned"):
         kept = {"heads removed": pruned["most_open"] or "closed"}
