@@ -54,6 +54,16 @@ class Part:
         return Markup(_environment().get_template(f"{name}.html").render(self.holds))
 
 
+def forest_figure(
+    rows: Sequence[charts.Interval], what: str, x_title: str, caption: str, width: int = charts.WIDTH
+) -> Figure:
+    """A forest plot of the first dozen rows, beside a table of all."""
+    if len(rows) > charts.DOZEN:
+        caption += f" The first {charts.DOZEN} of {len(rows)}; the table has all."
+    told = "; ".join(one.told for one in rows[: charts.DOZEN])
+    return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{what}. {told}", caption)
+
+
 def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
     """The page.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
 from mtlprune.reports.grid import Grid, Strong, number, probability
-from mtlprune.reports.page.render import Part
+from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
 from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, notes, span, tests_legend
@@ -101,14 +101,19 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
 
 def _one(scored: Scored) -> dict[str, Any]:
     comparison = scored.comparison
-    shown = {
+    shown: dict[str, Any] = {
         "title": scored.title,
         "scores": _scores(comparison, scored.title),
         "legend": table_legend(comparison),
         "forest": None,
     }
     if comparison.tests:
-        shown["forest"] = _forest(list(_differences(comparison)))
+        caption = (
+            "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); "
+            "full dots are significant over both after Holm's correction, never with one run."
+        )
+        differences = list(_differences(comparison))
+        shown["forest"] = forest_figure(differences, "Differences", "difference, points", caption, 420)
         shown["details"] = replace(details(comparison), title="Tests of differences")
         shown["tests_legend"] = tests_legend(comparison)
     return shown
@@ -152,17 +157,6 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
     return Strong(text) if bold else text
 
 
-def _forest(rows: Sequence[Interval]) -> Figure:
-    caption = (
-        "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); full "
-        "dots are significant over both after Holm's correction, never with one run."
-    )
-    if len(rows) > DOZEN:
-        caption += f" The first {DOZEN} of {len(rows)} differences; the table has all."
-    chart = figure(forest(rows, x_title="difference, points", width=420))
-    return Figure(chart, f"Differences. {'; '.join(one.told for one in rows[:DOZEN])}", caption)
-
-
 def _differences(comparison: Comparison) -> Iterator[Interval]:
     """Of all tested settings their tasks: settings in the order of the table, those trained jointly first."""
 
@@ -189,14 +183,9 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
     """How joint training without pruning compares with single tasks, counted over tasks."""
     comparison = scored.comparison
     for place, other in comparison.against.items():
-        column = comparison.columns[place]
-        run = column.runs[0]
-        if len(run.tasks) < 3 or run.pruning:
-            continue
-        tests = {
-            task: comparison.tests[place, task] for task in comparison.tasks() if (place, task) in comparison.tests
-        }
-        if not tests:
+        column, single = comparison.columns[place], comparison.columns[other]
+        tests = {task: test for (at, task), test in comparison.tests.items() if at == place}
+        if len(column.runs[0].tasks) < 3 or column.runs[0].pruning or not tests:
             continue
         where = f" ({scored.title})" if several else ""
         here = {task: test for task, test in tests.items() if test.of_these_runs}
@@ -208,8 +197,8 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
             sure.append(f"{_counted(here)} over sentences only, of these {two}runs")
         more = any(comparison.more_training(place, task) for task in comparison.tasks())
         yield (
-            f"{column.title} ({_training(column)}) beside {comparison.columns[other].title} "
-            f"({_training(comparison.columns[other])}){where}: of {len(tests)} tasks {'; '.join(sure)}."
+            f"{column.title} ({_training(column)}) beside {single.title} ({_training(single)}){where}: of {len(tests)} "
+            f"tasks {'; '.join(sure)}."
             + (" It has seen more training, so what it gains is no gain from sharing." if more else "")
         )
 
@@ -271,7 +260,11 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int)
             shown.append(_one_contrast(contrast, made))
             found.append(_labels_found(made, f" ({contrast.title})" if several else ""))
             if few := sum(row.few for rows in made.values() for row in rows):
-                caveats.append(_few(contrast, few, sum(map(len, made.values()))))
+                caveats.append(
+                    f"{contrast.title}: {few} of {sum(map(len, made.values()))} labels have fewer than {FEW} gold "
+                    "items; they are marked ° and not tested. The q of the others is corrected (Benjamini and "
+                    "Hochberg) within a task, not over tasks."
+                )
     return Part("labels", "Labels lost and gained", {"contrasts": shown, "several": several}, caveats, found)
 
 
@@ -355,13 +348,6 @@ def _row(task: str, row: LabelDifference) -> list[str]:
     label = row.label + ("°" if row.few else "")
     numbers = [str(row.items), number(row.joint, 1), number(row.single, 1), delta, between]
     return [task.upper(), label, *numbers, "–" if row.few else probability(row.found.p), tested]
-
-
-def _few(contrast: _Contrast, few: int, of: int) -> str:
-    return (
-        f"{contrast.title}: {few} of {of} labels have fewer than {FEW} gold items; they are marked ° and not tested. "
-        "The q of the others is corrected (Benjamini and Hochberg) within a task, not over tasks."
-    )
 
 
 def _labels_found(made: dict[str, list[LabelDifference]], where: str) -> str:

@@ -321,14 +321,9 @@ def compare(
 
 def _referred(columns: Sequence[ScoreColumn], reference: str) -> dict[int, int]:
     """Each column that has runs of the same tasks as the one of that title → that one."""
-    found: dict[int, int] = {}
-    for place, column in enumerate(columns):
-        if column.title == reference:
-            tasks = {run.tasks for run in column.runs}
-            found = {
-                k: place for k, other in enumerate(columns) if k != place and tasks & {r.tasks for r in other.runs}
-            }
-    return found
+    tasks = [{run.tasks for run in column.runs} for column in columns]
+    places = [place for place, column in enumerate(columns) if column.title == reference]
+    return {k: place for place in places for k, own in enumerate(tasks) if k != place and own & tasks[place]}
 
 
 def _refuse_unlike(found: Sequence[ScoredRun]) -> None:
@@ -403,7 +398,7 @@ def family_suffix(run: ScoredRun, pairs: Sequence[ScoredRun]) -> str:
     """What tells pairs of one setting from those of another: pruning, and settings where the same pair comes twice."""
     rivals = [other for other in pairs if other.pruning == run.pruning]
     same = [[other for other in rivals if set(other.tasks) == set(one.tasks)] for one in rivals]
-    paths = sorted({path for group in same for path in _differing_settings(group)})
+    paths = sorted({path for group in same for path in differing_settings(group)})
     suffix = f" ({', '.join(f'{path}={run.setting.get(path)}' for path in paths)})" if paths else ""
     return (f", {run.pruning}" if run.pruning else "") + suffix
 
@@ -433,10 +428,11 @@ def _distinction(group: Sequence[ScoredRun], groups: Sequence[Sequence[ScoredRun
     if one_name and len({rival.name for rival in rivals}) == len(rivals):
         return run.name
     parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
-    return ", ".join([*parts, *(f"{path}={run.setting.get(path)}" for path in _differing_settings(rivals))])
+    return ", ".join([*parts, *(f"{path}={run.setting.get(path)}" for path in differing_settings(rivals))])
 
 
-def _differing_settings(runs: Sequence[ScoredRun]) -> list[str]:
+def differing_settings(runs: Sequence[ScoredRun]) -> list[str]:
+    """Paths of the settings in which runs differ."""
     paths = sorted({path for run in runs for path in run.setting})
     return [path for path in paths if len({repr(run.setting.get(path)) for run in runs}) > 1]
 
@@ -469,5 +465,5 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
 
 def unlike(run: ScoredRun, other: ScoredRun) -> list[str]:
     """The settings in which two runs differ though the table does not say so; of a pruned STL run, beside pruning."""
-    paths = _differing_settings([run, other])
+    paths = differing_settings([run, other])
     return [path for path in paths if len(run.tasks) > 1 or not path.startswith(_PRUNING)]
