@@ -105,8 +105,12 @@ def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words:
     """A function with the signature and the help that make a command of it."""
     call.__doc__, call.__annotations__ = words, {key: kind for key, (kind, _) in parameters.items()}
     call.__signature__ = Signature(
-        Parameter(key, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is ... else default, annotation=kind)
-        for key, (kind, default) in parameters.items()
+        [
+            Parameter(
+                key, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is ... else default, annotation=kind
+            )
+            for key, (kind, default) in parameters.items()
+        ]
     )
     return call
 

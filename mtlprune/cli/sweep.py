@@ -99,9 +99,9 @@ def sweep(
         from mtlprune.sweeps.scheduler import states, worker_command, write_config
 
         standing = states(cells.values())
-        for cell in (cell for cell in cells.values() if standing[cell.name].kind != "done"):
-            write_config(cell)
-            say(shlex.join(worker_command(cell, None)))
+        for one in (one for one in cells.values() if standing[one.name].kind != "done"):
+            write_config(one)
+            say(shlex.join(worker_command(one, None)))
         return
     if launcher is not None:
         _launch(whole, cells, launcher, jobs, submit or [], terminal)
@@ -213,7 +213,7 @@ def _measure(cells: Mapping[str, Cell], times: Times) -> None:
 
 
 def _counted(standing: Mapping[str, State]) -> str:
-    counts = Counter(found.kind for found in standing.values())
+    counts: Counter[str] = Counter(found.kind for found in standing.values())
     order = ("done", "running", "failed", "blocked", "left")
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
 

@@ -90,7 +90,7 @@ def _subjects(found: Result, mode: str) -> list[tuple[str, str, int]]:
 
 def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> Heads:
     held = {place: some.to_dict("records") for place, some in rows.groupby(["layer", "head"])}
-    return {place: held.get(place, []) for place in product(*(range(1, number + 1) for number in size))}
+    return {place: held.get(place, []) for place in product(range(1, size[0] + 1), range(1, size[1] + 1))}
 
 
 def _data(name: str, heads: Heads) -> dict[str, Any]:
