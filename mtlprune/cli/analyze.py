@@ -17,30 +17,17 @@ from mtlprune.cli.console import FontSize, Title, Width, chosen_formats
 if TYPE_CHECKING:
     from mtlprune.analyses.analysis import Analysis
 
-Names = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
-]
-Logs = Annotated[
-    list[str],
-    typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.", show_default=False),
-]
-Runs = Annotated[
-    list[str], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.", show_default=False)
-]
-Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)]
-AlsoOut = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures.", show_default=False),
-]
+Names = Annotated[list[str], typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.")]
+Logs = Annotated[list[str], typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.")]
+Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.")]
+Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.")]
+AlsoOut = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures.")]
 Split = Annotated[str, typer.Option(help="Of the corpus.")]
 Sentences = Annotated[int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")]
 Claims = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="RUN", help="A run with gates, for stem, exclusive and free heads. Repeatable.", show_default=False
-    ),
+    typer.Option(metavar="RUN", help="A run with gates, for stem, exclusive and free heads. Repeatable."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
 SEED = Annotated[int, typer.Option(min=0, help="Of samples and permutations.")]
@@ -186,10 +173,8 @@ def run(
 
 
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="That an analysis wrote.", show_default=False)],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For the figures (DIR itself, if not given).", show_default=False)
-    ] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="That an analysis wrote.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For the figures (DIR itself, if not given).")] = None,
     formats: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "pdf",
     width: Width = None,
     font_size: FontSize = 11,

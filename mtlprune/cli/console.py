@@ -18,15 +18,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
+    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
 ]
-RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
-Device = Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)]
-Width = Annotated[
-    float | None,
-    typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).", show_default=False),
-]
+RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.")]
+Device = Annotated[str | None, typer.Option(help="Another device than the run's own.")]
+Width = Annotated[float | None, typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).")]
 FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
 Title = Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")]
 Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG and GIF.")]

@@ -15,16 +15,12 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: RunFolderArgument,
-    split: Annotated[str, typer.Option(help="Such as dev or test.", show_default=False)],
-    best: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="The weights best for this task alone.", show_default=False),
-    ] = None,
+    split: Annotated[str, typer.Option(help="Such as dev or test.")],
+    best: Annotated[str | None, typer.Option(metavar="TASK", help="The weights best for this task alone.")] = None,
     predictions: Annotated[
-        Path | None,
-        typer.Option(help="Write LAYER.gold and LAYER.pred for the official scorers here.", show_default=False),
+        Path | None, typer.Option(help="Write LAYER.gold and LAYER.pred for the official scorers here.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Another corpus than the run's own.", show_default=False)] = None,
+    data: Annotated[Path | None, typer.Option(help="Another corpus than the run's own.")] = None,
     device: Device = None,
 ) -> None:
     """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""

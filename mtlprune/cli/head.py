@@ -26,36 +26,28 @@ SPECIAL = ("[start]", "[end]")
 
 
 def head(
-    encoder: Annotated[
-        str, typer.Argument(metavar="RUN_OR_ENCODER", help="A run folder, or an encoder by name.", show_default=False)
-    ],
-    layer: Annotated[int, typer.Argument(help="From 1.", show_default=False)],
-    head: Annotated[int, typer.Argument(help="From 1, in the encoder's original numbering.", show_default=False)],
+    encoder: Annotated[str, typer.Argument(metavar="RUN_OR_ENCODER", help="A run folder, or an encoder by name.")],
+    layer: Annotated[int, typer.Argument(help="From 1.")],
+    head: Annotated[int, typer.Argument(help="From 1, in the encoder's original numbering.")],
     probes: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="What mtlprune probe wrote: what the head knows.", show_default=False),
+        Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote: what the head knows.")
     ] = None,
     corpus: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Sentences come from here; else the run's corpus.", show_default=False),
+        Path | None, typer.Option(metavar="DIR", help="Sentences come from here; else the run's corpus.")
     ] = None,
     claims: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="RUN", help="A run with gates: does it claim the head? Repeatable.", show_default=False),
+        list[Path] | None, typer.Option(metavar="RUN", help="A run with gates: does it claim the head? Repeatable.")
     ] = None,
     gates_of: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="Of a run with a gate set a task: whose gates to apply.", show_default=False),
+        str | None, typer.Option(metavar="TASK", help="Of a run with a gate set a task: whose gates to apply.")
     ] = None,
     text: Annotated[
-        str | None,
-        typer.Option(metavar="WORDS", help="A sentence of your own, words apart by blanks.", show_default=False),
+        str | None, typer.Option(metavar="WORDS", help="A sentence of your own, words apart by blanks.")
     ] = None,
     sentences: Annotated[int, typer.Option(min=1, max=24, help="How many sentences.")] = 4,
     split: Annotated[str, typer.Option(help="Of the corpus.")] = "dev",
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also a page (.html) or a picture (.svg, .png).", show_default=False),
+        Path | None, typer.Option(metavar="FILE", help="Also a page (.html) or a picture (.svg, .png).")
     ] = None,
 ) -> None:
     """Show one head: what it knows best, which tasks claim it, and example sentences with its attention drawn.

@@ -12,30 +12,21 @@ from mtlprune.cli.console import say
 
 def heads(
     runs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.", show_default=False),
+        list[Path] | None, typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.")
     ] = None,
-    probes: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.", show_default=False)
-    ] = None,
+    probes: Annotated[Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.")] = None,
     analyses: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.", show_default=False),
+        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")
     ] = None,
     of: Annotated[str, typer.Option(metavar="LABEL", help="Encoder to read in probes and analyses.")] = "pretrained",
     gradients: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="A joint run, for its tasks' gradients on each head.", show_default=False),
+        Path | None, typer.Option(metavar="RUN", help="A joint run, for its tasks' gradients on each head.")
     ] = None,
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For --gradients; else the run's.", show_default=False)
-    ] = None,
+    corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="For --gradients; else the run's.")] = None,
     sentences: Annotated[int, typer.Option(min=1, help="Training sentences for --gradients.")] = 128,
     permutations: Annotated[int, typer.Option(min=1, help="Of heads within layers.")] = 9999,
     seed: Annotated[int, typer.Option(min=0, help="Of sentences and permutations.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.")] = None,
 ) -> None:
     """Every head in a row: claims, gates, probes, gradients, syntax, smoothing, share, isotropy; and which of these go
     together within layers (Spearman, permutations of heads within layers, corrected).

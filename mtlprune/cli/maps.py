@@ -16,8 +16,8 @@ PLAIN, PLAIN_CELL = "plain", 8
 
 
 def maps(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with gates, or sweeps.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with gates, or sweeps.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.")],
     values: Annotated[bool, typer.Option("--values", help="Write the numbers into the cells.")] = False,
     palette: Annotated[Literal["colourblind", "rgb"], typer.Option(help="Of the maps of seeds.")] = "colourblind",
     format_: Annotated[

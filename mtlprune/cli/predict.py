@@ -29,28 +29,21 @@ def predict(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Plain text (- for standard input), one sentence a line, words apart by blanks; or CoNLL-U (.conllu, "
-            ".conll).",
-            show_default=False,
+            help="Plain text (-: standard input), a sentence a line, words apart by blanks; or CoNLL-U (.conllu, .conll)."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.")] = None,
     format_: Annotated[
         Literal["jsonl", "conllu", "text"] | None,
-        typer.Option(
-            "--format",
-            help="If not given, text on a terminal, conllu for a file .conllu, else jsonl.",
-            show_default=False,
-        ),
+        typer.Option("--format", help="If not given, text on a terminal, conllu for a file .conllu, else jsonl."),
     ] = None,
     device: Device = None,
     longest_con: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Words; longer sentences get no constituents, whose time grows with the third power. 500, which takes "
-            "about a second, if not given.",
-            show_default=False,
+            help="Words; longer sentences get no constituents, whose time grows with the third power (500, about a "
+            "second, if not given).",
         ),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,

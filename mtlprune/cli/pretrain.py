@@ -20,22 +20,14 @@ if TYPE_CHECKING:
 
 def pretrain(
     config: Annotated[
-        str,
-        typer.Argument(
-            help="A YAML file, such as experiments/syntax/base.yaml; to plot, a folder it made.", show_default=False
-        ),
+        str, typer.Argument(help="A YAML file, such as experiments/syntax/base.yaml; to plot, a folder it made.")
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KEY.PATH=VALUE",
-            help="Settings that replace the file's; to plot, folders.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's; to plot, folders."),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="The run folder (runs/NAME-DIGEST, if not given), or that of plots.", show_default=False),
+        Path | None, typer.Option(help="The run folder (runs/NAME-DIGEST, if not given), or that of plots.")
     ] = None,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw and tabulate pretrainings with their breaks; train nothing.")

@@ -22,14 +22,11 @@ PLOTTED: dict[str, tuple[Any, Any]] = {
         Annotated[bool, typer.Option("--plot", help="Draw and tabulate what is in folders it wrote; probe nothing.")],
         False,
     ),
-    "corpus": (Annotated[Path | None, typer.Option(help="Folder of a corpus.", show_default=False)], None),
+    "corpus": (Annotated[Path | None, typer.Option(help="Folder of a corpus.")], None),
     "raw": (Annotated[bool, typer.Option("--raw", help="Plot accuracy, not the gain over the best control.")], False),
     "against": (
         Annotated[
-            str | None,
-            typer.Option(
-                help="Plot beside: paper, He and Choi's numbers (of BERT; or paper:RoBERTa ...).", show_default=False
-            ),
+            str | None, typer.Option(help="Plot beside: paper, He and Choi's numbers (of BERT; or paper:RoBERTa ...).")
         ],
         None,
     ),

@@ -27,27 +27,15 @@ MOST_ROWS = 1000
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="The YAML file of a sweep.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="The YAML file of a sweep.")],
     overrides: Overrides = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.")] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CELL", help="These cells, or patterns such as 'gates-*'; repeatable.", show_default=False
-        ),
+        list[str] | None, typer.Option(metavar="CELL", help="These cells, or patterns such as 'gates-*'; repeatable.")
     ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="1,2", help="Cells with these seeds.", show_default=False)
-    ] = None,
-    encoders: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Cells with these encoders.", show_default=False)
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.", show_default=False),
-    ] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="1,2", help="Cells with these seeds.")] = None,
+    encoders: Annotated[str | None, typer.Option(metavar="A,B", help="Cells with these encoders.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.")] = None,
     status: Annotated[
         bool, typer.Option("--status", help="Show where cells stand: done, running, failed, left; train nothing.")
     ] = False,

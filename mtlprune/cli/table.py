@@ -18,13 +18,10 @@ FORMATS = ("markdown", "latex", "csv", "json")
 
 
 def table(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.")],
     split: Annotated[str, typer.Option(help="Whose scores.")] = "test",
     format_: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + ".")] = "markdown",
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write here instead of to the terminal.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write here instead of to the terminal.")] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Test differences over sentences.")] = True,
     resamples: Annotated[int, typer.Option(min=1, help="Of the sentences, for each test.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
@@ -32,14 +29,10 @@ def table(
         float, typer.Option(help="In points: are differences smaller than this? Tested beside whether there are any.")
     ] = 1.0,
     against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TITLE", help="Compare columns with the one of this title, not with STL.", show_default=False
-        ),
+        str | None, typer.Option(metavar="TITLE", help="Compare columns with the one of this title, not with STL.")
     ] = None,
     majority: Annotated[
-        Path | None,
-        typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.", show_default=False),
+        Path | None, typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.")
     ] = None,
 ) -> None:
     """Compare runs: one row per task, a column a setting, several seeds as mean ± sample standard deviation.

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130
-Out = Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)]
+Out = Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.")]
 
 
 def train(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
     overrides: Overrides = None,
     out: Out = None,
 ) -> None:
