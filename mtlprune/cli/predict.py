@@ -29,7 +29,7 @@ def predict(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Plain text (-: standard input), a sentence a line, words apart by blanks; or CoNLL-U (.conllu, .conll)."
+            help="Text (-: standard input), a sentence a line, words apart by blanks; or CoNLL-U (.conllu, .conll)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.")] = None,
