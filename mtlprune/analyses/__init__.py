@@ -1,6 +1,7 @@
 """Analyses of what encoders, heads and runs know. Each is a package with a record (analysis.py)."""
 
 ANALYSES = {
+    "gradients": "gradients",
     "smoothing": "smoothing",
     "dissect": "dissection",
     "syntax": "syntax",

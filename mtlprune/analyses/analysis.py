@@ -89,8 +89,8 @@ class Analysis:
         question: one line of help.
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
-            splits, not of one), "claims" (also runs with gates), "runs" (runs with gates only), "logs" (files
-            of JSON lines with a step, or folders of them).
+            splits, not of one), "decoders" (of runs only, each for its own tasks), "claims" (also runs with gates),
+            "runs" (runs with gates only), "logs" (files of JSON lines with a step, or folders of them).
         options: its own settings.
         columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
             encoder) → list of HeadColumn, and notes in sentences.
@@ -109,6 +109,11 @@ class Analysis:
         """Compute it: ``measure`` of the package's ``measure.py``, which loads torch."""
         found: Result = import_module(f"mtlprune.analyses.{self.name}.measure").measure(request)
         return found
+
+    @property
+    def of_one(self) -> bool:
+        """Whether the table of heads takes the columns of one encoder, and not those of all runs."""
+        return "encoders" in self.needs and "decoders" not in self.needs
 
     @property
     def show(self) -> Any:
@@ -141,10 +146,10 @@ def read(folder: Path, name: str) -> Result:
     if not path.is_file():
         raise ResultError(f"{path} is missing; `mtlprune {command} ... --out {folder}` makes it")
     content = read_json(path, ResultError, AGAIN)
-    if isinstance(content, dict) and "format" in content:
+    show = find(name).show
+    if (isinstance(content, dict) and "format" in content) or not hasattr(show, "earlier"):
         return read_result(path)
-    again = f"run `mtlprune {command}` again"
-    show, tables = find(name).show, []
+    again, tables = f"run `mtlprune {command}` again", []
     for file in getattr(show, "EARLIER", ()):
         with reading(path.with_name(file), ResultError, again):
             tables.append(read_parquet(path.with_name(file)))

@@ -49,6 +49,7 @@ RENAMED = {
     "plot": "probe --plot, or mtlprune pretrain --plot",
     "heads .*--table": "heads, without --table",
     r"heads (.* )?\d+ \d+": "head RUN LAYER HEAD",
+    "heads .*--gradients": "analyze gradients RUN --corpus DIR --out DIR, whose results heads --analyses reads",
 }
 """How commands of earlier releases began (a pattern), and what does their work now."""
 PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
@@ -85,7 +86,7 @@ class Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         for old, new in RENAMED.items():
-            if ctx.parent is None and (found := re.match(rf"{old}(?!\S)", " ".join(args))):
+            if ctx.parent is None and (found := re.match(rf"{old}(?![\w-])", " ".join(args))):
                 raise MtlpruneError(f"there is no `mtlprune {found[0]}` any more; use `mtlprune {new}`")
         return super().resolve_command(ctx, args)
 

@@ -11,6 +11,7 @@ from mtlprune.cli.console import say
 
 
 def heads(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.")],
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.")
     ] = None,
@@ -19,14 +20,8 @@ def heads(
         list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")
     ] = None,
     of: Annotated[str, typer.Option(metavar="LABEL", help="Encoder to read in probes and analyses.")] = "pretrained",
-    gradients: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A joint run, for its tasks' gradients on each head.")
-    ] = None,
-    corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="For --gradients; else the run's.")] = None,
-    sentences: Annotated[int, typer.Option(min=1, help="Training sentences for --gradients.")] = 128,
     permutations: Annotated[int, typer.Option(min=1, help="Of heads within layers.")] = 9999,
-    seed: Annotated[int, typer.Option(min=0, help="Of sentences and permutations.")] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of permutations.")] = 0,
 ) -> None:
     """Every head in a row: claims, gates, probes, gradients, syntax, smoothing, share, isotropy; and which of these go
     together within layers (Spearman, permutations of heads within layers, corrected).
@@ -35,13 +30,10 @@ def heads(
     """
     from mtlprune.analyses.claims.maths import claim_columns
     from mtlprune.claimed_heads import load_claims
-    from mtlprune.files import RunError
+    from mtlprune.files import RunError, make_room
     from mtlprune.reports.heads import SOURCES, HeadTable, correlations, lead, tree, write
 
-    if out is None:
-        raise RunError("heads: expected --out DIR, a folder for the table")
-    if out.exists() and not out.is_dir():
-        raise RunError(f"--out: {out} is a file; name a folder")
+    make_room(out)
     joined = HeadTable()
     if runs:
         joined.add(claim_columns(load_claims(runs)), "the runs with gates")
@@ -55,19 +47,10 @@ def heads(
     absent = [f"{source} ({option})" for source, option in sources.items() if source not in there]
     if absent:
         joined.notes.append(f"Not named, so without columns: {', '.join(absent)}.")
-    if gradients is not None:
-        from mtlprune.analyses.joint_gradients import gradient_columns
-
-        joined.add(gradient_columns(gradients, corpus, sentences, seed), str(gradients))
-        joined.notes.append(
-            f"Gradients: {gradients}, at most {sentences} training sentences, no dropout; cosine on the query, key and "
-            "value rows and output columns of each head, mean over pairs of tasks; importance: mean of |∂L/∂ξ| over "
-            "sentences."
-        )
     if not joined.columns:
-        raise RunError("heads: nothing to join; name runs with gates, --probes, --analyses or --gradients")
+        raise RunError("heads: nothing to join; name runs with gates, --probes or --analyses")
     found = correlations(joined.columns, permutations, seed)
-    paths = [str(path) for path in (*(runs or []), probes, *(analyses or []), gradients) if path is not None]
+    paths = [str(path) for path in (*(runs or []), probes, *(analyses or [])) if path is not None]
     content = tree(joined, found, {"of": of, "permutations": permutations, "seed": seed, "sources": paths})
     write(out, content)
     say(lead(content))

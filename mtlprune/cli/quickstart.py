@@ -1,4 +1,4 @@
-"""mtlprune quickstart: from nothing to an STL-vs-MTL table and a page, in a few minutes on two cores."""
+"""mtlprune quickstart: from nothing to an STL-vs-MTL table, the heads that tasks use, and a page, in a few minutes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import Overrides
+
+GATES = "gates-"
+"""What runs are called that bring a finished run to half of its heads."""
+GATE_RATE = 0.25
+"""Of gates: few updates must do, so it is higher than elsewhere (docs/gates.md)."""
+READ = 300
+"""Training sentences by which gradients and probes look at heads."""
+OWN = ("name", "tasks", "data.path", "pruning", "train.start", "train.freeze", "encoder.context", "base")
+"""Settings in which the quickstart's runs differ."""
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,10 +35,11 @@ def quickstart(
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 150,
     test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 400,
 ) -> None:
-    """Generate a corpus, train five single-task models and a multi-task one, and compare them on held-out sentences.
+    """Generate a corpus, train five single-task models and a multi-task one, and ask which heads the tasks use.
 
-    The table goes to OUT/table.md, and with curves and labels to OUT/report.html. The same command again continues
-    where it stopped.
+    Gates bring each finished single-task run to half of its heads, gradients say how much every task needs every head,
+    and a probe what heads know. The table of scores goes to OUT/table.md; with maps, overlap, curves and labels to
+    OUT/report.html. The same command again continues where it stopped.
     """
     from mtlprune.cli.console import console
     from mtlprune.cli.report import gold_of
@@ -44,22 +54,49 @@ def quickstart(
 
     began = time.monotonic()
     terminal = console()
+    planned = configurations(out, overrides or [])
     corpus = corpus_at(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
-    folders = []
-    for name, config in configurations(corpus.path, overrides or []).items():
-        folder = RunFolder(out / "runs" / name)
+    folders = {}
+    for name, config in planned.items():
+        folder = folders[name] = RunFolder(out / "runs" / name)
         train_run(config, folder, terminal)
         if "test" not in folder.splits():
             evaluate_run(folder, "test")
-        folders.append(folder)
-    baselines = {"majority": majority_scores(corpus.path, folders[0], "test")}
-    text = markdown(with_tests(compare(folders, "test", baselines)))
-    sources = Sources(folders, baselines=baselines)
+    whole = [folder for name, folder in folders.items() if not name.startswith(GATES)]
+    found = look_at_heads(out, [str(folder.path) for folder in whole if folder.path.name != "no-encoder"], terminal)
+    baselines = {"majority": majority_scores(corpus.path, whole[0], "test")}
+    text = markdown(with_tests(compare(whole, "test", baselines)))
+    sources = Sources(
+        list(folders.values()), probes=[found["probes"]], analyses=[found["gradients"]], baselines=baselines
+    )
     files = {"table.md": text, "report.html": report(sources, Choices("mtlprune quickstart"), gold_of(None))}
     for name, content in files.items():
         write_text(out / name, content)
     terminal.print(f"\n{text}\n{out / 'table.md'}, after {time.monotonic() - began:.0f} s")
     terminal.print(f"everything on one page: {(out / 'report.html').resolve().as_uri()}")
+
+
+def look_at_heads(out: Path, runs: Sequence[str], terminal: Console) -> dict[str, Path]:
+    """Gradients of the runs and a probe of the encoder as it was pretrained and in the last of them, where they are not
+    there yet: analysis → its folder."""
+    from mtlprune.analyses.analysis import Request, find
+    from mtlprune.analyses.gradients import GradientOptions
+    from mtlprune.analyses.probes import ProbeOptions
+    from mtlprune.results import write_result
+    from mtlprune.runs import RunFolder
+
+    encoder = str(RunFolder(runs[-1]).read_config()["encoder"]["name"])
+    asked = {
+        "gradients": Request(runs, out / "corpus", GradientOptions(), "train", READ),
+        "probes": Request(
+            [encoder, runs[-1]], out / "corpus", ProbeOptions(train_sentences=READ, random_encoder=False)
+        ),
+    }
+    for name, request in asked.items():
+        if not (out / name / f"{name}.json").is_file():
+            terminal.print(f"{find(name).title.lower()}: {', '.join(request.names)}")
+            write_result(out / name, find(name).measure(request))
+    return {name: out / name for name in asked}
 
 
 def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:
@@ -84,17 +121,41 @@ def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:
     return save_corpus(build_grammar(**sizes), path, name="grammar", licence="Apache-2.0", sources=sources)
 
 
-def configurations(corpus: Path, overrides: Sequence[str]) -> dict[str, Config]:
-    """Name → configuration: each task alone, all together, and all together without an encoder."""
+def configurations(out: Path, overrides: Sequence[str]) -> dict[str, Config]:
+    """Name → configuration: each task alone, all together, all together without an encoder; and gates on the finished
+    runs of each task, encoder and decoders frozen, that keep half of the heads.
+
+    Raises:
+        ConfigError: an override that is wrong, or of what the quickstart sets itself.
+        EncoderError: the encoder cannot be loaded.
+    """
+    from mtlprune.config import ConfigError
     from mtlprune.config.config import load_config
+    from mtlprune.encoder.model import Encoder
     from mtlprune.sentence import LAYERS
 
+    for override in overrides:
+        key = override.partition("=")[0]
+        if key.startswith(OWN):
+            raise ConfigError(
+                f"{override}: the quickstart sets {key} itself, since its runs differ in it; train a run of your own: "
+                f"mtlprune train quickstart {override} data.path=CORPUS"
+            )
+
     def preset(name: str, *own: str) -> Config:
-        return load_config("quickstart", [*overrides, f"name={name}", f"data.path={json.dumps(str(corpus))}", *own])
+        path = json.dumps(str(out / "corpus"))
+        return load_config("quickstart", [*overrides, f"name={name}", f"data.path={path}", *own])
 
     alone = {f"stl-{task}": preset(f"stl-{task}", f"tasks={task}") for task in LAYERS}
-    return {
-        **alone,
-        "mtl-5": preset("mtl-5"),
-        "no-encoder": preset("no-encoder", "encoder.context=false"),
+    together = {"no-encoder": preset("no-encoder", "encoder.context=false"), "mtl-5": preset("mtl-5")}
+    encoder = together["mtl-5"].encoder
+    places = Encoder.load(encoder.name, random=encoder.random).places
+    gates = ["pruning.method=gates", "pruning.penalty=exact", f"pruning.keep={places.layers * places.heads // 2}"]
+    gates += ["pruning.init=open", f"pruning.rate={GATE_RATE}", "train.freeze=encoder,decoders"]
+    claims = {
+        f"{GATES}{task}": preset(
+            f"{GATES}{task}", f"tasks={task}", *gates, f"train.start={json.dumps(str(out / 'runs' / f'stl-{task}'))}"
+        )
+        for task in LAYERS
     }
+    return {**alone, **together, **claims}

@@ -264,6 +264,7 @@ def head_map(
     across: int = 0,
     cell: int = CELL,
     axes: bool = False,
+    legend: bool = True,
     heading: str | None = None,
     subsets: Mapping[str, str] | None = None,
     told: Sequence[str] = (),
@@ -280,6 +281,7 @@ def head_map(
         framed: a column of truths: which heads have a frame.
         across: how many maps stand side by side, with their names above; 0: names stand to the left.
         cell: its side.
+        legend: whether colours are explained below.
         axes: whether every layer and head has its number, with the words *layer* and *head*.
         heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
@@ -308,14 +310,14 @@ def head_map(
         colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
         ends = [-most, 0, most] if diverging else [0, most]
         scale = alt.Scale(domain=ends, range=colours, clamp=True, interpolate="rgb")
-        legend = alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
-        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))]
+        ramp_below = alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
+        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=ramp_below if legend else None))]
     else:
         dark = "luminance(datum.colour) < 0.2"
-        legend = alt.Legend(**above, columns=4 if across else 2, symbolType="square", symbolOpacity=1, symbolSize=160)
-        legend.symbolStrokeColor, legend.symbolStrokeWidth = RULE, 1
+        keys = alt.Legend(**above, columns=4 if across else 2, symbolType="square", symbolOpacity=1, symbolSize=160)
+        keys.symbolStrokeColor, keys.symbolStrokeWidth = RULE, 1
         scale = alt.Scale(domain=list(subsets), range=list(subsets.values()))
-        key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=scale, legend=legend))
+        key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=scale, legend=keys))
         drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
     if framed:
         drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))

@@ -59,7 +59,7 @@ class HeadTable:
             self.columns.append(column)
 
     def read(self, folder: Path, of: str, names: Collection[str] = SOURCES) -> None:
-        """Add what every analysis in a folder says of the heads of one encoder; claims are those of all runs.
+        """Add what every analysis in a folder says of one encoder's heads; claims and gradients are those of all runs.
 
         Raises:
             RunError: no result of ``names`` there, a damaged one, or none of this encoder.
@@ -74,7 +74,7 @@ class HeadTable:
             with reading(path, RunError, "make it anew"):
                 result = read(folder, name)
                 labels = [one["encoder"] for one in result.about["encoders"]]
-                if "encoders" in analysis.needs and of not in labels:
+                if analysis.of_one and of not in labels:
                     lacking[name] = labels
                     continue
                 make = analysis.show.head_columns if analysis.columns is None else measured

@@ -83,7 +83,7 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
     """Maps of one kind, of the same seeds, in one chart with one legend.
 
     Args:
-        look: of charts.head_map: across, axes, cell, words.
+        look: of charts.head_map: across, axes, cell, legend, words.
     """
     first, frames = maps[0], []
     signed = first.kind == "difference"

@@ -32,12 +32,14 @@ FEW = {
     "degeneration": ("--sentences", 8, "--rows", 40, "--permutations", 49),
     "dissection": ("--train-sentences", 12, "--epochs", 2, "--hidden", 8),
     "syntax": (),
+    "gradients": ("--permutations", 49),
 }
 FIGURES = {
     "smoothing": ("layers", "sigma", "labels", "heads"),
     "degeneration": ("spectrum", "projection", "isotropy", "heads", "labels", "lost"),
     "dissection": ("importance", "heads", "subsets", "agreement", "losses"),
     "syntax": ("relations", "heads"),
+    "gradients": ("maps", "cosine"),
 }
 STORED = [
     pytest.param("smoothing", "", "", marks=pytest.mark.slow),
@@ -90,6 +92,32 @@ def test_smoothing(mtlprune: Call, lab: Any, encoder: Path, claims: list[str], t
     assert result.frames["tests"]["q"].notna().sum() <= 24
     assert "the rigorous bound holds everywhere" in answer.out and "q <" in answer.out
     assert "## The bound and its factors" in (out / "smoothing.md").read_text()
+
+
+def test_gradients(mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, tmp_path: Path) -> None:
+    """Halves make up the whole, the sum of losses is no more than its parts; an encoder alone is left out."""
+    out = tmp_path / "results"
+    runs = (trained, single, encoder)
+    answer = mtlprune("analyze", "gradients", *runs, "--corpus", lab.corpus, "--out", out, *FEW["gradients"])
+    assert answer.code == 0, answer.err
+    result = files_and_section("gradients", out, tables=2)
+    assert "without decoders" in result.about["notes"][0]
+    heads = result.wide("heads").set_index(["name", "task", "mode", "layer", "head"])["importance"].sort_index()
+    joint = heads.xs("MTL-5")
+    parts = joint.xs("", level="mode")
+    assert (
+        parts.xs("all tasks") <= parts.drop("all tasks", level="task").groupby(["layer", "head"]).sum() + 1e-6
+    ).all()
+    halves = np.stack([joint.xs(("pos", half)) for half in ("half 1", "half 2")])
+    whole = joint.xs(("pos", "")).to_numpy()
+    assert (halves.min(0) - 1e-9 <= whole).all() and (whole <= halves.max(0) + 1e-9).all()
+    pairs = result.frames["pairs"]
+    assert pairs["mode"].value_counts().to_dict() == {"maps": 15, "halves": 7}
+    table = tmp_path / "heads"
+    answer = mtlprune("heads", "--analyses", out, "--permutations", 19, "--out", table)
+    assert answer.code == 0, answer.err
+    assert "importance DEP in MTL-5" in (table / "heads.csv").read_text()
+    assert "analyze gradients" in mtlprune("heads", "--gradients", trained, "--out", table).err
 
 
 @pytest.mark.slow
@@ -201,7 +229,7 @@ def test_mistakes_are_sentences_and_nothing_is_written(
 def test_what_is_missing_or_damaged_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RunError, match=f"mtlprune analyze {COMMAND.get(name, name)}"):
         read(tmp_path, name)
-    for content, told in (("{}", "encoders"), ("{", "not readable")):
+    for content, told in (("{}", "encoders|format"), ("{", "not readable")):
         (tmp_path / f"{name}.json").write_text(content)
         with pytest.raises(RunError, match=told):
             read(tmp_path, name)

@@ -6,11 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tiny import HEADS, LAYERS
+
+from mtlprune.claimed_heads import load_claims
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 
 Call = Callable[..., Any]
-RUNS = ["mtl-5", "no-encoder", "stl-con", "stl-dep", "stl-ner", "stl-pos", "stl-srl"]
+TASKS = ["con", "dep", "ner", "pos", "srl"]
+RUNS = [*(f"gates-{task}" for task in TASKS), "mtl-5", "no-encoder", *(f"stl-{task}" for task in TASKS)]
 
 
 def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], Path], tmp_path: Path) -> None:
@@ -25,6 +30,12 @@ def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], P
     page = (out / "report.html").read_text(encoding="utf-8")
     assert (out / "report.html").resolve().as_uri() in first.out
     assert "majority" in page and "Labels lost and gained" in page
+    for section in ("Gate maps", "Overlap of claims", "Gradients on heads", "What heads know"):
+        assert f">{section}</h2>" in page
+    first = page.partition('id="in-short"')[2].partition("</section>")[0]
+    assert "<svg" in first and "beside STL" in first and "by all 5 tasks" in first and "What to do next" in first
+    for claim in load_claims(sorted((out / "runs").glob("gates-*"))):
+        assert claim.open.sum() == HEADS * LAYERS // 2
     header, _, *rows = table.splitlines()[:7]
     titles = [cell.strip() for cell in header.split("|")[1:-1]]
     assert titles == ["task", "majority", "no encoder", "STL", "MTL-5", "Δ"]
@@ -39,7 +50,7 @@ def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], P
     before = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in RUNS}
     second = mtlprune(*command)
     assert second.code == 0, second.err
-    assert second.out.count("was finished already") == 7
+    assert second.out.count("was finished already") == len(RUNS)
     assert (out / "table.md").read_text() == table
     assert (out / "report.html").read_text(encoding="utf-8") == page
     assert before == {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in RUNS}
@@ -47,3 +58,19 @@ def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], P
     other = mtlprune(*command[:-1], 7)
     assert other.code == 2
     assert "found another one; name another --out" in other.err
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("pruning=gates", "sets pruning itself"),
+        ("tasks=pos", "sets tasks itself"),
+        ("train.epoch=1", "did you mean 'epochs'?"),
+        ("encoder.name=./nowhere", "no such folder"),
+    ],
+)
+def test_bad_overrides_fail_before_anything_is_written(
+    mtlprune: Call, tmp_path: Path, override: str, told: str
+) -> None:
+    answer = mtlprune("quickstart", override, "--out", tmp_path / "out")
+    assert answer.code == 2 and told in answer.err and not (tmp_path / "out").exists()

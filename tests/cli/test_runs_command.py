@@ -48,7 +48,7 @@ def test_scores_and_counts_are_those_of_the_run(recorded: Path, trained: Path) -
         ("analyze", "smoothing", "RECORD", "--corpus", "CORPUS", "--out", "new"),
         ("analyze", "degeneration", "RECORD", "--corpus", "CORPUS", "--out", "new"),
         ("head", "RECORD", "1", "1"),
-        ("heads", "--gradients", "RECORD", "--out", "new"),
+        ("analyze", "gradients", "RECORD", "--corpus", "CORPUS", "--out", "new"),
         ("train", "CONFIG", "train.start=RECORD", "--out", "new"),
         (
             "train",

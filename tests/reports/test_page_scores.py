@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,12 @@ def study(tmp_path: Path, seeds: int) -> list[RunFolder]:
 def test_the_first_statement(seeds: int, tmp_path: Path) -> None:
     comparison = with_tests(compare(study(tmp_path, seeds), "test"), 1000)
     first, second = part([Scored("x", False, comparison)], []).found
+    intervals = re.findall(r" ([+−][\d.]+) \[([+−][\d.]+), ([+−][\d.]+)\]", first)
+    for told, task in zip(intervals, SKILLS, strict=True):
+        difference = next(test for (_, name), test in comparison.tests.items() if name == task).difference
+        expected = (difference.delta, difference.low, difference.high)
+        assert [float(word.replace("−", "-")) for word in told] == pytest.approx(expected, abs=0.051)
+    first = re.sub(r" [+−][\d.]+ \[.*?\]", "", first)
     who = "seeds 1, 2, 3" if seeds == 3 else "seed 1"
     joint = f"MTL-3 (joint) ({who}, 252 updates, joint mixing) beside STL ({who}, 252 updates): of 3 tasks "
     assert first.startswith(joint)

@@ -48,16 +48,25 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """The answer, and how many stem heads there are beside chance."""
     found = [answer(result)]
-    stem, least = _group(result, "stem"), result.about["settings"]["stem_tasks"]
+    stem = _group(result, "stem")
     if len(stem):
-        chance = result.frames["numbers"].set_index("tasks").loc[least]
-        p = chance["layers_more"]
-        more = "" if math.isnan(p) else f" (p of so many or more {probability(p)})"
-        found.append(
-            f"{len(stem)} heads are claimed by {least} tasks or more; {number(chance['layers_expected'], 1)} are "
-            f"expected from layer depth alone{more}. Named layer-head: {', '.join(_places(stem))}."
-        )
+        found.append(f"{claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}.")
     return found
+
+
+def claimed_by_several(result: Result) -> str:
+    """How many heads are claimed by the tasks that make a stem head, and by all, beside what depth explains; "" where
+    that is not known."""
+    numbers = _frame(result, "numbers")
+    if not len(numbers):
+        return ""
+    least, every = result.about["settings"]["stem_tasks"], numbers["tasks"].max()
+    said = []
+    for row in numbers[numbers["tasks"].isin({least, every})].itertuples():
+        who = f"all {row.tasks} tasks" if row.tasks == every else f"{row.tasks} tasks or more"
+        more = "" if math.isnan(row.layers_more) else f", p = {probability(row.layers_more)}"
+        said.append(f"{row.heads} by {who} ({number(row.layers_expected, 1)} expected from layer depth alone{more})")
+    return f"Heads claimed: {'; '.join(said)}."
 
 
 def answer(result: Result) -> str:

@@ -8,7 +8,7 @@ style and script; the script only makes the page interactive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,4 +83,25 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     ]
     encoders = ", ".join(dict.fromkeys(run.encoder.partition(",")[0] for run in runs))
     title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.data for run in runs))}"
-    return rendered(title, [part for part in parts if part is not None], [run.folder.path for run in runs])
+    there = [part for part in parts if part is not None]
+    return rendered(title, there, [run.folder.path for run in runs], list(_following(runs, bool(sets), sources)))
+
+
+def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources) -> Iterator[tuple[str, str]]:
+    """What to do next: what these runs lack most for an answer that another seed confirms."""
+    trained = [run for run in runs if not run.tree["train"].get("start")]
+    seeds = {run.seed for run in trained}
+    if len(seeds) < 3:
+        told = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} cannot tell training's chance from tasks; repeat runs"
+        yield told, f"mtlprune train ... train.seed={max(seeds) + 1}"
+    if not claims:
+        yield "ask a finished run which heads its task claims", GATES_ON_A_RUN
+    if not sources.probes:
+        yield "see what heads know", "mtlprune probe ENCODER RUN... --corpus DIR --out DIR"
+    if any(run.data == "grammar" for run in runs):
+        yield "this corpus is generated; bring your own sentences", "mtlprune data build --help"
+
+
+GATES_ON_A_RUN = (
+    "mtlprune train experiments/gates.yaml tasks=pos train.start=RUN train.freeze=encoder,decoders pruning.keep=36"
+)

@@ -9,7 +9,7 @@ from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.show import answer
+from mtlprune.analyses.claims.show import answer, claimed_by_several
 from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
@@ -29,7 +29,8 @@ def overlap_part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part
     several = len(measured) > 1
     caveats = [f"{title}: {line}" if several else line for title, one in measured for line in one.about["notes"]]
     (title, first), *others = ((title, shown.section(CLAIMS, one, notes=False).blocks) for title, one in measured)
-    found = answer(measured[0][1]) + (f" (Runs with {title}.)" if several else "")
+    found = f"{claimed_by_several(measured[0][1])} {answer(measured[0][1])}".strip()
+    found += f" (Runs with {title}.)" if several else ""
     holds = {"title": title if several else "", "blocks": first, "others": others}
     return Part("overlap", "Overlap of claims", holds, caveats, [found])
 

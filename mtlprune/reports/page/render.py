@@ -47,6 +47,8 @@ class Part:
     """For the script."""
     template: str = ""
     """Its name; else that of the key."""
+    lead: Figure | None = None
+    """What of it the first screen shows, if no part before it has anything to show there."""
 
     @cached_property
     def body(self) -> Markup:
@@ -64,10 +66,13 @@ def forest_figure(
     return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{what}. {told}", caption)
 
 
-def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
+def rendered(
+    title: str, parts: Sequence[Part], folders: Sequence[Path], following: Sequence[tuple[str, str]] = ()
+) -> str:
     """The page.
 
     Args:
+        following: what to do next: a sentence and a command each.
         folders: the runs; of absolute paths below the folder that holds them all, what follows it is shown, of others
             the last name.
     """
@@ -88,6 +93,9 @@ def rendered(title: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
             style=Markup(_asset("page.css")),
             script=Markup(script),
             parts=parts,
+            lead=next((part for part in parts if part.lead), None),
+            following=following,
+            first=("scores", "overlap"),
             data={"look": charts.LOOK} | {part.key: defined(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,

@@ -204,8 +204,12 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
 
 
 def _counted(tests: Mapping[str, Tested]) -> str:
-    worse = [task.upper() for task, test in tests.items() if test.difference.delta < 0]
-    better = [task.upper() for task, test in tests.items() if test.difference.delta > 0]
+    told = {
+        task: f"{task.upper()} {test.difference.delta:+.1f} {span(test.difference.low, test.difference.high)}"
+        for task, test in tests.items()
+    }
+    worse = [told[task].replace("-", "−") for task, test in tests.items() if test.difference.delta < 0]
+    better = [told[task].replace("-", "−") for task, test in tests.items() if test.difference.delta > 0]
     sides = (("worse", worse), ("better", better))
     return " and ".join(f"{word} on {len(t)} ({', '.join(t)})" if t else f"{word} on none" for word, t in sides)
 

@@ -1,0 +1,34 @@
+"""How much does each task's loss hang on each head, and do tasks pull a head's weights one way? (Michel et al. 2019)"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.blocks import Block
+
+HALVES = ("half 1", "half 2")
+"""Of the sentences, drawn by the seed: what differs between them is noise. They are not seeds of training."""
+EVERY = "all tasks"
+"""The map of the sum of a joint run's losses, beside those of its tasks."""
+
+
+class GradientOptions(Block):
+    """How maps are compared."""
+
+    permutations: int = Field(default=1999, ge=1, description="Of heads within layers.")
+
+
+ANALYSIS = Analysis(
+    name="gradients",
+    title="Gradients on heads",
+    key="gradients",
+    question="How much does each task need each head, and do tasks pull it one way?",
+    help="""Importance of every head, mean |∂L/∂ξ| over sentences with ξ a factor of its output, of each task of a run.
+
+    Beside it the same in two halves of the sentences: what they disagree in is noise. Of joint runs also the cosine of
+    two tasks' gradients on the weights of each head. Nothing is trained.""",
+    needs=frozenset({"encoders", "decoders"}),
+    options=GradientOptions,
+    columns=None,
+)

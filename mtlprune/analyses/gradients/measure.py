@@ -1,0 +1,132 @@
+"""Derivatives of the tasks' losses by heads, one pass a task over each run.
+
+Letters for shapes: S sentences, L layers, A heads a layer before any was removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.gradients import EVERY, HALVES
+from mtlprune.analyses.reading import Found, Reading, gate_grid, read_request, survey
+from mtlprune.analyses.subjects import Subject
+from mtlprune.model import MultiTaskModel
+from mtlprune.results import Grid, Result, head_rows
+from mtlprune.runs import RunFolder
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.permutation import layered_rank_test
+from mtlprune.tasks.base import Target, Task
+from mtlprune.training.pruning.head_gradients import agreement, derivatives
+
+BATCH = 32
+"""Sentences of a mini-batch."""
+Key = tuple[str, str, int]
+"""Label of an encoder, task, seed."""
+Maps = dict[Key, dict[str, Grid]]
+"""Importance, from all sentences ("") and from each half."""
+
+
+def measure(request: Request) -> Result:
+    """All runs on the same sentences. Frames, layers and heads from 1:
+
+    - ``heads``: ``importance``, by ``task`` (in joint runs also EVERY) and ``mode`` ("" or one of HALVES): mean of
+      |∂L/∂ξ| over sentences, with L as in ``derivatives``; ``relative``, the same over its layer's norm (as the method
+      ranks heads); NaN where a head was removed.
+    - ``joint``, of runs of several tasks: ``cosine`` of two tasks' gradients on a head's weights, mean over pairs of
+      tasks; ``opposed``, share of pairs below 0; ``halves``, of a task with itself on other sentences, mean over tasks.
+    - ``pairs``, wide: ``spearman`` within layers with p (heads permuted within layers), of the halves of one map
+      (``mode`` "halves") and of two maps (``mode`` "maps"; the second's are ``other``, ``other_task``, ``other_seed``).
+
+    Raises:
+        RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
+    """
+    reading = read_request(request)
+    maps: Maps = {}
+    result = survey("gradients", reading, request, lambda subject: _gradients(reading, subject, request, maps))
+    pairs = pd.DataFrame(_pairs(maps, request))
+    return replace(result, frames={**result.frames, "pairs": pairs})
+
+
+def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps) -> Found | str:
+    folder = RunFolder(subject.name)
+    if not folder.config_path.is_file():
+        return "an encoder without decoders has no task, so no loss; name a run"
+    if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
+        return f"it was trained on another corpus than {request.corpus}"
+    model = MultiTaskModel.load(subject.name, device=request.device).eval()
+    names = list(model.tasks)
+    own = subject.label.partition(":")[2].lower()  # a task's own gate set
+    kept = [own] if own in names else names
+    tasks = {name: cast(Task, model.tasks[name]) for name in kept}
+    known = [(sentence, found) for sentence in reading.sentences if (found := _targets(tasks, sentence)) is not None]
+    if len(known) < 2:
+        return (
+            f"{len(known)} of the sentences have its layers ({', '.join(kept)}) with known labels; expected 2 or more"
+        )
+    chosen = [sentence for sentence, _ in known]
+    pieces = model.encoder.tokenize_all([sentence.words for sentence in chosen])
+    targets = {name: [found[name] for _, found in known] for name in kept}
+    half = np.random.default_rng([request.seed, 8]).permutation(len(chosen)) % 2
+    signed: dict[str, NDArray[np.float64]] = {}
+    for name, wanted in targets.items():
+        parts = []
+        for start in range(0, len(chosen), BATCH):
+            part = slice(start, start + BATCH)
+            parts.append(derivatives(model, pieces[part], {name: wanted[part]}).double().numpy())
+            request.on_batch()
+        signed[name] = np.concatenate(parts)  # (S, L, A)
+    if len(kept) > 1:
+        signed[EVERY] = np.sum(list(signed.values()), axis=0)
+    there = gate_grid(subject) > 0  # a closed head may still matter: its factor is 0, its derivative need not be
+    frames = []
+    for task, slopes in signed.items():
+        sizes: NDArray[np.float64] = np.where(there | (slopes != 0).any(0), np.abs(slopes), np.nan)
+        grids: dict[str, Grid] = {"": sizes.mean(0)}
+        grids |= {name: sizes[half == place].mean(0) for place, name in enumerate(HALVES)}
+        maps[subject.label, task, subject.seed] = grids
+        for mode, grid in grids.items():
+            norm = np.sqrt(np.nansum(grid**2, axis=1, keepdims=True))
+            rows = head_rows({"importance": grid, "relative": grid / np.where(norm > 0, norm, np.nan)})
+            frames.append(rows.assign(task=task, mode=mode))
+    made = {"heads": pd.concat(frames, ignore_index=True)}
+    if len(kept) > 1:
+        told = agreement(model, pieces, targets, BATCH)
+        joint = {"cosine": told.mean(), "opposed": told.opposed()}
+        if len(chosen) > BATCH:  # with one batch there is no other half
+            joint["halves"] = told.halves.mean(0)
+        made["joint"] = head_rows(joint)
+    left = len(reading.sentences) - len(chosen)
+    notes = (
+        [f"{subject.label}: {left} sentences without its layers, or with labels it was not trained on."] if left else []
+    )
+    return Found(made, {"tasks": kept}, notes)
+
+
+def _targets(tasks: Mapping[str, Task], sentence: Sentence) -> dict[str, Target] | None:
+    """Of all tasks; None where the sentence lacks a layer, or has a label that the run's vocabularies do not."""
+    if not all(task.known(sentence) for task in tasks.values()):
+        return None
+    try:
+        return {name: task.target(sentence) for name, task in tasks.items()}
+    except KeyError:  # of an index of labels
+        return None
+
+
+def _pairs(maps: Maps, request: Request) -> Iterator[dict[str, Any]]:
+    def row(one: Key, other: Key, mode: str, first: Grid, second: Grid) -> dict[str, Any]:
+        found = layered_rank_test(first, second, request.options.permutations, (request.seed, 9))
+        keys = dict(zip(("encoder", "task", "seed", "other", "other_task", "other_seed"), (*one, *other), strict=True))
+        return {**keys, "mode": mode, "spearman": found.value, "p": found.p, "n": found.heads}
+
+    for key, found in maps.items():
+        yield row(key, key, "halves", *(found[name] for name in HALVES))
+    for one, other in combinations([key for key in maps if key[1] != EVERY], 2):
+        yield row(one, other, "maps", maps[one][""], maps[other][""])

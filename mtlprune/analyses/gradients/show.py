@@ -1,0 +1,174 @@
+"""What gradients on heads show: tables, sentences and figures of a Result."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.gradients import EVERY
+from mtlprune.reports.charts import Chart, Spec, figure, head_map
+from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.results import Result
+from mtlprune.statistics.significance import LEVEL
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from, and how to read them."""
+    told = result.about
+    return (
+        f"{result.source} ({told['fingerprint'][:8]}); {told['too_long']} too long and left out; seed {told['seed']}. "
+        "Importance of a head: mean over sentences of |∂L/∂ξ|, with ξ a factor of the head's output (Michel, Levy and "
+        "Neubig 2019); relative: over the l2 norm of its layer, as the method ranks heads. Halves are of the "
+        "sentences, not seeds of training: what they disagree in is noise of the data alone."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """What the numbers say."""
+    found = []
+    halves, maps = _pairs(result, "halves"), _pairs(result, "maps")
+    found.append(
+        f"Two halves of the sentences rank the heads of a layer with Spearman {_range(halves['spearman'])} over "
+        f"{len(halves)} maps."
+    )
+    different = maps[maps["task"] != maps["other_task"]]
+    if len(different):
+        sure = int((different["p"] < LEVEL).sum())
+        found.append(
+            f"Two tasks on the same sentences: Spearman {_range(different['spearman'])}, mean "
+            f"{number(different['spearman'].mean())} over {len(different)} pairs, of which {sure} have p < {LEVEL} "
+            "(heads permuted within layers, not corrected)."
+        )
+    for name, rows in result.named("joint").groupby("name", observed=True):
+        mean = rows.groupby("measure")["value"].mean()
+        itself = f"; of a task with itself on other sentences {mean['halves']:.2f}" if "halves" in mean else ""
+        found.append(
+            f"{name}: the gradients of two tasks on a head have a cosine of {mean['cosine']:+.2f} (mean over heads and "
+            f"pairs{itself}); {100 * mean['opposed']:.0f} % oppose each other."
+        )
+    return found
+
+
+def _range(values: pd.Series) -> str:
+    low, high = number(values.min()), number(values.max())
+    return low if low == high else f"{low} to {high}"
+
+
+def _pairs(result: Result, mode: str) -> pd.DataFrame:
+    """Pairs of maps, with both in words: ``first`` and ``second``."""
+    held = result.named("pairs").query("mode == @mode")
+    called = {
+        (one["encoder"], one["seed"]): name for one, name in zip(result.about["encoders"], result.names, strict=True)
+    }
+    return held.assign(
+        first=[_called(name, task) for name, task in zip(held["name"], held["task"], strict=True)],
+        second=[_called(called[one.other, one.other_seed], one.other_task) for one in held.itertuples()],
+    )
+
+
+def _called(name: str, task: str) -> str:
+    """POS of the run POS; DEP in MTL-5; MTL-5, all tasks."""
+    if task == EVERY:
+        return f"{name}, {task}"
+    return name if task.upper() == name.partition(",")[0].partition(" (")[0] else f"{task.upper()} in {name}"
+
+
+def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+    """Of every run, whatever ``of`` is: importance by task, where it has several seeds of the first; and what the
+    gradients of a joint run's tasks have in common."""
+    columns: list[HeadColumn] = []
+    taken: set[str] = set()
+    notes = []
+    for encoder, name in zip(result.about["encoders"], result.names, strict=True):
+        if encoder["encoder"] in taken:
+            notes.append(f"Gradients: {name} is another seed and has no column.")
+            continue
+        taken.add(encoder["encoder"])
+        held = result.frames["heads"].query("mode == '' and measure == 'importance'")
+        for task in held.loc[held["encoder"] == encoder["encoder"], "task"].unique():
+            part = Result("gradients", result.about, {"heads": held[held["task"] == task]})
+            grid = part.grids(encoder)["importance"]
+            title = f"importance {_called(encoder['encoder'], task)}"
+            columns.append(HeadColumn(title, "gradients", grid, task != EVERY, "mean of |∂L/∂ξ| over sentences"))
+        for measure, grid in result.grids(encoder, "joint").items():
+            title, meaning = JOINT[measure]
+            columns.append(
+                HeadColumn(title, "gradients", grid, measure != "halves", f"{encoder['encoder']}: {meaning}")
+            )
+    return columns, notes
+
+
+JOINT = {
+    "cosine": ("gradient cosine", "cosine of two tasks' gradients, mean over pairs of tasks"),
+    "opposed": ("tasks opposed", "share of pairs of tasks whose gradients oppose each other"),
+    "halves": ("gradient halves", "cosine of a task's gradients on two halves of the sentences, mean over tasks"),
+}
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _alike(result: Result) -> Grid:
+    return Grid.of(
+        "Do two halves of the sentences rank heads alike?",
+        _pairs(result, "halves"),
+        {"map": "first", "heads": ("n", 0), "Spearman": ("spearman", 2), "p": ("p", probability)},
+        "Spearman within layers between the importance in one half of the sentences and in the other; p by permuting "
+        "heads within layers, two-sided, not corrected.",
+    )
+
+
+def _across(result: Result) -> Grid:
+    pairs = _pairs(result, "maps")
+    called = [{_called(one.encoder, one.task), _called(one.other, one.other_task)} for one in pairs.itertuples()]
+    pairs = pairs.assign(
+        maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in called],
+        sure=pairs["p"] < LEVEL,
+    )
+    return Grid.of(
+        "Do two tasks rank heads alike?",
+        pairs.groupby("maps", sort=False)
+        .agg(n=("p", "size"), mean=("spearman", "mean"), sure=("sure", "sum"))
+        .reset_index(),
+        {"maps": "maps", "pairs": ("n", 0), "Spearman": ("mean", 2), f"p < {LEVEL}": ("sure", 0)},
+        "The same between two maps, on the same sentences: mean over pairs of runs.",
+    )
+
+
+TABLES = (_alike, _across)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def _maps(result: Result) -> Spec | None:
+    held = result.named("heads")
+    held = held[(held["measure"] == "relative") & (held["mode"] == "")]
+    if not len(held):
+        return None
+    names = [_called(name, task) for name, task in zip(held["name"], held["task"], strict=True)]
+    frame = held.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
+    frame = frame.rename(columns={"value": "relative importance"})
+    return figure(
+        head_map(frame, "relative importance", across=3, axes=True, heading="importance over its layer's norm"),
+        "Which heads each task needs",
+        [f"{result.source}. A row is a layer; the darker, the more the task's loss hangs on the head."],
+    )
+
+
+def _joint(result: Result) -> Spec | None:
+    held = result.named("joint")
+    held = held[held["measure"] == "cosine"].rename(columns={"value": "cosine"})
+    if not len(held):
+        return None
+    return figure(
+        head_map(held, "cosine", diverging=True, across=3, axes=True, heading="mean cosine over pairs of tasks"),
+        "Do tasks pull a head one way?",
+        ["Cosine of two tasks' gradients on a head's weights: blue where they oppose each other."],
+    )
+
+
+FIGURES = {
+    "maps": Chart(_maps, "Importance of every head for each task, as maps.", "Which heads each task needs."),
+    "cosine": Chart(_joint, "Mean cosine of tasks' gradients on every head.", "Do tasks pull a head one way?"),
+}
