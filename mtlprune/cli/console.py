@@ -1,13 +1,13 @@
-"""The terminal, how scores look on it, and which exceptions are users' mistakes: one sentence, no traceback."""
+"""The terminal, options that commands share, and which exceptions are users' mistakes: one sentence, no traceback."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -89,26 +89,6 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         self.terminal.print(f"{mark}{record.getMessage()}", soft_wrap=True)
-
-
-def scores_table(
-    scores: Mapping[str, Mapping[str, float]],
-    names: Mapping[str, str],
-    title: str,
-    decoders: Mapping[str, Mapping[str, Any]],
-) -> Table:
-    """All scores of each task in percent, *the* score of each first and in bold."""
-    from mtlprune.scores import name_of
-
-    table = new_table(title, "task", "score", ">%")
-    for task, values in scores.items():
-        main = names[task]
-        table.add_row(task, name_of(task, main, decoders), f"{values[main]:.2f}", style="bold")
-        rest = [(name, value) for name, value in values.items() if name != main]
-        for name, value in rest:
-            table.add_row("", name, f"{value:.2f}")
-        table.add_section()
-    return table
 
 
 MISTAKE = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,7 +50,7 @@ def train(
     train_run(settings, folder, terminal)
     if rank():  # of several processes the first one owns the folder
         return
-    terminal.print(_best_table(settings, folder, _best_line(folder)))
+    terminal.print(_best_table(settings, folder))
 
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
@@ -108,7 +108,7 @@ def _pruning(config: Config) -> str:
     return f"; pruning: {', '.join(words)}{f', {settings.keep} heads' if settings.keep is not None else ''}"
 
 
-def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | None) -> object:
+def _best_table(config: Config, folder: RunFolder) -> object:
     from mtlprune.cli.progress import number_of_heads
     from mtlprune.scores import main_score, name_of
 
@@ -117,25 +117,16 @@ def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | No
     title = f"{config.data.dev}, best epoch {best['joint']['epoch']}"
     table = new_table(title, "task", "score", ">%", ">own best", ">in epoch")
     for task, values in scores.items():
-        own = best[task]
-        main = main_score(task, decoders)
-        name = name_of(task, main, decoders)
-        table.add_row(task, name, f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"]))
+        own, main = best[task], main_score(task, decoders)
+        shown = f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"])
+        table.add_row(task, name_of(task, main, decoders), *shown)
     if len(scores) > 1:
         table.add_section()
         table.add_row("joint", "mean", f"{best['joint']['score']:.2f}", "", "")
-    if gates:
+    lines = folder.read_gates() if folder.gates_path.is_file() else []
+    if gates := [line for line in lines if line["epoch"] == best["joint"]["epoch"]]:
         table.add_section()
-        for name, count in gates["open"].items():
+        for name, count in gates[-1]["open"].items():
             owner = "heads" if name == "shared" else f"heads of {name}"
-            table.add_row(owner, "open", f"{count} of {number_of_heads(gates)}", "", "")
+            table.add_row(owner, "open", f"{count} of {number_of_heads(gates[-1])}", "", "")
     return table
-
-
-def _best_line(folder: RunFolder) -> dict[str, Any] | None:
-    """The line of gates.jsonl that belongs to the run's best epoch; None in a run without gates."""
-    if not folder.gates_path.is_file():
-        return None
-    best = folder.read_best()["joint"]["epoch"]
-    found = [line for line in folder.read_gates() if line["epoch"] == best]
-    return found[-1] if found else None

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.files import replacing, write_text
 from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, render
 from mtlprune.reports.grid import Grid, latex_document, markdown_document
-from mtlprune.reports.sections import Figure, Section
 from mtlprune.results import Result
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart's specification, what it shows in words for those who do not see it, and its caption."""
+
+    spec: Spec
+    alt: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page, of plain words (the page escapes them), tables and figures. ``key`` is its anchor: lower-case
+    letters and dashes."""
+
+    key: str
+    title: str
+    blocks: Sequence[str | Grid | Figure]
 
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:

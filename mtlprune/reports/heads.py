@@ -20,8 +20,8 @@ from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import Analysis, HeadColumn, find, read
 from mtlprune.errors import printable_lines
 from mtlprune.files import RunError, json_text, plain, read_made, reading, write_text
+from mtlprune.reports.analyses import Section
 from mtlprune.reports.grid import Grid, markdown_document
-from mtlprune.reports.sections import Section
 from mtlprune.results import Result
 from mtlprune.statistics.permutation import corrected, layered_rank_test
 from mtlprune.statistics.significance import LEVEL

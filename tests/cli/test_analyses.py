@@ -19,9 +19,8 @@ from mtlprune.analyses.reading import Found, read_request, survey
 from mtlprune.blocks import Block
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.reports.analyses import figures, markdown, section
+from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.reports.grid import Grid
-from mtlprune.reports.sections import Figure
 from mtlprune.results import Result
 from mtlprune.runs import RunError
 

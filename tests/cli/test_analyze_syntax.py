@@ -17,9 +17,8 @@ from mtlprune.analyses.analysis import find
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
-from mtlprune.reports.analyses import section
+from mtlprune.reports.analyses import Figure, section
 from mtlprune.reports.grid import Grid
-from mtlprune.reports.sections import Figure
 
 Call = Callable[..., Any]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.grid import Grid, Strong
 from mtlprune.reports.page.render import Part, rendered
-from mtlprune.reports.sections import Figure
 
 
 class Reader(HTMLParser):

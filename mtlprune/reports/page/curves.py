@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import colours, figure, lines, panels, seeds_behind
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import Comparison
-from mtlprune.reports.sections import Figure
 from mtlprune.runs import RunFolder
 
 Reading = Callable[[dict[str, Any], str], float | None]

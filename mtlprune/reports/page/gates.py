@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from mtlprune.analyses.claims import maths
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims
 from mtlprune.reports import pictures
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import figure
 from mtlprune.reports.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.pictures import colours_mean
-from mtlprune.reports.sections import Figure
 from mtlprune.runs import ASIDE, RunError, flat
 from mtlprune.statistics.significance import LEVEL
 

@@ -13,9 +13,9 @@ import pandas as pd
 from mtlprune.analyses.probes import ANALYSIS
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.grid import Grid
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.sections import Figure
 from mtlprune.results import Result
 
 BEST = 12

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,10 @@ from markupsafe import Markup, escape
 
 from mtlprune import __version__
 from mtlprune.errors import printable_lines
+from mtlprune.files import plain
 from mtlprune.reports import charts
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.grid import Strong
-from mtlprune.reports.sections import Figure
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
 LEAST = 0.72
@@ -96,7 +96,7 @@ def rendered(
             lead=next((part for part in parts if part.lead), None),
             following=following,
             first=("scores", "overlap"),
-            data={"look": charts.LOOK} | {part.key: defined(part.data) for part in parts if part.data},
+            data={"look": charts.LOOK} | {part.key: plain(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,
         )
@@ -147,12 +147,3 @@ def without_paths(markup: str, shared: str) -> Markup:
     if shared:
         markup = re.sub(rf"(?<![\w.~/…-]){re.escape(str(escape(shared)))}/", "", markup)
     return Markup(_PATH.sub(r"…/\1", markup))
-
-
-def defined(value: Any) -> Any:
-    """A tree without what JSON lacks: NaN becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): defined(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [defined(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

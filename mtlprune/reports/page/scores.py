@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
 from mtlprune.reports.grid import Grid, Strong, number, probability
 from mtlprune.reports.page.render import Part, forest_figure
@@ -19,7 +20,6 @@ from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
 from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.layouts import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
-from mtlprune.reports.sections import Figure
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.label_scores import FEW, LabelDifference, compare_counted, count_labels

@@ -8,7 +8,7 @@ const drawn = new IntersectionObserver((entries) => {
     const one = (key, value) => (narrow && key === "columns" ? 1 : value);
     const spec = JSON.parse(target.querySelector("script").textContent, one);
     if (narrow && spec.title?.text) {
-      target.prepend(make("p", { class: "note" }, [spec.title.text, ...(spec.title.subtitle ?? [])].join(" ")));
+      target.prepend(make("p", { class: "note" }, `${spec.title.text}. `, (spec.title.subtitle ?? []).join(" ")));
       delete spec.title;
     }
     const picture = target.querySelector("svg");
