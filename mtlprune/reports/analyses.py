@@ -25,8 +25,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page, of plain words (the page escapes them), tables and figures. ``key`` is its anchor: lower-case
-    letters and dashes."""
+    """A part of the page: plain words (the page escapes them), tables and figures.
+
+    ``key`` is its anchor: lower-case letters and dashes.
+    """
 
     key: str
     title: str
