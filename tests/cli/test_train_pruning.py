@@ -50,7 +50,6 @@ def others(trained: Path, gated: Path, lab: Any, tiny_encoder: Any, tmp_path_fac
     made = {
         "unfinished": changed(trained, root / "unfinished", "manifest.json", lambda tree: tree.pop("finished")),
         "weightless": Path(shutil.copytree(trained, root / "weightless", ignore=lambda *_: ["weights"])),
-        "other_tasks": changed(trained, root / "tasks", "config.yaml", lambda tree: tree.update(tasks=["pos"])),
         "roberta": changed(
             trained, root / "roberta", "config.yaml", lambda t: t["encoder"].update(name=str(tiny_encoder("roberta")))
         ),
@@ -73,7 +72,6 @@ def others(trained: Path, gated: Path, lab: Any, tiny_encoder: Any, tmp_path_fac
 
 IMPORTANCE = ("pruning.method=importance", "pruning.keep=2")
 MISTAKES = {
-    "K for the target": ([*TARGET[:2], "pruning.keep=9"], "at most the encoder's 8 heads"),
     "K for random": (["pruning.method=random", "pruning.keep=9"], "at most the encoder's 8 heads (2 layers × 4)"),
     "settled before the warm-up ends": (
         [*TARGET, "pruning.warmup=0.5", "pruning.settle=0.3"],
@@ -82,15 +80,6 @@ MISTAKES = {
     "a penalty in the loss that steers": (
         [*TARGET, "pruning.in_loss=true"],
         "in_loss has no effect with method: gates, penalty: target",
-    ),
-    "a penalty in the loss, and overlap": (
-        ["pruning=gates", "pruning.sets=per_task", "pruning.in_loss=true", "pruning.overlap=1"],
-        "in_loss makes the penalty of each task part of its loss, and overlap is none",
-    ),
-    "overlap of one set": (["pruning=gates", "pruning.overlap=1"], "overlap has an effect only with sets: per_task"),
-    "per_task of a fixed mask": (
-        ["pruning.method=random", "pruning.keep=2", "pruning.sets=per_task"],
-        "sets has no effect with method: random",
     ),
     "no heads": (["encoder.context=false", "pruning=gates"], "an encoder without context"),
     "an unknown family": (
@@ -101,24 +90,15 @@ MISTAKES = {
     "start unfinished": (["train.start={unfinished}"], "train.start: expected a finished run"),
     "start without weights": (["train.start={weightless}"], "train.start: the weights of"),
     "start of another encoder": (["train.start={roberta}"], "train.start: expected a run with encoder.name"),
-    "start of other tasks": (["train.start={other_tasks}"], "expected a run with the task ner, found only pos in"),
     "start with other decoders": (
         ["train.start={wide}"],
         "the decoder of dep has other settings in {wide}: arc_size 99 there, 16 here",
     ),
     "start on other labels": (["train.start={few_labels}"], "has tags of pos that {few_labels} never learnt: "),
     "importance of nothing": (IMPORTANCE, "importance_of: expected a run folder whose loss ranks the heads"),
-    "importance by other labels": (
-        [*IMPORTANCE, "pruning.importance_of={few_labels}"],
-        "pruning.importance_of: the labels of pos in {few_labels} are not those",
-    ),
     "like a run without gates": (
         ["pruning.method=random", "pruning.layers_like={trained}"],
         "is a run without gates",
-    ),
-    "like a run with several sets": (
-        ["pruning.method=random", "pruning.layers_like={gated}"],
-        "has one gate set a task; expected a shared one",
     ),
     "K twice": (
         ["pruning.method=random", "pruning.keep=2", "pruning.layers_like={gated}"],

@@ -14,7 +14,7 @@ from PIL import Image
 
 from mtlprune.claimed_heads import Claim, group
 from mtlprune.reports.charts import svg
-from mtlprune.reports.maps import Animation, GateMap, claim_maps, comparable, encoder_line, left_out, short
+from mtlprune.reports.maps import Animation, GateMap, claim_maps, comparable, left_out, short
 from mtlprune.reports.pictures import (
     BLACK,
     NEGATIVE,
@@ -224,9 +224,3 @@ def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> 
             picture.seek(number)
             assert {*opacity(values)[..., 0].ravel().tolist()} <= {*np.array(picture.convert("L")).ravel().tolist()}
     assert animation.gif(1) == made
-
-
-def test_a_local_encoder_is_named_without_its_path() -> None:
-    one = Claim("r", "POS", 1, "/home/me/models/tiny-bert, random weights", np.ones((2, 1)), [])
-    assert encoder_line(one) == "tiny-bert, random weights, 2 layers of 1 head"
-    assert encoder_line(claim("POS", 1, np.ones((1, 2)))) == "minilm, 1 layer of 2 heads"
