@@ -1,8 +1,5 @@
 """Which maps there are of some runs' claims: one a run, the seeds and the mean of each label, all tasks, differences.
 
-maps = claim_maps(group(load_claims(["runs/pos-1", "runs/pos-2", "runs/pos-3"])), "colourblind")
-render(maps[0].spec(), "pdf")
-
 The facts (He and Choi 2021): channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
 drawn as black with opacity H. Letters: L layers, A heads a layer, S seeds.
 """

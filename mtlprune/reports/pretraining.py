@@ -167,10 +167,10 @@ def chart(logs: Sequence[PretrainingLog]) -> Spec:
 def _panel(
     measure: Measure, logs: Sequence[PretrainingLog], start: float, ticks: Sequence[int]
 ) -> alt.LayerChart | alt.FacetChart:
-    until = [f" until update {log.release}" if log.release is not None else "" for log in logs]
-    names = [
-        f"{log.name}: λ {log.strength:g}{u}" if log.strength else log.name for log, u in zip(logs, until, strict=True)
-    ]
+    names = []
+    for log in logs:
+        until = f" until update {log.release}" if log.release is not None else ""
+        names.append(f"{log.name}: λ {log.strength:g}{until}" if log.strength else log.name)
     rows = [
         {"name": name, "update": step or start, "value": value, "break": step == log.break_of(measure)}
         for name, log in zip(names, logs, strict=True)

@@ -145,17 +145,15 @@ def _updates_before(run: RunFolder, start: str | None) -> int:
 
 
 def _earlier(run: RunFolder, tree: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    own = _updates(manifest)
-    start = tree["train"]["start"]
-    ranking = tree["pruning"]["importance_of"] if tree["pruning"]["method"] == "importance" else None
-    if start is None and ranking is None:
+    start, pruning = tree["train"]["start"], tree["pruning"]
+    source = start or (pruning["importance_of"] if pruning["method"] == "importance" else None)
+    if source is None:
         return ""
-    before = _updates_before(run, start or ranking)
+    before, own = _updates_before(run, source), _updates(manifest)
     updates = f" ({before:,} updates)" if before else ""
-    more = f" for {own:,} more" if own else ""
-    if start is not None:
-        return f"starts from a finished run{updates} and trains on{more}"
-    return f"a finished run{updates} chose its heads"
+    if start is None:
+        return f"a finished run{updates} chose its heads"
+    return f"starts from a finished run{updates} and trains on{f' for {own:,} more' if own else ''}"
 
 
 def _heads(folder: RunFolder, manifest: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str, tuple[int, int]]:
@@ -379,7 +377,7 @@ def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
 
 def _columns(members: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
     """Columns of one encoder, with titles. Where there are several pairs of tasks, they are named by their tasks."""
-    pairs = [group for group in members if _is_pair(group[0])]
+    pairs = [group for group in members if len(group[0].tasks) == 2 and not group[0].kind]
     if len({frozenset(group[0].tasks) for group in pairs}) < 2:
         pairs = []
     others = [group for group in members if group not in pairs]
@@ -388,10 +386,6 @@ def _columns(members: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
         tasks = "+".join(map(str.upper, in_order(group[0].tasks)))
         titles[id(group)] = tasks + family_suffix(group[0], [other[0] for other in pairs])
     return [ScoreColumn(titles[id(group)], group, in_triangle=group in pairs) for group in members]
-
-
-def _is_pair(run: ScoredRun) -> bool:
-    return len(run.tasks) == 2 and not run.kind
 
 
 def family_suffix(run: ScoredRun, pairs: Sequence[ScoredRun]) -> str:

@@ -1,8 +1,4 @@
-"""The differences of a table, tested over sentences: counts read from run folders, tests, Holm's correction.
-
-comparison = with_tests(compare(folders, "test"), resamples=10_000, seed=0)
-comparison.tests[3, "dep"].difference.p
-"""
+"""The differences of a table, tested over sentences: counts read from run folders, tests, Holm's correction."""
 
 from __future__ import annotations
 
