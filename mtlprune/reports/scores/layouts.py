@@ -9,7 +9,6 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.grid import Grid, Strong, probability
@@ -30,19 +29,13 @@ Row = tuple[str, str]
 """Encoder and task."""
 
 
-@dataclass
-class Slot:
-    """A column as it is printed."""
-
-    title: str
-    places: dict[Row, int] = field(default_factory=dict)
-    """Row → place in ``Comparison.columns``."""
-    in_triangle: bool = False
+Slots = dict[str, dict[Row, int]]
+"""Printed column → row → place in ``Comparison.columns``."""
 
 
-def slots(comparison: Comparison) -> list[Slot]:
+def slots(comparison: Comparison) -> Slots:
     """The printed columns. A pair POS+DEP fills the row of POS under +DEP, and that of DEP under +POS."""
-    found: dict[str, Slot] = {}
+    found: Slots = {}
     encoders, tasks = comparison.encoders(), comparison.tasks()
     columns = comparison.columns
     extras = [place for place, column in enumerate(columns) if not column.runs]
@@ -52,17 +45,15 @@ def slots(comparison: Comparison) -> list[Slot]:
     for place in extras + sorted(trained, key=lambda place: column_order(columns[place].runs)):
         column = columns[place]
         if not column.in_triangle:
-            slot = found.setdefault(column.title, Slot(column.title))
-            slot.places |= {(e, task): place for e in encoders if column.encoder in ("", e) for task in tasks}
+            rows = {(e, task): place for e in encoders if column.encoder in ("", e) for task in tasks}
+            found.setdefault(column.title, {}).update(rows)
             continue
         run = column.runs[0]
         suffix = family_suffix(run, [pair for pair in pairs if pair.encoder == run.encoder])
         for partner in partners:
-            title = f"+{partner.upper()}{suffix}"
-            slot = found.setdefault(title, Slot(title, in_triangle=True))
-            if partner in run.tasks:
-                slot.places |= {(column.encoder, task): place for task in run.tasks if task != partner}
-    return list(found.values())
+            rows = {(column.encoder, task): place for task in run.tasks if task != partner}
+            found.setdefault(f"+{partner.upper()}{suffix}", {}).update(rows if partner in run.tasks else {})
+    return found
 
 
 def has_triangle(comparison: Comparison) -> bool:
@@ -70,13 +61,13 @@ def has_triangle(comparison: Comparison) -> bool:
     return any(column.in_triangle for column in comparison.columns)
 
 
-def _compared(comparison: Comparison, slot: Slot) -> bool:
-    return any(place in comparison.against for place in slot.places.values())
+def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
+    return any(place in comparison.against for place in places.values())
 
 
 def apart(comparison: Comparison) -> bool:
     """Whether differences have a table of their own, in the same layout, so that both fit a page."""
-    many = sum(_compared(comparison, slot) for slot in slots(comparison)) > BESIDE
+    many = sum(_compared(comparison, places) for places in slots(comparison).values()) > BESIDE
     return many or (has_triangle(comparison) and bool(comparison.against))
 
 
@@ -85,42 +76,40 @@ def grids(comparison: Comparison) -> list[Grid]:
     printed = slots(comparison)
     if not apart(comparison):
         return [_grid(comparison, printed, scores=True, differences=True)]
-    compared = [slot for slot in printed if _compared(comparison, slot)]
+    compared = {title: places for title, places in printed.items() if _compared(comparison, places)}
     return [
         _grid(comparison, printed, scores=True, differences=False),
         _grid(comparison, compared, scores=False, differences=True),
     ]
 
 
-def _grid(comparison: Comparison, printed: Sequence[Slot], scores: bool, differences: bool) -> Grid:
+def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
     several = len(comparison.encoders()) > 1
-    header, made = [*(["encoder"] if several else []), "task"], []
-    for slot in printed:
-        columns = [comparison.columns[place] for place in slot.places.values()]
+    header, made = ["encoder"] * several + ["task"], []
+    for title, places in printed.items():
+        columns = [comparison.columns[place] for place in places.values()]
         headed = scores and any(run.heads for column in columns for run in column.runs)
-        compared = differences and _compared(comparison, slot)
-        header += [slot.title] * scores + ["heads"] * headed
-        header += ["Δ" if scores else f"Δ {slot.title}"] * compared
-        made.append((slot, headed, compared))
+        compared = differences and _compared(comparison, places)
+        header += [title] * scores + ["heads"] * headed + ["Δ" if scores else f"Δ {title}"] * compared
+        made.append((places, headed, compared))
     rows = []
     for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
-        cells = [*([row[0]] if several else []), comparison.row_title(row[1])]
-        for slot, headed, compared in made:
-            place = slot.places.get(row)
-            cells += [_score(comparison, printed, place, row)] * scores
+        cells = [row[0]] * several + [comparison.row_title(row[1])]
+        rivals = {places[row] for places in printed.values() if row in places}
+        for places, headed, compared in made:
+            place = places.get(row)
+            cells += [_score(comparison, rivals, place, row[1])] * scores
             cells += ["–" if place is None else heads(comparison.columns[place], row[1])] * headed
             cells += ["–" if place is None else _marked(comparison, place, row[1], scores)] * compared
         rows.append(cells)
     return Grid(header, rows, texts=1 + several)
 
 
-def _score(comparison: Comparison, printed: Sequence[Slot], place: int | None, row: Row) -> str:
-    task = row[1]
+def _score(comparison: Comparison, rivals: set[int], place: int | None, task: str) -> str:
     values = comparison.columns[place].values(task) if place is not None else []
     text = cell(values, numbered=seeds_of_all(comparison) is None or not has_triangle(comparison))
     if place is not None and comparison.more_training(place, task):
         return f"{text}{MORE}"
-    rivals = {p for p in (other.places.get(row) for other in printed) if p is not None}
     return Strong(text) if place in best(comparison, task, rivals) else text
 
 

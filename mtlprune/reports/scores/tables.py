@@ -67,8 +67,8 @@ def _with_signs(grid: Grid) -> Grid:
 def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A record a number in the table, unrounded; None for what is not defined or was not tested."""
     rivals: dict[tuple[str, str], set[int]] = {}
-    for slot in slots(comparison):
-        for key, place in slot.places.items():
+    for rows in slots(comparison).values():
+        for key, place in rows.items():
             rivals.setdefault(key, set()).add(place)
     for (encoder, task), places in rivals.items():
         top = best(comparison, task, places)
