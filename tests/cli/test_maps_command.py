@@ -114,5 +114,5 @@ def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, make: Make, tmp
         ((pos, "--out", out, "--format", "gif"), "--format: expected some of png, svg, pdf, plain, found 'gif'"),
     ]:
         answer = mtlprune("maps", *arguments)
-        assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1, (said, answer.err)
+        answer.refuses(said)
         assert not out.exists() and file.read_text() == "keep me" and not answer.out
