@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mtlprune.sentence import Sentence
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
+TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
 SENTENCES, WORDS = 512, 16384
 """Annotated together at most: memory is bounded, and results come as they are there."""
 
@@ -59,9 +60,9 @@ def predict(
     terminal, bar = console(), console(stderr=True)
     folder = RunFolder.with_weights(run)
     config = build_config(folder.read_config(), str(folder.config_path))
-    kind: str = format_ or ("text" if out is None and terminal.is_terminal else "jsonl")
-    if format_ is None and out is not None and out.suffix.lower() in CONLLU_SUFFIXES:
-        kind = "conllu"
+    rows = out is not None and out.suffix.lower() in CONLLU_SUFFIXES
+    usual = "conllu" if rows else "text" if out is None and terminal.is_terminal else "jsonl"
+    kind = format_ or usual
     if kind == "conllu" and not {"pos", "dep"} & set(config.tasks):
         raise RunError(f"--format conllu holds pos and dep, but this run predicts {', '.join(config.tasks)}; use jsonl")
     skipped = 0
@@ -89,13 +90,12 @@ def predict(
         _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
         limited, many = any(config.decoder(task).cubic for task in config.tasks), 0
         for group in itertools.chain([first], groups):
-            given = [sentence for _, sentence in group]
             for number, sentence in group if limited else ():
                 if len(sentence) > longest:
                     bar.print(
-                        f"warning: {file}, line {number}: a sentence of {len(sentence)} words gets no constituents; "
-                        f"more than {longest} would take long; --longest-con N allows more"
+                        f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}"
                     )
+            given = [sentence for _, sentence in group]
             write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
             many += len(given)
             advance(len(given))
