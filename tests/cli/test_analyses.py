@@ -177,14 +177,6 @@ def test_dissection_without_scores_and_with_gates(mtlprune: Call, lab: Any, enco
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
 
 
-def test_without_claims_a_sentence_says_so(mtlprune: Call, lab: Any, encoder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    answer = mtlprune("analyze", "degeneration", encoder, "--corpus", lab.corpus, "--out", out, *FEW["degeneration"])
-    assert answer.code == 0 and "--claims" in answer.out
-    result = files_and_section("degeneration", out, ("labels", "lost"), 3)
-    assert result.about["claims"] is None and "only encoders" in result.about["notes"][0]
-
-
 def test_an_encoder_that_is_left_out_is_named(lab: Any, single: Path, encoder: Path) -> None:
     request = Request([str(encoder), str(single)], lab.corpus, Block())
     reading = read_request(request)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from mtlprune.claimed_heads import Claim, group
 from mtlprune.reports.charts import svg
-from mtlprune.reports.maps import Animation, GateMap, claim_maps, comparable, left_out, short
+from mtlprune.reports.maps import Animation, GateMap, claim_maps, left_out, short
 from mtlprune.reports.pictures import (
     BLACK,
     NEGATIVE,
@@ -184,22 +184,6 @@ def test_joint_runs_are_not_among_the_tasks() -> None:
     assert shown["grey-MTL-5"].numbers["gate"].item() == 0
     assert shown["difference-POS-MTL-5"].numbers["gate"].item() == 1
     assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "drawn"),
-    [
-        ("POS", "DEP", True),
-        ("POS", "MTL-5", True),
-        ("POS+DEP", "MTL-5", True),
-        ("POS", "MTL-5:POS", True),
-        ("POS", "MTL-5:DEP", False),
-        ("MTL-5:POS", "MTL-5:DEP", True),
-        ("MTL-5:POS", "MTL-2:POS", False),
-    ],
-)
-def test_which_differences_are_drawn(one: str, other: str, drawn: bool) -> None:
-    assert comparable(one, other) is comparable(other, one) is drawn
 
 
 def test_file_names_suit_every_system() -> None:
