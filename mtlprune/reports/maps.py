@@ -172,17 +172,19 @@ def comparable(one: str, other: str) -> bool:
 # -- one map each ----------------------------------------------------------------------------------------------------
 
 
+ALONE = "Gate\n1: open, 0: closed"
+
+
+def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **held: Any) -> GateMap:
+    """Of these claims, whose encoder stands above what is said of them."""
+    runs = tuple(claim.run for claim in claims)
+    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **held)
+
+
 def _run(claim: Claim) -> GateMap:
-    open_heads = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
-    return GateMap(
-        "run",
-        f"run-{_file(claim.label)}-seed{claim.seed}",
-        (claim.run,),
-        f"{claim.label}, seed {claim.seed}",
-        (encoder_line(claim), open_heads),
-        "Gate\n1: open, 0: closed",
-        {"gate": claim.gates},
-    )
+    about = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
+    name, title = f"run-{_file(claim.label)}-seed{claim.seed}", f"{claim.label}, seed {claim.seed}"
+    return _map("run", name, [claim], title, about, ALONE, numbers={"gate": claim.gates})
 
 
 def _seeds(run_group: RunGroup, palette: str) -> GateMap:
@@ -190,17 +192,10 @@ def _seeds(run_group: RunGroup, palette: str) -> GateMap:
     opened = run_group.open[: len(claims)]  # (S, L, A)
     counts = _listed([str(int(heads.sum())) for heads in opened])
     both = "both" if len(claims) == 2 else "all three"
-    within = f"{counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any"
-    return GateMap(
-        "seeds",
-        f"{palette}-{_file(run_group.label)}",
-        tuple(claim.run for claim in claims),
-        f"{run_group.label}: heads used by each seed",
-        (encoder_line(claims[0]), f"Open heads: {within}"),
-        "Head used by seed",
-        {f"seed {claim.seed}": claim.gates for claim in claims},
-        palette,
-    )
+    about = f"Open heads: {counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any"
+    numbers = {f"seed {claim.seed}": claim.gates for claim in claims}
+    name, title = f"{palette}-{_file(run_group.label)}", f"{run_group.label}: heads used by each seed"
+    return _map("seeds", name, claims, title, about, "Head used by seed", numbers=numbers, palette=palette)
 
 
 def _mean(run_group: RunGroup) -> GateMap:
@@ -209,45 +204,34 @@ def _mean(run_group: RunGroup) -> GateMap:
     number = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
     all_and_any = f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
     within = all_and_any if several else f"{opened.sum()} heads open"
-    return GateMap(
-        "mean",
-        f"grey-{_file(run_group.label)}",
-        tuple(claim.run for claim in run_group.claims),
-        f"{run_group.label}: {number}",
-        (encoder_line(run_group.claims[0]), f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"),
-        "Mean gate\n1: open in all, 0: closed in all" if several else "Gate\n1: open, 0: closed",
-        {"gate": run_group.mean},
-    )
+    about = f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"
+    heading = "Mean gate\n1: open in all, 0: closed in all" if several else ALONE
+    name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {number}"
+    return _map("mean", name, run_group.claims, title, about, heading, numbers={"gate": run_group.mean})
 
 
 def _tasks(alone: Sequence[RunGroup]) -> GateMap:
     """H: the mean of z over tasks and seeds; with unequal numbers of seeds, tasks weigh equally."""
-    runs = tuple(claim.run for run_group in alone for claim in run_group.claims)
-    seeds = [len(run_group.claims) for run_group in alone]
-    if len(set(seeds)) == 1:
-        who = f"{_listed([run_group.label for run_group in alone])}, {_counted(seeds[0], 'seed')} each"
+    claims = [claim for run_group in alone for claim in run_group.claims]
+    if len({len(run_group.claims) for run_group in alone}) == 1:
+        each = _counted(len(alone[0].claims), "seed")
+        about = f"{_listed([run_group.label for run_group in alone])}, {each} each"
     else:
-        who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in alone]) + "; each task weighs the same"
+        who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in alone])
+        about = f"{who}; each task weighs the same"
     mean = np.mean([run_group.mean for run_group in alone], axis=0)
-    title = f"Mean gate over {len(alone)} tasks, {len(runs)} runs"
-    subtitle = (encoder_line(alone[0].claims[0]), who)
+    title = f"Mean gate over {len(alone)} tasks, {len(claims)} runs"
     heading = "Mean gate H\n1: open in all, 0: closed in all"
-    return GateMap("tasks", "grey-all-tasks", runs, title, subtitle, heading, {"gate": mean})
+    return _map("tasks", "grey-all-tasks", claims, title, about, heading, numbers={"gate": mean})
 
 
 def _difference(one: RunGroup, other: RunGroup) -> GateMap:
-    means = one.mean, other.mean
-    about = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
-    sums = f"sums of mean gates {means[0].sum():.1f} and {means[1].sum():.1f} of {means[0].size}"
-    return GateMap(
-        "difference",
-        f"difference-{_file(one.label)}-{_file(other.label)}",
-        tuple(claim.run for run_group in (one, other) for claim in run_group.claims),
-        f"{one.label} minus {other.label}",
-        (encoder_line(one.claims[0]), f"{about}; {sums}"),
-        f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}",
-        {"gate": means[0] - means[1]},
-    )
+    who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
+    about = f"{who}; sums of mean gates {one.mean.sum():.1f} and {other.mean.sum():.1f} of {one.mean.size}"
+    name, title = f"difference-{_file(one.label)}-{_file(other.label)}", f"{one.label} minus {other.label}"
+    heading = f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}"
+    claims = [*one.claims, *other.claims]
+    return _map("difference", name, claims, title, about, heading, numbers={"gate": one.mean - other.mean})
 
 
 @dataclass(frozen=True)

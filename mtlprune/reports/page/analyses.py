@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from mtlprune.analyses import ANALYSES
@@ -61,14 +61,9 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
-        caveats = list(_elsewhere(path, title, data))
+        told, caveats = read_json(path), []
+        if data and told.get("fingerprint") not in (None, *data):
+            of = told.get("corpus", told["fingerprint"][:8])
+            caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
         made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis"))
     return made
-
-
-def _elsewhere(file: Path, title: str, data: Collection[str]) -> Iterator[str]:
-    """Says so where an analysis was made of another corpus than those of these fingerprints."""
-    found = read_json(file)
-    made = found.get("fingerprint")
-    if data and made is not None and made not in data:
-        yield f"{title}: made of another corpus than the runs were trained on ({found.get('corpus', made[:8])})."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
@@ -229,17 +229,13 @@ def _training(column: ScoreColumn) -> str:
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Contrast:
+class _Contrast(NamedTuple):
     """A joint setting beside the single-task one that the table compares it with."""
 
+    title: str
     scored: Scored
     joint: ScoreColumn
     single: ScoreColumn
-
-    @property
-    def title(self) -> str:
-        return f"{self.joint.title} − {self.single.title}, {self.scored.title}"
 
 
 def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int) -> Part | None:
@@ -279,7 +275,7 @@ def _contrasts(scored: Scored) -> Iterator[_Contrast]:
     joint = [(a, b) for a, b in pairs if len(a.runs[0].tasks) > 1 and not a.runs[0].pruning]
     many = [(a, b) for a, b in joint if len(a.runs[0].tasks) > 2]
     for first, second in many or joint:
-        yield _Contrast(scored, first, second)
+        yield _Contrast(f"{first.title} − {second.title}, {scored.title}", scored, first, second)
 
 
 def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: int) -> list[LabelDifference]:
@@ -303,24 +299,19 @@ def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Se
     """Sentence → counts of its labels, as a record has them, or from predictions beside the gold."""
     if folder.has_labels(split):
         return folder.read_labels(split, task)
-    predicted = _predicted(folder, split, truth)
+    predicted = {sentence.id: sentence for sentence in folder.read_predictions(split)}
+    missing = [sentence.id for sentence in truth if sentence.id not in predicted]
+    if missing or len(predicted) != len(truth):
+        raise RunError(
+            f"{folder.path} has predictions of {len(predicted)} sentences of {split}, the corpus has {len(truth)}"
+            + (f" (first without one: {missing[0]})" if missing else "")
+        )
     try:
-        return {g.id: count_labels(task, g, p) for g, p in zip(truth, predicted, strict=True)}
+        return {gold.id: count_labels(task, gold, predicted[gold.id]) for gold in truth}
     except ValueError as error:
         raise RunError(
             f"predictions on {split} cannot be compared ({error}); `mtlprune evaluate` writes them anew"
         ) from None
-
-
-def _predicted(folder: RunFolder, split: str, truth: Sequence[Sentence]) -> list[Sentence]:
-    found = {sentence.id: sentence for sentence in folder.read_predictions(split)}
-    missing = [sentence.id for sentence in truth if sentence.id not in found]
-    if missing or len(found) != len(truth):
-        raise RunError(
-            f"{folder.path} has predictions of {len(found)} sentences of {split}, the corpus has {len(truth)}"
-            + (f" (first without one: {missing[0]})" if missing else "")
-        )
-    return [found[sentence.id] for sentence in truth]
 
 
 def _one_contrast(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -> dict[str, Any]:
