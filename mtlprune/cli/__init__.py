@@ -56,7 +56,7 @@ PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 """Whole names of options at any width, and paragraphs wrapped as one."""
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands in panels, each of which is imported when somebody asks for it."""
 
     def __init__(self, **settings: Any) -> None:
@@ -96,7 +96,7 @@ class Group(TyperGroup):
                 formatter.write_dl(list(commands.items()))
 
 
-app = typer.Typer(cls=Group, no_args_is_help=True, help="Which attention heads does each task claim?", **PLAIN)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Which attention heads does each task claim?", **PLAIN)
 
 
 def _show_version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.analyses import ANALYSES, COMMANDS
-from mtlprune.cli import ADVANCED, PLAIN, Group
+from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
 from mtlprune.cli.console import FontSize, Title, Width, chosen_formats
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
 """What an analysis can need → parameters, their types and defaults."""
 
 
-class Analyses(Group):
+class Analyses(CommandGroup):
     """Those of ANALYSES that are no command by themselves, and ``show``."""
 
     def panels(self) -> dict[str, dict[str, str]]:
