@@ -119,7 +119,9 @@ class TrainConfig(Block):
     cosreg: float = Field(default=0.0, ge=0)
     """γ of CosReg, a penalty on cosines between the label weights of each decoder (Gao et al. 2019: 1)."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the updates in which the rates rise; then they fall linearly to 0."""
+    """Share of the updates in which the rates rise; then `schedule` says."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """How the rates fall to 0 after the warm-up, or that they stay."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient over encoder and decoders together."""
     patience: int | None = Field(default=None, ge=1)

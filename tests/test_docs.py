@@ -28,6 +28,7 @@ CARD_OF = {
     "train.mixing": "training.md",
     "train.balance": "training.md",
     "train.precision": "training.md#settings",
+    "train.schedule": "training.md#settings",
     "pruning.method": "regimes.md",
     "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-a-task",
     "pruning.penalty": "gates.md",

@@ -14,8 +14,8 @@ from mtlprune.cli.console import Overrides
 
 GATES = "gates-"
 """What runs are called that bring a finished run to half of its heads."""
-GATE_RATE = 0.25
-"""Of gates: few updates must do, so it is higher than elsewhere (docs/gates.md)."""
+GATE_RATE, GATE_EPOCHS = 0.35, 2
+"""Of gates: few updates must do, so the rate is higher than elsewhere (docs/gates.md)."""
 READ = 300
 """Training sentences by which gradients and probes look at heads."""
 OWN = ("name", "tasks", "data.path", "pruning", "train.start", "train.freeze", "encoder.context", "base")
@@ -149,10 +149,11 @@ def configurations(out: Path, overrides: Sequence[str]) -> dict[str, Config]:
 
     alone = {f"stl-{task}": preset(f"stl-{task}", f"tasks={task}") for task in LAYERS}
     together = {"no-encoder": preset("no-encoder", "encoder.context=false"), "mtl-5": preset("mtl-5")}
-    encoder = together["mtl-5"].encoder
+    encoder, epochs = together["mtl-5"].encoder, together["mtl-5"].train.epochs
     places = Encoder.load(encoder.name, random=encoder.random).places
     gates = ["pruning.method=gates", "pruning.penalty=exact", f"pruning.keep={places.layers * places.heads // 2}"]
     gates += ["pruning.init=open", f"pruning.rate={GATE_RATE}", "train.freeze=encoder,decoders"]
+    gates += [f"train.epochs={min(GATE_EPOCHS, epochs)}"]
     claims = {
         f"{GATES}{task}": preset(
             f"{GATES}{task}", f"tasks={task}", *gates, f"train.start={json.dumps(str(out / 'runs' / f'stl-{task}'))}"

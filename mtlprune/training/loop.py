@@ -204,7 +204,7 @@ class _Trainer:
         """One step of the optimizer; returns the unweighed losses and the number of sentences."""
         settings = self.config.train
         seed_step(settings.seed, self.progress.step, self.config.tasks, self.group.rank)
-        rate = schedule(self.progress.step, self.total, settings.warmup)
+        rate = schedule(self.progress.step, self.total, settings.warmup, settings.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
         sums: dict[str, list[float]] = {}

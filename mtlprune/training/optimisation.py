@@ -142,9 +142,11 @@ def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, weight_decay=settings.weight_decay, fused=model.device.type in ("cpu", "cuda"))
 
 
-def schedule(step: int, total: int, warmup: float) -> float:
-    """Linear rise over the first ``warmup`` share of ``total`` updates, then linear fall to 0 after the last."""
+def schedule(step: int, total: int, warmup: float, shape: str = "linear") -> float:
+    """The rates' share of their peak: a linear rise over the first ``warmup`` share of ``total`` updates, then a fall
+    to 0 after the last, linear or along half a cosine (Loshchilov and Hutter 2017, one period), or none (constant)."""
     rise = math.ceil(total * warmup)
     if step < rise:
         return (step + 1) / rise
-    return (total - step) / max(1, total - rise)
+    left = (total - step) / max(1, total - rise)
+    return {"linear": left, "cosine": (1 - math.cos(math.pi * left)) / 2, "constant": 1.0}[shape]

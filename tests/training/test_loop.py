@@ -34,6 +34,12 @@ def test_the_schedule_rises_then_falls_to_nothing(total, warmup):
     fall = total - rise
     assert rates[rise:] == pytest.approx([1 - step / fall for step in range(fall)])
     assert all(0 < rate <= 1 for rate in rates) and schedule(total, total, warmup) == 0
+    for shape, left in (
+        ("cosine", [(1 + math.cos(math.pi * step / fall)) / 2 for step in range(fall)]),
+        ("constant", 1),
+    ):
+        other = [schedule(step, total, warmup, shape) for step in range(total)]
+        assert other[:rise] == rates[:rise] and other[rise:] == pytest.approx(left if left != 1 else [1.0] * fall)
 
 
 def norm(grads: dict[str, torch.Tensor]) -> float:

@@ -169,6 +169,14 @@ def _joint(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "maps": Chart(_maps, "Importance of every head for each task, as maps.", "Which heads each task needs."),
-    "cosine": Chart(_joint, "Mean cosine of tasks' gradients on every head.", "Do tasks pull a head one way?"),
+    "maps": Chart(
+        _maps,
+        "Importance of every head for each task, as maps.",
+        "Mean |∂L/∂ξ| over the norm of its layer, all sentences.",
+    ),
+    "cosine": Chart(
+        _joint,
+        "Mean cosine of tasks' gradients on every head.",
+        "A head's weights are its query, key and value rows and its columns of the output projection.",
+    ),
 }

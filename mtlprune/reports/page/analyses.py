@@ -19,6 +19,9 @@ from mtlprune.reports.page.render import Part
 FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
 """What an analysis, or the table of heads, leaves in its folder, in the order of sections."""
 
+LEAD = "gradients"
+"""The analysis whose maps stand on the first screen where no run has gates."""
+
 
 def overlap_part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
     """Overlap of claims, a section for each set of runs, those of other ways of pruning folded; None where nothing can
@@ -65,5 +68,7 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
         if data and told.get("fingerprint") not in (None, *data):
             of = told.get("corpus", told["fingerprint"][:8])
             caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
-        made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis"))
+        drawn = [block for block in section.blocks if isinstance(block, shown.Figure)]
+        lead = drawn[0] if drawn and path.stem == LEAD else None
+        made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis", lead=lead))
     return made

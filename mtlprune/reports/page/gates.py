@@ -140,10 +140,9 @@ def _lead(one: ClaimSet) -> Figure:
     """Which heads each label claims, small, for the first screen."""
     maps = [each for each in claim_maps(one.run_groups, "colourblind") if each.kind == "mean"]
     chart = maps_chart(maps, [run_group.label for run_group in one.run_groups], across=3, cell=10, legend=False)
-    told = (
-        f"Which heads each task claims ({one.title}): black heads are open in all seeds, white ones in none; rows are "
-        "layers, 1 at the top."
-    )
+    several = max(len(run_group.claims) for run_group in one.run_groups) > 1
+    which = "open in all seeds, white ones in none" if several else "open, white ones closed"
+    told = f"Which heads each task claims ({one.title}): black heads are {which}; rows are layers, 1 at the top."
     return Figure(figure(chart), told, told)
 
 
