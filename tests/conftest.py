@@ -29,6 +29,11 @@ class Answer(NamedTuple):
     out: str
     err: str
 
+    def refuses(self, said: str, code: int = 2) -> None:
+        """Assert that it is one sentence that says so, with its exit code."""
+        assert (self.code, said in self.err) == (code, True), (said, self)
+        assert self.err.startswith("mtlprune: ") and self.err.count("\n") == 1, self.err
+
 
 def call(*arguments: object) -> Answer:
     """Run ``mtlprune ...`` in this process."""

@@ -13,12 +13,9 @@ import pytest
 import typer
 import yaml
 
-from mtlprune.analyses import ANALYSES
-from mtlprune.analyses.analysis import find
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED, Heights
 from mtlprune.blocks import DataConfig
 from mtlprune.cli import app
-from mtlprune.cli.analyze.command import command as made
 from mtlprune.config.config import Config, load_config
 from mtlprune.pretraining.config import PretrainConfig, SourceConfig
 from mtlprune.tasks import TASKS
@@ -169,8 +166,7 @@ def test_defaults_in_tables_are_those_of_a_run(page: Path) -> None:
 )
 def test_defaults_of_options_are_those_of_the_verb(command: str, page: str) -> None:
     commands: Any = typer.main.get_command(app)
-    command = made(command, find(ANALYSES[command])) if command in ANALYSES else commands.commands[command]
-    known = {name: option.default for option in command.params for name in option.opts}
+    known = {name: option.default for option in commands.get_command(None, command).params for name in option.opts}
     text = (DOCS / page).read_text(encoding="utf-8")
     shown = re.findall(r"^\| `(--[\w-]+)` \| ([^|]*?) \|(?!.*\n\|-)", text, re.MULTILINE)
     assert len(shown) > 2

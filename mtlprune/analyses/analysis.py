@@ -1,6 +1,6 @@
 """The record that every analysis is.
 
-From a record follow, written once: the command and its options (cli/analyze), the Result folder (results.py), Markdown,
+From a record follow, written once: the command and its options (cli), the Result folder (results.py), Markdown,
 figures and the section of the report page (reports/analyses.py), and the columns of the table of heads. Neither a
 record nor what shows it loads torch: what measures is imported when it is called.
 """

@@ -1,92 +1,103 @@
-"""The command line: one file a command. Heavy imports happen inside the commands, so that --help answers at once."""
+"""The command line: one file a command, imported when somebody asks for it, so that --help answers at once."""
 
 from __future__ import annotations
 
 import io
+import re
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from mtlprune.cli import (
-    analyze,
-    bench,
-    check,
-    data,
-    evaluate,
-    export,
-    head,
-    heads,
-    maps,
-    plot,
-    predict,
-    prune,
-    quickstart,
-    report,
-    runs,
-    sweep,
-    table,
-    train,
-)
 from mtlprune.cli.console import exit_code, is_spoken, sentence
 from mtlprune.errors import MtlpruneError
 
-RENAMED = {"status": "sweep --status"}
-"""Commands of earlier releases, and what does their work now."""
+ADVANCED = "Advanced"
+COMMANDS = {
+    "Commands": {
+        "quickstart": "The main job on generated sentences; ends with a page.",
+        "data": "Build, check, show and export corpora.",
+        "check": "What a run would need, and whether all fits.",
+        "train": "Train a run, or go on with it.",
+        "sweep": "Run what is missing of many runs, or show where they stand.",
+        "evaluate": "Score a run on a split.",
+        "predict": "Annotate sentences with every task of a run.",
+        "runs": "Small records of runs, without weights.",
+        "table": "Compare runs, with tests over sentences.",
+        "report": "One HTML page of everything.",
+        "maps": "Pictures of the heads that runs claim.",
+        "overlap": "Do tasks claim the same heads?",
+        "probe": "What every head knows, without training.",
+        "heads": "A table of all heads.",
+        "head": "One head, and its attention in sentences.",
+        "analyze": "Further analyses on the same heads.",
+        "prune": "Take closed heads out of a run's encoder.",
+        "export": "A run's encoder for plain Hugging Face transformers.",
+    },
+    ADVANCED: {
+        "pretrain": "Pretrain a masked language model, watched.",
+        "bench": "Speed and memory on this machine.",
+    },
+}
+"""Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here;
+overlap follows from the record of its analysis alone."""
+RENAMED = {
+    "status": "sweep --status",
+    "plot probes": "probe --plot",
+    "plot pretraining": "pretrain --plot",
+    "plot": "probe --plot, or mtlprune pretrain --plot",
+    "heads .*--table": "heads, without --table",
+    r"heads (.* )?\d+ \d+": "head RUN LAYER HEAD",
+    "heads .*--gradients": "analyze gradients RUN --corpus DIR --out DIR, whose results heads --analyses reads",
+}
+"""How commands of earlier releases began (a pattern), and what does their work now."""
+PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+"""Whole names of options at any width, and paragraphs wrapped as one."""
 
 
-class Commands(TyperGroup):
-    """Lists commands in panels; says of a renamed one what it is called now."""
+class CommandGroup(TyperGroup):
+    """Commands in panels, each of which is imported when somebody asks for it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: None for commands in self.panels().values() for name in commands}  # type: ignore[misc]
+
+    def panels(self) -> dict[str, dict[str, str]]:
+        """Panel of the help → command → one line."""
+        return COMMANDS
+
+    def load(self, name: str) -> Any:
+        """The function of a command, or the app of several."""
+        if name == "overlap":
+            return import_module("mtlprune.cli.analyze").of_record(name)
+        module = import_module(f"mtlprune.cli.{name}")
+        return getattr(module, "app", None) or getattr(module, name)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in RENAMED:
-            raise MtlpruneError(f"there is no command {cmd_name} any more; use `mtlprune {RENAMED[cmd_name]}`")
-        return super().get_command(ctx, cmd_name)
+        if cmd_name in self.commands and self.commands[cmd_name] is None:
+            made, holder = self.load(cmd_name), typer.Typer(**PLAIN)
+            if isinstance(made, typer.Typer):
+                holder.add_typer(made, name=cmd_name, help=COMMANDS["Commands"][cmd_name])
+            else:
+                holder.command(cmd_name)(made)
+            self.commands[cmd_name] = typer.main.get_group(holder).commands[cmd_name]
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        for old, new in RENAMED.items():
+            if ctx.parent is None and (found := re.match(rf"{old}(?![\w-])", " ".join(args))):
+                raise MtlpruneError(f"there is no `mtlprune {found[0]}` any more; use `mtlprune {new}`")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for name, command in self.commands.items():
-            panel = getattr(command, "rich_help_panel", None)
-            rows = panels.setdefault(panel if isinstance(panel, str) else "Commands", [])
-            rows.append((name, command.get_short_help_str(formatter.width)))
-        for panel, rows in panels.items():
+        for panel, commands in self.panels().items():
             with formatter.section(panel):
-                formatter.write_dl(rows)
+                formatter.write_dl(list(commands.items()))
 
 
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # whole names of options at any width, and paragraphs wrapped as one
-    help="Which attention heads does each task claim?",
-)
-app.command("quickstart", short_help="The main job on generated sentences; ends with a page.")(quickstart.quickstart)
-app.add_typer(data.app, name="data", help="Build, check, show and export corpora.")
-app.command("check", short_help="What a run would need, and whether all fits.")(check.check)
-app.command("train", short_help="Train a run, or go on with it.")(train.train)
-app.command("sweep", short_help="Run what is missing of many runs, or show where they stand.")(sweep.sweep)
-app.command("evaluate", short_help="Score a run on a split.")(evaluate.evaluate)
-app.command("predict", short_help="Annotate sentences with every task of a run.")(predict.predict)
-app.add_typer(runs.app, name="runs", help="Small records of runs, without weights.")
-app.command("table", short_help="Compare runs, with tests over sentences.")(table.table)
-app.command("report", short_help="One HTML page of everything.")(report.report)
-app.command("maps", short_help="Pictures of the heads that runs claim.")(maps.maps)
-app.command("overlap", short_help="Do tasks claim the same heads?", cls=analyze.FromRecord)(lambda: None)
-app.command("probe", short_help="What every head knows, without training.", cls=analyze.FromRecord)(lambda: None)
-app.command("heads", short_help="A table of all heads.", cls=heads.HeadsCommand)(heads.heads)
-app.command("head", short_help="One head, and its attention in sentences.")(head.head)
-app.add_typer(plot.app, name="plot", help="Draw what probes found.")
-app.add_typer(analyze.app, name="analyze", help="Further analyses on the same heads.")
-app.command("prune", short_help="Take closed heads out of a run's encoder.")(prune.prune)
-app.command("export", short_help="A run's encoder for plain Hugging Face transformers.")(export.export)
-for name, command, words in (
-    ("pretrain", train.pretrain, "Pretrain a masked language model, watched."),
-    ("bench", bench.bench, "Speed and memory on this machine."),
-):
-    app.command(name, short_help=words, rich_help_panel="Advanced")(command)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Which attention heads does each task claim?", **PLAIN)
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -14,6 +23,11 @@ if TYPE_CHECKING:
 
     from mtlprune.config.config import Config
     from mtlprune.training.benchmark import Measured
+
+ANALYSES_MEASURED = ("smoothing", "dissection", "syntax", "degeneration")
+SPLIT = "dev"
+GOAL_SECONDS, GOAL_BYTES = 300.0, 4e9
+GOAL = "goal: 1,000 sentences, MiniLM, 2 cores"
 
 
 def bench(
@@ -54,9 +68,7 @@ def bench(
     if probes:
         return _bench_probes(settings, trained, rounds, out)
     if analyses:
-        from mtlprune.cli.bench_analyses import bench_analyses
-
-        return bench_analyses(settings, trained, sentences, out)
+        return _bench_analyses(settings, trained, sentences, out)
     from mtlprune.training.benchmark import measure
 
     terminal = console()
@@ -116,3 +128,120 @@ def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path
     if out is not None:
         figures = {"seconds": cost.seconds, "ratios": ratios, "growth": growth, "memory": cost.memory}
         write_json(out, figures)
+
+
+# -- analyses: each as its command with defaults, in a process of its own, so that imports, loading and figures count --
+
+
+class AnalysisCost(NamedTuple):
+    """What one analysis took."""
+
+    wall: float
+    """Seconds from the start of its process to its end."""
+    processor: float
+    """Seconds of all its threads."""
+    memory: int
+    """Its peak, in bytes."""
+    threads: int
+    """Of torch."""
+    sentences: int
+    """That it says it read; those too long for the encoder are left out."""
+    refused: str = ""
+    """Why the analysis does not take this encoder or corpus; empty where it does."""
+
+
+def _bench_analyses(settings: Config, trained: Path | None, sentences: int, out: Path | None) -> None:
+    """With ``--analyses``: on the encoder of a configuration (or of a run), on sentences of its corpus's dev.
+
+    Raises:
+        RunError: no dev, fewer sentences than asked for, no analysis takes the encoder, or a process was ended.
+    """
+    from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
+    from mtlprune.corpora.store import load_corpus
+    from mtlprune.files import RunError, write_json
+
+    corpus = Path(settings.data.path)
+    stored = load_corpus(corpus)
+    there = len(stored[SPLIT]) if SPLIT in stored.splits else 0
+    if there < sentences:
+        raise RunError(
+            f"{corpus}: expected {sentences} sentences in {SPLIT}, found {there}; ask for fewer (--sentences)"
+        )
+    subject = settings.encoder.name if trained is None else str(trained)
+    load, costs = os.getloadavg()[0], {}
+    with counted(len(ANALYSES_MEASURED)) as (_, on_batch):
+        for analysis in ANALYSES_MEASURED:
+            asked = analysis, subject, str(corpus), sentences, settings.train.threads, time.perf_counter()
+            try:
+                with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+                    costs[analysis] = pool.submit(alone, *asked).result()
+            except BrokenProcessPool:
+                raise RunError(
+                    f"{analysis}: its process was ended from outside; had it too little memory? Try fewer --sentences"
+                ) from None
+            on_batch()
+    refused = {analysis: cost.refused for analysis, cost in costs.items() if cost.refused}
+    if len(refused) == len(ANALYSES_MEASURED):
+        raise RunError(f"no analysis could be measured; {ANALYSES_MEASURED[0]}: {refused[ANALYSES_MEASURED[0]]}")
+    measured, terminal = total(costs), console()
+    title = f"{subject}, {measured.sentences} sentences of {SPLIT} of {corpus}"
+    table = new_table(title, "analysis", ">wall seconds", ">processor seconds", ">peak GB")
+    for name, cost in [*costs.items(), ("all, one after the other", measured)]:
+        cells = (f"{cost.wall:.1f}", f"{cost.processor:.1f}", f"{cost.memory / 1e9:.2f}")
+        table.add_row(name, *(("refused", "", "") if cost.refused else cells))
+    table.add_row(GOAL, f"{GOAL_SECONDS:.1f}", "", f"{GOAL_BYTES / 1e9:.2f}")
+    terminal.print(table)
+    for analysis, why in refused.items():
+        terminal.print(f"note: no {analysis}: {why}")
+    cores = os.cpu_count()
+    terminal.print(f"{measured.threads} threads; load of the machine when it began: {load:.2f}, on {cores} cores")
+    if out is not None:
+        figures = {
+            "subject": subject,
+            "corpus": str(corpus),
+            "split": SPLIT,
+            "load": load,
+            "cores": cores,
+            "analyses": {analysis: cost._asdict() for analysis, cost in costs.items()},
+            "total": measured._asdict(),
+            "goal": {"wall": GOAL_SECONDS, "memory": GOAL_BYTES, "of": GOAL},
+        }
+        write_json(out, figures)
+
+
+def total(costs: Mapping[str, AnalysisCost]) -> AnalysisCost:
+    """Times added up, and the largest memory, over the analyses that were measured."""
+    wall, processor, memory, threads, sentences, _ = zip(*(c for c in costs.values() if not c.refused), strict=True)
+    return AnalysisCost(sum(wall), sum(processor), max(memory), max(threads), min(sentences))
+
+
+def alone(analysis: str, subject: str, corpus: str, sentences: int, threads: int | None, begun: float) -> AnalysisCost:
+    """The cost of one analysis, where it is the only thing that this process does.
+
+    Args:
+        threads: of torch; None for as many as the commands would take.
+        begun: what ``time.perf_counter`` said when the process was started; all processes of a machine share it.
+    """
+    import torch
+
+    from mtlprune.analyses.analysis import find
+    from mtlprune.cli.analyze import run
+    from mtlprune.cli.console import exit_code, sentence
+    from mtlprune.files import read_json
+    from mtlprune.training.hardware import peak_memory
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    refused, read = "", 0
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        try:
+            run(find(analysis), names=[subject], corpus=Path(corpus), out=Path(folder), sentences=sentences)
+            tree = read_json(Path(folder) / f"{analysis}.json")
+            read = tree.get("head", tree)["sentences"]
+        except Exception as error:
+            if exit_code(error) is None:
+                raise
+            refused = sentence(error)
+    wall, threads = time.perf_counter() - begun, torch.get_num_threads()
+    return AnalysisCost(wall, time.process_time(), peak_memory(), threads, read, refused)

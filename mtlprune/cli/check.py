@@ -24,7 +24,7 @@ SHOWN = 8  # unseen labels named by name
 
 
 def check(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
     overrides: Overrides = None,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
@@ -135,27 +135,22 @@ def _plan(found: Inspection) -> Iterator[str]:
             f"on {sentences:,} training sentences"
         )
     elif settings.method == "random":
-        how = (
-            f"as many in each layer as {settings.layers_like} has open"
-            if settings.layers_like
-            else (f"{settings.keep} of them, spread over the layers")
-        )
+        like = f"as many in each layer as {settings.layers_like} has open"
+        how = like if settings.layers_like else f"{settings.keep} of them, spread over the layers"
         yield f"pruning: {heads}, kept at random: {how}"
     else:
-        sets = "one set for all tasks" if len(tasks) > 1 else "one set"
-        if settings.sets == "per_task":
-            sets = f"one set a task, so {len(tasks)} encodings of a batch instead of one"
+        own = settings.sets == "per_task"
+        sets = f"one set a task, so {len(tasks)} encodings of a batch instead of one" if own else "one set"
+        sets += " for all tasks" * (len(tasks) > 1 and not own)
         yield f"pruning: gates on {heads}, {sets}; rate {settings.rate:g}"
-        yield _penalty(found, total)
-
-
-def _penalty(found: Inspection, total: int) -> str:
-    settings = found.config.pruning
-    if settings.penalty == "lambda":
-        return f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
-    goal = f"penalty {settings.penalty}: {settings.keep} heads" + (" a set" if settings.sets == "per_task" else "")
-    fixed = " and those heads are fixed" if settings.penalty == "exact" else ""
-    return f"{goal}; after update {found.settled:,} of {total:,} an epoch may be the best{fixed}"
+        if settings.penalty == "lambda":
+            yield f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
+            return
+        fixed = " and those heads are fixed" if settings.penalty == "exact" else ""
+        yield (
+            f"penalty {settings.penalty}: {settings.keep} heads{' a set' * own}; after update {found.settled:,} of "
+            f"{total:,} an epoch may be the best{fixed}"
+        )
 
 
 def _pruning_warnings(found: Inspection) -> Iterator[str]:

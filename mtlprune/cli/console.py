@@ -1,13 +1,13 @@
-"""The terminal, how scores look on it, and which exceptions are users' mistakes: one sentence, no traceback."""
+"""The terminal, options that commands share, and which exceptions are users' mistakes: one sentence, no traceback."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,11 +18,22 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.", show_default=False),
+    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
 ]
-RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
-Device = Annotated[str | None, typer.Option(help="Another device than the run's own.", show_default=False)]
+RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.")]
+Device = Annotated[str | None, typer.Option(help="Another device than the run's own.")]
+Width = Annotated[float | None, typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).")]
+FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
+Title = Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")]
+Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG and GIF.")]
+
+
+def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
+    """The parts of ``--format``. Raises MtlpruneError at one that is not known."""
+    named = list(dict.fromkeys(part.strip() for part in asked.split(",")))
+    if unknown := [part for part in named if part not in known]:
+        raise MtlpruneError(f"--format: expected some of {', '.join(known)}, found {unknown[0]!r}")
+    return named
 
 
 def rank() -> int:
@@ -78,26 +89,6 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         self.terminal.print(f"{mark}{record.getMessage()}", soft_wrap=True)
-
-
-def scores_table(
-    scores: Mapping[str, Mapping[str, float]],
-    names: Mapping[str, str],
-    title: str,
-    decoders: Mapping[str, Mapping[str, Any]],
-) -> Table:
-    """All scores of each task in percent, *the* score of each first and in bold."""
-    from mtlprune.scores import name_of
-
-    table = new_table(title, "task", "score", ">%")
-    for task, values in scores.items():
-        main = names[task]
-        table.add_row(task, name_of(task, main, decoders), f"{values[main]:.2f}", style="bold")
-        rest = [(name, value) for name, value in values.items() if name != main]
-        for name, value in rest:
-            table.add_row("", name, f"{value:.2f}")
-        table.add_section()
-    return table
 
 
 MISTAKE = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -104,24 +104,22 @@ def _text(sentence: Sentence, span: Span) -> str:
 
 
 def _word_table(sentence: Sentence) -> Table:
-    table = Table()
-    table.add_column("", justify="right")
-    columns: list[list[str]] = [[str(place) for place in range(1, len(sentence) + 1)], list(sentence.words)]
-    table.add_column("word")
+    places = [str(place) for place in range(1, len(sentence) + 1)]
+    columns: list[tuple[str, bool, Sequence[str]]] = [("", True, places), ("word", False, sentence.words)]
     if sentence.pos is not None:
-        table.add_column("tag")
-        columns.append(list(sentence.pos))
+        columns.append(("tag", False, sentence.pos))
     if sentence.ner is not None:
-        table.add_column("entity")
-        columns.append(iob2_from_spans(sentence.ner, len(sentence)))
+        columns.append(("entity", False, iob2_from_spans(sentence.ner, len(sentence))))
     if sentence.dep is not None:
-        table.add_column("head", justify="right")
-        table.add_column("relation")
-        columns += [[str(head) for head in sentence.dep.heads], list(sentence.dep.relations)]
+        columns.append(("head", True, [str(head) for head in sentence.dep.heads]))
+        columns.append(("relation", False, sentence.dep.relations))
     for predicate in sentence.srl or ():
-        table.add_column(Text(predicate.lemma or sentence.words[predicate.index]))
-        columns.append(stars_from_spans(predicate.arguments, len(sentence)))
-    for row in zip(*columns, strict=True):
+        name = predicate.lemma or sentence.words[predicate.index]
+        columns.append((name, False, stars_from_spans(predicate.arguments, len(sentence))))
+    table = Table()
+    for name, numbers, _ in columns:
+        table.add_column(Text(name), justify="right" if numbers else "left")
+    for row in zip(*(cells for _, _, cells in columns), strict=True):
         table.add_row(*map(Text, row))
     return table
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mtlprune.cli.console import Device, RunFolderArgument
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 def evaluate(
     run: RunFolderArgument,
-    split: Annotated[str, typer.Option(help="Such as dev or test.", show_default=False)],
-    best: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="The weights best for this task alone.", show_default=False),
-    ] = None,
+    split: Annotated[str, typer.Option(help="Such as dev or test.")],
+    best: Annotated[str | None, typer.Option(metavar="TASK", help="The weights best for this task alone.")] = None,
     predictions: Annotated[
-        Path | None,
-        typer.Option(help="Write LAYER.gold and LAYER.pred for the official scorers here.", show_default=False),
+        Path | None, typer.Option(help="Write LAYER.gold and LAYER.pred for the official scorers here.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Another corpus than the run's own.", show_default=False)] = None,
+    data: Annotated[Path | None, typer.Option(help="Another corpus than the run's own.")] = None,
     device: Device = None,
 ) -> None:
     """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""
@@ -32,9 +25,11 @@ def evaluate(
 
     check_run(run, data)
 
-    from mtlprune.cli.console import console, scores_table
+    from mtlprune.cli.console import console, new_table
+    from mtlprune.corpora.export import write_scorer_files
     from mtlprune.files import make_folder
     from mtlprune.runs import RunFolder
+    from mtlprune.scores import name_of
     from mtlprune.training.evaluation import evaluate_run
 
     terminal = console()
@@ -49,14 +44,16 @@ def evaluate(
     for task in settings["tasks"]:
         if task not in result.scores:
             terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score")
-    terminal.print(scores_table(result.scores, result.names, f"{folder.path}: {name}", settings.get("decoders", {})))
+    table = new_table(f"{folder.path}: {name}", "task", "score", ">%")  # *the* score of each task first and in bold
+    for task, values in result.scores.items():
+        main = result.names[task]
+        table.add_row(task, name_of(task, main, settings.get("decoders", {})), f"{values[main]:.2f}", style="bold")
+        for other, value in values.items():
+            if other != main:
+                table.add_row("", other, f"{value:.2f}")
+        table.add_section()
+    terminal.print(table)
     terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
     if predictions is not None:
-        _write_files(gold, result.predictions, predictions, terminal)
-
-
-def _write_files(gold: list[Any], predicted: list[Any], folder: Path, terminal: Console) -> None:
-    from mtlprune.corpora.export import write_scorer_files
-
-    for layer, number in write_scorer_files(gold, predicted, folder).items():
-        terminal.print(f"{folder}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences")
+        for layer, number in write_scorer_files(gold, result.predictions, predictions).items():
+            terminal.print(f"{predictions}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences")

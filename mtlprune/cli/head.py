@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mtlprune.cli.console import say
 
 if TYPE_CHECKING:
-    import torch
-
-    from mtlprune.analyses.probes.show.card import Example, HeadCard, Known
+    from mtlprune.analyses.probes.show.card import HeadCard, Known
     from mtlprune.analyses.reading import Subject
     from mtlprune.results import Result
     from mtlprune.sentence import Sentence
@@ -28,72 +26,78 @@ SPECIAL = ("[start]", "[end]")
 
 
 def head(
-    encoder: Annotated[
-        str, typer.Argument(metavar="RUN_OR_ENCODER", help="A run folder, or an encoder by name.", show_default=False)
-    ],
-    layer: Annotated[int, typer.Argument(help="From 1.", show_default=False)],
-    head: Annotated[int, typer.Argument(help="From 1, in the encoder's original numbering.", show_default=False)],
+    encoder: Annotated[str, typer.Argument(metavar="RUN_OR_ENCODER", help="A run folder, or an encoder by name.")],
+    layer: Annotated[int, typer.Argument(help="From 1.")],
+    head: Annotated[int, typer.Argument(help="From 1, in the encoder's original numbering.")],
     probes: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="What mtlprune probe wrote: what the head knows.", show_default=False),
+        Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote: what the head knows.")
     ] = None,
     corpus: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Sentences come from here; else the run's corpus.", show_default=False),
+        Path | None, typer.Option(metavar="DIR", help="Sentences come from here; else the run's corpus.")
     ] = None,
     claims: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="RUN", help="A run with gates: does it claim the head? Repeatable.", show_default=False),
+        list[Path] | None, typer.Option(metavar="RUN", help="A run with gates: does it claim the head? Repeatable.")
     ] = None,
     gates_of: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="Of a run with a gate set a task: whose gates to apply.", show_default=False),
+        str | None, typer.Option(metavar="TASK", help="Of a run with a gate set a task: whose gates to apply.")
     ] = None,
     text: Annotated[
-        str | None,
-        typer.Option(metavar="WORDS", help="A sentence of your own, words apart by blanks.", show_default=False),
+        str | None, typer.Option(metavar="WORDS", help="A sentence of your own, words apart by blanks.")
     ] = None,
     sentences: Annotated[int, typer.Option(min=1, max=24, help="How many sentences.")] = 4,
     split: Annotated[str, typer.Option(help="Of the corpus.")] = "dev",
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also a page (.html) or a picture (.svg, .png).", show_default=False),
+        Path | None, typer.Option(metavar="FILE", help="Also a page (.html) or a picture (.svg, .png).")
     ] = None,
 ) -> None:
     """Show one head: what it knows best, which tasks claim it, and example sentences with its attention drawn.
 
     One table of all heads instead: mtlprune heads RUN...
     """
-    _check_places(layer, head)
-    _check_out(out)
-    results, claimed_by = _results(probes), _claimed(claims or [], layer, head)
+    from mtlprune.files import RunError
+
+    if layer < 1 or head < 1:
+        raise RunError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
+    if out is not None:
+        if out.suffix.lower() not in ENDINGS:
+            raise RunError(f"--out: expected a file {', '.join(ENDINGS)}, found {out.name!r}")
+        if out.is_dir() or any(place.is_file() for place in out.parents):
+            raise RunError(f"--out: expected a file in a folder, {out} cannot be one; name another place")
+
+    from mtlprune.analyses.probes.show import card
+    from mtlprune.analyses.probes.show.reading import read_probes
+    from mtlprune.claimed_heads import load_claims
+
+    results = read_probes([probes]) if probes is not None else None
+    claimed_by = card.claimed(load_claims(claims), layer, head) if claims else []
     candidates, seen_in = _candidates(encoder, corpus, text, split)
-
-    from mtlprune.analyses.probes.show.card import HeadCard
-    from mtlprune.analyses.probes.show.card import text as as_text
-
     subject = _subject(encoder, gates_of)
     number = _number(subject, layer, head)
     rows, notes = _known(results, subject, layer, head)
-    kinds = results.about["kinds"] if results is not None else {}
-    label = next((row for row in rows if _drawable(row, kinds[row["task"]])), None)
-    sought = [_sought(sentence, label, kinds) for sentence in candidates]
-    examples, how = _examples(subject, layer, number, candidates, sought, label, sentences, text is not None)
-    notes += [note] if (note := f"{how} {seen_in}".strip()) else []
+    sought, how = _sought(candidates, rows, results)
+    if text is None and any(sought):  # by what is in the sentence, never by whether the head finds it
+        order = sorted(range(len(candidates)), key=lambda k: (-len(sought[k]) / len(candidates[k]), k))
+        first = [k for k in order[:sentences] if sought[k]]
+        candidates, sought = [candidates[k] for k in first], [sought[k] for k in first]
+    weights = list(_attention(subject, layer, number, candidates))
+    chosen = list(range(len(candidates)))
+    if text is None and not any(sought):
+        how = "Sentences: those where the head is most decided " if candidates else ""
+        chosen = sorted(chosen, key=lambda k: (-weights[k][1:-1, 1:-1].max(-1).mean(), k))[:sentences]
+    examples = [
+        card.Example(
+            (SPECIAL[0], *candidates[k].words, SPECIAL[1]), weights[k], sought[k], candidates[k].id * (text is None)
+        )
+        for k in chosen
+    ]
+    if text is None:
+        notes.append(f"{how}{seen_in}")
     name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"
-    card = HeadCard(name, layer, head, rows, claimed_by, examples, notes)
-    say(as_text(card), nl=False)
+    made = card.HeadCard(name, layer, head, rows, claimed_by, examples, notes)
+    say(card.text(made), nl=False)
     if out is not None:
-        _write(card, out)
+        _write(made, out)
         say(f"\nwritten: {out}")
-
-
-def _drawable(row: Known, kind: str) -> bool:
-    """Whether a label that the head tells well is seen in its attention; root is not, being found at [CLS]."""
-    from mtlprune.analyses.probes import ATTENTION
-
-    attended = kind in ATTENTION and not row["apart"]
-    return attended and row["gain"] > 0 and not row["few"] and row["rank"] <= BEST_OF
 
 
 def _subject(name: str, gates_of: str | None) -> Subject:
@@ -111,38 +115,6 @@ def _subject(name: str, gates_of: str | None) -> Subject:
         wrong = f"found {gates_of!r}" if gates_of is not None else "found none"
         raise RunError(f"{name} has a gate set for each task; expected --gates-of {' or '.join(found)}, {wrong}")
     return found[gates_of]
-
-
-def _check_places(layer: int, head: int) -> None:
-    from mtlprune.files import RunError
-
-    if layer < 1 or head < 1:
-        raise RunError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
-
-
-def _check_out(out: Path | None) -> None:
-    from mtlprune.files import RunError
-
-    if out is None:
-        return
-    if out.suffix.lower() not in ENDINGS:
-        raise RunError(f"--out: expected a file {', '.join(ENDINGS)}, found {out.name!r}")
-    file = next((place for place in out.parents if place.exists() and not place.is_dir()), None)
-    if out.is_dir() or file is not None:
-        raise RunError(f"--out: {out} is a folder; name a file" if out.is_dir() else f"--out: {file} is a file")
-
-
-def _results(probes: Path | None) -> Result | None:
-    from mtlprune.analyses.probes.show.reading import read_probes
-
-    return read_probes([probes]) if probes is not None else None
-
-
-def _claimed(runs: Sequence[Path], layer: int, head: int) -> list:
-    from mtlprune.analyses.probes.show.card import claimed
-    from mtlprune.claimed_heads import load_claims
-
-    return claimed(load_claims(runs), layer, head) if runs else []
 
 
 def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str) -> tuple[list[Sentence], str]:
@@ -215,60 +187,34 @@ def _known(results: Result | None, subject: Subject, layer: int, head: int) -> t
     return rows[(rows["layer"] == layer) & (rows["head"] == head)].to_dict("records"), notes
 
 
-def _examples(
-    subject: Subject,
-    layer: int,
-    number: int,
-    candidates: Sequence[Sentence],
-    sought: Sequence[set[tuple[int, int]]],
-    label: Known | None,
-    wanted: int,
-    own: bool,
-) -> tuple[list[Example], str]:
-    """The head's attention in sentences that have most of what it knows; else in those where it is most decided."""
-    import numpy as np
+def _sought(
+    sentences: Sequence[Sentence], rows: Sequence[Known], results: Result | None
+) -> tuple[list[frozenset[tuple[int, int]]], str]:
+    """Of each sentence the pairs of places that the label connects which the head tells best, and what they are, in
+    words; word i has place i + 1. Only what is seen in attention; root is not, being found at [CLS]."""
+    from mtlprune.analyses.probes import ATTENTION
 
-    from mtlprune.analyses.probes.show.card import Example
-
-    if any(sought) and not own:  # by what is in the sentence, never by whether the head finds it
-        order = sorted(range(len(candidates)), key=lambda k: (-len(sought[k]) / len(candidates[k]), k))
-        chosen = [k for k in order[:wanted] if sought[k]]
-        assert label is not None
-        how = f"Sentences: those with most {label['task'].upper()} {label['label']} by length, found or not"
-    else:
-        chosen = list(range(len(candidates)))
-        how = "" if own or not candidates else "Sentences: those where the head is most decided"
-    weights = dict(zip(chosen, _attention(subject, layer, number, [candidates[k] for k in chosen]), strict=True))
-    if how.endswith("decided"):
-        decided = {k: float(np.mean(weight[1:-1, 1:-1].max(-1))) for k, weight in weights.items()}
-        chosen = sorted(chosen, key=lambda k: (-decided[k], k))[:wanted]
-    examples = [
-        Example(
-            (SPECIAL[0], *candidates[k].words, SPECIAL[1]),
-            weights[k],
-            frozenset(sought[k]),
-            "" if own else candidates[k].id,
-        )
-        for k in chosen
-    ]
-    return examples, how
-
-
-def _sought(sentence: Sentence, label: Known | None, kinds: Mapping[str, str]) -> set[tuple[int, int]]:
-    """Pairs of places that the label connects; word i has place i + 1."""
-    layer = sentence.get(label["task"]) if label is not None else None
-    if label is None or layer is None:
-        return set()
-    if kinds[label["task"]] == "tree":
-        pairs = enumerate(zip(*layer, strict=True), 1)
-        return {(dependent, head) for dependent, (head, relation) in pairs if relation == label["label"]}
-    return {
-        (word + 1, predicate.index + 1)
-        for predicate in layer
-        for span in predicate.arguments
-        if span.label == label["label"]
-        for word in range(span.start, span.end)
-    }
+    kinds = results.about["kinds"] if results is not None else {}
+    attended = (row for row in rows if kinds[row["task"]] in ATTENTION and not row["apart"] and not row["few"])
+    label = next((row for row in attended if row["gain"] > 0 and row["rank"] <= BEST_OF), None)
+    found = []
+    for sentence in sentences:
+        pairs: set[tuple[int, int]] = set()
+        layer: Any = sentence.get(label["task"]) if label is not None else None
+        if label is not None and layer is not None and kinds[label["task"]] == "tree":
+            ends = enumerate(zip(*layer, strict=True), 1)
+            pairs = {(dependent, head) for dependent, (head, relation) in ends if relation == label["label"]}
+        elif label is not None and layer is not None:
+            pairs = {
+                (word + 1, predicate.index + 1)
+                for predicate in layer
+                for span in predicate.arguments
+                if span.label == label["label"]
+                for word in range(span.start, span.end)
+            }
+        found.append(frozenset(pairs))
+    most = f"{label['task'].upper()} {label['label']}" if label is not None else ""
+    return found, f"Sentences: those with most {most} by length, found or not "
 
 
 def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Sentence]) -> Iterator:
@@ -279,13 +225,9 @@ def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Se
     pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
     for start in range(0, len(pieces), 32):
         batch = encoder.collate(pieces[start : start + 32])
-        seen = observe(encoder, batch, subject.gates, {"attention"})
-        yield from _own_places(seen.word_attention(layer - 1)[:, number], batch.sizes)
-
-
-def _own_places(weights: torch.Tensor, sizes: Sequence[int]) -> Iterator:
-    for row, words in zip(weights, sizes, strict=True):
-        yield row[: words + 2, : words + 2].double().numpy()
+        seen = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, number]
+        for row, words in zip(seen, batch.sizes, strict=True):
+            yield row[: words + 2, : words + 2].double().numpy()
 
 
 def _write(card: HeadCard, out: Path) -> None:

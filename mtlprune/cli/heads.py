@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from mtlprune.cli.console import say
 
 
-class HeadsCommand(TyperCommand):
-    """Refuses how it was called when one head and the table of all of them were one command."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from mtlprune.files import RunError
-
-        if "--table" in args:
-            raise RunError("the table of heads is a command of its own now: mtlprune heads, without --table")
-        if any(one.isdigit() and other.isdigit() for one, other in pairwise(args)):
-            raise RunError("one head is a command of its own now: mtlprune head RUN LAYER HEAD")
-        if any(one.partition("=")[0] == "--gradients" for one in args):
-            raise RunError(
-                "--gradients is an analysis now: mtlprune analyze gradients RUN --corpus DIR --out RESULTS, then "
-                "mtlprune heads ... --analyses RESULTS"
-            )
-        return list(super().parse_args(ctx, args))
-
-
 def heads(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.")],
     runs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.", show_default=False),
+        list[Path] | None, typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.")
     ] = None,
-    probes: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.", show_default=False)
-    ] = None,
+    probes: Annotated[Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.")] = None,
     analyses: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.", show_default=False),
+        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")
     ] = None,
     of: Annotated[str, typer.Option(metavar="LABEL", help="Encoder to read in probes and analyses.")] = "pretrained",
     permutations: Annotated[int, typer.Option(min=1, help="Of heads within layers.")] = 9999,
     seed: Annotated[int, typer.Option(min=0, help="Of permutations.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.", show_default=False)
-    ] = None,
 ) -> None:
     """Every head in a row: claims, gates, probes, gradients, syntax, smoothing, share, isotropy; and which of these go
     together within layers (Spearman, permutations of heads within layers, corrected).
@@ -56,13 +30,10 @@ def heads(
     """
     from mtlprune.analyses.claims.maths import claim_columns
     from mtlprune.claimed_heads import load_claims
-    from mtlprune.files import RunError
+    from mtlprune.files import RunError, make_room
     from mtlprune.reports.heads import SOURCES, HeadTable, correlations, lead, tree, write
 
-    if out is None:
-        raise RunError("heads: expected --out DIR, a folder for the table")
-    if out.exists() and not out.is_dir():
-        raise RunError(f"--out: {out} is a file; name a folder")
+    make_room(out)
     joined = HeadTable()
     if runs:
         joined.add(claim_columns(load_claims(runs)), "the runs with gates")

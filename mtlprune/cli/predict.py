@@ -6,9 +6,9 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mtlprune.sentence import Sentence
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
+TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
 SENTENCES, WORDS = 512, 16384
 """Annotated together at most: memory is bounded, and results come as they are there."""
 
@@ -29,28 +30,21 @@ def predict(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Plain text (- for standard input), one sentence a line, words apart by blanks; or CoNLL-U (.conllu, "
-            ".conll).",
-            show_default=False,
+            help="Text (-: standard input), a sentence a line, words apart by blanks; or CoNLL-U (.conllu, .conll)."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.")] = None,
     format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="jsonl, conllu or text; if not given, text on a terminal, conllu for a file .conllu, else jsonl.",
-            show_default=False,
-        ),
+        Literal["jsonl", "conllu", "text"] | None,
+        typer.Option("--format", help="If not given, text on a terminal, conllu for a file .conllu, else jsonl."),
     ] = None,
     device: Device = None,
     longest_con: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Words; longer sentences get no constituents, whose time grows with the third power. 500, which takes "
-            "about a second, if not given.",
-            show_default=False,
+            help="Words; longer sentences get no constituents, whose time grows with the third power (500, about a "
+            "second, if not given).",
         ),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,
@@ -61,12 +55,16 @@ def predict(
     from mtlprune.config.config import build_config
     from mtlprune.corpora import CorpusError
     from mtlprune.errors import printable
-    from mtlprune.runs import RunFolder
+    from mtlprune.runs import RunError, RunFolder
 
     terminal, bar = console(), console(stderr=True)
     folder = RunFolder.with_weights(run)
     config = build_config(folder.read_config(), str(folder.config_path))
-    kind = _format(format_, out, terminal.is_terminal, config.tasks)
+    rows = out is not None and out.suffix.lower() in CONLLU_SUFFIXES
+    usual = "conllu" if rows else "text" if out is None and terminal.is_terminal else "jsonl"
+    kind = format_ or usual
+    if kind == "conllu" and not {"pos", "dep"} & set(config.tasks):
+        raise RunError(f"--format conllu holds pos and dep, but this run predicts {', '.join(config.tasks)}; use jsonl")
     skipped = 0
 
     def skip(error: CorpusError) -> None:
@@ -92,10 +90,12 @@ def predict(
         _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
         limited, many = any(config.decoder(task).cubic for task in config.tasks), 0
         for group in itertools.chain([first], groups):
-            given = [sentence for _, sentence in group]
             for number, sentence in group if limited else ():
                 if len(sentence) > longest:
-                    bar.print(_too_long(file, number, len(sentence), longest))
+                    bar.print(
+                        f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}"
+                    )
+            given = [sentence for _, sentence in group]
             write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
             many += len(given)
             advance(len(given))
@@ -108,44 +108,27 @@ def predict(
 def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
     from mtlprune.cli.console import console
-    from mtlprune.cli.display import print_sentence
-    from mtlprune.runs import replacing
+    from mtlprune.cli.display import PlainConsole, print_sentence
+    from mtlprune.corpora.export import format_conllu
+    from mtlprune.runs import replacing, to_json
 
+    page = console()
+    stream: TextIO = sys.stdout
     if out is not None:
-        beside = files.enter_context(replacing(out))
-        stream = files.enter_context(beside.open("w", encoding="utf-8"))
-        return lambda found: stream.writelines(as_text(found, kind))
-    if kind != "text":
-        return lambda found: typer.echo("".join(as_text(found, kind)), nl=False)
-    terminal = console()
+        stream = files.enter_context(files.enter_context(replacing(out)).open("w", encoding="utf-8"))
+        page = PlainConsole(file=stream, width=120)
 
-    def show(found: list[Sentence]) -> None:
+    def write(found: list[Sentence]) -> None:
         for sentence in found:
-            print_sentence(terminal, sentence, "predicted")
+            if kind == "text":
+                print_sentence(page, sentence, "predicted")
+            elif kind == "conllu":
+                stream.write(format_conllu(sentence))
+            else:
+                stream.write(json.dumps(to_json(sentence), ensure_ascii=False) + "\n")
+        stream.flush()
 
-    return show
-
-
-def _format(given: str | None, out: Path | None, terminal: bool, tasks: Sequence[str]) -> str:
-    """jsonl, conllu or text. Raises RunError: another one, or conllu where it would hold nothing."""
-    from mtlprune.files import RunError
-
-    usual = "text" if terminal else "jsonl"
-    if out is not None:
-        usual = "conllu" if out.suffix.lower() in CONLLU_SUFFIXES else "jsonl"
-    kind = given or usual
-    if kind not in ("jsonl", "conllu", "text"):
-        raise RunError(f"--format: expected jsonl, conllu or text, found {kind!r}")
-    if kind == "conllu" and not {"pos", "dep"} & set(tasks):
-        raise RunError(f"--format conllu holds pos and dep, but this run predicts {', '.join(tasks)}; use jsonl")
-    return kind
-
-
-def _too_long(file: Path, number: int, words: int, longest: int) -> str:
-    return (
-        f"warning: {file}, line {number}: a sentence of {words} words gets no constituents; more than {longest} would "
-        "take long; --longest-con N allows more"
-    )
+    return write
 
 
 def read_sentences(
@@ -212,27 +195,3 @@ def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[list[tuple[i
         words += len(sentence)
     if group:
         yield group
-
-
-def as_text(sentences: Iterable[Sentence], kind: str) -> Iterable[str]:
-    """The sentences as JSON lines, CoNLL-U, or for eyes; each with its line ends."""
-    from mtlprune.corpora.export import format_conllu
-    from mtlprune.runs import to_json
-
-    for sentence in sentences:
-        if kind == "jsonl":
-            yield json.dumps(to_json(sentence), ensure_ascii=False) + "\n"
-        elif kind == "conllu":
-            yield format_conllu(sentence)
-        else:
-            yield _for_eyes(sentence)
-
-
-def _for_eyes(sentence: Sentence) -> str:
-    from io import StringIO
-
-    from mtlprune.cli.display import PlainConsole, print_sentence
-
-    page = PlainConsole(file=StringIO(), width=120)
-    print_sentence(page, sentence, "predicted")
-    return page.file.getvalue()  # type: ignore[attr-defined]

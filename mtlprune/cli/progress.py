@@ -6,7 +6,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -71,20 +70,12 @@ class Pace:
     def losses(self) -> str:
         return in_line({task: total / weight for task, (total, weight) in self._sums.items()})
 
-    @property
-    def speed(self) -> float:
-        """Sentences a second while training (evaluation does not count); 0 where nothing was timed yet."""
-        return self._sentences / self._seconds if self._seconds else 0.0
-
-    def left(self, updates: int, evaluations: int) -> float:
-        """Seconds that so many more take."""
-        update = self._seconds / max(1, self._updates - 1)
-        return update * updates + self._evaluation_seconds / max(1, self._evaluations) * evaluations
-
     def text(self, updates: int, evaluations: int = 0) -> str:
-        """Speed and time left for so many more; the speed is not known before the second update."""
-        speed = f"{self.speed:.0f} sentences/s, " if self._seconds else ""
-        return f"{speed}{clock(self.left(updates, evaluations))} left"
+        """Speed (evaluation does not count) and time left for so many more; the speed is not known before the second
+        update."""
+        speed = f"{self._sentences / self._seconds:.0f} sentences/s, " if self._seconds else ""
+        update, evaluation = self._seconds / max(1, self._updates - 1), self._evaluation_seconds
+        return f"{speed}{clock(update * updates + evaluation / max(1, self._evaluations) * evaluations)} left"
 
 
 def in_line(losses: Mapping[str, float]) -> str:
@@ -119,13 +110,8 @@ class Watch:
         self.progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.progress.stop()
-
-    def _print(self, line: str) -> None:
-        self.terminal.print(line, soft_wrap=True)
 
     def _move(self, event: Event | PretrainingEvent, description: str, status: str) -> None:
         step = event.progress.step
@@ -149,7 +135,7 @@ class TrainingWatch(Watch):
             if not event.progress.best:
                 mark = "  (cannot be the best: gates are still closing)"
             heads = f"; {open_heads(event.gates)}" if event.gates else ""
-            self._print(
+            self.terminal.print(
                 f"epoch {epoch}/{self.epochs}: loss {in_line(event.losses)}; dev {dev}; joint "
                 f"{event.evaluation.joint():.2f}{mark}{heads}; {pace}"
             )
@@ -167,16 +153,16 @@ class PretrainingWatch(Watch):
         step = event.progress.step
         self.pace.see(event, event.line is not None)
         if event.line is not None:
-            self._print(f"update {step}/{event.total}: {_measured(event.line)}")
+            self.terminal.print(f"update {step}/{event.total}: {_measured(event.line)}")
         self._move(event, f"update {step}", f"{self.pace.text(event.total - step)}  {self.pace.losses}")
 
 
 def _measured(line: Mapping[str, Any]) -> str:
     """The numbers of an evaluation, in a line."""
-    parts = [("loss", line.get("loss"), ".3f"), ("UAS", line.get("uas_single"), ".1f")]
-    parts += [("UAS by relation", line.get("uas_best"), ".1f"), ("BLiMP", line.get("blimp"), ".1f")]
-    parts += [("TwoNN", line.get("twonn_mean"), ".1f")]
-    return "  ".join(f"{name} {value:{form}}" for name, value, form in parts if value is not None)
+    parts = {"loss": "loss", "uas_single": "UAS", "uas_best": "UAS by relation", "blimp": "BLiMP"}
+    parts |= {"twonn_mean": "TwoNN"}
+    known = {name: line[key] for key, name in parts.items() if line.get(key) is not None}
+    return "  ".join(f"{name} {value:{'.3f' if name == 'loss' else '.1f'}}" for name, value in known.items())
 
 
 def open_heads(gates: Mapping[str, Any]) -> str:

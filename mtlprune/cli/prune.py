@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
 
 def prune(
-    run: Annotated[Path, typer.Argument(help="A run with gates.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The new run folder.", show_default=False)],
+    run: Annotated[Path, typer.Argument(help="A run with gates.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The new run folder.")],
     heads: Annotated[
-        int | None,
-        typer.Option(metavar="K", min=0, help="Keep the K most open heads (all open ones, if not given)."),
+        int | None, typer.Option(metavar="K", min=0, help="Keep the K most open heads (all open ones, if not given).")
     ] = None,
     task: Annotated[
-        str | None,
-        typer.Option(help="Where each task has its own gates: whose; DIR serves that task alone.", show_default=False),
+        str | None, typer.Option(help="Where each task has its own gates: whose; DIR serves that task alone.")
     ] = None,
     latency: Annotated[bool, typer.Option(help="Measure the time before and after.")] = True,
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions at least; the fastest counts.")] = 5,

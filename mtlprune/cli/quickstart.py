@@ -47,7 +47,8 @@ def quickstart(
     from mtlprune.cli.train import train_run
     from mtlprune.files import write_text
     from mtlprune.reports.page import Choices, Sources, report
-    from mtlprune.reports.scores.tables import compare, markdown
+    from mtlprune.reports.scores.comparisons import compare
+    from mtlprune.reports.scores.tables import markdown
     from mtlprune.reports.scores.tests import with_tests
     from mtlprune.runs import RunFolder
     from mtlprune.training.evaluation import evaluate_run

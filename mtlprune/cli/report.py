@@ -16,31 +16,24 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
     probes: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="What mtlprune probe wrote. Repeatable.", show_default=False),
+        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote. Repeatable.")
     ] = None,
     analyses: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.", show_default=False),
+        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")
     ] = None,
     latency: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="latency.json of mtlprune prune, or the run it made. Repeatable.", show_default=False
-        ),
+        typer.Option(metavar="FILE", help="latency.json of mtlprune prune, or the run it made. Repeatable."),
     ] = None,
     title: Annotated[str, typer.Option(help="Of the page; else encoder and data.", show_default=False)] = "",
     split: Annotated[
         str | None, typer.Option(help="Whose scores; else test where a run is scored on it, else dev.")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The corpus with the gold labels, if not where the runs say.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="DIR", help="The corpus with the gold labels, if not where the runs say.")
     ] = None,
     resamples: Annotated[int, typer.Option(min=0, help="Of the sentences, for each test; 0: no tests.")] = 10_000,
     permutations: Annotated[int, typer.Option(min=0, help="Of heads, for each null of the overlap.")] = 10_000,

@@ -17,13 +17,10 @@ def runs() -> None:
 
 @app.command(short_help="Keep runs without weights and text.")
 def record(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Finished runs, or sweeps.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the records go, a folder each.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Finished runs, or sweeps.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the records go, a folder each.")],
     data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The corpus with the gold labels, if not where the runs say.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="DIR", help="The corpus with the gold labels, if not where the runs say.")
     ] = None,
 ) -> None:
     """Make a small record of each run: table, maps, overlap, heads and report work on it as on the run.

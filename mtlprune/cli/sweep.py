@@ -27,27 +27,15 @@ MOST_ROWS = 1000
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="The YAML file of a sweep.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="The YAML file of a sweep.")],
     overrides: Overrides = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.")] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CELL", help="These cells, or patterns such as 'gates-*'; repeatable.", show_default=False
-        ),
+        list[str] | None, typer.Option(metavar="CELL", help="These cells, or patterns such as 'gates-*'; repeatable.")
     ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="1,2", help="Cells with these seeds.", show_default=False)
-    ] = None,
-    encoders: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Cells with these encoders.", show_default=False)
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.", show_default=False),
-    ] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="1,2", help="Cells with these seeds.")] = None,
+    encoders: Annotated[str | None, typer.Option(metavar="A,B", help="Cells with these encoders.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.")] = None,
     status: Annotated[
         bool, typer.Option("--status", help="Show where cells stand: done, running, failed, left; train nothing.")
     ] = False,
@@ -81,7 +69,14 @@ def sweep(
     terminal = console()
     whole, cells = _asked(file, overrides, out, only, seeds, encoders)
     if adopt:
-        whole = _adopt(whole, adopt, terminal)
+        from mtlprune.sweeps.adopt import adopt as adopted
+
+        taken = 0
+        for run, cell, note in adopted(whole, adopt):
+            taken += cell is not None
+            words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
+            terminal.print(f"{run} {words}")
+        terminal.print(f"{taken} runs are cells of {whole.root}")
         whole.write_index()
         whole, cells = _asked(file, overrides, out, only, seeds, encoders)
     if status or dry_run:  # what other commands take the folder for stays as it was
@@ -89,7 +84,12 @@ def sweep(
         return
     whole.write_index()
     if print_commands:
-        _print_commands(cells)
+        from mtlprune.sweeps.scheduler import states, worker_command, write_config
+
+        standing = states(cells.values())
+        for one in (one for one in cells.values() if standing[one.name].kind != "done"):
+            write_config(one)
+            say(shlex.join(worker_command(one, None)))
         return
     if launcher is not None:
         _launch(whole, cells, launcher, jobs, submit or [], terminal)
@@ -112,8 +112,7 @@ def _launch(
     numbers = submit(left, whole.root, launcher, jobs, parse_options(options))
     for name, number in numbers.items():
         terminal.print(f"{name}: job {number}")
-    counts: Counter[str] = Counter(found.kind for found in standing.values())
-    terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(counts)}")
+    terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(standing)}")
 
 
 def _asked(
@@ -143,30 +142,9 @@ def _asked(
     return whole, narrowed(whole, patterns, [int(number) for number in numbers], names)
 
 
-def _adopt(whole: Sweep, offered: list[Path], terminal: Console) -> Sweep:
-    from mtlprune.sweeps.adopt import adopt
-
-    taken = 0
-    for run, cell, note in adopt(whole, offered):
-        taken += cell is not None
-        words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
-        terminal.print(f"{run} {words}")
-    terminal.print(f"{taken} runs are cells of {whole.root}")
-    return whole
-
-
-def _print_commands(cells: Mapping[str, Cell]) -> None:
-    from mtlprune.sweeps.scheduler import states, worker_command, write_config
-
-    standing = states(cells.values())
-    for cell in cells.values():
-        if standing[cell.name].kind != "done":
-            write_config(cell)
-            say(shlex.join(worker_command(cell, None)))
-
-
 def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bool, terminal: Console) -> None:
     """Every cell with its state and its time, and what is left."""
+    from mtlprune.cli.progress import clock
     from mtlprune.sweeps.scheduler import cores, states, visible_gpus
     from mtlprune.sweeps.times import Times, outlook
 
@@ -175,10 +153,9 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
     if measure:
         _measure(cells, times)
     table = new_table(f"{whole.file} in {whole.root}", "cell", "state", ">time", "needs", "folder")
-    counts: Counter[str] = Counter()
-    for name, found in states(cells.values()).items():
+    standing = states(cells.values())
+    for name, found in standing.items():
         cell = cells[name]
-        counts[found.kind] += 1
         words = f"{found.kind}: {found.note}" if found.note else found.kind
         if len(cells) <= MOST_ROWS or (found.kind != "left" and table.row_count < MOST_ROWS):
             table.add_row(name, printable(words), _time(cell, times), ", ".join(cell.needs), cell.place.label)
@@ -189,26 +166,20 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
     left = outlook(cells, times, several)
     at_once = f"{several} at once" if several > 1 else "one after the other"
     many = f"{left.unknown} cell{'s' if left.unknown > 1 else ''}"
-    terminal.print(f"{len(cells)} cells: {_counted(counts)}")
+    terminal.print(f"{len(cells)} cells: {_counted(standing)}")
     if left.seconds:
         unknown = f"; {many} whose time is not known not counted" if left.unknown else ""
-        terminal.print(f"left, {at_once}: about {_clock(left.seconds)}{unknown}")
+        terminal.print(f"left, {at_once}: about {clock(left.seconds)}{unknown}")
     elif left.unknown:
         terminal.print(f"left: {many} whose time is not known")
 
 
 def _time(cell: Cell, times: Times) -> str:
-    if cell.place.finished():
-        taken = cell.place.seconds()
-        return "?" if taken is None else _clock(taken)
-    whole = times.whole(cell)
-    return "?" if whole is None else f"≈ {_clock(whole)}"
-
-
-def _clock(seconds: float) -> str:
     from mtlprune.cli.progress import clock
 
-    return clock(seconds)
+    done = cell.place.finished()
+    seconds = cell.place.seconds() if done else times.whole(cell)
+    return "?" if seconds is None else f"{'' if done else '≈ '}{clock(seconds)}"
 
 
 def _measure(cells: Mapping[str, Cell], times: Times) -> None:
@@ -229,9 +200,10 @@ def _measure(cells: Mapping[str, Cell], times: Times) -> None:
             on_batch()
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _counted(standing: Mapping[str, State]) -> str:
+    counts: Counter[str] = Counter(found.kind for found in standing.values())
     order = ("done", "running", "failed", "blocked", "left")
-    return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts.get(kind))
+    return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
 
 
 def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None:
@@ -257,19 +229,13 @@ def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None
         except KeyboardInterrupt:
             terminal.print(f"stopped at once; {again}")
             raise typer.Exit(INTERRUPTED) from None
-    _sum_up(outcome, cells, terminal)
+    for name, end in outcome.items():
+        if end.kind in ("failed", "blocked"):
+            log = f" (log: {cells[name].place.beside('log')})" if end.kind == "failed" else ""
+            terminal.print(f"{end.kind}: {name}: {end.note}{log}")
+    terminal.print(f"{len(outcome)} cells: {_counted(outcome)}")
     if stop() and any(found.kind in ("left", "running") for found in outcome.values()):
         terminal.print(f"stopped; checkpoints are written; {again}")
         raise typer.Exit(INTERRUPTED)
     if any(found.kind in ("failed", "blocked") for found in outcome.values()):
         raise typer.Exit(SOME_FAILED)
-
-
-def _sum_up(outcome: Mapping[str, State], cells: Mapping[str, Cell], terminal: Console) -> None:
-    for name, found in outcome.items():
-        if found.kind == "failed":
-            terminal.print(f"failed: {name}: {found.note} (log: {cells[name].place.beside('log')})")
-        elif found.kind == "blocked":
-            terminal.print(f"blocked: {name}: {found.note}")
-    counts: Counter[str] = Counter(found.kind for found in outcome.values())
-    terminal.print(f"{len(outcome)} cells: {_counted(counts)}")

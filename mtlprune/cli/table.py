@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,17 +14,11 @@ if TYPE_CHECKING:
     from mtlprune.runs import RunFolder
 
 
-FORMATS = ("markdown", "latex", "csv", "json")
-
-
 def table(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.")],
     split: Annotated[str, typer.Option(help="Whose scores.")] = "test",
-    format_: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + ".")] = "markdown",
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write here instead of to the terminal.", show_default=False),
-    ] = None,
+    format_: Annotated[Literal["markdown", "latex", "csv", "json"], typer.Option("--format")] = "markdown",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write here instead of to the terminal.")] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Test differences over sentences.")] = True,
     resamples: Annotated[int, typer.Option(min=1, help="Of the sentences, for each test.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
@@ -32,14 +26,10 @@ def table(
         float, typer.Option(help="In points: are differences smaller than this? Tested beside whether there are any.")
     ] = 1.0,
     against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TITLE", help="Compare columns with the one of this title, not with STL.", show_default=False
-        ),
+        str | None, typer.Option(metavar="TITLE", help="Compare columns with the one of this title, not with STL.")
     ] = None,
     majority: Annotated[
-        Path | None,
-        typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.", show_default=False),
+        Path | None, typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.")
     ] = None,
 ) -> None:
     """Compare runs: one row per task, a column a setting, several seeds as mean ± sample standard deviation.
@@ -54,17 +44,16 @@ def table(
     from mtlprune.runs import RunError, RunFolder
     from mtlprune.sweeps.folder import expanded
 
-    if format_ not in FORMATS:
-        raise RunError(f"--format: expected {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, found {format_!r}")
     if not 0 < margin < 100:
         raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
     left_out: list[str] = []
     folders = [RunFolder.existing(run) for run in expanded(runs, left_out=left_out)]
 
     from mtlprune.reports.scores import tables
+    from mtlprune.reports.scores.comparisons import compare
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
-    comparison = dataclasses.replace(tables.compare(folders, split, extra, against or ""), left_out=tuple(left_out))
+    comparison = dataclasses.replace(compare(folders, split, extra, against or ""), left_out=tuple(left_out))
     if test and comparison.against:
         from mtlprune.reports.scores.tests import with_tests
 

@@ -1,11 +1,11 @@
-"""mtlprune train and pretrain: begin a run, or go on with it."""
+"""mtlprune train: begin a run, or go on with it."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,17 +18,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlprune.config.config import Config
-    from mtlprune.pretraining.config import PretrainConfig
     from mtlprune.runs import RunFolder
     from mtlprune.training.checkpoint import Progress
 
 
 INTERRUPTED = 130
-Out = Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.", show_default=False)]
+Out = Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.")]
 
 
 def train(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.", show_default=False)],
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
     overrides: Overrides = None,
     out: Out = None,
     seeds: Annotated[
@@ -36,7 +35,6 @@ def train(
         typer.Option(
             metavar="N,N,...",
             help="Train a run for each seed, one after another; --out is then the folder that holds them.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -61,7 +59,7 @@ def train(
         train_run(settings, folder, terminal)
         folders.append(str(folder.path))
         if not rank():  # of several processes the first one owns the folder
-            terminal.print(_best_table(settings, folder, _best_line(folder)))
+            terminal.print(_best_table(settings, folder))
     if len(folders) > 1:
         terminal.print(f"compare them: mtlprune table {shlex.join(folders)}")
 
@@ -91,14 +89,14 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     begins = start_and_freeze(config)
     terminal.print(f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}")
     watch = TrainingWatch(terminal, config.train.epochs)
-    progress = _attended(terminal, watch, partial(train_model, config, folder))
+    progress = attended(terminal, watch, partial(train_model, config, folder))
     state = "was finished already" if done_before else "finished"
     epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
     terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s")
     return progress
 
 
-def _attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
+def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.console import shown_log
     from mtlprune.cli.display import Interruption
@@ -135,7 +133,7 @@ def _pruning(config: Config) -> str:
     return f"; pruning: {', '.join(words)}{f', {settings.keep} heads' if settings.keep is not None else ''}"
 
 
-def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | None) -> object:
+def _best_table(config: Config, folder: RunFolder) -> object:
     from mtlprune.cli.progress import number_of_heads
     from mtlprune.scores import main_score, name_of
 
@@ -144,70 +142,16 @@ def _best_table(config: Config, folder: RunFolder, gates: Mapping[str, Any] | No
     title = f"{config.data.dev}, best epoch {best['joint']['epoch']}"
     table = new_table(title, "task", "score", ">%", ">own best", ">in epoch")
     for task, values in scores.items():
-        own = best[task]
-        main = main_score(task, decoders)
-        name = name_of(task, main, decoders)
-        table.add_row(task, name, f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"]))
+        own, main = best[task], main_score(task, decoders)
+        shown = f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"])
+        table.add_row(task, name_of(task, main, decoders), *shown)
     if len(scores) > 1:
         table.add_section()
         table.add_row("joint", "mean", f"{best['joint']['score']:.2f}", "", "")
-    if gates:
+    lines = folder.read_gates() if folder.gates_path.is_file() else []
+    if gates := [line for line in lines if line["epoch"] == best["joint"]["epoch"]]:
         table.add_section()
-        for name, count in gates["open"].items():
+        for name, count in gates[-1]["open"].items():
             owner = "heads" if name == "shared" else f"heads of {name}"
-            table.add_row(owner, "open", f"{count} of {number_of_heads(gates)}", "", "")
+            table.add_row(owner, "open", f"{count} of {number_of_heads(gates[-1])}", "", "")
     return table
-
-
-def _best_line(folder: RunFolder) -> dict[str, Any] | None:
-    """The line of gates.jsonl that belongs to the run's best epoch; None in a run without gates."""
-    if not folder.gates_path.is_file():
-        return None
-    best = folder.read_best()["joint"]["epoch"]
-    found = [line for line in folder.read_gates() if line["epoch"] == best]
-    return found[-1] if found else None
-
-
-def pretrain(
-    config: Annotated[
-        str, typer.Argument(help="A YAML file, such as experiments/syntax/base.yaml.", show_default=False)
-    ],
-    overrides: Overrides = None,
-    out: Out = None,
-) -> None:
-    """Pretrain a masked language model; the same command again continues where it stopped.
-
-    Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
-    each checkpoint is a folder that transformers loads and `encoder.name` takes. Ctrl-C leaves a run that can go on.
-    """
-    from mtlprune.cli.check import check_settings
-
-    check_settings(config, overrides or ())
-
-    from mtlprune.cli.console import console
-    from mtlprune.cli.progress import PretrainingWatch
-    from mtlprune.config.config import default_folder
-    from mtlprune.pretraining.config import load_pretraining
-    from mtlprune.pretraining.loop import CHECKPOINTS, finished
-    from mtlprune.pretraining.loop import pretrain as run
-    from mtlprune.runs import RunFolder
-
-    settings = load_pretraining(config, overrides or [])
-    folder = RunFolder(out or default_folder(settings))
-    terminal = console()
-    done_before = finished(folder) is not None
-    _begins(terminal, settings, folder)
-    progress = _attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
-    state = "was finished already" if done_before else "finished"
-    last = folder.path / CHECKPOINTS / f"step-{progress.step}"
-    terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}")
-
-
-def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> None:
-    syntax, words = settings.syntax, [f"pretraining {folder.path}: {', '.join(settings.data.corpora)}"]
-    if syntax.strength:
-        until = f" until update {syntax.release}" if syntax.release else ""
-        words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){until}")
-    if settings.cosreg:
-        words.append(f"CosReg γ {settings.cosreg:g}")
-    terminal.print("; ".join(words))

@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.files import replacing, write_text
 from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, render
 from mtlprune.reports.grid import Grid, latex_document, markdown_document
-from mtlprune.reports.sections import Figure, Paragraph, Section, rows_of
 from mtlprune.results import Result
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart's specification, what it shows in words for those who do not see it, and its caption."""
+
+    spec: Spec
+    alt: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: plain words (the page escapes them), tables and figures.
+
+    ``key`` is its anchor: lower-case letters and dashes.
+    """
+
+    key: str
+    title: str
+    blocks: Sequence[str | Grid | Figure]
 
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
@@ -78,7 +99,6 @@ def section(analysis: Analysis, result: Result, notes: bool = True) -> Section:
     """Its part of the report page; notes are left out where they stand elsewhere on it."""
     show = analysis.show
     said = result.about["notes"] if notes else ()
-    words = [Paragraph(line) for line in (show.about(result), *show.findings(result), *said)]
     drawn = [Figure(spec, chart.alt, chart.caption) for chart, spec in figures(analysis, result).values()]
-    rows = map(rows_of, tables(analysis, result))
-    return Section(analysis.key, analysis.title, [*words, *drawn, *rows])
+    words = [show.about(result), *show.findings(result), *said]
+    return Section(analysis.key, analysis.title, [*words, *drawn, *tables(analysis, result)])

@@ -293,68 +293,66 @@ def head_map(
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
         told: further columns for the tooltip.
     """
-    lines_above = heading.split("\n") if heading else None
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
-    scale = alt.Scale(
-        domain=[-most, 0, most] if diverging else [0, most],
-        range=list(ramp or (DIVERGING if diverging else SEQUENTIAL)),
-        clamp=True,
-        interpolate="rgb",
-    )
-    ends_at = alt.Legend(
-        orient="bottom", title=lines_above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1
-    )
-    wide, high = int(frame["head"].max()), int(frame["layer"].max())
-    ends: dict[str, Any] = {} if axes else {"values": sorted({1, high})}
+    shown, wide, high = alt.datum[value], int(frame["head"].max()), int(frame["layer"].max())
     kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *told) if c in frame]]
     plain: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
+    upright = alt.Axis(**plain) if axes else alt.Axis(**plain, values=sorted({1, high}))
+    texts = [f"(isValid(datum['{key}']) ? format(datum['{key}'], '.3~f') : '–')" for key in (value, *told)]
+    numbers = [f"'{key} ' + {text}" for key, text in zip((value, *told), texts, strict=True)] if told else texts
+    words_of = "'layer ' + datum.layer + ', head ' + datum.head + ': ' + " + " + ', ' + ".join(numbers)
     base = alt.Chart(data(kept)).encode(
         alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **plain) if axes else None),
-        alt.Y("layer:O", title="layer" if axes else None, axis=alt.Axis(**plain, **ends)),
+        alt.Y("layer:O", title="layer" if axes else None, axis=upright),
         tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *told))],
     )
-    shown = alt.datum[value]
-    dark = f"abs({shown}) > {0.55 * most}"
-    given = {key: f"(isValid(datum['{key}']) ? format(datum['{key}'], '.3~f') : '–')" for key in (value, *told)}
-    numbers = [f"'{key} ' + {text}" if told else text for key, text in given.items()]
-    words_of = "'layer ' + datum.layer + ', head ' + datum.head + ': ' + " + " + ', ' + ".join(numbers)
-    said = base.transform_calculate(said=words_of)
-    cells = said.mark_rect(stroke=RULE, strokeWidth=1, aria=True).encode(description="said:N")
+    said, closed = base.transform_calculate(said=words_of), base.transform_filter(f"!isValid({shown})")
+    box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1, "aria": True}
+    cells = said.mark_rect(**box).encode(description="said:N")
+    above: dict[str, Any] = {"orient": "bottom", "title": heading.split("\n") if heading else None}
     if subsets is None:
-        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=ends_at if legend else None))]
+        dark = f"abs({shown}) > {0.55 * most}"
+        colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
+        ends = [-most, 0, most] if diverging else [0, most]
+        scale = alt.Scale(domain=ends, range=colours, clamp=True, interpolate="rgb")
+        ramp_below = alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
+        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=ramp_below if legend else None))]
     else:
         dark = "luminance(datum.colour) < 0.2"
-        named = alt.Scale(domain=list(subsets), range=list(subsets.values()))
-        keys = alt.Legend(
-            orient="bottom", title=lines_above, columns=4 if across else 2, symbolType="square", symbolOpacity=1
-        )
-        keys.symbolStrokeColor, keys.symbolStrokeWidth, keys.symbolSize = RULE, 1, 160
-        key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=named, legend=keys))
+        keys = alt.Legend(**above, columns=4 if across else 2, symbolType="square", symbolOpacity=1, symbolSize=160)
+        keys.symbolStrokeColor, keys.symbolStrokeWidth = RULE, 1
+        scale = alt.Scale(domain=list(subsets), range=list(subsets.values()))
+        key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=scale, legend=keys))
         drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
-    empty = said.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill="#ffffff", aria=True)
-    empty = empty.encode(description="said:N")
-    dashes = base.transform_filter(f"!isValid({shown})").mark_rule(strokeWidth=1, color=RULE)
     if framed:
         drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
-    drawn += [empty, dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75))]
+    drawn.append(
+        said.transform_filter(f"!isValid({shown})").mark_rect(fill="#ffffff", **box).encode(description="said:N")
+    )
+    dashes = closed.mark_rule(strokeWidth=1, color=RULE)
+    drawn.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
     if "written" in kept:
         ink = alt.condition(dark, alt.value("#ffffff"), alt.value(INK))
         up = -5.5 * kept["written"].str.count("\n").max()
         words_in = base.mark_text(lineBreak="\n", fontSize=9, lineHeight=11, dy=up)
         drawn.append(words_in.encode(text="written:N", color=ink))
-    side = alt.Header(
-        title=None, labels=words, labelAngle=0, labelAlign="left", labelOrient="left", labelAnchor="middle"
-    )
-    above = alt.Header(title=None, labels=words, labelAnchor="start", labelOrient="top")
-    above.labelExpr = r"split(datum.label, '\n')"
-    names = list(frame["name"].cat.categories)
     layered = alt.layer(*drawn).properties(width=wide * cell, height=high * cell)
-    if across:
-        facet = alt.Facet("name:N", sort=names, header=above)
-        made = layered.facet(facet=facet, columns=across, title=title, spacing=alt.RowColnumber(row=14, column=28))
-        return made.resolve_axis(x="independent", y="independent") if axes else made
-    return layered.facet(row=alt.Row("name:N", sort=names, header=side), spacing=14, title=title)
+    return _by_name(layered, list(frame["name"].cat.categories), title, words, across, axes)
+
+
+def _by_name(layered: Any, names: list[str], title: str, words: bool, across: int, axes: bool) -> Any:
+    """A map for each name: below each other with their names to the left, or so many ``across`` with names above."""
+    if not across:
+        place: dict[str, Any] = {"labelAngle": 0, "labelAlign": "left", "labelOrient": "left", "labelAnchor": "middle"}
+        header = alt.Header(title=None, labels=words, **place)
+        return layered.facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
+    header = alt.Header(title=None, labels=words, labelAnchor="start", labelOrient="top")
+    header.labelExpr = r"split(datum.label, '\n')"
+    spacing = alt.RowColnumber(row=14, column=28)
+    facet = alt.Facet("name:N", sort=names, header=header)
+    made = layered.facet(facet=facet, columns=across, title=title, spacing=spacing)
+    return made.resolve_axis(x="independent", y="independent") if axes else made
 
 
 def cells(

@@ -57,6 +57,13 @@ class Grid:
     """What its numbers are, in sentences."""
     key: str = ""
     """Names it among the tables of a report."""
+    texts_last: int = 0
+    """So many columns at the end are words, too."""
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        """The headings of its numbers."""
+        return self.header[self.texts : len(self.header) - self.texts_last]
 
     @classmethod
     def of(

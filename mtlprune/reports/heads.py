@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import Analysis, HeadColumn, find, read
 from mtlprune.errors import printable_lines
 from mtlprune.files import RunError, json_text, plain, read_made, reading, write_text
+from mtlprune.reports.analyses import Section
 from mtlprune.reports.grid import Grid, markdown_document
-from mtlprune.reports.sections import Paragraph, Section, rows_of
 from mtlprune.results import Result
 from mtlprune.statistics.permutation import corrected, layered_rank_test
 from mtlprune.statistics.significance import LEVEL
@@ -145,12 +145,7 @@ def read_heads(folder: Path) -> dict[str, Any]:
 def section(folder: Path) -> Section:
     """From the folder that ``mtlprune heads`` wrote. Raises RunError: no result there, or a damaged one."""
     content = read_heads(folder)
-    numbers = ["layer", "head", *(one["name"] for one in content["columns"])]
-    all_heads = replace(rows_of(heads(content)), numbers=numbers)
-    notes = map(Paragraph, content["notes"])
-    return Section(
-        "head-table", "Every head", [Paragraph(lead(content)), all_heads, *map(rows_of, tables(content)), *notes]
-    )
+    return Section("head-table", "Every head", [lead(content), heads(content), *tables(content), *content["notes"]])
 
 
 def lead(content: Mapping[str, Any]) -> str:
@@ -185,7 +180,8 @@ def heads(content: Mapping[str, Any], digits: int = 3) -> Grid:
         shown = ["–" if value is None else f"{value:.{digits}g}" for value in values]
         rows.append([str(layer + 1), str(head + 1), *shown, *words])
     header = ["layer", "head", *(column["name"] for column in content["columns"]), *content["words"]]
-    return Grid(header, rows, 0, "All heads", "Layers and heads are counted from 1.")
+    caption = "Layers and heads are counted from 1."
+    return Grid(header, rows, 0, "All heads", caption, texts_last=len(content["words"]))
 
 
 def pairs(content: Mapping[str, Any], one_source: bool) -> Grid:

@@ -1,15 +1,12 @@
 """Which maps there are of some runs' claims: one a run, the seeds and the mean of each label, all tasks, differences.
 
-maps = claim_maps(group(load_claims(["runs/pos-1", "runs/pos-2", "runs/pos-3"])), "colourblind")
-render(maps[0].spec(), "pdf")
-
 The facts (He and Choi 2021): channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
 drawn as black with opacity H. Letters: L layers, A heads a layer, S seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -66,6 +63,18 @@ class GateMap:
         chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
+    def plain(self, cell: int) -> bytes:
+        """A PNG of its cells alone, each so many pixels wide."""
+        return pictures.packed(pictures.plain(self.colours, cell))
+
+    def entry(self) -> dict[str, Any]:
+        """What maps.json says of it."""
+        numbers = {self.kind if name == "gate" else name: array.tolist() for name, array in self.numbers.items()}
+        caption = {"caption": self.caption} if self.caption else {}
+        return (
+            {key: getattr(self, key) for key in ("kind", "title", "subtitle", "runs")} | {"numbers": numbers} | caption
+        )
+
 
 def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = False, **look: Any) -> Any:
     """Maps of one kind, of the same seeds, in one chart with one legend.
@@ -80,7 +89,7 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
         layers, heads = np.indices(next(iter(one.numbers.values())).shape).reshape(2, -1) + 1
         frame = pd.DataFrame({"layer": layers, "head": heads, **arrays, "name": name})
         if first.palette:
-            frame["colour"] = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in one.colours.reshape(-1, 3).tolist()]
+            frame["colour"] = [_hex(colour) for colour in one.colours.reshape(-1, 3).tolist()]
         if values:
             frame["written"] = [
                 "\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)
@@ -100,8 +109,12 @@ def _subsets(one: GateMap) -> dict[str, str]:
     made = {}
     for used in sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used)):
         words = _listed([seed for seed, uses in zip(seeds, used, strict=True) if uses]) if any(used) else "none"
-        made[words] = "#{:02x}{:02x}{:02x}".format(*np.rint(corners[used]).astype(int).tolist())
+        made[words] = _hex(np.rint(corners[used]).astype(int).tolist())
     return made
+
+
+def _hex(colour: Sequence[int]) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
 def short(value: float, signed: bool = False) -> str:
@@ -159,17 +172,19 @@ def comparable(one: str, other: str) -> bool:
 # -- one map each ----------------------------------------------------------------------------------------------------
 
 
+ALONE = "Gate\n1: open, 0: closed"
+
+
+def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **held: Any) -> GateMap:
+    """Of these claims, whose encoder stands above what is said of them."""
+    runs = tuple(claim.run for claim in claims)
+    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **held)
+
+
 def _run(claim: Claim) -> GateMap:
-    open_heads = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
-    return GateMap(
-        "run",
-        f"run-{_file(claim.label)}-seed{claim.seed}",
-        (claim.run,),
-        f"{claim.label}, seed {claim.seed}",
-        (encoder_line(claim), open_heads),
-        "Gate\n1: open, 0: closed",
-        {"gate": claim.gates},
-    )
+    about = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
+    name, title = f"run-{_file(claim.label)}-seed{claim.seed}", f"{claim.label}, seed {claim.seed}"
+    return _map("run", name, [claim], title, about, ALONE, numbers={"gate": claim.gates})
 
 
 def _seeds(run_group: RunGroup, palette: str) -> GateMap:
@@ -177,17 +192,10 @@ def _seeds(run_group: RunGroup, palette: str) -> GateMap:
     opened = run_group.open[: len(claims)]  # (S, L, A)
     counts = _listed([str(int(heads.sum())) for heads in opened])
     both = "both" if len(claims) == 2 else "all three"
-    within = f"{counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any"
-    return GateMap(
-        "seeds",
-        f"{palette}-{_file(run_group.label)}",
-        tuple(claim.run for claim in claims),
-        f"{run_group.label}: heads used by each seed",
-        (encoder_line(claims[0]), f"Open heads: {within}"),
-        "Head used by seed",
-        {f"seed {claim.seed}": claim.gates for claim in claims},
-        palette,
-    )
+    about = f"Open heads: {counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any"
+    numbers = {f"seed {claim.seed}": claim.gates for claim in claims}
+    name, title = f"{palette}-{_file(run_group.label)}", f"{run_group.label}: heads used by each seed"
+    return _map("seeds", name, claims, title, about, "Head used by seed", numbers=numbers, palette=palette)
 
 
 def _mean(run_group: RunGroup) -> GateMap:
@@ -196,45 +204,34 @@ def _mean(run_group: RunGroup) -> GateMap:
     number = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
     all_and_any = f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
     within = all_and_any if several else f"{opened.sum()} heads open"
-    return GateMap(
-        "mean",
-        f"grey-{_file(run_group.label)}",
-        tuple(claim.run for claim in run_group.claims),
-        f"{run_group.label}: {number}",
-        (encoder_line(run_group.claims[0]), f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"),
-        "Mean gate\n1: open in all, 0: closed in all" if several else "Gate\n1: open, 0: closed",
-        {"gate": run_group.mean},
-    )
+    about = f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"
+    heading = "Mean gate\n1: open in all, 0: closed in all" if several else ALONE
+    name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {number}"
+    return _map("mean", name, run_group.claims, title, about, heading, numbers={"gate": run_group.mean})
 
 
 def _tasks(alone: Sequence[RunGroup]) -> GateMap:
     """H: the mean of z over tasks and seeds; with unequal numbers of seeds, tasks weigh equally."""
-    runs = tuple(claim.run for run_group in alone for claim in run_group.claims)
-    seeds = [len(run_group.claims) for run_group in alone]
-    if len(set(seeds)) == 1:
-        who = f"{_listed([run_group.label for run_group in alone])}, {_counted(seeds[0], 'seed')} each"
+    claims = [claim for run_group in alone for claim in run_group.claims]
+    if len({len(run_group.claims) for run_group in alone}) == 1:
+        each = _counted(len(alone[0].claims), "seed")
+        about = f"{_listed([run_group.label for run_group in alone])}, {each} each"
     else:
-        who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in alone]) + "; each task weighs the same"
+        who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in alone])
+        about = f"{who}; each task weighs the same"
     mean = np.mean([run_group.mean for run_group in alone], axis=0)
-    title = f"Mean gate over {len(alone)} tasks, {len(runs)} runs"
-    subtitle = (encoder_line(alone[0].claims[0]), who)
+    title = f"Mean gate over {len(alone)} tasks, {len(claims)} runs"
     heading = "Mean gate H\n1: open in all, 0: closed in all"
-    return GateMap("tasks", "grey-all-tasks", runs, title, subtitle, heading, {"gate": mean})
+    return _map("tasks", "grey-all-tasks", claims, title, about, heading, numbers={"gate": mean})
 
 
 def _difference(one: RunGroup, other: RunGroup) -> GateMap:
-    means = one.mean, other.mean
-    about = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
-    sums = f"sums of mean gates {means[0].sum():.1f} and {means[1].sum():.1f} of {means[0].size}"
-    return GateMap(
-        "difference",
-        f"difference-{_file(one.label)}-{_file(other.label)}",
-        tuple(claim.run for run_group in (one, other) for claim in run_group.claims),
-        f"{one.label} minus {other.label}",
-        (encoder_line(one.claims[0]), f"{about}; {sums}"),
-        f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}",
-        {"gate": means[0] - means[1]},
-    )
+    who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
+    about = f"{who}; sums of mean gates {one.mean.sum():.1f} and {other.mean.sum():.1f} of {one.mean.size}"
+    name, title = f"difference-{_file(one.label)}-{_file(other.label)}", f"{one.label} minus {other.label}"
+    heading = f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}"
+    claims = [*one.claims, *other.claims]
+    return _map("difference", name, claims, title, about, heading, numbers={"gate": one.mean - other.mean})
 
 
 @dataclass(frozen=True)
@@ -253,15 +250,19 @@ class Animation:
 
     def gif(self, scale: int) -> bytes:
         """A frame for each evaluation."""
-        steps = [step for step, _ in self.claim.history]
-        words = [[self.title, encoder_line(self.claim), line] for line in self._lines()]
-        done = [min(step / max(*steps, 1), 1.0) for step in steps]
-        return pictures.animation(words, [gates for _, gates in self.claim.history], done, scale)
-
-    def _lines(self) -> Iterator[str]:
-        for number, (step, gates) in enumerate(self.claim.history, 1):
+        history, words = self.claim.history, []
+        for number, (step, gates) in enumerate(history, 1):
             opened = f"{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open"
-            yield f"Step {step:,}, evaluation {number} of {len(self.claim.history)}: {opened}"
+            told = f"Step {step:,}, evaluation {number} of {len(history)}: {opened}"
+            words.append([self.title, encoder_line(self.claim), told])
+        last = max(1, *(step for step, _ in history))
+        return pictures.animation(words, [gates for _, gates in history], [step / last for step, _ in history], scale)
+
+    def entry(self) -> dict[str, Any]:
+        """What maps.json says of it."""
+        about = {"kind": "training", "title": self.title, "subtitle": [encoder_line(self.claim)]}
+        steps, gates = zip(*self.claim.history, strict=True)
+        return about | {"runs": [self.claim.run], "steps": steps, "numbers": [each.tolist() for each in gates]}
 
 
 def encoder_line(claim: Claim) -> str:

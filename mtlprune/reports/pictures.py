@@ -97,17 +97,6 @@ def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colour
     return _eight_bit(np.round(colour, 9))  # the same halves as 255 · (1 - z), free of the last bit's noise
 
 
-def ink(background: Sequence[int]) -> Colour:
-    """White where its contrast ratio on ``background`` is at least 4 (WCAG 2.1), else black: at least 5 there.
-
-    The greater ratio would put black on strong blues and reds, where eyes find white easier.
-    """
-    c = np.asarray(background, float) / 255
-    linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-    luminance = float(linear @ (0.2126, 0.7152, 0.0722))
-    return WHITE if 1.05 / (luminance + 0.05) >= 4 else BLACK
-
-
 def _eight_bit(values: NDArray[np.float64]) -> Colours:
     return np.rint(values).astype(np.uint8)
 

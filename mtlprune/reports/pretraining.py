@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import pandas as pd
@@ -19,23 +19,17 @@ from mtlprune.runs import RunFolder
 CURVES = "curves.jsonl"
 
 
-@dataclass(frozen=True)
-class Measure:
-    """One number that is followed.
-
-    Attributes:
-        key: in curves.jsonl.
-        name, unit: as shown.
-        falling: whether its drop is looked for.
-        beside: key of a baseline, or a number that is one.
-        called: what that baseline is.
-    """
+class Measure(NamedTuple):
+    """One number that is followed."""
 
     key: str
+    """In curves.jsonl."""
     name: str
     unit: str
     falling: bool = False
+    """Whether its drop is looked for."""
     beside: str | float | None = None
+    """Key of a baseline, or a number that is one, and what that baseline is called."""
     called: str = ""
 
 
@@ -140,11 +134,12 @@ def markdown(logs: Sequence[PretrainingLog]) -> str:
     shown, rows = measured(logs), []
     for entry in summary(logs)["runs"]:
         until = f" until {entry['release']}" if entry["release"] is not None else ""
-        row = [entry["name"], f"{entry['lambda']:g}{until}", str(entry["updates"])]
-        for found in (entry[measure.key] for measure in shown):
-            at = "" if found["break"] is None else f" @ {found['break']:g}"
-            row.append(("–" if found["last"] is None else f"{found['last']:.2f}") + at)
-        rows.append(row)
+        cells = [
+            ("–" if found["last"] is None else f"{found['last']:.2f}")
+            + ("" if found["break"] is None else f" @ {found['break']:g}")
+            for found in (entry[measure.key] for measure in shown)
+        ]
+        rows.append([entry["name"], f"{entry['lambda']:g}{until}", str(entry["updates"]), *cells])
     header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in shown)]
     note = (
         "Last value @ update of the break: the point of the largest acceleration of the curve (of its drop, for loss "
@@ -172,7 +167,10 @@ def chart(logs: Sequence[PretrainingLog]) -> Spec:
 def _panel(
     measure: Measure, logs: Sequence[PretrainingLog], start: float, ticks: Sequence[int]
 ) -> alt.LayerChart | alt.FacetChart:
-    names = [_called(log) for log in logs]
+    names = []
+    for log in logs:
+        until = f" until update {log.release}" if log.release is not None else ""
+        names.append(f"{log.name}: λ {log.strength:g}{until}" if log.strength else log.name)
     rows = [
         {"name": name, "update": step or start, "value": value, "break": step == log.break_of(measure)}
         for name, log in zip(names, logs, strict=True)
@@ -200,8 +198,3 @@ def _panel(
         words = told.mark_text(align="right", baseline="bottom", dx=-2, dy=-2, color=SOFT)
         layers.append(words.encode(alt.X(value=WIDTH), alt.Text("words:N")))
     return alt.layer(*layers)
-
-
-def _called(log: PretrainingLog) -> str:
-    until = f" until update {log.release}" if log.release is not None else ""
-    return f"{log.name}: λ {log.strength:g}{until}" if log.strength else log.name

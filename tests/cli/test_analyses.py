@@ -19,8 +19,8 @@ from mtlprune.analyses.reading import Found, read_request, survey
 from mtlprune.blocks import Block
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.reports.analyses import figures, markdown, section
-from mtlprune.reports.sections import Figure, Rows
+from mtlprune.reports.analyses import Figure, figures, markdown, section
+from mtlprune.reports.grid import Grid
 from mtlprune.results import Result
 from mtlprune.runs import RunError
 
@@ -77,8 +77,8 @@ def files_and_section(name: str, out: Path, without: tuple[str, ...] = (), table
     assert {path.name for path in out.iterdir()} == wanted | {f"{name}.json", f"{name}.md"}
     made = section(find(name), result)
     assert made.key == find(name).key and sum(isinstance(block, Figure) for block in made.blocks) == len(drawn)
-    held = [block for block in made.blocks if isinstance(block, Rows)]
-    assert all(len(row) == len(table.columns) for table in held for row in table.rows) and len(held) >= tables
+    held = [block for block in made.blocks if isinstance(block, Grid)]
+    assert all(len(row) == len(table.header) for table in held for row in table.rows) and len(held) >= tables
     return result
 
 
@@ -116,7 +116,7 @@ def test_gradients(mtlprune: Call, lab: Any, trained: Path, single: Path, encode
     answer = mtlprune("heads", "--analyses", out, "--permutations", 19, "--out", table)
     assert answer.code == 0, answer.err
     assert "importance DEP in MTL-5" in (table / "heads.csv").read_text()
-    assert "an analysis now" in mtlprune("heads", "--gradients", trained, "--out", table).err
+    assert "analyze gradients" in mtlprune("heads", "--gradients", trained, "--out", table).err
 
 
 @pytest.mark.slow
@@ -175,14 +175,6 @@ def test_dissection_without_scores_and_with_gates(mtlprune: Call, lab: Any, enco
     assert answer.code == 0, answer.err
     result = files_and_section("dissection", out, ("subsets", "agreement", "losses"), tables=4)
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
-
-
-def test_without_claims_a_sentence_says_so(mtlprune: Call, lab: Any, encoder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    answer = mtlprune("analyze", "degeneration", encoder, "--corpus", lab.corpus, "--out", out, *FEW["degeneration"])
-    assert answer.code == 0 and "--claims" in answer.out
-    result = files_and_section("degeneration", out, ("labels", "lost"), 3)
-    assert result.about["claims"] is None and "only encoders" in result.about["notes"][0]
 
 
 def test_an_encoder_that_is_left_out_is_named(lab: Any, single: Path, encoder: Path) -> None:

@@ -13,12 +13,9 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
-from mtlprune.analyses.analysis import find
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
-from mtlprune.reports.analyses import section
-from mtlprune.reports.sections import Figure, Rows
 
 Call = Callable[..., Any]
 
@@ -77,16 +74,3 @@ def test_numbers_are_those_of_the_functions(result: tuple[Path, str], masked: Pa
     )
     assert one["tokens"].tolist() == counts.tokens.sum(0).tolist()
     assert (one["hits_1"] + one["hits_2"]).tolist() == counts.hits[:, 1, :, 0, 1].sum(0).tolist()
-
-
-def test_words_figures_notes_and_the_section(result: tuple[Path, str]) -> None:
-    out, printed = result
-    text = (out / "syntax.md").read_text()
-    assert "best offset" in text and "UAS_single" in text and "The best offset (" in printed
-    assert "MTL-5: no BLiMP" in text and "is a run, which keeps its encoder without a head" in text
-    assert "| overall" in text and "pretrained, word-l2r" in text
-    assert (out / "syntax-heads.png").read_bytes()[:4] == b"\x89PNG"
-    made = section(find("syntax"), package.read_results(out)["syntax"])
-    tables = [block for block in made.blocks if isinstance(block, Rows)]
-    assert made.key == "syntax" and sum(isinstance(block, Figure) for block in made.blocks) in (1, 2)
-    assert len(tables) in (2, 3) and all(len(row) == len(table.columns) for table in tables for row in table.rows)

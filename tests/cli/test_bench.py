@@ -1,11 +1,65 @@
-"""mtlprune bench: prints what it measured, and writes the same figures."""
+"""mtlprune bench: prints what it measured, and writes the same figures; a row for each analysis, and their totals."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from mtlprune.cli.bench import ANALYSES_MEASURED, AnalysisCost, alone, total
+
+
+def test_an_analysis_reads_what_was_asked_for(lab: Any, tiny_encoder: Callable[[str], Path]) -> None:
+    begun = time.perf_counter()
+    cost = alone("smoothing", str(tiny_encoder("bert")), str(lab.corpus), 5, None, begun)
+    assert not cost.refused and cost.sentences == 5
+    assert 0 < cost.wall <= time.perf_counter() - begun and cost.processor > 0 and 1e8 < cost.memory < 1e10
+
+
+def test_a_lens_that_does_not_take_an_encoder_says_why(lab: Any, tiny_encoder: Callable[[str], Path]) -> None:
+    cost = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
+    assert "modernbert" in cost.refused and "\n" not in cost.refused and cost.sentences == 0
+
+
+@pytest.mark.slow
+def test_a_row_for_each_lens_and_a_total(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+    out = tmp_path / "analyses.json"
+    answer = mtlprune("bench", lab.config, "--analyses", "--sentences", 6, "--out", out)
+    assert answer.code == 0, answer.err
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert tuple(figures["analyses"]) == ANALYSES_MEASURED and figures["total"]["sentences"] == 6
+    for analysis, cost in figures["analyses"].items():
+        assert not cost["refused"] and cost["threads"] == 1  # as the configuration says
+        assert cost["wall"] > 0 and cost["processor"] > 0 and 1e8 < cost["memory"] < 1e10
+        row = next(line for line in answer.out.splitlines() if f" {analysis} " in line)
+        assert f"{cost['wall']:.1f}" in row and f"{cost['memory'] / 1e9:.2f}" in row
+    assert figures["total"]["wall"] == pytest.approx(sum(cost["wall"] for cost in figures["analyses"].values()))
+    assert figures["total"]["memory"] == max(cost["memory"] for cost in figures["analyses"].values())
+
+
+def test_what_was_refused_is_not_added_up() -> None:
+    costs = {
+        "smoothing": AnalysisCost(2.0, 3.0, 5, 1, 10),
+        "dissection": AnalysisCost(7.0, 7.0, 7, 1, 0, "not post-LN"),
+    }
+    assert total(costs) == AnalysisCost(2.0, 3.0, 5, 1, 10)
+
+
+@pytest.mark.parametrize("what", ["corpus", "sentences", "both"])
+def test_mistakes_are_one_sentence(what: str, mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+    out = tmp_path / "analyses.json"
+    more, words = {
+        "corpus": ([f"data.path={tmp_path / 'none'}"], str(tmp_path / "none")),
+        "sentences": (["--sentences", 9], "expected 9 sentences in dev, found 8"),
+        "both": (["--probes"], "one at a time"),
+    }[what]
+    answer = mtlprune("bench", lab.config, *more, "--analyses", "--out", out)
+    answer.refuses(words)
+    assert not out.exists()
 
 
 def test_it_prints_and_writes_ratios(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:

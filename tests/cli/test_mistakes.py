@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
 from mtlprune.errors import MtlpruneError
 from mtlprune.runs import RunFolder
@@ -23,6 +26,33 @@ def test_every_kind_of_mistake_has_its_code() -> None:
 
 def test_messages_do_not_steer_the_terminal() -> None:
     assert sentence(MtlpruneError("label \x1b[31m red\x07, ä")) == "label \\x1b[31m red\\x07, ä"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("status", "sweep.yaml"), "`mtlprune sweep --status`"),
+        (("plot", "probes", "found", "--out", "plots"), "`mtlprune probe --plot`"),
+        (("plot", "pretraining", "run"), "`mtlprune pretrain --plot`"),
+        (("heads", "run", "--table"), "`mtlprune heads, without --table`"),
+        (("heads", "run", "--gradients=joint"), "`mtlprune analyze gradients RUN"),
+        (("heads", "run", 2, 3, "--text", "a b"), "`mtlprune head RUN LAYER HEAD`"),
+    ],
+)
+def test_an_old_command_names_the_new_one(mtlprune, old: tuple, new: str) -> None:
+    answer = mtlprune(*old)
+    assert answer.code == 2 and new in answer.err and answer.err.count("\n") == 1
+
+
+def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune) -> None:
+    shown = mtlprune("--help").out
+    assert shown.index("quickstart") < shown.index("Advanced:") < shown.index("pretrain")
+    further = mtlprune("analyze", "--help").out
+    assert further.index("smoothing") < further.index("Advanced:") < further.index("dissect") < further.index("breaks")
+    group: Any = typer.main.get_command(app)
+    for name in group.list_commands(None):
+        assert name in shown and group.get_command(None, name).name == name
+    assert "Did you mean 'table'?" in mtlprune("tabel").err
 
 
 def test_a_mistake_before_much_is_loaded() -> None:

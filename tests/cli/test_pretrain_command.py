@@ -1,4 +1,4 @@
-"""mtlprune pretrain and mtlprune plot pretraining: what they say and leave, and mistakes."""
+"""mtlprune pretrain and its --plot: what they say and leave, and mistakes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def runs(mtlprune, settings: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_a_figure_of_all_runs_with_their_breaks(mtlprune, runs, tmp_path):
-    answer = mtlprune("plot", "pretraining", *runs, "--out", tmp_path / "p", "--scale", 1)
+    answer = mtlprune("pretrain", "--plot", *runs, "--out", tmp_path / "p", "--scale", 1)
     assert answer.code == 0, answer.err
     tree = ElementTree.parse(tmp_path / "p" / "pretraining.svg")
     words = " ".join(text for text in tree.getroot().itertext())
@@ -77,8 +77,8 @@ def test_plot_refuses_what_is_no_pretraining(mtlprune, runs, lab, tmp_path):
         ((lab.corpus,), "expected the folder of a pretraining"),
         ((runs[0], runs[0]), "named twice"),
     ):
-        answer = mtlprune("plot", "pretraining", *given, "--out", tmp_path / "p")
+        answer = mtlprune("pretrain", "--plot", *given, "--out", tmp_path / "p")
         assert answer.code == 2 and words in answer.err
     (tmp_path / "file").write_text("")
-    assert mtlprune("plot", "pretraining", runs[0], "--out", tmp_path / "file").code == 2
+    assert mtlprune("pretrain", "--plot", runs[0], "--out", tmp_path / "file").code == 2
     assert not (tmp_path / "p").exists()

@@ -77,11 +77,6 @@ def test_status_and_dry_run_list_cells_without_doing_them(mtlprune: Call, swept:
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before
 
 
-def test_an_old_command_names_the_new_one(mtlprune: Call) -> None:
-    answer = mtlprune("status", "sweep.yaml")
-    assert answer.code == 2 and "`mtlprune sweep --status`" in answer.err and answer.err.count("\n") == 1
-
-
 def test_editing_one_field_leaves_what_it_touches(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
     text = swept.file.read_text().replace("pruning: gates", "pruning: {method: gates, strength: 0.5}")
     (tmp_path / "mine.yaml").write_text(text)

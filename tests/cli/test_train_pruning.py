@@ -50,7 +50,6 @@ def others(trained: Path, gated: Path, lab: Any, tiny_encoder: Any, tmp_path_fac
     made = {
         "unfinished": changed(trained, root / "unfinished", "manifest.json", lambda tree: tree.pop("finished")),
         "weightless": Path(shutil.copytree(trained, root / "weightless", ignore=lambda *_: ["weights"])),
-        "other_tasks": changed(trained, root / "tasks", "config.yaml", lambda tree: tree.update(tasks=["pos"])),
         "roberta": changed(
             trained, root / "roberta", "config.yaml", lambda t: t["encoder"].update(name=str(tiny_encoder("roberta")))
         ),
@@ -73,7 +72,6 @@ def others(trained: Path, gated: Path, lab: Any, tiny_encoder: Any, tmp_path_fac
 
 IMPORTANCE = ("pruning.method=importance", "pruning.keep=2")
 MISTAKES = {
-    "K for the target": ([*TARGET[:2], "pruning.keep=9"], "at most the encoder's 8 heads"),
     "K for random": (["pruning.method=random", "pruning.keep=9"], "at most the encoder's 8 heads (2 layers × 4)"),
     "settled before the warm-up ends": (
         [*TARGET, "pruning.warmup=0.5", "pruning.settle=0.3"],
@@ -82,15 +80,6 @@ MISTAKES = {
     "a penalty in the loss that steers": (
         [*TARGET, "pruning.in_loss=true"],
         "in_loss has no effect with method: gates, penalty: target",
-    ),
-    "a penalty in the loss, and overlap": (
-        ["pruning=gates", "pruning.sets=per_task", "pruning.in_loss=true", "pruning.overlap=1"],
-        "in_loss makes the penalty of each task part of its loss, and overlap is none",
-    ),
-    "overlap of one set": (["pruning=gates", "pruning.overlap=1"], "overlap has an effect only with sets: per_task"),
-    "per_task of a fixed mask": (
-        ["pruning.method=random", "pruning.keep=2", "pruning.sets=per_task"],
-        "sets has no effect with method: random",
     ),
     "no heads": (["encoder.context=false", "pruning=gates"], "an encoder without context"),
     "an unknown family": (
@@ -101,24 +90,15 @@ MISTAKES = {
     "start unfinished": (["train.start={unfinished}"], "train.start: expected a finished run"),
     "start without weights": (["train.start={weightless}"], "train.start: the weights of"),
     "start of another encoder": (["train.start={roberta}"], "train.start: expected a run with encoder.name"),
-    "start of other tasks": (["train.start={other_tasks}"], "expected a run with the task ner, found only pos in"),
     "start with other decoders": (
         ["train.start={wide}"],
         "the decoder of dep has other settings in {wide}: arc_size 99 there, 16 here",
     ),
     "start on other labels": (["train.start={few_labels}"], "has tags of pos that {few_labels} never learnt: "),
     "importance of nothing": (IMPORTANCE, "importance_of: expected a run folder whose loss ranks the heads"),
-    "importance by other labels": (
-        [*IMPORTANCE, "pruning.importance_of={few_labels}"],
-        "pruning.importance_of: the labels of pos in {few_labels} are not those",
-    ),
     "like a run without gates": (
         ["pruning.method=random", "pruning.layers_like={trained}"],
         "is a run without gates",
-    ),
-    "like a run with several sets": (
-        ["pruning.method=random", "pruning.layers_like={gated}"],
-        "has one gate set a task; expected a shared one",
     ),
     "K twice": (
         ["pruning.method=random", "pruning.keep=2", "pruning.layers_like={gated}"],
@@ -136,11 +116,8 @@ def test_mistakes_are_one_sentence(command, name, mtlprune, lab, others, tmp_pat
     out = tmp_path / "run"
     overrides = [argument.format(**others) for argument in arguments]
     answer = mtlprune(command, lab.config, *overrides, *(["--out", out] if command == "train" else []))
-    assert answer.code == 2, answer.out
-    assert message.format(**others) in answer.err
-    assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
-    assert "ready" not in answer.out
-    assert not out.exists()
+    answer.refuses(message.format(**others))
+    assert "ready" not in answer.out and not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -154,16 +131,14 @@ def test_mistakes_are_one_sentence(command, name, mtlprune, lab, others, tmp_pat
 def test_a_run_cannot_make_use_of_itself(settings, key, mtlprune, lab, tmp_path):
     out = tmp_path / "run"
     answer = mtlprune("train", lab.config, *(setting.format(out=out) for setting in settings), "--out", out)
-    assert answer.code == 2
-    assert f"{key}: expected another run than the one to be trained" in answer.err
+    answer.refuses(f"{key}: expected another run than the one to be trained")
     assert not out.exists()
 
 
 def test_a_finished_run_is_not_trained_on_from_itself(mtlprune: Call, lab: Any, trained: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
     answer = mtlprune("train", lab.config, f"train.start={trained}", "--out", trained)
-    assert answer.code == 2 and answer.err.count("\n") == 1
-    assert f"train.start (was None, is '{trained}'). Choose another --out" in answer.err
+    answer.refuses(f"train.start (was None, is '{trained}'). Choose another --out")
     after = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
     assert {p: t for p, t in after.items() if p.is_file() and p.name != ".lock"} == {
         p: t for p, t in before.items() if p.is_file() and p.name != ".lock"

@@ -14,7 +14,7 @@ from PIL import Image
 
 from mtlprune.claimed_heads import Claim, group
 from mtlprune.reports.charts import svg
-from mtlprune.reports.maps import Animation, GateMap, claim_maps, comparable, encoder_line, left_out, short
+from mtlprune.reports.maps import Animation, GateMap, claim_maps, left_out, short
 from mtlprune.reports.pictures import (
     BLACK,
     NEGATIVE,
@@ -186,22 +186,6 @@ def test_joint_runs_are_not_among_the_tasks() -> None:
     assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "drawn"),
-    [
-        ("POS", "DEP", True),
-        ("POS", "MTL-5", True),
-        ("POS+DEP", "MTL-5", True),
-        ("POS", "MTL-5:POS", True),
-        ("POS", "MTL-5:DEP", False),
-        ("MTL-5:POS", "MTL-5:DEP", True),
-        ("MTL-5:POS", "MTL-2:POS", False),
-    ],
-)
-def test_which_differences_are_drawn(one: str, other: str, drawn: bool) -> None:
-    assert comparable(one, other) is comparable(other, one) is drawn
-
-
 def test_file_names_suit_every_system() -> None:
     names = made([claim(label, 1, np.ones((1, 1))) for label in ("MTL-5:POS", "MTL-5:DEP", "POS+DEP", "a/b é")])
     assert all(re.fullmatch(r"[A-Za-z0-9+._-]+", name) for name in names) and "run-MTL-5_POS-seed1" in names
@@ -224,9 +208,3 @@ def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> 
             picture.seek(number)
             assert {*opacity(values)[..., 0].ravel().tolist()} <= {*np.array(picture.convert("L")).ravel().tolist()}
     assert animation.gif(1) == made
-
-
-def test_a_local_encoder_is_named_without_its_path() -> None:
-    one = Claim("r", "POS", 1, "/home/me/models/tiny-bert, random weights", np.ones((2, 1)), [])
-    assert encoder_line(one) == "tiny-bert, random weights, 2 layers of 1 head"
-    assert encoder_line(claim("POS", 1, np.ones((1, 2)))) == "minilm, 1 layer of 2 heads"

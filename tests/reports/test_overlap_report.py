@@ -12,8 +12,7 @@ from gated_runs import claim, scattered
 from mtlprune.analyses.analysis import read
 from mtlprune.analyses.claims import ANALYSIS
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.show import answer
-from mtlprune.reports.analyses import figures, latex, markdown, tables
+from mtlprune.reports.analyses import figures, markdown, tables
 from mtlprune.reports.grid import number, probability
 from mtlprune.results import Result, write_result
 
@@ -64,33 +63,9 @@ def test_what_is_stored_shows_the_same(result: Result, tmp_path: Path) -> None:
     assert int((gates > stored.about["settings"]["open_above"]).sum()) == stored.about["encoders"][0]["open"]
 
 
-def test_latex_has_the_same_tables(result: Result) -> None:
-    text = latex(ANALYSIS, result)
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(tables(ANALYSIS, result)) == 10
-    assert len(set(re.findall(r"\\label\{(.*?)\}", text))) == 10
-    for found in re.findall(r"\\begin\{tabular\}\{(\w+)\}\n\\toprule\n(.*?)\\bottomrule", text, re.DOTALL):
-        lines = [line for line in found[1].splitlines() if line != r"\midrule"]
-        assert all(line.endswith(r" \\") and len(re.findall(r"(?<!\\)&", line)) + 1 == len(found[0]) for line in lines)
-    visible = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
-    assert visible.isascii() and visible.count("{") == visible.count("}")
-
-
 def test_a_single_run_has_a_report() -> None:
     found = overlap([claim("POS", 1, [[1, 0], [0, 1]])], permutations=10)
     text = markdown(ANALYSIS, found)
     assert "Heads shared by two labels" not in text and "POS has one seed" in text
     assert "Whether tasks claim the same heads is open: two single-task labels or more are needed." in text
     assert "| POS only             | 1-1, 2-2 |" in text and list(figures(ANALYSIS, found)) == ["heads"]
-
-
-def test_the_answer() -> None:
-    def ask(one: object, other: object, permutations: int = 2000) -> str:
-        return answer(overlap([claim("POS", 1, one), claim("DEP", 1, other)], permutations))  # type: ignore[arg-type]
-
-    half = scattered(np.random.default_rng(1), [5] * 10, 10)
-    same = ask(half, half)
-    assert same.startswith("Two runs of different single tasks share 50.0 open heads on average; layer depth ")
-    assert same.endswith(": they share more than depth explains.")
-    assert ask(half, 1 - half).endswith(": no more than depth explains is shown.")
-    assert "no permutations, so no p" in ask(half, half, 0)
-    assert ask(half, np.ones((10, 10))).endswith("permuting heads within layers cannot change that.")

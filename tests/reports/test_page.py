@@ -150,15 +150,6 @@ def test_data_for_the_script(whole: str, study: list[RunFolder]) -> None:
     assert len(data["heads-know"]["subjects"][0]["cards"]) == 12
 
 
-def test_caveats_are_found_in_the_data(whole: str) -> None:
-    said = Page(whole).sections["caveats"]
-    assert "All runs saw the first 500 training sentences at most" in said
-    assert "A two-sided sign-flip test over 3 seeds alone cannot go below 0.25" in said
-    assert "No run names the commit of the code" in said
-    assert "no single head is open in more seeds than chance within its layer explains" in said
-    assert "No STL run is among the results of NER" in said
-
-
 def test_what_is_missing_is_said(tmp_path: Path, study: list[RunFolder]) -> None:
     runs = [run for run in study if run.path.name.endswith("-1") and run.path.name.startswith("none")]
     unscored = tmp_path / "unscored"

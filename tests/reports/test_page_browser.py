@@ -238,6 +238,10 @@ def test_it_fits_a_phone_and_is_legible(browser: Browser, page_file: Path, schem
         "(() => { const s = getComputedStyle(document.body); return [s.color, s.backgroundColor] })()"
     )
     assert _contrast(ink, paper) >= 7
+    curves = page.locator("#curves figure.chart").first
+    curves.scroll_into_view_if_needed()
+    curves.locator(".vega svg").wait_for()
+    assert curves.locator(".scroll").evaluate("node => node.scrollWidth <= node.clientWidth + 1")
     soft = page.locator(".note").first.evaluate("node => getComputedStyle(node).color")
     assert _contrast(soft, paper) >= 4.5
     assert (sum(_channels(paper)) < 200) == (scheme == "dark")

@@ -10,9 +10,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlprune.reports.grid import Strong
+from mtlprune.reports.analyses import Figure
+from mtlprune.reports.grid import Grid, Strong
 from mtlprune.reports.page.render import Part, rendered
-from mtlprune.reports.sections import Figure, Paragraph, Rows
 
 
 class Reader(HTMLParser):
@@ -35,18 +35,18 @@ class Reader(HTMLParser):
 PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")))
 
 
-def analysis(*blocks: Paragraph | Rows | Figure) -> Part:
+def analysis(*blocks: str | Grid | Figure) -> Part:
     return Part("x", "x", {"blocks": blocks}, template="analysis")
 
 
 @given(PRINTABLE)
 def test_words_stay_words(words: str) -> None:
-    assert Reader(analysis(Paragraph(words)).body).words.strip() == words
+    assert Reader(analysis(words).body).words.strip() == words
 
 
 @given(st.text())
 def test_no_text_can_open_a_tag_or_break_the_file(words: str) -> None:
-    made = analysis(Rows(["a", words], [[words, "1"], [Strong(words), "2"]], words)).body
+    made = analysis(Grid(["a", words], [[words, "1"], [Strong(words), "2"]], title=words)).body
     expected = {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "p", "strong", "span", "small"}
     assert {tag for tag, _ in Reader(made).tags} <= expected
     made.encode("utf-8")
@@ -63,7 +63,7 @@ def test_data_comes_back_and_cannot_end_its_element(tree: object) -> None:
 
 
 def test_a_cell_has_its_mean_its_spread_and_its_difference() -> None:
-    made = Reader(analysis(Rows(["a", "b\nF1"], [["x", Strong("9.0 ± 0.1\n+1.0")]], "", ["b\nF1"])).body)
+    made = Reader(analysis(Grid(["a", "b\nF1"], [["x", Strong("9.0 ± 0.1\n+1.0")]])).body)
     assert "9.0 ± 0.1 +1.0" in " ".join(made.words.split())
     tags = [tag for tag, _ in made.tags]
     assert tags.count("strong") == tags.count("small") == 1

@@ -291,14 +291,6 @@ def test_labels_are_spread_apart_within_bounds_and_in_order(wishes: list[float])
         assert places == pytest.approx(wanted)  # nothing moves without need
 
 
-def test_labels_move_as_little_as_they_can() -> None:
-    assert spread([100, 100], 10, 0, 200) == [95, 105]
-    assert spread([0, 0, 50], 10, 0, 200) == [0, 10, 50]
-    assert spread([198, 199], 10, 0, 200) == [190, 200]
-    with pytest.raises(ValueError, match="30 labels"):
-        spread([1.0] * 30, 12, 0, 100)
-
-
 def test_dots_are_gains_and_ticks_differences_to_stl(found: Result) -> None:
     panel = panel_of(found, "dep")
     drawn = {one["label"]: one for one in shown(layers_figure(found, panel, "pretrained", raw=False), "told")}

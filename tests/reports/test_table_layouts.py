@@ -115,21 +115,6 @@ def test_encoders_are_blocks_of_rows(tmp_path: Path) -> None:
         assert comparison.columns[column].encoder == comparison.columns[other].encoder
 
 
-def test_an_encoder_without_a_column_has_none(tmp_path: Path) -> None:
-    folders = [
-        write_run(tmp_path / "a", {"pos": 0.5}),
-        write_run(tmp_path / "b", {"pos": 0.6, "ner": 0.5}, encoder="bert"),
-    ]
-    (grid,) = grids(compare(folders, "test"))
-    assert grid.header == ["encoder", "task", "STL", "MTL-2"]
-    assert [row[1:3] for row in grid.rows] == [
-        ["POS accuracy", shown(folders[0], "pos")],
-        ["NER strict span F1", "–"],
-        ["POS accuracy", "–"],
-        ["NER strict span F1", "–"],
-    ]
-
-
 # --- pruning ---------------------------------------------------------------------------------------------------------
 
 
@@ -171,13 +156,6 @@ def test_heads_of_gate_sets_and_of_removed_heads(tmp_path: Path) -> None:
     folder.write_json("encoder/heads.json", {"heads": 4, "kept": [[0, 1], [], [3]]})
     (grid,) = grids(compare([folder], "test"))
     assert [row[2] for row in grid.rows] == ["3/12", "3/12"]
-
-
-def test_many_differences_stand_apart(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / "stl", {"pos": 0.5})]
-    for epochs in (4, 5, 6, 7):
-        folders.append(write_run(tmp_path / f"m{epochs}", {"pos": 0.5, "ner": 0.5}, **{"train.epochs": epochs}))
-        assert len(grids(compare(folders, "test"))) == (2 if epochs == 7 else 1)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -274,12 +252,6 @@ def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path: Path)
     (bold,) = [name for name, text in zip(scores.header, scores.rows[0], strict=True) if isinstance(text, Strong)]
     assert bold == "STL"
     assert not any(record["best"] and record["more_training"] for record in records(comparison))
-
-
-def test_updates_that_are_not_known_mark_nothing(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / "a", {"pos": 0.5}), trained(write_run(tmp_path / "b", {"pos": 0.6, "ner": 0.5}), 9)]
-    comparison = compare(folders, "test")
-    assert not any(comparison.more_training(k, "pos") for k in range(2)) and "‡" not in markdown(comparison)
 
 
 def test_another_mixing_has_its_difference_among_pruned_runs(tmp_path: Path) -> None:

@@ -126,14 +126,6 @@ def test_missing_counts_are_told(tmp_path: Path) -> None:
     assert "p (Holm) is corrected for 1 difference," in text
 
 
-def test_nothing_but_missing_counts(tmp_path: Path) -> None:
-    folders = study(tmp_path, 1)
-    (folders[2].path / "counts/test.json").unlink()
-    text = markdown(with_tests(compare(folders, "test"), 500))
-    assert "p (Holm)" not in text and "*" not in text.replace("**", "")
-    assert text.count("- Not tested, ") == 2
-
-
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
@@ -179,16 +171,6 @@ def test_what_seeds_alone_can_say(seeds: int, tmp_path: Path) -> None:
     assert (f"over {seeds} seeds alone cannot go below {floor:g}: " in markdown(comparison)) == (floor > 0.05)
     flip = comparison.tests[MTL, "pos"].seeds
     assert flip is not None and flip.p == flip.floor == floor
-
-
-def test_too_few_resamples(tmp_path: Path) -> None:
-    text = markdown(with_tests(compare(study(tmp_path), "test"), 30))
-    assert (
-        "- None of these tests can reach 0.05: the smallest p possible is 0.032, corrected for 2 differences 0.065"
-        in text
-    )
-    assert "; take more --resamples.\n" in text
-    assert "None of these" not in markdown(with_tests(compare(study(tmp_path), "test"), 60))
 
 
 def test_too_few_sentences(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlprune.layers import KINDS
-from mtlprune.reports.scores.comparisons import read_run
-from mtlprune.reports.scores.tables import cell, compare, difference, markdown
+from mtlprune.reports.scores.comparisons import compare, read_run
+from mtlprune.reports.scores.layouts import cell, difference
+from mtlprune.reports.scores.tables import markdown
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import MAIN, NAMES, main_score
 

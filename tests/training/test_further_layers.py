@@ -12,7 +12,8 @@ from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.layers import LAYERS, Layer
 from mtlprune.model import MultiTaskModel
-from mtlprune.reports.scores.tables import compare, markdown
+from mtlprune.reports.scores.comparisons import compare
+from mtlprune.reports.scores.tables import markdown
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence

@@ -65,7 +65,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     if not sources.runs:
         raise RunError("a report needs at least one run")
     once = {folder.path.resolve(): folder for folder in sources.runs}
-    runs = [page_runs.read(folder) for folder in once.values()]
+    runs = [page_runs.ReadRun(folder) for folder in once.values()]
     tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed, sources.baselines)
     sets, without = page_gates.claim_sets(runs)
     corpora = {run.manifest["data"]["fingerprint"] for run in runs}

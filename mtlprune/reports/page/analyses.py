@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from mtlprune.analyses import ANALYSES
@@ -15,7 +15,6 @@ from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.sections import Figure
 
 FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
 """What an analysis, or the table of heads, leaves in its folder, in the order of sections."""
@@ -65,16 +64,11 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
-        caveats = list(_elsewhere(path, title, data))
-        drawn = [block for block in section.blocks if isinstance(block, Figure)]
+        told, caveats = read_json(path), []
+        if data and told.get("fingerprint") not in (None, *data):
+            of = told.get("corpus", told["fingerprint"][:8])
+            caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
+        drawn = [block for block in section.blocks if isinstance(block, shown.Figure)]
         lead = drawn[0] if drawn and path.stem == LEAD else None
         made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis", lead=lead))
     return made
-
-
-def _elsewhere(file: Path, title: str, data: Collection[str]) -> Iterator[str]:
-    """Says so where an analysis was made of another corpus than those of these fingerprints."""
-    found = read_json(file)
-    made = found.get("fingerprint")
-    if data and made is not None and made not in data:
-        yield f"{title}: made of another corpus than the runs were trained on ({found.get('corpus', made[:8])})."

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import colours, figure, lines, panels, seeds_behind
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import Comparison
-from mtlprune.reports.sections import Figure
 from mtlprune.runs import RunFolder
 
 Reading = Callable[[dict[str, Any], str], float | None]
@@ -76,16 +76,13 @@ def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> Itera
 def _pruning(sets: Sequence[ClaimSet]) -> Figure | None:
     shown, titles = [], []
     for one in sets:
-        opened = [
-            [
-                [(float(step), float((gates > 1e-3).sum())) for step, gates in claim.history]
-                for claim in run_group.claims
-            ]
-            for run_group in one.run_groups
+        lines = [
+            [[(float(step), float((gates > 1e-3).sum())) for step, gates in claim.history] for claim in each.claims]
+            for each in one.run_groups
         ]
-        if any(len({number for _, number in line}) > 1 for each in opened for line in each):
-            pairs = zip(one.run_groups, opened, strict=True)
-            shown.append([(c.label, hue, c.joint, each) for hue, (c, each) in enumerate(pairs)])
+        if any(len({number for _, number in line}) > 1 for each in lines for line in each):
+            named = enumerate(zip(one.run_groups, lines, strict=True))
+            shown.append([(c.label, hue, c.joint, each) for hue, (c, each) in named])
             titles.append(one.title)
     return _figure(shown, titles, ("step", "open heads"), 0)
 
@@ -104,14 +101,8 @@ def _figure(
     look = colours(names, "joint", kinds=kinds)
     charts, words = [], []
     for title, panel in zip(titles, shown, strict=True):
-        points = pd.DataFrame(
-            [
-                {"name": name, "seed": seed, "x": x, "y": y}
-                for name, _, _, each in panel
-                for seed, line in enumerate(each)
-                for x, y in line
-            ]
-        )
+        rows = [(name, seed, x, y) for name, _, _, each in panel for seed, line in enumerate(each) for x, y in line]
+        points = pd.DataFrame(rows, columns=["name", "seed", "x", "y"])
         points["name"] = pd.Categorical(points["name"], list(kinds))
         means = points.groupby(["name", "x"], observed=True, as_index=False)["y"].mean()
         words_of: dict[str, Any] = {"title": title, "x_title": axes[0], "y_title": axes[1], "of": "runs"}

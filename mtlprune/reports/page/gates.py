@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 from mtlprune.analyses.claims import maths
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims
 from mtlprune.reports import pictures
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import figure
 from mtlprune.reports.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.page.runs import ReadRun, flat
+from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.pictures import colours_mean
-from mtlprune.reports.sections import Figure
-from mtlprune.runs import ASIDE, RunError
+from mtlprune.runs import ASIDE, RunError, flat
 from mtlprune.statistics.significance import LEVEL
 
 CELL = 20
 """Of small maps."""
-_METHODS = ("gates", "importance", "random")
 _BY_TASK = ("tasks", "decoders", "train.freeze")
 
 
@@ -62,20 +61,13 @@ def claim_sets(runs: Sequence[ReadRun]) -> tuple[list[ClaimSet], list[str]]:
         ready.setdefault((run.encoder, run.pruning), []).append(run)
     several = len({encoder for encoder, _ in ready}) > 1
     made = []
-    for (encoder, pruning), members in sorted(ready.items(), key=_order):
+    methods = ("gates", "importance", "random")
+    order = {key: (key[0], methods.index(some[0].tree["pruning"]["method"]), key[1]) for key, some in ready.items()}
+    for (encoder, pruning), members in sorted(ready.items(), key=lambda item: order[item[0]]):
         for distinction, some in _without_duplicates(members):
-            parts = [
-                *([encoder] if several else []),
-                pruning or "heads by gates",
-                *([distinction] if distinction else []),
-            ]
-            made.append(ClaimSet(", ".join(parts), tuple(load_claims([run.path for run in some]))))
+            parts = [encoder * several, pruning or "heads by gates", distinction]
+            made.append(ClaimSet(", ".join(filter(None, parts)), tuple(load_claims([run.path for run in some]))))
     return made, without
-
-
-def _order(item: tuple[tuple[str, str], list[ReadRun]]) -> tuple[str, int, str]:
-    (encoder, pruning), runs = item
-    return encoder, _METHODS.index(runs[0].tree["pruning"]["method"]), pruning
 
 
 def _without_duplicates(runs: Sequence[ReadRun]) -> Iterator[tuple[str, list[ReadRun]]]:
@@ -100,7 +92,13 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
     """The part of the page; None where no run has gates."""
     if not sets:
         return None
-    data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE, "corners": _corners()}
+    corners = {  # palette → number of seeds → colours of the corners, as pictures.mixed reads them, flattened
+        name: {
+            str(seeds): pictures.corners(seeds, name).reshape(-1, 3).round().astype(int).tolist() for seeds in (2, 3)
+        }
+        for name in pictures.PALETTES
+    }
+    data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE, "corners": corners}
     caveats = [
         *without,
         *(f"{one.title}: {line}" for one in sets for line in (*left_out(one.run_groups), *_reach(one))),
@@ -156,16 +154,6 @@ def _gallery(maps: Sequence[GateMap], names: Sequence[str], alt: str = "") -> Fi
 
 
 # -- numbers for the script ------------------------------------------------------------------------------------------
-
-
-def _corners() -> dict[str, Any]:
-    """Palette → number of seeds → colours of the corners, as pictures.mixed reads them, flattened."""
-    return {
-        name: {
-            str(seeds): pictures.corners(seeds, name).reshape(-1, 3).round().astype(int).tolist() for seeds in (2, 3)
-        }
-        for name in pictures.PALETTES
-    }
 
 
 def _data(one: ClaimSet) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.files import RunError, read_json, reading
-from mtlprune.reports.charts import DOZEN, Interval, figure, forest
-from mtlprune.reports.page.render import Part
-from mtlprune.reports.sections import Figure, Rows
+from mtlprune.reports.charts import Interval
+from mtlprune.reports.grid import Grid
+from mtlprune.reports.page.render import Part, forest_figure
 
 FILE = "latency.json"
 
@@ -35,18 +35,16 @@ def part(files: Sequence[Path]) -> Part | None:
     """The part of the page; None where nothing was measured."""
     if not files:
         return None
-    read_files = [(file, read(file)) for file in files]
+    read_files = [(_title(file), read(file)) for file in files]
     caveats = []
-    for file, tree in read_files:
+    for title, tree in read_files:
         if float(tree.get("load") or 0) > 1.5 * float(tree.get("threads") or 1):
             caveats.append(
-                f"{_title(file)}: the machine was busy while it was measured (load {tree['load']} on "
-                f"{tree.get('threads')} threads); the fastest round counts, yet times are rough."
+                f"{title}: the machine was busy while it was measured (load {tree['load']} on {tree.get('threads')} "
+                "threads); the fastest round counts, yet times are rough."
             )
-        worse = [c for c in tree["cells"] if c["encoder"]["gain"] <= 0]
-        if worse:
-            places = ", ".join(f"{c['batch']} × {c['length']}" for c in worse)
-            caveats.append(f"{_title(file)}: removal saves no time at batch × length {places}.")
+        if worse := [f"{c['batch']} × {c['length']}" for c in tree["cells"] if c["encoder"]["gain"] <= 0]:
+            caveats.append(f"{title}: removal saves no time at batch × length {', '.join(worse)}.")
     return Part("latency", "What removal saves", {"files": [_one(*one) for one in read_files]}, caveats)
 
 
@@ -54,24 +52,17 @@ def _title(file: Path) -> str:
     return str(file.parent if file.name == FILE else file)
 
 
-def _one(file: Path, tree: dict[str, Any]) -> dict[str, Any]:
+def _one(title: str, tree: dict[str, Any]) -> dict[str, Any]:
     told = ("device", "precision", "threads", "torch", "load")
+    caption = "Time of the encoder saved, by batch × length: a dot; the line goes from there to the ideal."
+    what = "Time of the encoder saved, batch × length"
     return {
-        "title": _title(file),
-        "saved": _forest([_saved(cell) for cell in tree["cells"]]),
-        "encoder": _table(tree, "encoder", f"Latency of {_title(file)}, encoder"),
-        "attention": _table(tree, "attention", f"Latency of {_title(file)}, attention blocks"),
+        "title": title,
+        "saved": forest_figure([_saved(cell) for cell in tree["cells"]], what, "time saved, %", caption),
+        "encoder": _table(tree, "encoder", f"Latency of {title}, encoder"),
+        "attention": _table(tree, "attention", f"Latency of {title}, attention blocks"),
         "about": ", ".join(f"{name} {tree[name]}" for name in told if name in tree),
     }
-
-
-def _forest(rows: list[Interval]) -> Figure:
-    caption = "Time of the encoder saved, by batch × length: a dot; the line goes from there to the ideal."
-    if len(rows) > DOZEN:
-        caption += f" The first {DOZEN} of {len(rows)} sizes; the table has all."
-    told = "; ".join(one.told for one in rows[:DOZEN])
-    chart = figure(forest(rows, x_title="time saved, %"))
-    return Figure(chart, f"Time of the encoder saved, batch × length. {told}", caption)
 
 
 def _saved(cell: dict[str, Any]) -> Interval:
@@ -82,24 +73,16 @@ def _saved(cell: dict[str, Any]) -> Interval:
     return Interval(f"{where}: {told}", gain, min(gain, ideal), max(gain, ideal), True, f"{where}: {told}")
 
 
-def _table(tree: dict[str, Any], part: str, name: str) -> Rows:
-    columns = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
-    return Rows(columns, [_row(cell, part) for cell in tree["cells"]], name, columns)
-
-
-def _row(cell: dict[str, Any], name: str) -> list[str]:
-    found = cell[name]
-    times = [f"{1000 * found['seconds'][kind]:.1f}" for kind in ("full", "masked", "removed")]
-    share = found.get("reached")
-    reached = "–" if share is None else _percent(share) if -0.5 <= share <= 1.5 else "noise"
-    return [
-        str(cell["batch"]),
-        str(cell["length"]),
-        *times,
-        _percent(found["gain"]),
-        _percent(found["ideal_gain"]),
-        reached,
-    ]
+def _table(tree: dict[str, Any], part: str, name: str) -> Grid:
+    header = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
+    rows = []
+    for cell in tree["cells"]:
+        found, share = cell[part], cell[part].get("reached")
+        times = [f"{1000 * found['seconds'][kind]:.1f}" for kind in ("full", "masked", "removed")]
+        reached = "–" if share is None else _percent(share) if -0.5 <= share <= 1.5 else "noise"
+        gains = [_percent(found["gain"]), _percent(found["ideal_gain"]), reached]
+        rows.append([str(cell["batch"]), str(cell["length"]), *times, *gains])
+    return Grid(header, rows, 0, name)
 
 
 def _percent(value: float) -> str:

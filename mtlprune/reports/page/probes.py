@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import pandas as pd
 from mtlprune.analyses.probes import ANALYSIS
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
-from mtlprune.reports.page.render import Part, grid_rows
-from mtlprune.reports.sections import Figure, Rows
+from mtlprune.reports.analyses import Figure
+from mtlprune.reports.grid import Grid
+from mtlprune.reports.page.render import Part
 from mtlprune.results import Result
 
 BEST = 12
 """Labels that the browser names for a head."""
 SUBJECTS = 12
 """Encoders whose heads the browser holds: one seed of each."""
+Heads = dict[tuple[int, int], list[dict[str, Any]]]
+"""Layer and head → what it knows, the best first; every head is there."""
 
 
 def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
@@ -34,32 +38,27 @@ def part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
     if not folders:
         return None
     found = read_probes(folders)
-    mode = modes(found)[0]
+    mode, size = modes(found)[0], shape(found)
     shown = panels(found, mode)
-    subjects = [(name, seed, known(found, mode, encoder, seed)) for name, encoder, seed in _subjects(found, mode)]
-    first, *each = [(one.key, grid_rows(one, one.title), one.caption) for one in probes.tables(found)]
-    figures = {panel.task: _figures(found, panel) for panel in shown}
-    holds = {
-        "blocks": [one for some in figures.values() for one in some],  # for the script of charts
-        "about": probes.about(found),
-        "summary": first,
-        "who": subjects[0][0],
-        "heads": _heads(subjects[0][2], shape(found), subjects[0][0]),
-        "tasks": [
-            (task.upper(), drawn, [one for one in each if one[0].startswith(f"{task}-")])
-            for task, drawn in figures.items()
-        ],
-    }
-    content = {"subjects": [_data(name, rows, shape(found)) for name, _, rows in subjects], "shape": shape(found)}
-    few = [f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in shown if panel.few]
+    subjects = [
+        (name, _by_head(known(found, mode, encoder, seed), size)) for name, encoder, seed in _subjects(found, mode)
+    ]
+    first, *each = probes.tables(found)
+    tasks = [
+        (panel.task.upper(), _figures(found, panel), [one for one in each if one.key.startswith(f"{panel.task}-")])
+        for panel in shown
+    ]
+    who, heads = subjects[0]
+    holds = {"about": probes.about(found), "summary": first, "who": who, "heads": _heads(heads, who), "tasks": tasks}
     caveats = [*found.about["notes"], *probes.lacking(shown)]
-    if few:
+    if few := [f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in shown if panel.few]:
         caveats.append(
             f"Labels with fewer than {found.about['few']} test items say little and are marked: {', '.join(few)}."
         )
     if data and found.about["fingerprint"] not in data:
         corpus = found.about["corpus"]
         caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
+    content = {"subjects": [_data(*one) for one in subjects], "shape": size}
     return Part(ANALYSIS.key, ANALYSIS.title, holds, caveats, probes.beyond_controls(shown), content)
 
 
@@ -89,43 +88,43 @@ def _subjects(found: Result, mode: str) -> list[tuple[str, str, int]]:
     return named[:SUBJECTS]
 
 
-def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> dict[tuple[int, int], list[dict[str, Any]]]:
-    """Layer and head → what it knows, the best first; every head is there."""
-    found: dict[tuple[int, int], list[dict[str, Any]]] = {
-        (layer, head): [] for layer in range(1, size[0] + 1) for head in range(1, size[1] + 1)
+def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> Heads:
+    held = {place: some.to_dict("records") for place, some in rows.groupby(["layer", "head"])}
+    return {place: held.get(place, []) for place in product(range(1, size[0] + 1), range(1, size[1] + 1))}
+
+
+def _data(name: str, heads: Heads) -> dict[str, Any]:
+    """What the browser shows of an encoder: labels, once each, and of each head the BEST by their numbers."""
+    best = [row for rows in heads.values() for row in rows[:BEST]]
+    labels = {
+        (row["task"], row["label"]): (row["task"].upper(), row["label"], row["items"], row["few"]) for row in best
     }
-    for row in rows.to_dict("records"):
-        found[row["layer"], row["head"]].append(row)  # type: ignore[index]
-    return found
+    numbers = {key: number for number, key in enumerate(labels)}
+    cards = [
+        [
+            [
+                numbers[row["task"], row["label"]],
+                round(row["test"], 1),
+                None if math.isnan(row["gain"]) else round(row["gain"], 1),
+                *(row[key] for key in ("rank", "there", "best")),
+            ]
+            for row in rows[:BEST]
+        ]
+        for rows in heads.values()
+    ]
+    chosen = [sum(row["best"] and not row["few"] for row in rows) for rows in heads.values()]
+    return {"name": name, "labels": list(labels.values()), "cards": cards, "chosen": chosen}
 
 
-def _data(name: str, rows: pd.DataFrame, size: tuple[int, int]) -> dict[str, Any]:
-    labels: dict[tuple[str, str], int] = {}
-    table: list[list[Any]] = []
-    cards, chosen = [], []
-    for held in _by_head(rows, size).values():
-        card = []
-        for row in held[:BEST]:
-            key = row["task"], row["label"]
-            if key not in labels:
-                labels[key] = len(table)
-                table.append([row["task"].upper(), row["label"], row["items"], row["few"]])
-            gain = None if math.isnan(row["gain"]) else round(row["gain"], 1)
-            card.append([labels[key], round(row["test"], 1), gain, row["rank"], row["there"], row["best"]])
-        cards.append(card)
-        chosen.append(sum(row["best"] and not row["few"] for row in held))
-    return {"name": name, "encoder": rows["encoder"].iloc[0], "labels": table, "cards": cards, "chosen": chosen}
-
-
-def _heads(known: pd.DataFrame, size: tuple[int, int], name: str) -> Rows:
+def _heads(heads: Heads, name: str) -> Grid:
     """What every head knows best, for readers without a script."""
     rows = []
-    for (layer, head), best in _by_head(known, size).items():
+    for (layer, head), best in heads.items():
         names = [f"{row['task'].upper()} {row['label']}" for row in best if row["best"]]
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         told = ", ".join(names[:8]) + more
-        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), str(len(names)), told])
-    return Rows(["head", "knows best", "then", "chosen for", "labels"], rows, f"Heads of {name}", ["chosen for"])
+        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), told, str(len(names))])
+    return Grid(["head", "knows best", "then", "labels", "chosen for"], rows, 4, f"Heads of {name}")
 
 
 def _said(rows: Sequence[dict[str, Any]]) -> str:

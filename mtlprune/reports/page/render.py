@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,10 @@ from markupsafe import Markup, escape
 
 from mtlprune import __version__
 from mtlprune.errors import printable_lines
+from mtlprune.files import plain
 from mtlprune.reports import charts
-from mtlprune.reports.grid import Grid, Strong
-from mtlprune.reports.sections import Figure, Paragraph, Rows
+from mtlprune.reports.analyses import Figure
+from mtlprune.reports.grid import Strong
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
 LEAST = 0.72
@@ -56,9 +56,14 @@ class Part:
         return Markup(_environment().get_template(f"{name}.html").render(self.holds))
 
 
-def grid_rows(grid: Grid, caption: str) -> Rows:
-    """A table of reports/grid.py for the page."""
-    return Rows(grid.header, grid.rows, caption, grid.header[grid.texts :])
+def forest_figure(
+    rows: Sequence[charts.Interval], what: str, x_title: str, caption: str, width: int = charts.WIDTH
+) -> Figure:
+    """A forest plot of the first dozen rows, beside a table of all."""
+    if len(rows) > charts.DOZEN:
+        caption += f" The first {charts.DOZEN} of {len(rows)}; the table has all."
+    told = "; ".join(one.told for one in rows[: charts.DOZEN])
+    return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{what}. {told}", caption)
 
 
 def rendered(
@@ -91,7 +96,7 @@ def rendered(
             lead=next((part for part in parts if part.lead), None),
             following=following,
             first=("scores", "overlap"),
-            data={"look": charts.LOOK} | {part.key: defined(part.data) for part in parts if part.data},
+            data={"look": charts.LOOK} | {part.key: plain(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,
         )
@@ -114,7 +119,7 @@ def _environment() -> Environment:
     )
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     made.filters |= {"without_paths": without_paths, "chart": chart}
-    for kind in (Strong, Figure, Paragraph):
+    for kind in (Strong, Figure):
         made.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
     made.globals["m"] = made.get_template("macros.html").module
     return made
@@ -142,12 +147,3 @@ def without_paths(markup: str, shared: str) -> Markup:
     if shared:
         markup = re.sub(rf"(?<![\w.~/…-]){re.escape(str(escape(shared)))}/", "", markup)
     return Markup(_PATH.sub(r"…/\1", markup))
-
-
-def defined(value: Any) -> Any:
-    """A tree without what JSON lacks: NaN becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): defined(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [defined(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

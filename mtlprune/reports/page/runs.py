@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.blocks import filled
+from mtlprune.reports.grid import Grid
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.scores.comparisons import pruning_title
-from mtlprune.reports.sections import Rows
-from mtlprune.runs import RunFolder
+from mtlprune.reports.scores.comparisons import described, pruning_title
+from mtlprune.runs import RunFolder, flat
 
 _APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
 """Settings that the table of runs shows, or that name a run."""
 
 
-@dataclass(frozen=True)
 class ReadRun:
-    """One run folder as far as the page reads it once for all parts."""
+    """One run folder as far as the page reads it once for all parts.
 
-    folder: RunFolder
-    tree: dict[str, Any]
-    """config.yaml with defaults filled in; of a run that `mtlprune prune` made, that of its source."""
-    manifest: dict[str, Any]
+    Attributes:
+        tree: config.yaml with defaults filled in; of a run that `mtlprune prune` made, that of its source.
+
+    Raises:
+        RunError: config.yaml or manifest.json is missing or damaged.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.tree, self.manifest = described(folder)
 
     @property
     def path(self) -> str:
@@ -46,44 +49,30 @@ class ReadRun:
     @property
     def data(self) -> str:
         """The corpus' name, or where it lies."""
-        return str(self.manifest["data"].get("name", self.tree.get("data", {}).get("path", "data")))
+        return str(self.manifest["data"].get("name", self.tree["data"].get("path", "data")))
 
     @property
     def encoder(self) -> str:
         """Its name, of a local one the last folder only; and what was done to it."""
-        encoder = self.tree.get("encoder", {})
+        encoder = self.tree["encoder"]
         name = str(encoder.get("name", ""))
         name = Path(name).name if name.startswith(("/", "~", ".")) else name
-        random = ", random weights" if encoder.get("random") else ""
-        return f"{name}{random}{'' if encoder.get('context', True) else ', no context'}"
+        return f"{name}{', random weights' * encoder['random']}{', no context' * (not encoder['context'])}"
 
     @property
     def pruning(self) -> str:
         return pruning_title(self.tree)
 
     @property
+    def subset(self) -> int | None:
+        """So many training sentences at most."""
+        number: int | None = self.tree["data"]["train_sentences"]
+        return number
+
+    @property
     def seconds(self) -> float:
         """Of training; 0 where the manifest does not say."""
         return float(self.manifest.get("finished", {}).get("seconds", 0.0))
-
-
-def read(folder: RunFolder) -> ReadRun:
-    """Raises RunError where config.yaml or manifest.json is missing or damaged."""
-    tree, manifest = folder.read_config(), folder.read_manifest()
-    if pruned := manifest.get("pruned"):
-        tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"]}
-        tree["heads removed"] = pruned["most_open"] or "closed"
-    return ReadRun(folder, filled(tree), manifest)
-
-
-def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Path → value of every setting."""
-    for key, value in tree.items():
-        here = f"{path}.{key}" if path else str(key)
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, here)
-        else:
-            yield here, value
 
 
 def duration(seconds: float) -> str:
@@ -107,14 +96,8 @@ def part(runs: Sequence[ReadRun], notes: Sequence[str] = ()) -> Part:
 
 def _values(runs: Sequence[ReadRun], path: str) -> list[str]:
     """The different values of a path in the manifests, as words."""
-    found: dict[str, None] = {}
-    for run in runs:
-        value: Any = run.manifest
-        for key in path.split("/"):
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if value is not None:
-            found[str(value)] = None
-    return list(found)
+    each = [dict(flat(run.manifest)) for run in runs]
+    return list(dict.fromkeys(str(one[path]) for one in each if one.get(path) is not None))
 
 
 def _facts(runs: Sequence[ReadRun]) -> list[tuple[str, str]]:
@@ -123,7 +106,7 @@ def _facts(runs: Sequence[ReadRun]) -> list[tuple[str, str]]:
     versions = [
         f"mtlprune {', '.join(_values(runs, 'mtlprune')) or 'unknown'}",
         *(f"Python {v}" for v in _values(runs, "python")),
-        *(f"{name} {' / '.join(_values(runs, f'packages/{name}'))}" for name in packages),
+        *(f"{name} {' / '.join(_values(runs, f'packages.{name}'))}" for name in packages),
     ]
     begun = sorted(_values(runs, "begun"))
     return [
@@ -139,32 +122,32 @@ def _facts(runs: Sequence[ReadRun]) -> list[tuple[str, str]]:
     ]
 
 
-def _table(runs: Sequence[ReadRun]) -> Rows:
-    columns = ["run", "tasks", "encoder", "heads", "data", "seed", "best epoch", "epochs", "training sentences", "time"]
-    rows = []
-    for run in runs:
-        train, data = run.tree["train"], run.tree.get("data", {})
-        end = run.manifest.get("finished", {})
-        best = end.get("best", {}).get("joint", {}).get("epoch") if isinstance(end.get("best"), Mapping) else None
-        rows.append(
-            [
-                run.path,
-                " ".join(task.upper() for task in run.tasks),
-                run.encoder,
-                run.pruning or "all",
-                run.manifest["data"]["fingerprint"][:8],
-                run.seed,
-                "–" if best is None else best,
-                train.get("epochs", "–"),
-                f"≤ {most:,}" if (most := data.get("train_sentences")) else "all",
-                duration(run.seconds) if run.seconds else "–",
-            ]
-        )
+def _best(run: ReadRun) -> Any:
+    """The best epoch; – where the manifest does not say."""
+    best = run.manifest.get("finished", {}).get("best", {})
+    return best.get("joint", {}).get("epoch", "–") if isinstance(best, Mapping) else "–"
+
+
+COLUMNS: dict[str, Callable[[ReadRun], Any]] = {
+    "run": lambda run: run.path,
+    "tasks": lambda run: " ".join(task.upper() for task in run.tasks),
+    "encoder": lambda run: run.encoder,
+    "heads": lambda run: run.pruning or "all",
+    "data": lambda run: run.manifest["data"]["fingerprint"][:8],
+    "seed": lambda run: run.seed,
+    "best epoch": _best,
+    "epochs": lambda run: run.tree["train"].get("epochs", "–"),
+    "training sentences": lambda run: f"≤ {run.subset:,}" if run.subset else "all",
+    "time": lambda run: duration(run.seconds) if run.seconds else "–",
+}
+
+
+def _table(runs: Sequence[ReadRun]) -> Grid:
     words = f"All {len(runs)} runs" if len(runs) > 1 else "The run"
-    return Rows(columns, rows, words, columns[5:])
+    return Grid(list(COLUMNS), [[str(shown(run)) for shown in COLUMNS.values()] for run in runs], 5, words)
 
 
-def _settings(runs: Sequence[ReadRun]) -> dict[str, Rows]:
+def _settings(runs: Sequence[ReadRun]) -> dict[str, Grid]:
     """Settings that all runs share, and those that differ with their values."""
     trees = [dict(flat(run.tree)) for run in runs]
     shared: list[list[str]] = []
@@ -175,18 +158,16 @@ def _settings(runs: Sequence[ReadRun]) -> dict[str, Rows]:
         partly = " (where set)" if len(there) < len(trees) else ""
         (differing if len(values) > 1 else shared).append([path, ", ".join(values) + partly])
     return {
-        "differing": Rows(["setting", "values"], differing, "Settings in which runs differ"),
-        "shared": Rows(["setting", "value"], shared, "Settings that runs share"),
+        "differing": Grid(["setting", "values"], differing, 2, "Settings in which runs differ"),
+        "shared": Grid(["setting", "value"], shared, 2, "Settings that runs share"),
     }
 
 
 def _caveats(runs: Sequence[ReadRun]) -> Iterator[str]:
-    unfinished = [run.path for run in runs if not run.finished]
-    if unfinished:
+    if unfinished := [run.path for run in runs if not run.finished]:
         yield f"Not trained to the end: {', '.join(unfinished)}."
-    subsets = sorted({run.tree.get("data", {}).get("train_sentences") for run in runs} - {None})
-    if subsets:
-        some = sum(run.tree.get("data", {}).get("train_sentences") is not None for run in runs)
+    if subsets := sorted({run.subset for run in runs if run.subset is not None}):
+        some = sum(run.subset is not None for run in runs)
         who = "All runs" if some == len(runs) else f"{some} of {len(runs)} runs"
         yield (
             f"{who} saw the first {' or '.join(f'{number:,}' for number in subsets)} training sentences at most: where "
@@ -194,17 +175,14 @@ def _caveats(runs: Sequence[ReadRun]) -> Iterator[str]:
         )
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for run in runs:
-        seeds.setdefault(
-            (run.tasks, run.encoder, run.pruning, run.tree.get("data", {}).get("train_sentences")), set()
-        ).add(run.seed)
-    single = sum(len(found) == 1 for found in seeds.values())
-    if single:
+        seeds.setdefault((run.tasks, run.encoder, run.pruning, run.subset), set()).add(run.seed)
+    if single := sum(len(found) == 1 for found in seeds.values()):
         which = "Every setting" if single == len(seeds) else f"{single} of {len(seeds)} settings"
         has = "has" if single == len(seeds) or single == 1 else "have"
         yield f"{which} {has} one seed only: how much training varies by chance is not known there."
-    for name in ("mtlprune", "packages/torch", "packages/transformers", "processor"):
+    for name in ("mtlprune", "packages.torch", "packages.transformers", "processor"):
         values = _values(runs, name)
         if len(values) > 1:
-            yield f"Runs differ in {name.rpartition('/')[2]}: {', '.join(values)}."
+            yield f"Runs differ in {name.rpartition('.')[2]}: {', '.join(values)}."
     if runs and not _values(runs, "git"):
         yield "No run names the commit of the code that made it; the version number is all that is known."

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
-from mtlprune.reports.grid import Strong, number, probability
-from mtlprune.reports.page.render import Part, grid_rows
+from mtlprune.reports.grid import Grid, Strong, number, probability
+from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
 from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.layouts import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
-from mtlprune.reports.sections import Figure, Rows
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.label_scores import FEW, LabelDifference, compare_counted, count_labels
@@ -101,20 +101,25 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
 
 def _one(scored: Scored) -> dict[str, Any]:
     comparison = scored.comparison
-    shown = {
+    shown: dict[str, Any] = {
         "title": scored.title,
         "scores": _scores(comparison, scored.title),
         "legend": table_legend(comparison),
         "forest": None,
     }
     if comparison.tests:
-        shown["forest"] = _forest(list(_differences(comparison)))
-        shown["details"] = grid_rows(details(comparison), "Tests of differences")
+        caption = (
+            "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); "
+            "full dots are significant over both after Holm's correction, never with one run."
+        )
+        differences = list(_differences(comparison))
+        shown["forest"] = forest_figure(differences, "Differences", "difference, points", caption, 420)
+        shown["details"] = replace(details(comparison), title="Tests of differences")
         shown["tests_legend"] = tests_legend(comparison)
     return shown
 
 
-def _scores(comparison: Comparison, name: str) -> Rows:
+def _scores(comparison: Comparison, name: str) -> Grid:
     tasks, several = comparison.tasks(), len(comparison.encoders()) > 1
     pruned = any(run.heads for column in comparison.columns for run in column.runs)
     columns = [*(["encoder"] if several else []), "setting", *(["heads"] if pruned else []), "n"]
@@ -125,7 +130,7 @@ def _scores(comparison: Comparison, name: str) -> Rows:
         shown = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
         row = [*([column.encoder] if several else []), column.title, *([_heads(column, tasks)] if pruned else [])]
         rows.append([*row, shown, *(_cell(comparison, place, task) for task in tasks)])
-    return Rows(columns, rows, f"Scores, {name}", columns[1 + several + pruned :])
+    return Grid(columns, rows, 1 + several + pruned, f"Scores, {name}")
 
 
 def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
@@ -150,17 +155,6 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
         mark = comparison.tests[place, task].mark if (place, task) in comparison.tests else ""
         text += f"\n{difference(values, theirs)}{mark}{more}".replace("-", "−")
     return Strong(text) if bold else text
-
-
-def _forest(rows: Sequence[Interval]) -> Figure:
-    caption = (
-        "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); full "
-        "dots are significant over both after Holm's correction, never with one run."
-    )
-    if len(rows) > DOZEN:
-        caption += f" The first {DOZEN} of {len(rows)} differences; the table has all."
-    chart = figure(forest(rows, x_title="difference, points", width=420))
-    return Figure(chart, f"Differences. {'; '.join(one.told for one in rows[:DOZEN])}", caption)
 
 
 def _differences(comparison: Comparison) -> Iterator[Interval]:
@@ -189,14 +183,9 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
     """How joint training without pruning compares with single tasks, counted over tasks."""
     comparison = scored.comparison
     for place, other in comparison.against.items():
-        column = comparison.columns[place]
-        run = column.runs[0]
-        if len(run.tasks) < 3 or run.pruning:
-            continue
-        tests = {
-            task: comparison.tests[place, task] for task in comparison.tasks() if (place, task) in comparison.tests
-        }
-        if not tests:
+        column, single = comparison.columns[place], comparison.columns[other]
+        tests = {task: test for (at, task), test in comparison.tests.items() if at == place}
+        if len(column.runs[0].tasks) < 3 or column.runs[0].pruning or not tests:
             continue
         where = f" ({scored.title})" if several else ""
         here = {task: test for task, test in tests.items() if test.of_these_runs}
@@ -208,8 +197,8 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
             sure.append(f"{_counted(here)} over sentences only, of these {two}runs")
         more = any(comparison.more_training(place, task) for task in comparison.tasks())
         yield (
-            f"{column.title} ({_training(column)}) beside {comparison.columns[other].title} "
-            f"({_training(comparison.columns[other])}){where}: of {len(tests)} tasks {'; '.join(sure)}."
+            f"{column.title} ({_training(column)}) beside {single.title} ({_training(single)}){where}: of {len(tests)} "
+            f"tasks {'; '.join(sure)}."
             + (" It has seen more training, so what it gains is no gain from sharing." if more else "")
         )
 
@@ -240,17 +229,13 @@ def _training(column: ScoreColumn) -> str:
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Contrast:
+class _Contrast(NamedTuple):
     """A joint setting beside the single-task one that the table compares it with."""
 
+    title: str
     scored: Scored
     joint: ScoreColumn
     single: ScoreColumn
-
-    @property
-    def title(self) -> str:
-        return f"{self.joint.title} − {self.single.title}, {self.scored.title}"
 
 
 def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int) -> Part | None:
@@ -275,7 +260,11 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int)
             shown.append(_one_contrast(contrast, made))
             found.append(_labels_found(made, f" ({contrast.title})" if several else ""))
             if few := sum(row.few for rows in made.values() for row in rows):
-                caveats.append(_few(contrast, few, sum(map(len, made.values()))))
+                caveats.append(
+                    f"{contrast.title}: {few} of {sum(map(len, made.values()))} labels have fewer than {FEW} gold "
+                    "items; they are marked ° and not tested. The q of the others is corrected (Benjamini and "
+                    "Hochberg) within a task, not over tasks."
+                )
     return Part("labels", "Labels lost and gained", {"contrasts": shown, "several": several}, caveats, found)
 
 
@@ -286,7 +275,7 @@ def _contrasts(scored: Scored) -> Iterator[_Contrast]:
     joint = [(a, b) for a, b in pairs if len(a.runs[0].tasks) > 1 and not a.runs[0].pruning]
     many = [(a, b) for a, b in joint if len(a.runs[0].tasks) > 2]
     for first, second in many or joint:
-        yield _Contrast(scored, first, second)
+        yield _Contrast(f"{first.title} − {second.title}, {scored.title}", scored, first, second)
 
 
 def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: int) -> list[LabelDifference]:
@@ -310,24 +299,19 @@ def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Se
     """Sentence → counts of its labels, as a record has them, or from predictions beside the gold."""
     if folder.has_labels(split):
         return folder.read_labels(split, task)
-    predicted = _predicted(folder, split, truth)
+    predicted = {sentence.id: sentence for sentence in folder.read_predictions(split)}
+    missing = [sentence.id for sentence in truth if sentence.id not in predicted]
+    if missing or len(predicted) != len(truth):
+        raise RunError(
+            f"{folder.path} has predictions of {len(predicted)} sentences of {split}, the corpus has {len(truth)}"
+            + (f" (first without one: {missing[0]})" if missing else "")
+        )
     try:
-        return {g.id: count_labels(task, g, p) for g, p in zip(truth, predicted, strict=True)}
+        return {gold.id: count_labels(task, gold, predicted[gold.id]) for gold in truth}
     except ValueError as error:
         raise RunError(
             f"predictions on {split} cannot be compared ({error}); `mtlprune evaluate` writes them anew"
         ) from None
-
-
-def _predicted(folder: RunFolder, split: str, truth: Sequence[Sentence]) -> list[Sentence]:
-    found = {sentence.id: sentence for sentence in folder.read_predictions(split)}
-    missing = [sentence.id for sentence in truth if sentence.id not in found]
-    if missing or len(found) != len(truth):
-        raise RunError(
-            f"{folder.path} has predictions of {len(found)} sentences of {split}, the corpus has {len(truth)}"
-            + (f" (first without one: {missing[0]})" if missing else "")
-        )
-    return [found[sentence.id] for sentence in truth]
 
 
 def _one_contrast(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -> dict[str, Any]:
@@ -341,7 +325,7 @@ def _one_contrast(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -
     shown = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
     cells = [_row(task, row) for task, each in made.items() for row in each]
-    table = Rows(columns, cells, f"Labels, {contrast.title}", columns[2:])
+    table = Grid(columns, cells, 2, f"Labels, {contrast.title}")
     return {"title": contrast.title, "forest": shown, "table": table}
 
 
@@ -359,13 +343,6 @@ def _row(task: str, row: LabelDifference) -> list[str]:
     label = row.label + ("°" if row.few else "")
     numbers = [str(row.items), number(row.joint, 1), number(row.single, 1), delta, between]
     return [task.upper(), label, *numbers, "–" if row.few else probability(row.found.p), tested]
-
-
-def _few(contrast: _Contrast, few: int, of: int) -> str:
-    return (
-        f"{contrast.title}: {few} of {of} labels have fewer than {FEW} gold items; they are marked ° and not tested. "
-        "The q of the others is corrected (Benjamini and Hochberg) within a task, not over tasks."
-    )
 
 
 def _labels_found(made: dict[str, list[LabelDifference]], where: str) -> str:

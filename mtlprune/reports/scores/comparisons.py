@@ -79,12 +79,19 @@ class ScoredRun:
     """How a finished run has been of use to it (train.start, pruning.importance_of), in words; "" where none has."""
 
 
-def read_run(folder: RunFolder, split: str) -> ScoredRun:
-    """What a table needs of a run. Raises RunError where it is not scored on ``split``."""
+def described(folder: RunFolder) -> tuple[dict[str, Any], dict[str, Any]]:
+    """config.yaml with defaults filled in, and manifest.json. The settings of a run that `mtlprune prune` made are
+    those of its source: seeds share them. Raises RunError where a file is missing or damaged."""
     tree, manifest = folder.read_config(), folder.read_manifest()
-    if pruned := manifest.get("pruned"):  # its settings are those of the run it was made from: seeds share them
+    if pruned := manifest.get("pruned"):
         kept = {"heads removed": pruned["most_open"] or "closed"}
         tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"], **kept}
+    return filled(tree), manifest
+
+
+def read_run(folder: RunFolder, split: str) -> ScoredRun:
+    """What a table needs of a run. Raises RunError where it is not scored on ``split``."""
+    tree, manifest = described(folder)
     if split not in folder.splits():
         there = ", ".join(folder.splits()) or "none"
         how = f"run: mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
@@ -95,7 +102,6 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
     names = {task: main_score(task, tree.get("decoders", {})) for task in scores}
     encoder = tree.get("encoder", {})
     kind = "no encoder" if not encoder.get("context", True) else "random encoder" if encoder.get("random") else ""
-    tree = filled(tree)
     settings = dict(flat(tree))
     return ScoredRun(
         path=str(folder.path),
@@ -139,17 +145,15 @@ def _updates_before(run: RunFolder, start: str | None) -> int:
 
 
 def _earlier(run: RunFolder, tree: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    own = _updates(manifest)
-    start = tree["train"]["start"]
-    ranking = tree["pruning"]["importance_of"] if tree["pruning"]["method"] == "importance" else None
-    if start is None and ranking is None:
+    start, pruning = tree["train"]["start"], tree["pruning"]
+    source = start or (pruning["importance_of"] if pruning["method"] == "importance" else None)
+    if source is None:
         return ""
-    before = _updates_before(run, start or ranking)
+    before, own = _updates_before(run, source), _updates(manifest)
     updates = f" ({before:,} updates)" if before else ""
-    more = f" for {own:,} more" if own else ""
-    if start is not None:
-        return f"starts from a finished run{updates} and trains on{more}"
-    return f"a finished run{updates} chose its heads"
+    if start is None:
+        return f"a finished run{updates} chose its heads"
+    return f"starts from a finished run{updates} and trains on{f' for {own:,} more' if own else ''}"
 
 
 def _heads(folder: RunFolder, manifest: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str, tuple[int, int]]:
@@ -315,14 +319,9 @@ def compare(
 
 def _referred(columns: Sequence[ScoreColumn], reference: str) -> dict[int, int]:
     """Each column that has runs of the same tasks as the one of that title → that one."""
-    found: dict[int, int] = {}
-    for place, column in enumerate(columns):
-        if column.title == reference:
-            tasks = {run.tasks for run in column.runs}
-            found = {
-                k: place for k, other in enumerate(columns) if k != place and tasks & {r.tasks for r in other.runs}
-            }
-    return found
+    tasks = [{run.tasks for run in column.runs} for column in columns]
+    places = [place for place, column in enumerate(columns) if column.title == reference]
+    return {k: place for place in places for k, own in enumerate(tasks) if k != place and own & tasks[place]}
 
 
 def _refuse_unlike(found: Sequence[ScoredRun]) -> None:
@@ -378,7 +377,7 @@ def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
 
 def _columns(members: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
     """Columns of one encoder, with titles. Where there are several pairs of tasks, they are named by their tasks."""
-    pairs = [group for group in members if _is_pair(group[0])]
+    pairs = [group for group in members if len(group[0].tasks) == 2 and not group[0].kind]
     if len({frozenset(group[0].tasks) for group in pairs}) < 2:
         pairs = []
     others = [group for group in members if group not in pairs]
@@ -389,15 +388,11 @@ def _columns(members: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
     return [ScoreColumn(titles[id(group)], group, in_triangle=group in pairs) for group in members]
 
 
-def _is_pair(run: ScoredRun) -> bool:
-    return len(run.tasks) == 2 and not run.kind
-
-
 def family_suffix(run: ScoredRun, pairs: Sequence[ScoredRun]) -> str:
     """What tells pairs of one setting from those of another: pruning, and settings where the same pair comes twice."""
     rivals = [other for other in pairs if other.pruning == run.pruning]
     same = [[other for other in rivals if set(other.tasks) == set(one.tasks)] for one in rivals]
-    paths = sorted({path for group in same for path in _differing_settings(group)})
+    paths = sorted({path for group in same for path in differing_settings(group)})
     suffix = f" ({', '.join(f'{path}={run.setting.get(path)}' for path in paths)})" if paths else ""
     return (f", {run.pruning}" if run.pruning else "") + suffix
 
@@ -427,10 +422,11 @@ def _distinction(group: Sequence[ScoredRun], groups: Sequence[Sequence[ScoredRun
     if one_name and len({rival.name for rival in rivals}) == len(rivals):
         return run.name
     parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
-    return ", ".join([*parts, *(f"{path}={run.setting.get(path)}" for path in _differing_settings(rivals))])
+    return ", ".join([*parts, *(f"{path}={run.setting.get(path)}" for path in differing_settings(rivals))])
 
 
-def _differing_settings(runs: Sequence[ScoredRun]) -> list[str]:
+def differing_settings(runs: Sequence[ScoredRun]) -> list[str]:
+    """Paths of the settings in which runs differ."""
     paths = sorted({path for run in runs for path in run.setting})
     return [path for path in paths if len({repr(run.setting.get(path)) for run in runs}) > 1]
 
@@ -463,5 +459,5 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
 
 def unlike(run: ScoredRun, other: ScoredRun) -> list[str]:
     """The settings in which two runs differ though the table does not say so; of a pruned STL run, beside pruning."""
-    paths = _differing_settings([run, other])
+    paths = differing_settings([run, other])
     return [path for path in paths if len(run.tasks) > 1 or not path.startswith(_PRUNING)]

@@ -8,17 +8,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.grid import Grid, Strong, probability
-from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, column_order, family_suffix, unlike
-
-if TYPE_CHECKING:
-    from mtlprune.reports.scores.tests import Tested
+from mtlprune.reports.scores.comparisons import (
+    Comparison,
+    ScoreColumn,
+    column_order,
+    differing_settings,
+    family_suffix,
+    unlike,
+)
 
 LEVEL = 0.05  # that of statistics.significance, which needs numpy
 BESIDE = 3  # so many differences at most stand beside their scores
@@ -28,19 +29,13 @@ Row = tuple[str, str]
 """Encoder and task."""
 
 
-@dataclass
-class Slot:
-    """A column as it is printed."""
-
-    title: str
-    places: dict[Row, int] = field(default_factory=dict)
-    """Row → place in ``Comparison.columns``."""
-    in_triangle: bool = False
+Slots = dict[str, dict[Row, int]]
+"""Printed column → row → place in ``Comparison.columns``."""
 
 
-def slots(comparison: Comparison) -> list[Slot]:
+def slots(comparison: Comparison) -> Slots:
     """The printed columns. A pair POS+DEP fills the row of POS under +DEP, and that of DEP under +POS."""
-    found: dict[str, Slot] = {}
+    found: Slots = {}
     encoders, tasks = comparison.encoders(), comparison.tasks()
     columns = comparison.columns
     extras = [place for place, column in enumerate(columns) if not column.runs]
@@ -50,17 +45,15 @@ def slots(comparison: Comparison) -> list[Slot]:
     for place in extras + sorted(trained, key=lambda place: column_order(columns[place].runs)):
         column = columns[place]
         if not column.in_triangle:
-            slot = found.setdefault(column.title, Slot(column.title))
-            slot.places |= {(e, task): place for e in encoders if column.encoder in ("", e) for task in tasks}
+            rows = {(e, task): place for e in encoders if column.encoder in ("", e) for task in tasks}
+            found.setdefault(column.title, {}).update(rows)
             continue
         run = column.runs[0]
         suffix = family_suffix(run, [pair for pair in pairs if pair.encoder == run.encoder])
         for partner in partners:
-            title = f"+{partner.upper()}{suffix}"
-            slot = found.setdefault(title, Slot(title, in_triangle=True))
-            if partner in run.tasks:
-                slot.places |= {(column.encoder, task): place for task in run.tasks if task != partner}
-    return list(found.values())
+            rows = {(column.encoder, task): place for task in run.tasks if task != partner}
+            found.setdefault(f"+{partner.upper()}{suffix}", {}).update(rows if partner in run.tasks else {})
+    return found
 
 
 def has_triangle(comparison: Comparison) -> bool:
@@ -68,13 +61,13 @@ def has_triangle(comparison: Comparison) -> bool:
     return any(column.in_triangle for column in comparison.columns)
 
 
-def _compared(comparison: Comparison, slot: Slot) -> bool:
-    return any(place in comparison.against for place in slot.places.values())
+def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
+    return any(place in comparison.against for place in places.values())
 
 
 def apart(comparison: Comparison) -> bool:
     """Whether differences have a table of their own, in the same layout, so that both fit a page."""
-    many = sum(_compared(comparison, slot) for slot in slots(comparison)) > BESIDE
+    many = sum(_compared(comparison, places) for places in slots(comparison).values()) > BESIDE
     return many or (has_triangle(comparison) and bool(comparison.against))
 
 
@@ -83,38 +76,38 @@ def grids(comparison: Comparison) -> list[Grid]:
     printed = slots(comparison)
     if not apart(comparison):
         return [_grid(comparison, printed, scores=True, differences=True)]
-    compared = [slot for slot in printed if _compared(comparison, slot)]
+    compared = {title: places for title, places in printed.items() if _compared(comparison, places)}
     return [
         _grid(comparison, printed, scores=True, differences=False),
         _grid(comparison, compared, scores=False, differences=True),
     ]
 
 
-def _grid(comparison: Comparison, printed: Sequence[Slot], scores: bool, differences: bool) -> Grid:
-    header = ["task"]
-    cells: list[Callable[[Row], str]] = [lambda row: comparison.row_title(row[1])]
-    if several := len(comparison.encoders()) > 1:
-        header, cells = ["encoder", *header], [lambda row: row[0], *cells]
-    for slot in printed:
-        columns = [comparison.columns[place] for place in slot.places.values()]
-        if scores:
-            header.append(slot.title)
-            cells.append(partial(_score_cell, comparison, printed, slot))
-        if scores and any(run.heads for column in columns for run in column.runs):
-            header.append("heads")
-            cells.append(partial(_heads_cell, comparison, slot))
-        if differences and _compared(comparison, slot):
-            header.append("Δ" if scores else f"Δ {slot.title}")
-            cells.append(partial(_difference_cell, comparison, slot, scores))
-    rows = [(encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()]
-    return Grid(header, [[text(row) for text in cells] for row in rows], texts=1 + several)
+def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
+    several = len(comparison.encoders()) > 1
+    header, made = ["encoder"] * several + ["task"], []
+    for title, places in printed.items():
+        columns = [comparison.columns[place] for place in places.values()]
+        headed = scores and any(run.heads for column in columns for run in column.runs)
+        compared = differences and _compared(comparison, places)
+        header += [title] * scores + ["heads"] * headed + ["Δ" if scores else f"Δ {title}"] * compared
+        made.append((places, headed, compared))
+    rows = []
+    for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
+        cells = [row[0]] * several + [comparison.row_title(row[1])]
+        rivals = {places[row] for places in printed.values() if row in places}
+        for places, headed, compared in made:
+            place = places.get(row)
+            cells += [_score(comparison, rivals, place, row[1])] * scores
+            cells += ["–" if place is None else heads(comparison.columns[place], row[1])] * headed
+            cells += ["–" if place is None else _marked(comparison, place, row[1], scores)] * compared
+        rows.append(cells)
+    return Grid(header, rows, texts=1 + several)
 
 
-def _score_cell(comparison: Comparison, printed: Sequence[Slot], slot: Slot, row: Row) -> str:
-    place, (_, task) = slot.places.get(row), row
+def _score(comparison: Comparison, rivals: set[int], place: int | None, task: str) -> str:
     values = comparison.columns[place].values(task) if place is not None else []
     text = cell(values, numbered=seeds_of_all(comparison) is None or not has_triangle(comparison))
-    rivals = {p for p in (other.places.get(row) for other in printed) if p is not None}
     if place is not None and comparison.more_training(place, task):
         return f"{text}{MORE}"
     return Strong(text) if place in best(comparison, task, rivals) else text
@@ -142,11 +135,6 @@ def seeds_of_all(comparison: Comparison) -> int | None:
     return numbers.pop() if len(numbers) == 1 and numbers != {1} else None
 
 
-def _heads_cell(comparison: Comparison, slot: Slot, row: Row) -> str:
-    place = slot.places.get(row)
-    return heads(comparison.columns[place], row[1]) if place is not None else "–"
-
-
 def heads(column: ScoreColumn, task: str) -> str:
     """Heads open or kept, of all: "36/72"; with several seeds their mean, and its spread where they differ."""
     found = [run.heads[task] for run in column.runs_of(task) if task in run.heads]
@@ -156,11 +144,6 @@ def heads(column: ScoreColumn, task: str) -> str:
     spread = f" ± {statistics.stdev(kept):.1f}" if len(set(kept)) > 1 else ""
     mean = statistics.mean(kept)
     return f"{mean:.1f}{spread}/{found[0][1]}" if spread else f"{kept[0]}/{found[0][1]}"
-
-
-def _difference_cell(comparison: Comparison, slot: Slot, interval: bool, row: Row) -> str:
-    place = slot.places.get(row)
-    return "–" if place is None else _marked(comparison, place, row[1], interval)
 
 
 def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> str:
@@ -199,38 +182,26 @@ def details(comparison: Comparison) -> Grid:
     encoders, columns = comparison.encoders(), comparison.columns
     several = len(encoders) > 1
     with_seeds = any(not math.isnan(test.difference.wide_low) for test in comparison.tests.values())
-    header = [*(["encoder"] if several else []), "task", "difference", "Δ"]
+    header = [*["encoder"] * several, "task", "difference", "Δ"]
     if with_seeds:
         header += ["95 %, seeds and sentences", "p", "p (Holm)", f"p (within ±{comparison.margin:g})"]
     header += ["95 %, sentences", "d", "p, sentences", "p (Holm), sentences", "runs"]
+
+    def order(cell: tuple[int, str]) -> tuple[int, int, tuple[int, str]]:
+        return encoders.index(columns[cell[0]].encoder), cell[0], layer_order(cell[1])
+
     rows = []
-    for (place, task), test in sorted(comparison.tests.items(), key=lambda item: _row_order(comparison, *item[0])):
-        found, column, other = test.difference, columns[place], columns[comparison.against[place]]
-        rows.append(
-            [
-                *([column.encoder] if several else []),
-                task.upper(),
-                f"{column.title} − {other.title}",
-                _marked(comparison, place, task, interval=False),
-                *(_over_seeds(test) if with_seeds else []),
-                span(found.low, found.high),
-                "–" if math.isnan(found.effect) else f"{found.effect:+.2f}",
-                probability(found.p),
-                probability(test.p_holm),
-                f"{found.seeds[0]}, {found.seeds[1]}",
-            ]
-        )
+    for place, task in sorted(comparison.tests, key=order):
+        test, column, other = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
+        found = test.difference
+        row = [*[column.encoder] * several, task.upper(), f"{column.title} − {other.title}"]
+        row.append(_marked(comparison, place, task, interval=False))
+        if with_seeds:
+            row.append(span(found.wide_low, found.wide_high))
+            row += map(probability, (found.wide_p, test.wide_p_holm, test.equivalence_p))
+        row += [span(found.low, found.high), "–" if math.isnan(found.effect) else f"{found.effect:+.2f}"]
+        rows.append([*row, probability(found.p), probability(test.p_holm), f"{found.seeds[0]}, {found.seeds[1]}"])
     return Grid(header, rows, texts=2 + several)
-
-
-def _over_seeds(test: Tested) -> list[str]:
-    found = test.difference
-    figures = (found.wide_p, test.wide_p_holm, test.equivalence_p)
-    return [span(found.wide_low, found.wide_high), *map(probability, figures)]
-
-
-def _row_order(comparison: Comparison, place: int, task: str) -> tuple[int, int, tuple[int, str]]:
-    return comparison.encoders().index(comparison.columns[place].encoder), place, layer_order(task)
 
 
 # -- sentences -------------------------------------------------------------------------------------------------------
@@ -276,9 +247,9 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         ]
         if named:
             yield f"in {', '.join(dict.fromkeys(named))} not only {what} from STL, but other settings too"
-    mixed = [column for column in columns if len({repr(sorted(run.setting.items())) for run in column.runs}) > 1]
-    for column in mixed:
-        yield f"runs of {column.title} differ in {', '.join(_mixed(column))}"
+    for column in columns:
+        if mixed := differing_settings(column.runs):
+            yield f"runs of {column.title} differ in {', '.join(mixed)}"
 
 
 def _marks(comparison: Comparison) -> Iterator[str]:
@@ -312,11 +283,6 @@ def _unlike(comparison: Comparison, place: int, other: int) -> list[str]:
     mine, theirs = comparison.columns[place], comparison.columns[other]
     pairs = [(mine.runs_of(task), theirs.runs_of(task)) for at, task in comparison.compared() if at == place]
     return sorted({path for ours, stl in pairs for path in unlike(ours[0], stl[0])})
-
-
-def _mixed(column: ScoreColumn) -> list[str]:
-    paths = {path for run in column.runs for path in run.setting}
-    return sorted(path for path in paths if len({repr(run.setting.get(path)) for run in column.runs}) > 1)
 
 
 def tests_legend(comparison: Comparison) -> str:

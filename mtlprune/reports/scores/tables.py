@@ -1,8 +1,6 @@
 """Tables of scores from run folders: STL beside MTL, seeds as mean ± sample standard deviation, differences tested.
 
-comparison = compare([RunFolder("runs/a"), RunFolder("runs/b")], "test")
-print(markdown(comparison))          # without tests
-print(markdown(with_tests(comparison)))  # with them, from mtlprune.reports.scores.tests
+print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "test"))))
 """
 
 from __future__ import annotations
@@ -18,21 +16,8 @@ from typing import Any
 from mtlprune.errors import printable_lines
 from mtlprune.files import json_text, plain
 from mtlprune.reports.grid import Grid, latex_document, markdown_document
-from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
-from mtlprune.reports.scores.layouts import best, cell, details, difference, grids, legend, notes, slots, tests_legend
-
-__all__ = [
-    "Comparison",
-    "ScoreColumn",
-    "cell",
-    "compare",
-    "difference",
-    "latex",
-    "markdown",
-    "records",
-    "to_csv",
-    "to_json",
-]
+from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn
+from mtlprune.reports.scores.layouts import best, details, grids, legend, notes, slots, tests_legend
 
 
 @markdown_document
@@ -67,8 +52,8 @@ def _with_signs(grid: Grid) -> Grid:
 def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """A record a number in the table, unrounded; None for what is not defined or was not tested."""
     rivals: dict[tuple[str, str], set[int]] = {}
-    for slot in slots(comparison):
-        for key, place in slot.places.items():
+    for rows in slots(comparison).values():
+        for key, place in rows.items():
             rivals.setdefault(key, set()).add(place)
     for (encoder, task), places in rivals.items():
         top = best(comparison, task, places)

@@ -1,15 +1,13 @@
-"""The differences of a table, tested over sentences: counts read from run folders, tests, Holm's correction.
-
-comparison = with_tests(compare(folders, "test"), resamples=10_000, seed=0)
-comparison.tests[3, "dep"].difference.p
-"""
+"""The differences of a table, tested over sentences: counts read from run folders, tests, Holm's correction."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,7 +81,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     Raises:
         ValueError: fewer than one resample.
     """
-    reader = _Counts(comparison.split)
+    read = functools.cache(partial(_read, comparison.split))
     systems: list[System] = []
     places: dict[tuple[int, str], int] = {}
     asked: list[tuple[int, str]] = []
@@ -91,7 +89,10 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     for place, task in comparison.compared():
         sides = [(place, task), (comparison.against[place], task)]
         try:
-            counted = [[reader.of(run, task) for run in comparison.columns[side].runs_of(task)] for side, _ in sides]
+            counted = [
+                [_count(run, task, comparison.split, read(run.path)) for run in comparison.columns[side].runs_of(task)]
+                for side, _ in sides
+            ]
             _refuse_unpaired(
                 [one for side in counted for one in side], count_names(comparison.kind(task), comparison.name(task))
             )
@@ -102,7 +103,9 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
             if side not in places:
                 places[side] = len(systems)
                 seeds = tuple(run.seed for run in comparison.columns[side[0]].runs_of(task))
-                systems.append(_system(runs, comparison.kind(task), comparison.name(task), seeds))
+                kind, score = comparison.kind(task), comparison.name(task)
+                rows = np.stack([run.rows for run in runs])
+                systems.append(System(rows, count_names(kind, score), SCORES[kind][score], seeds))
         asked.append((place, task))
     pairs = [(places[place, task], places[comparison.against[place], task]) for place, task in asked]
     found = differences(systems, pairs, resamples, seed)
@@ -130,62 +133,41 @@ def count_names(kind: str, score: str) -> tuple[str, ...]:
     return tuple(sorted(used))
 
 
-def _system(runs: list[Counted], kind: str, score: str, seeds: tuple[int, ...]) -> System:
-    return System(np.stack([run.rows for run in runs]), count_names(kind, score), SCORES[kind][score], seeds)
+def _read(split: str, path: str) -> dict[str, Any]:
+    """The counts of a run; nothing where it has none. Raises CountsError."""
+    folder = RunFolder(path)
+    try:
+        tree = folder.read_counts(split) if folder.has_counts(split) else {}
+    except RunError as error:
+        raise CountsError(str(error)) from None
+    return tree if isinstance(tree, dict) else {}
 
 
-class _Counts:
-    """Reads every file once."""
-
-    def __init__(self, split: str) -> None:
-        self.split = split
-        self._files: dict[str, Any] = {}
-        self._counted: dict[tuple[str, str], Counted] = {}
-
-    def of(self, run: ScoredRun, task: str) -> Counted:
-        """Raises CountsError."""
-        key = run.path, task
-        if key not in self._counted:
-            self._counted[key] = self._count(run, task)
-        return self._counted[key]
-
-    def _count(self, run: ScoredRun, task: str) -> Counted:
-        tree, names = self._file(run.path), count_names(run.layer_kinds[task], run.names[task])
-        anew = f"`mtlprune evaluate {run.path} --split {self.split.partition('.')[0]}` writes them"
-        ids, columns = (tree.get(key) if isinstance(tree, dict) else None for key in ("ids", "counts"))
-        held = columns.get(task) if isinstance(columns, dict) else None
-        if (
-            not isinstance(ids, list)
-            or not isinstance(held, dict)
-            or not all(isinstance(held.get(name), list) and len(held[name]) == len(ids) for name in names)
-        ):
-            raise CountsError(f"{run.path} has no counts of {task} on {self.split}; {anew}")
-        twice = [name for name, times in Counter(map(str, ids)).items() if times > 1]
-        if twice:
-            raise CountsError(
-                f"{run.path}: several sentences of {self.split} have the id {twice[0]}, so none can be paired"
-            )
-        order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=lambda i: str(ids[i]))
-        rows = np.array([[held[name][i] for name in names] for i in order], dtype=None if order else np.int64)
-        if rows.dtype.kind != "i":
-            raise CountsError(f"{run.path}: counts of {task} on {self.split} are no whole numbers; {anew}")
-        total = dict(zip(names, rows.reshape(-1, len(names)).sum(0).astype(float).tolist(), strict=True))
-        again = float(SCORES[run.layer_kinds[task]][run.names[task]](total))
-        if not len(rows) or not math.isclose(again, run.scores[task], abs_tol=1e-6):
-            raise CountsError(
-                f"{run.path}: the counts of {task} on {self.split} give {again:.4f}, its scores say "
-                f"{run.scores[task]:.4f}; {anew} anew"
-            )
-        return Counted(run.path, tuple(str(ids[i]) for i in order), rows)
-
-    def _file(self, path: str) -> Any:
-        if path not in self._files:
-            folder = RunFolder(path)
-            try:
-                self._files[path] = folder.read_counts(self.split) if folder.has_counts(self.split) else None
-            except RunError as error:
-                raise CountsError(str(error)) from None
-        return self._files[path]
+def _count(run: ScoredRun, task: str, split: str, tree: dict[str, Any]) -> Counted:
+    """Raises CountsError where they are missing, damaged, or do not give the run's score."""
+    names, score = count_names(run.layer_kinds[task], run.names[task]), SCORES[run.layer_kinds[task]][run.names[task]]
+    anew = f"`mtlprune evaluate {run.path} --split {split.partition('.')[0]}` writes them"
+    ids, columns = tree.get("ids"), tree.get("counts")
+    held = columns.get(task) if isinstance(columns, dict) else None
+    if (
+        not isinstance(ids, list)
+        or not isinstance(held, dict)
+        or not all(isinstance(held.get(name), list) and len(held[name]) == len(ids) for name in names)
+    ):
+        raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
+    if twice := [name for name, times in Counter(map(str, ids)).items() if times > 1]:
+        raise CountsError(f"{run.path}: several sentences of {split} have the id {twice[0]}, so none can be paired")
+    order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=lambda i: str(ids[i]))
+    rows = np.array([[held[name][i] for name in names] for i in order], dtype=None if order else np.int64)
+    if rows.dtype.kind != "i":
+        raise CountsError(f"{run.path}: counts of {task} on {split} are no whole numbers; {anew}")
+    again = float(score(dict(zip(names, rows.reshape(-1, len(names)).sum(0).astype(float).tolist(), strict=True))))
+    if not len(rows) or not math.isclose(again, run.scores[task], abs_tol=1e-6):
+        raise CountsError(
+            f"{run.path}: the counts of {task} on {split} give {again:.4f}, its scores say {run.scores[task]:.4f}; "
+            f"{anew} anew"
+        )
+    return Counted(run.path, tuple(str(ids[i]) for i in order), rows)
 
 
 def _refuse_unpaired(runs: list[Counted], names: tuple[str, ...]) -> None:

@@ -4,13 +4,20 @@ const drawn = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
     drawn.unobserve(target);
-    const spec = JSON.parse(target.querySelector("script").textContent);
+    const narrow = innerWidth < 560; // a phone: panels, maps and keys below each other, words beside the chart
+    const one = (key, value) => (narrow && key === "columns" ? 1 : value);
+    const spec = JSON.parse(target.querySelector("script").textContent, one);
+    if (narrow && spec.title?.text) {
+      target.prepend(make("p", { class: "note" }, `${spec.title.text}. `, (spec.title.subtitle ?? []).join(" ")));
+      delete spec.title;
+    }
     const picture = target.querySelector("svg");
     const room = make("div", { class: "vega" });
     const options = { actions: false, ast: true, renderer: "svg", mode: "vega-lite" };
     vegaEmbed(room, spec, options).then(() => {
       const chart = room.querySelector("svg");
       for (const name of ["role", "aria-label", "class", "style"]) chart.setAttribute(name, picture.getAttribute(name));
+      if (narrow) chart.style.setProperty("--least", `${0.72 * chart.getAttribute("width")}px`);
       picture.replaceWith(room);
     });
   }

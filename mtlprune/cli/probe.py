@@ -1,52 +1,71 @@
-"""mtlprune plot: pictures and tables of what probes found."""
+"""mtlprune probe: measure what heads know, or draw and tabulate what was found (--plot)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.console import say
-from mtlprune.cli.plot_pretraining import pretraining
+from mtlprune.analyses.analysis import find
+from mtlprune.cli.analyze import parameters_of, run, with_parameters
+from mtlprune.cli.console import Scale, chosen_formats, say
 
 if TYPE_CHECKING:
     from mtlprune.analyses.probes.show.reading import ProbePanel
     from mtlprune.reports.grid import Grid
     from mtlprune.results import Result
 
-MOST_PIXELS_A_UNIT = 8
 PRETRAINED = "pretrained"
+PLOTTED: dict[str, tuple[Any, Any]] = {
+    "plot": (
+        Annotated[bool, typer.Option("--plot", help="Draw and tabulate what is in folders it wrote; probe nothing.")],
+        False,
+    ),
+    "corpus": (Annotated[Path | None, typer.Option(help="Folder of a corpus.")], None),
+    "raw": (Annotated[bool, typer.Option("--raw", help="Plot accuracy, not the gain over the best control.")], False),
+    "against": (
+        Annotated[
+            str | None, typer.Option(help="Plot beside: paper, He and Choi's numbers (of BERT; or paper:RoBERTa ...).")
+        ],
+        None,
+    ),
+    "maps": (
+        Annotated[str, typer.Option(help="Plot heat maps of: pretrained, STL, MTL-5, ... with commas; all; none.")],
+        PRETRAINED,
+    ),
+    "others": (
+        Annotated[bool, typer.Option("--others", help="Plot encoders trained for other tasks only, too.")],
+        False,
+    ),
+    "format_": (Annotated[str, typer.Option("--format", help="Of plots: png, svg, pdf, with commas.")], "png,svg"),
+    "scale": (Scale, 2),
+}
+"""Options for --plot, and one that it does without: names → types and defaults."""
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
-app.command("pretraining")(pretraining)
+
+def _call(plot: bool, names: list[str], corpus: Path | None, **values: Any) -> None:
+    from mtlprune.files import RunError
+
+    options = {name: values.pop(name) for name in PLOTTED if name not in ("plot", "corpus")}
+    if plot:
+        _plot([Path(name) for name in names], values["out"], values["mode"], **options)
+    elif corpus is None:
+        raise RunError("probe: expected --corpus DIR, the corpus whose layers are probed")
+    else:
+        run(find("probes"), names=names, corpus=corpus, **values)
 
 
-@app.callback()
-def plot() -> None:
-    """Draw results."""
-
-
-@app.command("probes")
-def probes(
-    results: Annotated[
-        list[Path], typer.Argument(metavar="DIR", help="Folders that mtlprune probe wrote.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where pictures and tables go.", show_default=False)],
-    mode: Annotated[str, typer.Option(help="sound, or as-released (as the original's code did).")] = "sound",
-    raw: Annotated[bool, typer.Option("--raw", help="Accuracy, not the gain over the best control.")] = False,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="paper: He and Choi's numbers beside ours (of BERT; or paper:RoBERTa ...).", show_default=False
-        ),
-    ] = None,
-    maps: Annotated[
-        str, typer.Option(help="Whose heat maps: pretrained, STL, MTL-5, ... with commas; all; none.")
-    ] = PRETRAINED,
-    others: Annotated[bool, typer.Option("--others", help="Also encoders trained for other tasks only.")] = False,
-    format_: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "png,svg",
-    scale: Annotated[int, typer.Option(help="Pixels a unit of 1/96 inch, in PNG.")] = 2,
+def _plot(
+    results: list[Path],
+    out: Path,
+    mode: str,
+    raw: bool,
+    against: str | None,
+    maps: str,
+    others: bool,
+    format_: str,
+    scale: int,
 ) -> None:
     """Scatter of best layers, differences to STL, heat maps of labels, tables: of what heads know, beside controls."""
     from mtlprune.analyses.probes import MODES
@@ -56,11 +75,7 @@ def probes(
     from mtlprune.files import RunError, json_text, make_room, write_bytes, write_text
     from mtlprune.reports.charts import FORMATS, Style, render
 
-    formats = list(dict.fromkeys(part.strip() for part in format_.split(",")))
-    if any(part not in FORMATS for part in formats):
-        raise RunError(f"--format: expected some of {', '.join(FORMATS)}, with commas between, found {format_!r}")
-    if not 1 <= scale <= MOST_PIXELS_A_UNIT:
-        raise RunError(f"--scale: expected a number from 1 to {MOST_PIXELS_A_UNIT}, found {scale}")
+    formats = chosen_formats(format_, FORMATS)
     if mode not in MODES:
         raise RunError(f"--mode: expected {' or '.join(MODES)}, found {mode!r}")
     paper = named_encoder(against) if against is not None else None
@@ -98,8 +113,7 @@ def _wanted(maps: str, shown: list[ProbePanel]) -> set[str]:
     if maps in ("all", "none"):
         return set(there) if maps == "all" else set()
     named = [part.strip() for part in maps.split(",")]
-    wrong = [name for name in named if name not in there and name != PRETRAINED]
-    if wrong:
+    if wrong := [name for name in named if name not in there and name != PRETRAINED]:
         raise RunError(f"--maps: found {wrong[0]!r}; expected all, none, or some of {', '.join(there)}")
     return set(named)
 
@@ -108,21 +122,18 @@ def _tables(found: Result, shown: list[ProbePanel], paper: str | None, others: b
     from mtlprune.analyses.probes.show import lacking, tables
     from mtlprune.analyses.probes.show.paper import beside_paper
 
-    notes = [*found.about["notes"], *lacking(shown)]
+    made, notes = tables(found, shown[0].mode, others), [*found.about["notes"], *lacking(shown)]
     if "differences" not in found.frames:
         notes.append(
             "No paired intervals: these results hold no differences to STL item by item; probe single-task runs and "
             "what they are compared with into one folder."
         )
-    made = tables(found, shown[0].mode, others)
-    if paper is not None:
-        beside = [(panel, beside_paper(panel, paper)) for panel in shown]
-        made += [table for _, table in beside if table is not None]
-        notes += [
-            f"{panel.task.upper()}: nothing to set beside the paper's {paper} (no label or no encoder in common)."
-            for panel, table in beside
-            if table is None
-        ]
+    for panel in shown if paper is not None else ():
+        if table := beside_paper(panel, str(paper)):
+            made.append(table)
+        else:
+            words = f"nothing to set beside the paper's {paper} (no label or no encoder in common)"
+            notes.append(f"{panel.task.upper()}: {words}.")
     return made, notes
 
 
@@ -139,7 +150,10 @@ def _texts(found: Result, mode: str, tables: list[Grid], notes: list[str]) -> di
         f"{found.about['specials'].rstrip('.')}."
     )
     title = "What attention heads know"
-    parts = [f"# {title}\n", f"{setting}\n", *(["".join(f"- {note}\n" for note in notes)] if notes else [])]
-    page = markdown_document(lambda: "\n".join([*parts, *(table.part() for table in tables)]))()
+    listed = ["".join(f"- {note}\n" for note in notes)] if notes else []
+    parts = [f"# {title}\n", f"{setting}\n", *listed, *(table.part() for table in tables)]
     latex = latex_document([title, setting, *notes], [table.latex(f"tab:probes-{table.key}") for table in tables])
-    return {"tables.md": page, "tables.tex": latex}
+    return {"tables.md": markdown_document("\n".join)(parts), "tables.tex": latex}
+
+
+probe = with_parameters(_call, parameters_of("probe") | PLOTTED, find("probes").help)

@@ -1,43 +1,33 @@
-"""The command of an analysis, from its record: what it reads, its own options, and what all analyses ask for alike."""
+"""mtlprune analyze: analyses of the same heads. A command follows from the record of its analysis."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli import figure_options
-from mtlprune.cli.figure_options import FontSize, Title, Width
+from mtlprune.analyses import ANALYSES, COMMANDS
+from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
+from mtlprune.cli.console import FontSize, Title, Width, chosen_formats
 
 if TYPE_CHECKING:
     from mtlprune.analyses.analysis import Analysis
 
-Names = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.", show_default=False),
-]
-Logs = Annotated[
-    list[str],
-    typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.", show_default=False),
-]
-Runs = Annotated[
-    list[str], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.", show_default=False)
-]
-Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.", show_default=False)]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.", show_default=False)]
-AlsoOut = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures.", show_default=False),
-]
+Names = Annotated[list[str], typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.")]
+Logs = Annotated[list[str], typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.")]
+Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.")]
+Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.")]
+AlsoOut = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures.")]
 Split = Annotated[str, typer.Option(help="Of the corpus.")]
 Sentences = Annotated[int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")]
 Claims = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="RUN", help="A run with gates, for stem, exclusive and free heads. Repeatable.", show_default=False
-    ),
+    typer.Option(metavar="RUN", help="A run with gates, for stem, exclusive and free heads. Repeatable."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
 SEED = Annotated[int, typer.Option(min=0, help="Of samples and permutations.")]
@@ -56,20 +46,52 @@ NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
 """What an analysis can need → parameters, their types and defaults."""
 
 
-def command(name: str, analysis: Analysis) -> Any:
-    """The command of ``mtlprune analyze`` with this name."""
-    parameters = {key: kind for need, kinds in NEEDED.items() if need in analysis.needs for key, kind in kinds.items()}
+class Analyses(CommandGroup):
+    """Those of ANALYSES that are no command by themselves, and ``show``."""
+
+    def panels(self) -> dict[str, dict[str, str]]:
+        from mtlprune.analyses.analysis import find
+
+        lines = {name: find(package).question for name, package in ANALYSES.items() if name not in COMMANDS}
+        further = {name: lines.pop(name) for name in ("dissect", "breaks")}
+        return {"Commands": lines | {"show": "Draw what an analysis found once more, for a paper."}, ADVANCED: further}
+
+    def load(self, name: str) -> Any:
+        return show if name == "show" else of_record(name)
+
+
+app = typer.Typer(cls=Analyses, no_args_is_help=True, **PLAIN)
+
+
+@app.callback()
+def analyze() -> None:
+    """Over-smoothing, exact decomposition, syntactic attention, degeneration."""
+
+
+def of_record(name: str) -> Callable[..., None]:
+    """The function of a command that follows from the record of an analysis."""
+    from mtlprune.analyses.analysis import find
+
+    analysis = find(ANALYSES[name])
+    return with_parameters(partial(run, analysis), parameters_of(name), analysis.help)
+
+
+def parameters_of(name: str) -> dict[str, tuple[Any, Any]]:
+    """Its options → their types and defaults (...: none)."""
+    from mtlprune.analyses.analysis import find
+
+    analysis = find(ANALYSES[name])
+    made = {key: kind for need, kinds in NEEDED.items() if need in analysis.needs for key, kind in kinds.items()}
     if "splits" in analysis.needs:
-        del parameters["split"], parameters["sentences"]
-    parameters |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
-    parameters |= {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
+        del made["split"], made["sentences"]
+    made |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
+    return made | {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
 
-    def call(**values: Any) -> None:
-        run(analysis, **values)
 
-    call.__doc__ = analysis.help
-    call.__annotations__ = {key: kind for key, (kind, _) in parameters.items()}
-    call.__signature__ = Signature(  # type: ignore[attr-defined]
+def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words: str) -> Any:
+    """A function with the signature and the help that make a command of it."""
+    call.__doc__, call.__annotations__ = words, {key: kind for key, (kind, _) in parameters.items()}
+    call.__signature__ = Signature(
         [
             Parameter(
                 key, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is ... else default, annotation=kind
@@ -77,9 +99,7 @@ def command(name: str, analysis: Analysis) -> Any:
             for key, (kind, default) in parameters.items()
         ]
     )
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.command(name, short_help=analysis.question)(call)
-    return typer.main.get_command(app)
+    return call
 
 
 def _option(field: Any) -> Any:
@@ -153,10 +173,8 @@ def run(
 
 
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="That an analysis wrote.", show_default=False)],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For the figures (DIR itself, if not given).", show_default=False)
-    ] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="That an analysis wrote.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For the figures (DIR itself, if not given).")] = None,
     formats: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "pdf",
     width: Width = None,
     font_size: FontSize = 11,
@@ -172,7 +190,7 @@ def show(
     from mtlprune.reports.analyses import write_shown
     from mtlprune.reports.charts import FORMATS, Style
 
-    asked = figure_options.formats(formats, FORMATS)
+    asked = chosen_formats(formats, FORMATS)
     found = results_in(folder)
     make_room(out or folder)
     for name, result in found.items():
