@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
+from mtlprune.corpora.formats.conllu import TAGS, universal
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.files import RunError, make_folder, replacing
 from mtlprune.layers import kind_of, tags_named
@@ -16,8 +17,9 @@ from mtlprune.sentence import LAYERS, Predicate, Sentence, Span, declared
 def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
     """Write one layer of all sentences that know it; gold and predictions alike. Its kind says how:
 
-    * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word, the tags in the column XPOS. Of these two both
-      are written where both are known. For tags alone the scorer still demands a tree: a flat one is put in, under
+    * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word. Of these two both are written where both are
+      known. Tags stand in the column XPOS; universal ones, and those beside a layer ``xpos``, in UPOS; layers ``upos``
+      and ``xpos`` have their own columns. For tags alone the scorer still demands a tree: a flat one is put in, under
       the comment ``# heads = placeholder``, by which ``formats.conllu.read_conllu`` knows that it means nothing.
     * spans (``ner``): word and IOB2 tag, with a blank between.
     * brackets (``con``): one bracketed tree a line under TOP, pre-terminals from the tags layer that the kind names
@@ -38,6 +40,7 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
         CorpusError: no such layer, a sentence cannot be said in its format, or the file cannot be written.
     """
     sentences = list(sentences)
+    in_upos = universal(tag for sentence in sentences for tag in sentence.pos or ())
     if layer not in (layers := declared(sentences)):
         raise CorpusError(f"expected a layer out of {', '.join(layers)}, found {layer!r}; name one of them")
     file = Path(file)
@@ -46,24 +49,34 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
         with replacing(file) as beside, beside.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence in sentences:
                 if (kind := sentence.kind(layer)) is not None:
-                    stream.write(FORMATS[kind_of(kind)](_under_known_name(sentence, layer, kind)))
+                    known = _under_known_name(sentence, layer, kind)
+                    tree = kind_of(kind) in ("tags", "tree")
+                    stream.write(format_conllu(known, in_upos) if tree else FORMATS[kind_of(kind)](known))
                     written += 1
     except RunError as error:
         raise CorpusError(str(error)) from error
     return written
 
 
-def format_conllu(sentence: Sentence) -> str:
+def format_conllu(sentence: Sentence, in_upos: bool = False) -> str:
     """Comments, ten columns a word, and an empty line.
+
+    Args:
+        in_upos: ``pos`` are universal tags; without it, tags beside a layer ``xpos`` alone are taken for such.
 
     Raises:
         CorpusError: a tag or relation is ``_``, which means unknown there.
     """
     n = len(sentence)
-    tags = sentence.pos or ("_",) * n
+    upos, xpos = (sentence.get(name) if sentence.kind(name) == "tags" else None for name in TAGS)
+    if sentence.pos is not None:
+        if upos is None and (in_upos or xpos is not None):
+            upos = sentence.pos
+        else:
+            xpos = sentence.pos
     heads, relations = sentence.dep or ((0,) + (1,) * (n - 1), ("root",) + ("dep",) * (n - 1))
-    for name, labels, known in (("tag", tags, sentence.pos), ("relation", relations, sentence.dep)):
-        if known is not None and "_" in labels:
+    for name, labels in (("tag", upos), ("tag", xpos), ("relation", relations)):
+        if labels is not None and "_" in labels:
             where = f"sentence {sentence.id!r}, word {labels.index('_') + 1}"
             raise CorpusError(f"{where}: found the {name} '_', which means unknown in CoNLL-U; rename it")
     _check_conllu_texts(sentence)
@@ -71,7 +84,8 @@ def format_conllu(sentence: Sentence) -> str:
     if sentence.dep is None:
         lines.append("# heads = placeholder")
     for place, word in enumerate(sentence.words):
-        row = (place + 1, word, "_", "_", tags[place], "_", heads[place], relations[place], "_", "_")
+        first, second = ("_" if tags is None else tags[place] for tags in (upos, xpos))
+        row = (place + 1, word, "_", first, second, "_", heads[place], relations[place], "_", "_")
         lines.append("\t".join(map(str, row)))
     return "\n".join(lines) + "\n\n"
 
