@@ -35,6 +35,7 @@ def evaluate(
     from mtlprune.cli.console import console, scores_table
     from mtlprune.files import make_folder
     from mtlprune.runs import RunFolder
+    from mtlprune.scores import foreign_punctuation
     from mtlprune.training.evaluation import evaluate_run
 
     terminal = console()
@@ -51,6 +52,8 @@ def evaluate(
             terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score")
     terminal.print(scores_table(result.scores, result.names, f"{folder.path}: {name}", settings.get("decoders", {})))
     terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
+    for line in filter(None, (foreign_punctuation(gold, task) for task in result.scores)):
+        terminal.print(line)
     if predictions is not None:
         _write_files(gold, result.predictions, predictions, terminal)
 

@@ -60,6 +60,7 @@ def predict(
     from mtlprune.cli.progress import counted
     from mtlprune.config.config import build_config
     from mtlprune.corpora import CorpusError
+    from mtlprune.corpora.formats.conllu import universal
     from mtlprune.errors import printable
     from mtlprune.runs import RunFolder
 
@@ -88,7 +89,8 @@ def predict(
         longest = LONGEST if longest_con is None else longest_con
         wanted = hardware.choose_device(device or config.train.device)
         model = MultiTaskModel.load(folder.path, device=wanted)
-        write = _writer(out, kind, files)
+        in_upos = universal(folder.read_vocabularies().get("pos", {}).get("tags", ()))
+        write = _writer(out, kind, files, in_upos)
         _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
         limited, many = any(config.decoder(task).cubic for task in config.tasks), 0
         for group in itertools.chain([first], groups):
@@ -105,7 +107,9 @@ def predict(
         terminal.print(f"{out}: {many} sentences")
 
 
-def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callable[[list[Sentence]], None]:
+def _writer(
+    out: Path | None, kind: str, files: contextlib.ExitStack, in_upos: bool
+) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
     from mtlprune.cli.console import console
     from mtlprune.cli.display import print_sentence
@@ -114,9 +118,9 @@ def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callabl
     if out is not None:
         beside = files.enter_context(replacing(out))
         stream = files.enter_context(beside.open("w", encoding="utf-8"))
-        return lambda found: stream.writelines(as_text(found, kind))
+        return lambda found: stream.writelines(as_text(found, kind, in_upos))
     if kind != "text":
-        return lambda found: typer.echo("".join(as_text(found, kind)), nl=False)
+        return lambda found: typer.echo("".join(as_text(found, kind, in_upos)), nl=False)
     terminal = console()
 
     def show(found: list[Sentence]) -> None:
@@ -136,8 +140,10 @@ def _format(given: str | None, out: Path | None, terminal: bool, tasks: Sequence
     kind = given or usual
     if kind not in ("jsonl", "conllu", "text"):
         raise RunError(f"--format: expected jsonl, conllu or text, found {kind!r}")
-    if kind == "conllu" and not {"pos", "dep"} & set(tasks):
-        raise RunError(f"--format conllu holds pos and dep, but this run predicts {', '.join(tasks)}; use jsonl")
+    if kind == "conllu" and not {"pos", "dep", "upos", "xpos"} & set(tasks):
+        raise RunError(
+            f"--format conllu holds pos, dep, upos and xpos, but this run predicts {', '.join(tasks)}; use jsonl"
+        )
     return kind
 
 
@@ -214,8 +220,8 @@ def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[list[tuple[i
         yield group
 
 
-def as_text(sentences: Iterable[Sentence], kind: str) -> Iterable[str]:
-    """The sentences as JSON lines, CoNLL-U, or for eyes; each with its line ends."""
+def as_text(sentences: Iterable[Sentence], kind: str, in_upos: bool = False) -> Iterable[str]:
+    """The sentences as JSON lines, CoNLL-U (``in_upos`` as there), or for eyes; each with its line ends."""
     from mtlprune.corpora.export import format_conllu
     from mtlprune.runs import to_json
 
@@ -223,7 +229,7 @@ def as_text(sentences: Iterable[Sentence], kind: str) -> Iterable[str]:
         if kind == "jsonl":
             yield json.dumps(to_json(sentence), ensure_ascii=False) + "\n"
         elif kind == "conllu":
-            yield format_conllu(sentence)
+            yield format_conllu(sentence, in_upos)
         else:
             yield _for_eyes(sentence)
 

@@ -71,11 +71,12 @@ def expand(names: Sequence[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for name in names:
         path = Path(name)
-        if path.is_dir():
+        root = Path(path.anchor)
+        inside: Iterable[Path] = ()
+        if name and path.is_dir():
             inside = (file for file in files_below(path) if not file.name.startswith("."))
-        else:
-            root = Path(path.anchor)
-            inside = iter([path]) if path.is_file() else root.glob(str(path.relative_to(root)))
+        elif name:
+            inside = [path] if path.is_file() else root.glob(str(path.relative_to(root)))
         files = sorted(file for file in inside if file.is_file())
         if not files:
             raise CorpusError(f"{name}: expected a file, a folder of files or a pattern, found none; check the path")

@@ -10,7 +10,7 @@ from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.conllu import TAGS, universal
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.files import RunError, make_folder, replacing
-from mtlprune.layers import kind_of, tags_named
+from mtlprune.layers import Layer, kind_of, tags_named
 from mtlprune.sentence import LAYERS, Predicate, Sentence, Span, declared
 
 
@@ -159,11 +159,8 @@ FORMATS: dict[str, Callable[[Sentence], str]] = {
 # -- Gold and predictions as the official scorers want them, side by side --
 
 
-Pair = tuple[Sentence, Sentence]
-
-
 def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path) -> dict[str, int]:
-    """Write LAYER.gold and LAYER.pred for every predicted layer; for NER also conlleval's three columns.
+    """Write LAYER.gold and LAYER.pred for every predicted layer; for spans also conlleval's three columns.
 
     Only sentences whose gold layer is known are written. Predicted trees carry the gold tags, and predicted predicates
     the gold lemma (the word where gold has no predicate there): the scorers compare both as text.
@@ -176,35 +173,34 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
     """
     make_folder(folder)
     written: dict[str, int] = {}
-    for layer in LAYERS:
+    for layer, kind in declared(gold).items():
         pairs = [
-            (g, p)
+            (g, _fitted(g, p, layer, kind))
             for g, p in zip(gold, predicted, strict=True)
             if g.get(layer) is not None and p.get(layer) is not None
         ]
         if pairs:
-            fitted = _FITTED.get(layer, lambda g, p: p)
             export([g for g, _ in pairs], layer, folder / f"{layer}.gold")
-            written[layer] = export([fitted(g, p) for g, p in pairs], layer, folder / f"{layer}.pred")
-            if layer == "ner":
-                (folder / "ner.conlleval").write_text("".join(map(_three_columns, pairs)), encoding="utf-8")
+            written[layer] = export([p for _, p in pairs], layer, folder / f"{layer}.pred")
+            if kind_of(kind) == "spans":
+                known = [tuple(_under_known_name(s, layer, kind) for s in pair) for pair in pairs]
+                (folder / f"{layer}.conlleval").write_text("".join(map(_three_columns, known)), encoding="utf-8")
     return written
 
 
-def _with_gold_tags(gold: Sentence, predicted: Sentence) -> Sentence:
-    return predicted.with_layers(pos=gold.pos)
+def _fitted(gold: Sentence, predicted: Sentence, layer: str, kind: str) -> Sentence:
+    """With the gold tags beside brackets, and the gold lemmas of predicates."""
+    if (tags := tags_named(kind)) is not None:
+        beside = {tags: Layer("tags", gold.get(tags))}
+        return predicted.with_layers(**beside, **{layer: Layer(kind, predicted.get(layer))})
+    if kind_of(kind) == "frames":
+        lemmas = {predicate.index: predicate.lemma for predicate in gold.get(layer)}
+        frames = tuple(predicate._replace(lemma=lemmas.get(predicate.index)) for predicate in predicted.get(layer))
+        return predicted.with_layers(**{layer: Layer(kind, frames)})
+    return predicted
 
 
-def _with_gold_lemmas(gold: Sentence, predicted: Sentence) -> Sentence:
-    lemmas = {predicate.index: predicate.lemma for predicate in gold.srl or ()}
-    fitted = tuple(predicate._replace(lemma=lemmas.get(predicate.index)) for predicate in predicted.srl or ())
-    return predicted.with_layers(srl=fitted)
-
-
-_FITTED: dict[str, Callable[[Sentence, Sentence], Sentence]] = {"con": _with_gold_tags, "srl": _with_gold_lemmas}
-
-
-def _three_columns(pair: Pair) -> str:
+def _three_columns(pair: tuple[Sentence, ...]) -> str:
     """word gold predicted, and an empty line."""
     gold, predicted = (format_iob2(sentence).split("\n")[:-1] for sentence in pair)
     rows = (f"{g} {p.rsplit(' ', 1)[-1]}" if g else "" for g, p in zip(gold, predicted, strict=True))

@@ -47,7 +47,7 @@ def read_dataset(
         CorpusError: the hub cannot be reached, there is no such dataset, or a row is malformed; in words.
     """
     with _loaded(source, subset, revision) as loaded:
-        splits = {}
+        splits: dict[str, list[Sentence]] = {}
         for split, rows in loaded.items():
             chosen = _choose(source, list(rows.column_names), columns)
             if not splits:
@@ -61,6 +61,9 @@ def read_dataset(
 def _loaded(source: str, subset: str | None, revision: str | None) -> Iterator[Mapping[str, Any]]:
     """Splits by name; what local files are turned into on the way does not stay."""
     import datasets
+    from huggingface_hub import constants
+
+    from mtlprune.corpora.download import answers
 
     path = Path(source)
     hidden = datasets.are_progress_bars_disabled()
@@ -74,7 +77,12 @@ def _loaded(source: str, subset: str | None, revision: str | None) -> Iterator[M
             elif path.exists():
                 loaded = datasets.load_dataset(source, subset, cache_dir=cache)
             else:
+                if not constants.HF_HUB_OFFLINE and not answers(constants.ENDPOINT):  # the library would try long
+                    hub = f"the hub ({constants.ENDPOINT}) cannot be reached; check the path, or connect to the hub"
+                    raise CorpusError(f"{source}: expected a folder or file, found none, and {hub}")
                 loaded = datasets.load_dataset(source, subset, revision=revision)
+        except CorpusError:
+            raise
         except Exception as error:  # the library and those below it raise of all kinds
             if out_of_memory(error):
                 raise
@@ -121,10 +129,10 @@ def _sentences(
         where = f"{source}, split {split}, row {number}"
         cells = {columns[name]: _cells(where, name, value, names[name], columns[name]) for name, value in row.items()}
         words = next(values for column, values in cells.items() if column.name == WORD)
-        for column, values in cells.items():
-            if len(values) != len(words) and column.name != "id":
+        for name, values in zip(row, cells.values(), strict=True):
+            if len(values) != len(words) and columns[name].name != "id":
                 what = f"expected a value a word, found {len(values)} for {len(words)} words"
-                raise CorpusError(f"{where}, column {column.name}: {what}; repair the row")
+                raise CorpusError(f"{where}, column {name}: {what}; repair the row")
         if words:
             turned.append((number, cells))
     kinds = list(columns.values())
@@ -133,14 +141,14 @@ def _sentences(
         tell(f"{source}, split {split}: column {name} is written in {scheme} and was converted")
     for number, cells in turned:
         own = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
-        words = [(number, word) for word in next(v for c, v in cells.items() if c.name == WORD)]
+        places = [(number, word) for word in next(v for c, v in cells.items() if c.name == WORD)]
         plain = {column: values for column, values in cells.items() if column.name != "id"}
-        yield assemble(f"{source}, split {split}", words, own or f"{split}-{number}", plain, notation, "row")
+        yield assemble(f"{source}, split {split}", places, own or f"{split}-{number}", plain, notation, "row")
 
 
 def _cells(where: str, name: str, value: Any, names: Sequence[str] | None, column: Column) -> list[str]:
     """A text a word; unknown ones are _."""
-    if isinstance(value, str | int):
+    if column.name == "id":
         return [str(value)]
     if not isinstance(value, list) or any(isinstance(cell, list | dict) for cell in value):
         raise CorpusError(f"{where}, column {name}: expected a list with a value a word, found {str(value)[:60]!r}")
