@@ -89,76 +89,6 @@ def remarks(corpus: Corpus) -> Iterable[str]:
     return [f"{split}, {line}" for line in found if line]
 
 
-# -- corpora that we know ---------------------------------------------------------------------------------------------
-
-
-@app.command("ewt5", short_help="The English Web Treebank with five layers.")
-def ewt5(
-    out: Out,
-    sources: Sources,
-    overwrite: Overwrite = False,
-    masked_tokens: Annotated[
-        bool, typer.Option("--masked-tokens", help="Repair 38 entity words that the early UNER file hides.")
-    ] = False,
-) -> None:
-    """Join Universal Dependencies, Universal NER and PropBank."""
-    from mtlprune.corpora.ewt5 import LICENCE, MASKED_TOKENS, build_ewt5, ewt5_files
-    from mtlprune.corpora.store import check_free
-    from mtlprune.corpora.tables import source_digest
-
-    check_free(out, overwrite)  # before the work, not after it
-    with console(stderr=True).status("building ewt5 …"):
-        files = ewt5_files(sources)
-        splits = build_ewt5(sources, masked_tokens=masked_tokens)
-        digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in files.values()}
-        if masked_tokens:
-            digests[MASKED_TOKENS] = source_digest(sources / MASKED_TOKENS)
-        store(splits, out, name="ewt5", licence=LICENCE, sources=digests, overwrite=overwrite)
-
-
-@app.command("ontonotes5", short_help="OntoNotes 5 of a licence holder, with five layers.")
-def ontonotes5(
-    out: Out,
-    sources: Sources,
-    overwrite: Overwrite = False,
-    dep: Annotated[Path | None, typer.Option(help="Dependencies, CoNLL-X or CoNLL-U.", show_default=False)] = None,
-    converter: Annotated[Path | None, typer.Option(help="Jar of the Stanford converter.", show_default=False)] = None,
-) -> None:
-    """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
-    from mtlprune.corpora.ontonotes5 import build_ontonotes5
-    from mtlprune.corpora.store import check_free
-    from mtlprune.corpora.tables import source_digest
-
-    check_free(out, overwrite)
-    with console(stderr=True).status("building ontonotes5 …"):
-        splits = build_ontonotes5(sources, dep, converter, tell)
-        given = {"sources": sources, "dep": dep, "converter": converter}
-        digests = {name: source_digest(path) for name, path in given.items() if path is not None}
-        licence = "LDC User Agreement (LDC2013T19); not to be passed on"
-        store(splits, out, name="ontonotes5", licence=licence, sources=digests, overwrite=overwrite)
-
-
-@app.command("grammar", short_help="Generated sentences with five layers.")
-def grammar(
-    out: Out,
-    overwrite: Overwrite = False,
-    train: Sentences = 4000,
-    dev: Sentences = 500,
-    test: Sentences = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Another number, other sentences.")] = 1,
-) -> None:
-    """Generate sentences of a small grammar of English."""
-    from mtlprune import __version__
-    from mtlprune.corpora.grammar import build_grammar
-    from mtlprune.corpora.store import check_free
-
-    check_free(out, overwrite)
-    with console(stderr=True).status("building grammar …"):
-        splits = build_grammar(train, dev, test, seed)
-        made = {"generator": f"mtlprune {__version__}, train {train}, dev {dev}, test {test}, seed {seed}"}
-        store(splits, out, name="grammar", licence="Apache-2.0", sources=made, overwrite=overwrite)
-
-
 # -- anyone's files ---------------------------------------------------------------------------------------------------
 
 
@@ -225,9 +155,13 @@ def conllu(path: Path, pos: str) -> Iterable[Sentence]:
 
     The other column of tags is kept as a layer of its own, upos or xpos, where the files fill it.
     """
+    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.conllu import read_conllu
 
-    return read_conllu(path, pos, beside=True)
+    sentences = list(read_conllu(path, pos, beside=True))
+    if pos != "upos" and not any(set(sentence.pos or "-") - {"-"} for sentence in sentences):
+        raise CorpusError(f"{path}: expected {pos} at some word, found it at none; take --pos upos, or another")
+    return sentences
 
 
 Columns = Annotated[
@@ -327,3 +261,73 @@ def hf(
             digests["split"] = f"{split}, seed {seed}"
         splits = with_own_ids(splits, tell)
         store(splits, out, name=name or out.name, licence=licence, sources=digests, overwrite=overwrite)
+
+
+# -- corpora that we know ---------------------------------------------------------------------------------------------
+
+
+@app.command("ewt5", short_help="The English Web Treebank, all five layers.")
+def ewt5(
+    out: Out,
+    sources: Sources,
+    overwrite: Overwrite = False,
+    masked_tokens: Annotated[
+        bool, typer.Option("--masked-tokens", help="Repair 38 entity words that the early UNER file hides.")
+    ] = False,
+) -> None:
+    """Join Universal Dependencies, Universal NER and PropBank."""
+    from mtlprune.corpora.ewt5 import LICENCE, MASKED_TOKENS, build_ewt5, ewt5_files
+    from mtlprune.corpora.store import check_free
+    from mtlprune.corpora.tables import source_digest
+
+    check_free(out, overwrite)  # before the work, not after it
+    with console(stderr=True).status("building ewt5 …"):
+        files = ewt5_files(sources)
+        splits = build_ewt5(sources, masked_tokens=masked_tokens)
+        digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in files.values()}
+        if masked_tokens:
+            digests[MASKED_TOKENS] = source_digest(sources / MASKED_TOKENS)
+        store(splits, out, name="ewt5", licence=LICENCE, sources=digests, overwrite=overwrite)
+
+
+@app.command("ontonotes5", short_help="OntoNotes 5 of a licence holder, all five layers.")
+def ontonotes5(
+    out: Out,
+    sources: Sources,
+    overwrite: Overwrite = False,
+    dep: Annotated[Path | None, typer.Option(help="Dependencies, CoNLL-X or CoNLL-U.", show_default=False)] = None,
+    converter: Annotated[Path | None, typer.Option(help="Jar of the Stanford converter.", show_default=False)] = None,
+) -> None:
+    """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
+    from mtlprune.corpora.ontonotes5 import build_ontonotes5
+    from mtlprune.corpora.store import check_free
+    from mtlprune.corpora.tables import source_digest
+
+    check_free(out, overwrite)
+    with console(stderr=True).status("building ontonotes5 …"):
+        splits = build_ontonotes5(sources, dep, converter, tell)
+        given = {"sources": sources, "dep": dep, "converter": converter}
+        digests = {name: source_digest(path) for name, path in given.items() if path is not None}
+        licence = "LDC User Agreement (LDC2013T19); not to be passed on"
+        store(splits, out, name="ontonotes5", licence=licence, sources=digests, overwrite=overwrite)
+
+
+@app.command("grammar", short_help="Generated sentences, all five layers.")
+def grammar(
+    out: Out,
+    overwrite: Overwrite = False,
+    train: Sentences = 4000,
+    dev: Sentences = 500,
+    test: Sentences = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Another number, other sentences.")] = 1,
+) -> None:
+    """Generate sentences of a small grammar of English."""
+    from mtlprune import __version__
+    from mtlprune.corpora.grammar import build_grammar
+    from mtlprune.corpora.store import check_free
+
+    check_free(out, overwrite)
+    with console(stderr=True).status("building grammar …"):
+        splits = build_grammar(train, dev, test, seed)
+        made = {"generator": f"mtlprune {__version__}, train {train}, dev {dev}, test {test}, seed {seed}"}
+        store(splits, out, name="grammar", licence="Apache-2.0", sources=made, overwrite=overwrite)

@@ -92,7 +92,8 @@ def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table
             cells = [c.further[layer][key] for c in every]
             rows[f"{layer}: {key.replace('_', ' ')}"] = [sum(c.values()) if isinstance(c, dict) else c for c in cells]
     for title, cells in rows.items():
-        table.add_row(title, *(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
+        if any(cell not in (0, "–") for cell in cells):
+            table.add_row(title, *(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
     return table
 
 
