@@ -86,7 +86,7 @@ def test_a_treebank_of_another_language(
     place: Path, mtlprune: Call, tiny_encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = follow("A treebank of another language: POS and DEP", place, mtlprune, tiny_encoder("bert"), monkeypatch)
-    assert "(train 12, dev 4 sentences; pos, dep, xpos)" in said and "VVFIN" in said
+    assert "(train 12, dev 4 sentences)" in said and "layers: pos, dep, xpos\n" in said and "VVFIN" in said
     first = load_corpus(place / "data/de")["dev"][0]
     assert first.pos == ("DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT") and first.get("xpos")[-1] == "$."
     export = re.search(r"`mtlprune (data export data/de .*?)`", PAGE)

@@ -63,10 +63,8 @@ def store(splits: Splits, out: Path, **about: Any) -> Corpus:
     known = {split: counts["known"] for split, counts in corpus.info["splits"].items()}
     sizes = ", ".join(f"{split} {len(corpus[split])}" for split in corpus.splits)
     layers = [layer for layer in corpus.layers if any(counts[layer] for counts in known.values())]
-    console().print(
-        f"{out}: {about['name']} ({sizes} sentences; {', '.join(layers) or 'no layers'}), "
-        f"fingerprint {corpus.fingerprint[:16]}"
-    )
+    console().print(f"{out}: {about['name']} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}")
+    tell(f"layers: {', '.join(layers) or 'none'}")
     for line in remarks(corpus):
         tell(line)
     tasks = [layer for layer in layers if all(known.get(split, {}).get(layer) for split in ("train", "dev"))]

@@ -30,14 +30,14 @@ _DOCUMENT = "-DOCSTART-"
 _STAR = re.compile(r"[^*]*\*[^*]*")
 
 
-class Column(NamedTuple):
+class FileColumn(NamedTuple):
     """What a column holds: a layer of a kind, or (its kind is its name then) word, head, relation, lemma, id or _."""
 
     name: str
     kind: str
 
 
-def parse_columns(text: str) -> list[Column]:
+def parse_columns(text: str) -> list[FileColumn]:
     """Read ``word,pos,_,ner`` or ``word,chunk:spans``. Raises CorpusError."""
     columns = []
     for part in text.split(","):
@@ -51,7 +51,7 @@ def parse_columns(text: str) -> list[Column]:
             raise CorpusError(f"--columns: {error}{say}") from None
         if kind == "tree":
             raise CorpusError(f"--columns: {name}: a tree stands in two columns; name them head and relation")
-        columns.append(Column(name, kind))
+        columns.append(FileColumn(name, kind))
     names = [column.name for column in columns if column.name != SKIP]
     double = [name for name in names if names.count(name) > 1]
     if names.count(WORD) != 1 or double:
@@ -68,7 +68,9 @@ def parse_columns(text: str) -> list[Column]:
 class Notation:
     """How the spans of each column are written, found in all of its sentences before they are read."""
 
-    def __init__(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Sequence[str]]], repair: bool) -> None:
+    def __init__(
+        self, columns: Sequence[FileColumn], rows: Mapping[str, Sequence[Sequence[str]]], repair: bool
+    ) -> None:
         """``rows``: column name → the cells of each sentence."""
         self.repair = repair
         self.schemes = {}
@@ -88,7 +90,7 @@ class Notation:
             raise WordError(error.place, f"{error.what}{advice}") from None
 
     def converted(self) -> Iterator[tuple[str, str]]:
-        """Column and scheme of those that are not IOB2."""
+        """FileColumn and scheme of those that are not IOB2."""
         return ((name, scheme) for name, scheme in self.schemes.items() if scheme not in ("IOB2", "stars"))
 
 
@@ -96,7 +98,7 @@ def assemble(
     source: str,
     rows: Sequence[tuple[int, Any]],
     name: str,
-    cells: Mapping[Column, Sequence[str]],
+    cells: Mapping[FileColumn, Sequence[str]],
     notation: Notation,
     unit: str = "line",
 ) -> Sentence:
@@ -142,7 +144,7 @@ def _head(place: int, text: str) -> int:
 
 
 def read_columns(
-    path: Path, columns: Sequence[Column], repair: bool = False, tell: Callable[[str], None] = lambda line: None
+    path: Path, columns: Sequence[FileColumn], repair: bool = False, tell: Callable[[str], None] = lambda line: None
 ) -> Iterator[Sentence]:
     """Read a file with a word a line, its columns between tabs (where the line has one) or blanks.
 
@@ -177,7 +179,7 @@ def read_columns(
                 raise malformed(path, line.number, f"column {row.index('') + 1} is empty; write _ for what is unknown")
             rows.append(line)
             cells.append(row)
-        if not rows or (cells[0][columns.index(Column(WORD, WORD))] == _DOCUMENT and len(rows) == 1):
+        if not rows or (cells[0][columns.index(FileColumn(WORD, WORD))] == _DOCUMENT and len(rows) == 1):
             continue
         found.append((sentence_id(block) or f"{path.stem}-{len(found) + 1}", rows, cells))
     plain = [place for place, column in enumerate(columns) if column.name != SKIP]
@@ -195,7 +197,7 @@ def read_columns(
 
 
 def _frames(
-    source: str, rows: Sequence[NumberedLine], cells: Sequence[Sequence[str]], columns: Sequence[Column]
+    source: str, rows: Sequence[NumberedLine], cells: Sequence[Sequence[str]], columns: Sequence[FileColumn]
 ) -> tuple[Predicate, ...]:
     width = len(columns)
     marks = [row[width - 1] for row in cells]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.columns import SKIP, WORD, Column, Notation, assemble, parse_columns
+from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns
 from mtlprune.errors import out_of_memory
 from mtlprune.sentence import Sentence
 
@@ -95,7 +95,7 @@ def _loaded(source: str, subset: str | None, revision: str | None) -> Iterator[M
         yield loaded if isinstance(loaded, dict) else {"all": loaded}
 
 
-def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str, Column]:
+def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str, FileColumn]:
     """Name of a column of the dataset → what it holds."""
     if columns is None:
         given = {name: USUAL[name] for name in names if name in USUAL}
@@ -119,7 +119,7 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
 
 
 def _sentences(
-    source: str, split: str, rows: Any, columns: Mapping[str, Column], repair: bool, tell: Any
+    source: str, split: str, rows: Any, columns: Mapping[str, FileColumn], repair: bool, tell: Any
 ) -> Iterator[Sentence]:
     table = rows.select_columns([name for name in columns if columns[name].name != SKIP])
     inner = {name: getattr(feature, "feature", None) for name, feature in table.features.items()}
@@ -146,7 +146,7 @@ def _sentences(
         yield assemble(f"{source}, split {split}", places, own or f"{split}-{number}", plain, notation, "row")
 
 
-def _cells(where: str, name: str, value: Any, names: Sequence[str] | None, column: Column) -> list[str]:
+def _cells(where: str, name: str, value: Any, names: Sequence[str] | None, column: FileColumn) -> list[str]:
     """A text a word; unknown ones are _."""
     if column.name == "id":
         return [str(value)]
