@@ -97,9 +97,8 @@ def read(folder: Path, text: str, columns: str) -> list[Sentence]:
 
 
 def test_comments_documents_tabs_and_layers_of_ones_own(tmp_path: Path) -> None:
-    text = (
-        "-DOCSTART- -X- O\n\n# sent_id = one\n# a longer comment here\nAnn NNP B-NP\n# NN I-NP\n\nNew York\tNNP\tB-NP\n"
-    )
+    text = "-DOCSTART- -X- O O\n\n# sent_id = one\n# a longer comment here\nAnn NNP B-NP\n# NN I-NP\n\n"
+    text += "New York\tNNP\tB-NP\n"
     assert read(tmp_path, text, "word,pos,chunk:spans") == [
         Sentence("one", ("Ann", "#"), pos=("NNP", "NN")).with_layers(chunk=Layer("spans", (Span(0, 2, "NP"),))),
         Sentence("few-2", ("New York",), pos=("NNP",)).with_layers(chunk=Layer("spans", (Span(0, 1, "NP"),))),

@@ -26,7 +26,6 @@ from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 WORD, SKIP = "word", "_"
 _PARTS = {WORD: WORD, SKIP: SKIP, "head": "head", "relation": "relation", "lemma": "lemma", "id": "id"}
-_DOCUMENT = "-DOCSTART-"
 _STAR = re.compile(r"[^*]*\*[^*]*")
 
 
@@ -148,8 +147,8 @@ def read_columns(
 ) -> Iterator[Sentence]:
     """Read a file with a word a line, its columns between tabs (where the line has one) or blanks.
 
-    Sentences stand between empty lines; ``-DOCSTART-`` is no sentence, and comments are lines with # whose number of
-    columns is another, or ``# KEY = VALUE``. Of brackets the category alone is read, without an outermost TOP.
+    Sentences stand between empty lines. Lines of ``-DOCSTART-`` are left out, and so are comments: lines with # whose
+    number of columns is another, or ``# KEY = VALUE``. Of brackets the category alone is read, without an outermost TOP.
 
     Args:
         columns: what each column holds. Of frames, which come last: the column where ``-`` means that the word is no
@@ -169,7 +168,8 @@ def read_columns(
         for line in block:
             row = line.text.split("\t") if "\t" in line.text else line.text.split()
             fits = len(row) >= width if frames else len(row) == width
-            if line.text.startswith("#") and (not fits or re.match(r"#\s*\S+\s+=\s", line.text)):
+            comment = line.text.startswith("#") and (not fits or re.match(r"#\s*\S+\s+=\s", line.text))
+            if comment or line.text.startswith("-DOCSTART-"):
                 continue
             if not fits:
                 names = ",".join(column.name for column in columns)
@@ -179,9 +179,8 @@ def read_columns(
                 raise malformed(path, line.number, f"column {row.index('') + 1} is empty; write _ for what is unknown")
             rows.append(line)
             cells.append(row)
-        if not rows or (cells[0][columns.index(FileColumn(WORD, WORD))] == _DOCUMENT and len(rows) == 1):
-            continue
-        found.append((sentence_id(block) or f"{path.stem}-{len(found) + 1}", rows, cells))
+        if rows:
+            found.append((sentence_id(block) or f"{path.stem}-{len(found) + 1}", rows, cells))
     plain = [place for place, column in enumerate(columns) if column.name != SKIP]
     turned = [{columns[place]: [row[place] for row in cells] for place in plain} for _, _, cells in found]
     notation = Notation(columns, {c.name: [one[c] for one in turned] for c in columns if c.kind == "spans"}, repair)
