@@ -148,7 +148,7 @@ def read_columns(
     """Read a file with a word a line, its columns between tabs (where the line has one) or blanks.
 
     Sentences stand between empty lines. Lines of ``-DOCSTART-`` are left out, and so are comments: lines with # whose
-    number of columns is another, or ``# KEY = VALUE``. Of brackets the category alone is read, without an outermost TOP.
+    number of columns is another, or ``# KEY = VALUE``. Of brackets only the category is read, without an outermost TOP.
 
     Args:
         columns: what each column holds. Of frames, which come last: the column where ``-`` means that the word is no
