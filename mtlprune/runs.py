@@ -429,12 +429,7 @@ class RunFolder:
         path = self.path / "predictions" / f"{split}.jsonl"
         if not path.is_file():
             raise RunError(f"{path} is missing; `mtlprune evaluate {self.path} --split {split}` writes it")
-        found = []
-        for number, tree in read_json_lines(path):
-            with reading(f"{path}, line {number}", remedy="this is no sentence"):
-                run_forms.check_sentence(tree)
-                found.append(from_json(tree))
-        return found
+        return list(read_sentences(path))
 
 
 def _check_length(path: Path) -> None:
@@ -471,6 +466,15 @@ def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
         f"MTL-{len(tasks)}" if len(tasks) > 2 and len(of_size[len(tasks)]) == 1 else "+".join(tasks).upper()
         for tasks in runs
     ]
+
+
+def read_sentences(path: Path) -> Iterator[Sentence]:
+    """Sentences as JSON lines, as ``predict`` and ``evaluate`` write them. Raises RunError, naming file and line."""
+    for number, tree in read_json_lines(path):
+        with reading(f"{path}, line {number}", remedy="this is no sentence"):
+            run_forms.check_sentence(tree)
+            sentence = from_json(tree)
+        yield sentence
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:

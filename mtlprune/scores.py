@@ -147,6 +147,29 @@ def fenceposts(gold: Sentence, kind: str) -> list[int]:
     return [0, *accumulate(tag not in DELETED for tag in (tags or [""] * len(gold)))]
 
 
+def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None:
+    """What to know of the bracket scores of a layer whose kind names tags that are not the Penn Treebank's, or None.
+
+    EVALB leaves out words by their Penn tags. Where the tags that the layer's kind names leave out less than half of
+    what is punctuation, as with other tag sets, the score counts it.
+    """
+    words = deleted = 0
+    for sentence in sentences:
+        kind = sentence.kind(layer)
+        if kind is None or (named := tags_named(kind)) is None:
+            continue
+        tags = sentence.get(named) or ("",) * len(sentence)
+        found = [tag in DELETED for word, tag in zip(sentence.words, tags, strict=True) if is_punctuation(word)]
+        words += len(found)
+        deleted += sum(found)
+    if 2 * deleted >= words:
+        return None
+    return (
+        f"{layer}: bracket scores leave out punctuation by the tags of the Penn Treebank, and these are others or "
+        f"unknown: {words - deleted} of {words} words that are punctuation are counted"
+    )
+
+
 def brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, int, str]]:
     """Brackets that EVALB counts; ``place``: fencepost before deletion of words → after."""
     found: Counter[tuple[int, int, str]] = Counter()

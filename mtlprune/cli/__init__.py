@@ -18,7 +18,7 @@ ADVANCED = "Advanced"
 COMMANDS = {
     "Commands": {
         "quickstart": "The main job on generated sentences; ends with a page.",
-        "data": "Build, check, show and export corpora.",
+        "data": "Bring your own files; build, check, show and export corpora.",
         "check": "What a run would need, and whether all fits.",
         "train": "Train a run, or go on with it.",
         "sweep": "Run what is missing of many runs, or show where they stand.",

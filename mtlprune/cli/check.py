@@ -89,12 +89,13 @@ def _warnings(found: Inspection) -> list[str]:
             f"{task}: {len(labels)} labels of {found.config.data.dev} are not in {found.config.data.train} and can "
             f"never be predicted: {', '.join(labels[:SHOWN])}{more}"
         )
-    if found.wide_arguments:
-        width = getattr(found.config.decoders, "srl").max_width  # noqa: B009 (made from the table of tasks)
-        warnings.append(
-            f"srl: {found.wide_arguments:,} arguments of {found.config.data.train} are wider than "
-            f"decoders.srl.max_width = {width} and cannot be learnt"
-        )
+    for task, number in found.wide_arguments.items():
+        if number:
+            width = getattr(found.config.decoders, task).max_width
+            warnings.append(
+                f"{task}: {number:,} arguments of {found.config.data.train} are wider than "
+                f"decoders.{task}.max_width = {width} and cannot be learnt"
+            )
     for split, number in found.unknown_words.items():
         if number > 0.01 * found.words[split]:
             warnings.append(f"{split}: {number / found.words[split]:.1%} of the words become unknown tokens")

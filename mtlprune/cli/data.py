@@ -2,141 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlprune.cli import build
 from mtlprune.cli.console import console, new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mtlprune.sentence import Sentence
-
-    Splits = dict[str, list[Sentence]]
-
-app = typer.Typer(no_args_is_help=True)
-
-# What the generated corpus has when nothing else is asked for.
-GRAMMAR_DEFAULTS = {"train": 4000, "dev": 500, "test": 500, "seed": 1}
-
-
-def _build_ewt5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
-    from mtlprune.corpora.ewt5 import MASKED_TOKENS, build_ewt5, ewt5_files
-    from mtlprune.corpora.tables import source_digest
-
-    sources: Path = options["sources"]
-    masked = options.get("masked_tokens", False)
-    files = ewt5_files(sources)
-    splits = build_ewt5(sources, masked_tokens=masked)
-    digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in files.values()}
-    if masked:
-        digests[MASKED_TOKENS] = source_digest(sources / MASKED_TOKENS)
-    return splits, digests
+EXAMPLES = """\b
+Your own files (docs/your_data.md):
+  mtlprune data build conllu --train train.conllu --dev dev.conllu --out data/mine
+  mtlprune data build columns --columns word,pos,_,ner all.txt --out data/mine
+  mtlprune data check data/mine
+"""
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXAMPLES)
+app.add_typer(build.app, name="build", short_help="Make a corpus of your files, or of those that are known.")
 
 
-def _build_ontonotes5(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
-    from mtlprune.corpora.ontonotes5 import build_ontonotes5
-    from mtlprune.corpora.tables import source_digest
-
-    def tell(line: str) -> None:
-        console(stderr=True).print(line)
-
-    splits = build_ontonotes5(options["sources"], options.get("dep"), options.get("converter"), tell)
-    return splits, {name: source_digest(path) for name, path in options.items()}
-
-
-def _build_grammar(options: Mapping[str, Any]) -> tuple[Splits, dict[str, str]]:
-    from mtlprune import __version__
-    from mtlprune.corpora.grammar import build_grammar
-
-    sizes = {**GRAMMAR_DEFAULTS, **options}
-    settings = ", ".join(f"{name} {number}" for name, number in sizes.items())
-    return build_grammar(**sizes), {"generator": f"mtlprune {__version__}, {settings}"}
-
-
-class Builder(NamedTuple):
-    """How a corpus is made, under which licence, and which options it knows and needs."""
-
-    build: Callable[[Mapping[str, Any]], tuple[Splits, dict[str, str]]]
-    licence: str
-    options: frozenset[str]
-    needed: frozenset[str]
-
-
-BUILDERS = {
-    "ewt5": Builder(_build_ewt5, "CC BY-SA 4.0", frozenset({"sources", "masked_tokens"}), frozenset({"sources"})),
-    "ontonotes5": Builder(
-        _build_ontonotes5,
-        "LDC User Agreement (LDC2013T19); not to be passed on",
-        frozenset({"sources", "dep", "converter"}),
-        frozenset({"sources"}),
-    ),
-    "grammar": Builder(_build_grammar, "Apache-2.0", frozenset(GRAMMAR_DEFAULTS), frozenset()),
-}
-
-
-@app.command(short_help="Read raw files, or generate sentences, into a corpus.")
-def build(
-    name: Annotated[str, typer.Argument(help="ewt5, ontonotes5 or grammar.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="The folder to make.", show_default=False)],
-    sources: Annotated[Path | None, typer.Option(help="The raw files (ewt5, ontonotes5).")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the corpus at --out.")] = False,
-    masked_tokens: Annotated[
-        bool | None,
-        typer.Option("--masked-tokens", help="ewt5: repair 38 entity words that the early UNER file hides."),
-    ] = None,
-    dep: Annotated[Path | None, typer.Option(help="ontonotes5: dependencies, CoNLL-X or CoNLL-U.")] = None,
-    converter: Annotated[Path | None, typer.Option(help="ontonotes5: jar of the Stanford converter.")] = None,
-    train: Annotated[int | None, typer.Option(min=0, help="grammar: number of sentences.")] = None,
-    dev: Annotated[int | None, typer.Option(min=0, help="grammar: number of sentences.")] = None,
-    test: Annotated[int | None, typer.Option(min=0, help="grammar: number of sentences.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="grammar: another number, other sentences.")] = None,
+@app.command(short_help="Several corpora as one.")
+def merge(
+    corpora: Annotated[list[Path], typer.Argument(metavar="CORPUS", help="Made by build.", show_default=False)],
+    out: build.Out,
+    name: build.Name = None,
+    overwrite: build.Overwrite = False,
 ) -> None:
-    """Read raw files (or generate sentences), join the layers, and store the corpus."""
-    given = {
-        option: value
-        for option, value in {
-            "sources": sources, "masked_tokens": masked_tokens, "dep": dep, "converter": converter,
-            "train": train, "dev": dev, "test": test, "seed": seed,
-        }.items()
-        if value is not None
-    }  # fmt: skip
-    builder = _choose(name, given)
+    """Join the layers of sentences with equal words, split by split, and append the others."""
+    from mtlprune.corpora.build import merge as merge_corpora
+    from mtlprune.corpora.store import check_free, load_corpus
 
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.store import check_free, save_corpus
-
-    check_free(out, overwrite)  # before the work, not after it
-    with console(stderr=True).status(f"building {name} …"):
-        splits, digests = builder.build(given)
-        splits = {split: sentences for split, sentences in splits.items() if sentences}
-        if not splits:
-            raise CorpusError(f"{name}: expected sentences, found none in the sources; check them")
-        corpus = save_corpus(splits, out, name=name, licence=builder.licence, sources=digests, overwrite=overwrite)
-    sizes = ", ".join(f"{split} {len(corpus[split])}" for split in corpus.splits)
-    console().print(f"{out}: {name} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}")
-
-
-def _choose(name: str, given: Mapping[str, Any]) -> Builder:
-    from mtlprune.corpora import CorpusError
-
-    if name not in BUILDERS:
-        raise CorpusError(f"expected one of the corpora {', '.join(BUILDERS)}, found {name!r}; name one of them")
-    builder = BUILDERS[name]
-    for option in given:
-        if option not in builder.options:
-            known = ", ".join(sorted(map(_flag, builder.options)))
-            raise CorpusError(f"{_flag(option)} does not apply to {name}, which knows {known}; leave it out")
-    for option in sorted(builder.needed - given.keys()):
-        raise CorpusError(f"{name} is built from raw files; say where they are with {_flag(option)}")
-    return builder
-
-
-def _flag(option: str) -> str:
-    return "--" + option.replace("_", "-")
+    check_free(out, overwrite)
+    loaded = {str(path): load_corpus(path) for path in corpora}
+    with console(stderr=True).status("merging …"):
+        splits = merge_corpora({path: {s: c[s] for s in c.splits} for path, c in loaded.items()}, build.tell)
+        licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
+        sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
+        build.store(splits, out, name=name or out.name, licence=licence, sources=sources, overwrite=overwrite)
 
 
 @app.command(short_help="Validate every sentence, and count what there is.")
@@ -152,6 +57,8 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(table)
     terminal.print(f"All sentences are valid; fingerprint {corpus.fingerprint}")
+    for line in build.remarks(corpus):
+        terminal.print(line)
 
 
 def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table:
@@ -185,7 +92,8 @@ def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table
             cells = [c.further[layer][key] for c in every]
             rows[f"{layer}: {key.replace('_', ' ')}"] = [sum(c.values()) if isinstance(c, dict) else c for c in cells]
     for title, cells in rows.items():
-        table.add_row(title, *(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
+        if any(cell not in (0, "–") for cell in cells):
+            table.add_row(title, *(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
     return table
 
 

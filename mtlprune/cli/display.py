@@ -16,7 +16,8 @@ from rich.text import Text
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.errors import printable_lines
-from mtlprune.sentence import LAYERS, Sentence, Span
+from mtlprune.layers import LAYERS, kind_of, tags_named
+from mtlprune.sentence import Sentence, Span
 
 
 class PlainConsole(Console):
@@ -70,6 +71,7 @@ class Interruption:
         self.terminal.print(f"{name}: stopping after this update; once more stops at once", soft_wrap=True)
 
 
+_TITLES = {"spans": "Entities", "brackets": "Tree", "frames": "Roles"}
 _TREE_WIDTH = 100  # a bracket that fits is one line
 
 
@@ -78,18 +80,20 @@ def print_sentence(console: Console, sentence: Sentence, split: str) -> None:
     console.print(Text(f"{sentence.id} ({split})", style="bold"), soft_wrap=True)
     console.print(Text(" ".join(sentence.words)), soft_wrap=True)
     console.print(_word_table(sentence))
-    if sentence.ner:
-        console.print(Text("Entities", style="bold"))
-        for span in sentence.ner:
-            console.print(Text(f"  {span.label}: {_text(sentence, span)}"), soft_wrap=True)
-    if sentence.con is not None:
-        console.print(Text("Tree", style="bold"))
-        console.print(Text("\n".join(format_tree_lines(sentence))), soft_wrap=True)
-    if sentence.srl:
-        console.print(Text("Roles", style="bold"))
-        for predicate in sentence.srl:
-            name = f"{predicate.roleset or predicate.lemma or '?'}"
-            console.print(Text(f"  {sentence.words[predicate.index]} (word {predicate.index + 1}, {name})"))
+    for name, declared in sentence.kinds().items():
+        kind, value = kind_of(declared), sentence.get(name)
+        if kind not in _TITLES or (not value and kind != "brackets"):
+            continue
+        console.print(Text(_TITLES[kind] if name in LAYERS else f"{_TITLES[kind]}: {name}", style="bold"))
+        if kind == "spans":
+            for span in value:
+                console.print(Text(f"  {span.label}: {_text(sentence, span)}"), soft_wrap=True)
+        elif kind == "brackets":
+            lines = format_tree_lines(sentence, value, sentence.get(tags_named(declared) or ""))
+            console.print(Text("\n".join(lines)), soft_wrap=True)
+        for predicate in value if kind == "frames" else ():
+            what = f"{predicate.roleset or predicate.lemma or '?'}"
+            console.print(Text(f"  {sentence.words[predicate.index]} (word {predicate.index + 1}, {what})"))
             for span in predicate.arguments:
                 console.print(Text(f"    {span.label}: {_text(sentence, span)}"), soft_wrap=True)
     unknown = [layer for layer in LAYERS if sentence.get(layer) is None]
@@ -104,31 +108,31 @@ def _text(sentence: Sentence, span: Span) -> str:
 
 
 def _word_table(sentence: Sentence) -> Table:
-    places = [str(place) for place in range(1, len(sentence) + 1)]
-    columns: list[tuple[str, bool, Sequence[str]]] = [("", True, places), ("word", False, sentence.words)]
-    if sentence.pos is not None:
-        columns.append(("tag", False, sentence.pos))
-    if sentence.ner is not None:
-        columns.append(("entity", False, iob2_from_spans(sentence.ner, len(sentence))))
-    if sentence.dep is not None:
-        columns.append(("head", True, [str(head) for head in sentence.dep.heads]))
-        columns.append(("relation", False, sentence.dep.relations))
-    for predicate in sentence.srl or ():
-        name = predicate.lemma or sentence.words[predicate.index]
-        columns.append((name, False, stars_from_spans(predicate.arguments, len(sentence))))
+    columns: list[tuple[str, Sequence[str]]] = [("word", sentence.words)]
+    for name, declared in sentence.kinds().items():
+        kind, value, known = kind_of(declared), sentence.get(name), name in LAYERS
+        if kind == "tags":
+            columns.append(("tag" if known else name, value))
+        elif kind == "spans":
+            columns.append(("entity" if known else name, iob2_from_spans(value, len(sentence))))
+        elif kind == "tree":
+            titles = ("head", "relation") if known else (f"{name} head", name)
+            columns += zip(titles, (list(map(str, value.heads)), value.relations), strict=True)
+        for predicate in value if kind == "frames" else ():
+            cells = stars_from_spans(predicate.arguments, len(sentence))
+            columns.append((predicate.lemma or sentence.words[predicate.index], cells))
     table = Table()
-    for name, numbers, _ in columns:
-        table.add_column(Text(name), justify="right" if numbers else "left")
-    for row in zip(*(cells for _, _, cells in columns), strict=True):
-        table.add_row(*map(Text, row))
+    table.add_column("", justify="right")
+    for title, _ in columns:
+        table.add_column(Text(title), justify="right" if title.endswith("head") else "left")
+    for place, row in enumerate(zip(*(cells for _, cells in columns), strict=True), 1):
+        table.add_row(str(place), *map(Text, row))
     return table
 
 
-def format_tree_lines(sentence: Sentence) -> list[str]:
+def format_tree_lines(sentence: Sentence, brackets: Sequence[Span], tags: Sequence[str] | None) -> list[str]:
     """Indented brackets: what fits on a line stays on one."""
-    leaves = [
-        f"({tag} {word})" for tag, word in zip(sentence.pos or ("X",) * len(sentence), sentence.words, strict=True)
-    ]
+    leaves = [f"({tag} {word})" for tag, word in zip(tags or ("X",) * len(sentence), sentence.words, strict=True)]
     lines: list[str] = []
 
     def lay_out(spans: list[Span], start: int, end: int, depth: int) -> None:
@@ -150,7 +154,7 @@ def format_tree_lines(sentence: Sentence) -> list[str]:
                 lines[-1] += ")"
             start = outer.end
 
-    lay_out(list(sentence.con or ()), 0, len(sentence), 1)
+    lay_out(list(brackets), 0, len(sentence), 1)
     return lines
 
 

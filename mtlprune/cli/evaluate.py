@@ -29,7 +29,7 @@ def evaluate(
     from mtlprune.corpora.export import write_scorer_files
     from mtlprune.files import make_folder
     from mtlprune.runs import RunFolder
-    from mtlprune.scores import name_of
+    from mtlprune.scores import foreign_punctuation, name_of
     from mtlprune.training.evaluation import evaluate_run
 
     terminal = console()
@@ -54,6 +54,8 @@ def evaluate(
         table.add_section()
     terminal.print(table)
     terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
+    for line in filter(None, (foreign_punctuation(gold, task) for task in result.scores)):
+        terminal.print(line)
     if predictions is not None:
         for layer, number in write_scorer_files(gold, result.predictions, predictions).items():
             terminal.print(f"{predictions}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences")

@@ -54,6 +54,7 @@ def predict(
     from mtlprune.cli.progress import counted
     from mtlprune.config.config import build_config
     from mtlprune.corpora import CorpusError
+    from mtlprune.corpora.formats.conllu import universal
     from mtlprune.errors import printable
     from mtlprune.runs import RunError, RunFolder
 
@@ -63,8 +64,10 @@ def predict(
     rows = out is not None and out.suffix.lower() in CONLLU_SUFFIXES
     usual = "conllu" if rows else "text" if out is None and terminal.is_terminal else "jsonl"
     kind = format_ or usual
-    if kind == "conllu" and not {"pos", "dep"} & set(config.tasks):
-        raise RunError(f"--format conllu holds pos and dep, but this run predicts {', '.join(config.tasks)}; use jsonl")
+    if kind == "conllu" and not {"pos", "dep", "upos", "xpos"} & set(config.tasks):
+        raise RunError(
+            f"--format conllu holds pos, dep, upos and xpos, but this run predicts {', '.join(config.tasks)}; use jsonl"
+        )
     skipped = 0
 
     def skip(error: CorpusError) -> None:
@@ -86,7 +89,8 @@ def predict(
         longest = LONGEST if longest_con is None else longest_con
         wanted = hardware.choose_device(device or config.train.device)
         model = MultiTaskModel.load(folder.path, device=wanted)
-        write = _writer(out, kind, files)
+        in_upos = universal(folder.read_vocabularies().get("pos", {}).get("tags", ()))
+        write = _writer(out, kind, files, in_upos)
         _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
         limited, many = any(config.decoder(task).cubic for task in config.tasks), 0
         for group in itertools.chain([first], groups):
@@ -105,7 +109,9 @@ def predict(
         terminal.print(f"{out}: {many} sentences")
 
 
-def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callable[[list[Sentence]], None]:
+def _writer(
+    out: Path | None, kind: str, files: contextlib.ExitStack, in_upos: bool
+) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
     from mtlprune.cli.console import console
     from mtlprune.cli.display import PlainConsole, print_sentence
@@ -123,7 +129,7 @@ def _writer(out: Path | None, kind: str, files: contextlib.ExitStack) -> Callabl
             if kind == "text":
                 print_sentence(page, sentence, "predicted")
             elif kind == "conllu":
-                stream.write(format_conllu(sentence))
+                stream.write(format_conllu(sentence, in_upos))
             else:
                 stream.write(json.dumps(to_json(sentence), ensure_ascii=False) + "\n")
         stream.flush()

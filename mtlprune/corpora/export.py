@@ -7,17 +7,19 @@ from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
+from mtlprune.corpora.formats.conllu import TAGS, universal
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.files import RunError, make_folder, replacing
-from mtlprune.layers import kind_of, tags_named
+from mtlprune.layers import Layer, kind_of, tags_named
 from mtlprune.sentence import LAYERS, Predicate, Sentence, Span, declared
 
 
 def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
     """Write one layer of all sentences that know it; gold and predictions alike. Its kind says how:
 
-    * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word, the tags in the column XPOS. Of these two both
-      are written where both are known. For tags alone the scorer still demands a tree: a flat one is put in, under
+    * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word. Of these two both are written where both are
+      known. Tags stand in the column XPOS; universal ones, and those beside a layer ``xpos``, in UPOS; layers ``upos``
+      and ``xpos`` have their own columns. For tags alone the scorer still demands a tree: a flat one is put in, under
       the comment ``# heads = placeholder``, by which ``formats.conllu.read_conllu`` knows that it means nothing.
     * spans (``ner``): word and IOB2 tag, with a blank between.
     * brackets (``con``): one bracketed tree a line under TOP, pre-terminals from the tags layer that the kind names
@@ -38,6 +40,7 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
         CorpusError: no such layer, a sentence cannot be said in its format, or the file cannot be written.
     """
     sentences = list(sentences)
+    in_upos = universal(tag for sentence in sentences for tag in sentence.pos or ())
     if layer not in (layers := declared(sentences)):
         raise CorpusError(f"expected a layer out of {', '.join(layers)}, found {layer!r}; name one of them")
     file = Path(file)
@@ -46,24 +49,34 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
         with replacing(file) as beside, beside.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence in sentences:
                 if (kind := sentence.kind(layer)) is not None:
-                    stream.write(FORMATS[kind_of(kind)](_under_known_name(sentence, layer, kind)))
+                    known = _under_known_name(sentence, layer, kind)
+                    tree = kind_of(kind) in ("tags", "tree")
+                    stream.write(format_conllu(known, in_upos) if tree else FORMATS[kind_of(kind)](known))
                     written += 1
     except RunError as error:
         raise CorpusError(str(error)) from error
     return written
 
 
-def format_conllu(sentence: Sentence) -> str:
+def format_conllu(sentence: Sentence, in_upos: bool = False) -> str:
     """Comments, ten columns a word, and an empty line.
+
+    Args:
+        in_upos: ``pos`` are universal tags; without it, tags beside a layer ``xpos`` alone are taken for such.
 
     Raises:
         CorpusError: a tag or relation is ``_``, which means unknown there.
     """
     n = len(sentence)
-    tags = sentence.pos or ("_",) * n
+    upos, xpos = (sentence.get(name) if sentence.kind(name) == "tags" else None for name in TAGS)
+    if sentence.pos is not None:
+        if upos is None and (in_upos or xpos is not None):
+            upos = sentence.pos
+        else:
+            xpos = sentence.pos
     heads, relations = sentence.dep or ((0,) + (1,) * (n - 1), ("root",) + ("dep",) * (n - 1))
-    for name, labels, known in (("tag", tags, sentence.pos), ("relation", relations, sentence.dep)):
-        if known is not None and "_" in labels:
+    for name, labels in (("tag", upos), ("tag", xpos), ("relation", relations)):
+        if labels is not None and "_" in labels:
             where = f"sentence {sentence.id!r}, word {labels.index('_') + 1}"
             raise CorpusError(f"{where}: found the {name} '_', which means unknown in CoNLL-U; rename it")
     _check_conllu_texts(sentence)
@@ -71,7 +84,8 @@ def format_conllu(sentence: Sentence) -> str:
     if sentence.dep is None:
         lines.append("# heads = placeholder")
     for place, word in enumerate(sentence.words):
-        row = (place + 1, word, "_", "_", tags[place], "_", heads[place], relations[place], "_", "_")
+        first, second = ("_" if tags is None else tags[place] for tags in (upos, xpos))
+        row = (place + 1, word, "_", first, second, "_", heads[place], relations[place], "_", "_")
         lines.append("\t".join(map(str, row)))
     return "\n".join(lines) + "\n\n"
 
@@ -145,11 +159,8 @@ FORMATS: dict[str, Callable[[Sentence], str]] = {
 # -- Gold and predictions as the official scorers want them, side by side --
 
 
-Pair = tuple[Sentence, Sentence]
-
-
 def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path) -> dict[str, int]:
-    """Write LAYER.gold and LAYER.pred for every predicted layer; for NER also conlleval's three columns.
+    """Write LAYER.gold and LAYER.pred for every predicted layer; for spans also conlleval's three columns.
 
     Only sentences whose gold layer is known are written. Predicted trees carry the gold tags, and predicted predicates
     the gold lemma (the word where gold has no predicate there): the scorers compare both as text.
@@ -162,35 +173,34 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
     """
     make_folder(folder)
     written: dict[str, int] = {}
-    for layer in LAYERS:
+    for layer, kind in declared(gold).items():
         pairs = [
-            (g, p)
+            (g, _fitted(g, p, layer, kind))
             for g, p in zip(gold, predicted, strict=True)
             if g.get(layer) is not None and p.get(layer) is not None
         ]
         if pairs:
-            fitted = _FITTED.get(layer, lambda g, p: p)
             export([g for g, _ in pairs], layer, folder / f"{layer}.gold")
-            written[layer] = export([fitted(g, p) for g, p in pairs], layer, folder / f"{layer}.pred")
-            if layer == "ner":
-                (folder / "ner.conlleval").write_text("".join(map(_three_columns, pairs)), encoding="utf-8")
+            written[layer] = export([p for _, p in pairs], layer, folder / f"{layer}.pred")
+            if kind_of(kind) == "spans":
+                known = [tuple(_under_known_name(s, layer, kind) for s in pair) for pair in pairs]
+                (folder / f"{layer}.conlleval").write_text("".join(map(_three_columns, known)), encoding="utf-8")
     return written
 
 
-def _with_gold_tags(gold: Sentence, predicted: Sentence) -> Sentence:
-    return predicted.with_layers(pos=gold.pos)
+def _fitted(gold: Sentence, predicted: Sentence, layer: str, kind: str) -> Sentence:
+    """With the gold tags beside brackets, and the gold lemmas of predicates."""
+    if (tags := tags_named(kind)) is not None:
+        beside = {tags: Layer("tags", gold.get(tags))}
+        return predicted.with_layers(**beside, **{layer: Layer(kind, predicted.get(layer))})
+    if kind_of(kind) == "frames":
+        lemmas = {predicate.index: predicate.lemma for predicate in gold.get(layer)}
+        frames = tuple(predicate._replace(lemma=lemmas.get(predicate.index)) for predicate in predicted.get(layer))
+        return predicted.with_layers(**{layer: Layer(kind, frames)})
+    return predicted
 
 
-def _with_gold_lemmas(gold: Sentence, predicted: Sentence) -> Sentence:
-    lemmas = {predicate.index: predicate.lemma for predicate in gold.srl or ()}
-    fitted = tuple(predicate._replace(lemma=lemmas.get(predicate.index)) for predicate in predicted.srl or ())
-    return predicted.with_layers(srl=fitted)
-
-
-_FITTED: dict[str, Callable[[Sentence, Sentence], Sentence]] = {"con": _with_gold_tags, "srl": _with_gold_lemmas}
-
-
-def _three_columns(pair: Pair) -> str:
+def _three_columns(pair: tuple[Sentence, ...]) -> str:
     """word gold predicted, and an empty line."""
     gold, predicted = (format_iob2(sentence).split("\n")[:-1] for sentence in pair)
     rows = (f"{g} {p.rsplit(' ', 1)[-1]}" if g else "" for g, p in zip(gold, predicted, strict=True))

@@ -6,8 +6,6 @@ import difflib
 import importlib.util
 import inspect
 import logging
-import socket
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -32,6 +30,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging as hf_logging
 
+from mtlprune.corpora.download import answers
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.files import SUMS, file_sha256, read_json, reading, verify_sums
@@ -108,21 +107,17 @@ def _refuse_unreachable(name: str) -> None:
 
     Behind a proxy, or where the model lies in the cache, the library is left to find out.
     """
-    hub = urlsplit(constants.ENDPOINT)
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
     except ValueError:  # no name that a hub could have; the library says so without asking it
         return
-    if cached or constants.HF_HUB_OFFLINE or urllib.request.getproxies():
-        return
-    try:
-        socket.create_connection((hub.hostname or "", hub.port or 443), timeout=5).close()
-    except OSError:
+    if not cached and not constants.HF_HUB_OFFLINE and not answers(constants.ENDPOINT):
         close = f" (did you mean '{MINILM}'?)" if difflib.get_close_matches(name, [MINILM]) else ""
+        hub = urlsplit(constants.ENDPOINT).hostname
         raise EncoderError(
-            f"the encoder {name!r} is no folder here{close}, is not in the hub's cache, and {hub.hostname} cannot be "
+            f"the encoder {name!r} is no folder here{close}, is not in the hub's cache, and {hub} cannot be "
             f"reached; give a folder with config.json, or '{MINILM}', or connect to the hub"
-        ) from None
+        )
 
 
 def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | None]:

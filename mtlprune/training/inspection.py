@@ -39,8 +39,8 @@ class Inspection:
     """Split → the most windows one sentence needs."""
     unseen: dict[str, list[str]]
     """Task → labels of dev that train has not."""
-    wide_arguments: int | None
-    """SRL arguments of train wider than decoders.srl.max_width, which cannot be learnt; None without SRL."""
+    wide_arguments: dict[str, int]
+    """Task of frames → arguments of train wider than its max_width, which cannot be learnt."""
     updates: list[int]
     """Updates of each epoch."""
     parameters: dict[str, int]
@@ -87,7 +87,11 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         windowed={name: int((counts > 1).sum()) for name, counts in windows.items()},
         windows={name: int(counts.max()) for name, counts in windows.items()},
         unseen=unseen_labels(config, vocabularies, dev),
-        wide_arguments=count_wide(train, config) if "srl" in config.tasks else None,
+        wide_arguments={
+            task: count_wide(train, task, getattr(config.decoders, task).max_width)
+            for task in config.tasks
+            if config.decoder(task).name == "srl"
+        },
         updates=updates,
         parameters=model.sizes(),
         heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
@@ -133,12 +137,11 @@ def unseen_labels(
     return found
 
 
-def count_wide(sentences: Sequence[Sentence], config: Config) -> int:
-    """Arguments that are wider than the SRL decoder's candidates."""
-    width = getattr(config.decoders, "srl").max_width  # noqa: B009 (decoders is made from the table of tasks)
+def count_wide(sentences: Sequence[Sentence], layer: str, width: int) -> int:
+    """Arguments of a layer that are wider than its decoder's candidates."""
     return sum(
         span.end - span.start > width and span.label not in NOT_ARGUMENTS
         for sentence in sentences
-        for predicate in sentence.srl or ()
+        for predicate in sentence.get(layer) or ()
         for span in predicate.arguments
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Console
 from mtlprune.cli.display import print_sentence
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.store import load_corpus
+from mtlprune.runs import to_json
 from mtlprune.sentence import Sentence
 
 Call = Callable[..., Any]
@@ -63,9 +65,9 @@ def test_export_writes_one_layer(corpus: Path, mtlprune: Call, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["build", "wsj", "--out", "{tmp}/x"], "expected one of the corpora ewt5, ontonotes5, grammar, found 'wsj'"),
-        (["build", "ewt5", "--out", "{tmp}/x"], "say where they are with --sources"),
-        (["build", "grammar", "--out", "{tmp}/x", "--sources", "."], "--sources does not apply to grammar"),
+        (["build", "wsj", "--out", "{tmp}/x"], "expected a format or a corpus out of conllu, columns, brackets, "),
+        (["merge", "{corpus}", "{tmp}", "--out", "{tmp}/x"], "expected a corpus made by 'mtlprune data build'"),
+        (["merge", "{corpus}", "--out", "{corpus}"], "expected a folder yet to be made, found one"),
         (["build", "grammar", "--out", "{corpus}"], "expected a folder yet to be made, found one"),
         (["build", "grammar", "--out", "{tmp}", "--overwrite"], "only a corpus is ever overwritten"),
         (["show", "{corpus}", "nobody"], "expected the id of a sentence, found 'nobody'; ids are like"),
@@ -85,6 +87,107 @@ def test_mistakes_are_one_sentence_and_leave_nothing(arguments, message, corpus,
     answer.refuses(message)
     assert answer.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+ROW = "1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n"
+BROKEN = {
+    "good.conllu": ROW,
+    "short.conllu": ROW + "2\tb\n",
+    "empty.conllu": "\n",
+    "latin.conllu": ROW.replace("a", "\xe9"),
+    "few.txt": "-DOCSTART- O\n\na O\nb I-X\n\nc B-X\nd I-Y\n",
+    "wide.txt": "a NN\nb NN O\n",
+    "open.mrg": "(S (X a)\n",
+    "few.skel": "d 0 0 [WORD] X (S*) - -\n",
+    "few.jsonl": '{"id": "s", "words": ["a"]}\n{"id": "t", "words": ["a"], "pos": ["X", "Y"]}\n',
+    "rows.json": '[{"text": "a b"}]',
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("conllu", "expected files, found none; name them with --train, --dev and --test"),
+        ("conllu --train none.conllu", "none.conllu: expected a file, a folder of files or a pattern, found none"),
+        ("conllu good.conllu --train good.conllu", "found good.conllu beside --train; put patterns into quotes"),
+        ("conllu good.conllu --split 90/10", "--split: expected percents of train, dev and test such as 80/10/10"),
+        ("conllu good.conllu", "--split: 1 sentences are too few for 10 % of dev"),
+        ("conllu --train good.conllu --pos tag", "come from the column xpos or upos, or from a feature such as Case"),
+        ("conllu --train good.conllu --pos xpos", "good.conllu: expected xpos at some word, found it at none"),
+        ("conllu --train good.conllu --pos Case", "good.conllu: expected Case at some word, found it at none"),
+        ("conllu --train short.conllu", "short.conllu, line 2: expected 10 columns between tabs, found 2"),
+        ("conllu --train good.conllu --dev empty.conllu", "empty.conllu: expected sentences, found none"),
+        ("conllu --train latin.conllu", "latin.conllu, line 1: expected UTF-8 text"),
+        (
+            "columns --train few.txt --columns word,ner",
+            "few.txt, line 4: column ner: word 1: I-X continues no open span",
+        ),
+        ("columns --train few.txt --columns word,chunk", "write NAME:KIND, such as chunk:spans"),
+        ("columns --train wide.txt --columns word,pos", "wide.txt, line 2: expected 2 columns (word,pos), found 3"),
+        ("brackets --train open.mrg", "open.mrg, line 1: the tree that begins here is not closed"),
+        ("propbank --train few.skel", "few.skel, line 1: the words are withheld ([WORD])"),
+        ("jsonl --train few.jsonl", "few.jsonl, line 2: unexpected content: in pos: expected one tag a word"),
+        ("hf rows.json", "rows.json: found no column that is known to be words; it has text"),
+    ],
+)
+def test_files_that_cannot_be_built(
+    arguments: str, message: str, mtlprune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence that says file, line and what to do; and nothing is made."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in BROKEN.items():
+        (tmp_path / name).write_text(text, encoding="latin-1")
+    answer = mtlprune("data", "build", *arguments.split(), "--out", "made")
+    assert (answer.code, answer.out) == (2, "") and message in answer.err
+    assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == set(BROKEN)
+
+
+def test_repaired_tags_and_a_corpus_of_everything(
+    corpus: Path, mtlprune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every format on what export and predict write of one corpus: merged, it is that corpus."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few.txt").write_text(BROKEN["few.txt"])
+    answer = mtlprune(
+        "data", "build", "columns", "--train", "few.txt", "--columns", "word,ner", "--repair", "--out", "few"
+    )
+    assert answer.code == 0 and [s.ner for s in load_corpus(tmp_path / "few")["train"]] == [
+        ((1, 2, "X"),), ((0, 1, "X"), (1, 2, "Y")),
+    ]  # fmt: skip
+    stored = load_corpus(corpus)
+    for split in stored.splits:
+        for layer in ("dep", "ner", "con"):
+            assert (
+                mtlprune("data", "export", corpus, "--split", split, "--layer", layer, "--out", f"{split}.{layer}").code
+                == 0
+            )
+        lines = [json.dumps(to_json(s.bare().with_layers(srl=s.srl))) for s in stored[split]]
+        (tmp_path / f"{split}.srl").write_text("".join(line + "\n" for line in lines))
+    made = {
+        "dep": ["conllu", "--pos", "xpos"],
+        "ner": ["columns", "--columns", "word,ner"],
+        "con": ["brackets"],
+        "srl": ["jsonl"],
+    }
+    for layer, how in made.items():
+        files = [word for split in stored.splits for word in (f"--{split}", f"{split}.{layer}")]
+        answer = mtlprune("data", "build", *how, *files, "--out", layer)
+        assert answer.code == 0, answer.err
+    assert mtlprune("data", "merge", *made, "--out", "all").code == 0
+    for split in stored.splits:
+        assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
+
+
+def test_tags_that_evalb_does_not_know_are_told(mtlprune: Call, tmp_path: Path) -> None:
+    (tmp_path / "few.mrg").write_text("(S (NE Anna) (VVFIN schläft) ($. .))\n" * 2, encoding="utf-8")
+    words = "2 of 2 words that are punctuation are counted"
+    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "made")
+    assert answer.code == 0 and words in answer.err
+    assert words in mtlprune("data", "check", tmp_path / "made").out
+    (tmp_path / "few.mrg").write_text("(S (NNP Anna) (VBZ sleeps) (. .))\n", encoding="utf-8")
+    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "penn")
+    assert answer.code == 0 and "punctuation" not in answer.err
 
 
 def test_unknown_and_empty_layers_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:

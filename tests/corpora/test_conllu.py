@@ -62,7 +62,13 @@ def test_layouts_read_the_same(tmp_path: Path, data: bytes) -> None:
 
 def test_tags_come_from_the_column_asked_for(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD, pos="upos")[0].pos == ("PRON", "AUX", "PART", "PUNCT")
-    with pytest.raises(CorpusError, match="column xpos or upos, found 'tag'"):
+    assert read(tmp_path, GOOD, pos="Case")[0].pos == ("Nom", "-", "-", "-")
+    with pytest.raises(CorpusError, match="line 1: expected features such as Case=Nom, found 'Case'"):
+        read(tmp_path, row("1").replace("T\t_", "T\tCase"), pos="Case")
+    read(tmp_path, GOOD)
+    beside = list(read_conllu(tmp_path / "few.conllu", "upos", beside=True))
+    assert [s.get("xpos") for s in beside] == [READ[0].pos, None] and beside[1].pos is None
+    with pytest.raises(CorpusError, match="column xpos or upos, or from a feature such as Case, found 'tag'"):
         read(tmp_path, GOOD, pos="tag")
 
 

@@ -15,6 +15,7 @@ from mtlprune.corpora.formats.brackets import read_ptb
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
 from mtlprune.corpora.formats.propbank import read_props
+from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 several_files = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -58,6 +59,25 @@ def test_tags_without_a_tree_get_a_placeholder_that_is_read_as_unknown(tmp_path:
     text = written(tmp_path, [alone], "pos")
     assert "# heads = placeholder\n1\ta\t_\t_\tX\t_\t0\troot\t_\t_\n2\tb\t_\t_\tY\t_\t1\tdep" in text
     assert list(read_conllu(tmp_path / "out")) == [alone]
+
+
+@pytest.mark.parametrize(
+    ("pos", "beside", "columns"),
+    [
+        ("DET NOUN", {}, "DET _ NOUN _"),
+        ("DT NN", {}, "_ DT _ NN"),
+        ("SYM X", {}, "_ SYM _ X"),
+        ("DT NN", {"upos": "DET NOUN"}, "DET DT NOUN NN"),
+        ("DET NOUN", {"xpos": "ART NN"}, "DET ART NOUN NN"),
+        ("Nom -", {"upos": "DET NOUN", "xpos": "ART NN"}, "DET Nom NOUN -"),
+    ],
+)
+def test_tags_go_to_their_own_columns(tmp_path: Path, pos: str, beside: dict[str, str], columns: str) -> None:
+    layers = {name: Layer("tags", tuple(tags.split())) for name, tags in beside.items()}
+    rows = written(tmp_path, [Sentence("s", ("a", "b"), pos=tuple(pos.split())).with_layers(**layers)], "pos").split(
+        "\n"
+    )
+    assert " ".join(" ".join(row.split("\t")[3:5]) for row in rows if "\t" in row) == columns
 
 
 def test_iob2(tmp_path: Path) -> None:

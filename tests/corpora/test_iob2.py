@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_sentences import flat_spans
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.iob2 import iob2_from_spans, read_iob2, spans_from_iob2
+from mtlprune.corpora.formats.iob2 import iob2_from_spans, read_iob2, spans_from_tags
 from mtlprune.sentence import Sentence, Span
 
 RAW = """# newdoc id = d
@@ -36,11 +36,11 @@ def read(folder: Path, text: str | bytes, **options: object) -> list[Sentence]:
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), flat_spans(n))))
 def test_spans_to_tags_and_back(case: tuple[int, tuple[Span, ...]]) -> None:
     n, spans = case
-    assert spans_from_iob2(iob2_from_spans(spans, n)) == spans
+    assert spans_from_tags(iob2_from_spans(spans, n)) == spans
 
 
 def test_neighbours_of_one_type_stay_apart() -> None:
-    assert spans_from_iob2(["B-X", "B-X", "I-X"]) == (Span(0, 1, "X"), Span(1, 3, "X"))
+    assert spans_from_tags(["B-X", "B-X", "I-X"]) == (Span(0, 1, "X"), Span(1, 3, "X"))
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
+from mtlprune.sentence import SentenceError
 
 
 class NumberedLine(NamedTuple):
@@ -16,9 +19,37 @@ class NumberedLine(NamedTuple):
     text: str
 
 
-def malformed(source: str | Path, line: int, what: str) -> CorpusError:
+def malformed(source: str | Path, line: int, what: str, unit: str = "line") -> CorpusError:
     """The error every reader raises: ``FILE, line N: what``."""
-    return CorpusError(f"{source}, line {line}: {what}")
+    return CorpusError(f"{source}, {unit} {line}: {what}")
+
+
+class WordError(CorpusError):
+    """What is wrong at the word ``place`` of a sentence, counted from 0."""
+
+    def __init__(self, place: int, what: str) -> None:
+        super().__init__(f"word {place}: {what}")
+        self.place = place
+        self.what = what
+
+
+@contextlib.contextmanager
+def on_lines(
+    source: str | Path, rows: Sequence[tuple[int, Any]], column: str = "", unit: str = "line"
+) -> Iterator[None]:
+    """Turn what is wrong with a sentence, or at one of its words, into an error that names the line.
+
+    Args:
+        rows: of the words, each with the number of its line first.
+        column: what the words' column is called.
+    """
+    try:
+        yield
+    except WordError as error:
+        what = f"{column}: {error}" if column else error.what
+        raise malformed(source, rows[error.place][0], what, unit) from error
+    except SentenceError as error:
+        raise malformed(source, rows[0][0], str(error), unit) from error
 
 
 def read_lines(path: Path) -> Iterator[NumberedLine]:
@@ -62,6 +93,12 @@ def blocks(lines: Iterable[NumberedLine]) -> Iterator[list[NumberedLine]]:
             block = []
     if block:
         yield block
+
+
+def sentence_id(block: Iterable[NumberedLine]) -> str | None:
+    """What the comment ``# sent_id = ...`` of a block names."""
+    found = (re.fullmatch(r"#\s*sent_id\s*=\s*(\S.*?)\s*", line.text) for line in block)
+    return next((match[1] for match in found if match), None)
 
 
 def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:

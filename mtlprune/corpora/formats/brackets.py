@@ -9,45 +9,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import malformed, read_lines
+from mtlprune.corpora.formats import WordError, malformed, read_lines
 from mtlprune.sentence import Sentence, SentenceError, Span
 
 _STAR = re.compile(r"((?:\([^()*\s]+)*)\*(\)*)")
 ROOTS = frozenset({"TOP", "ROOT", "S1"})
 
 
-class BracketError(CorpusError):
-    """A column of star notation is malformed at the word ``place``, counted from 0."""
-
-    def __init__(self, place: int, what: str) -> None:
-        super().__init__(f"word {place}: {what}")
-        self.place = place
-
-
 def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
     """Read one column of star notation, one cell a word, into spans in pre-order.
 
     Raises:
-        BracketError: a cell is not star notation, closes what is not open, or something stays open at the end.
+        WordError: a cell is not star notation, closes what is not open, or something stays open at the end.
     """
     found: list[tuple[int, int, str]] = []  # start, end, label in the order of opening
     still_open: list[int] = []
     for place, cell in enumerate(column):
         match = _STAR.fullmatch(cell)
         if not match:
-            raise BracketError(place, f"expected brackets around one star, such as (NP* or *), found {cell!r}")
+            raise WordError(place, f"expected brackets around one star, such as (NP* or *), found {cell!r}")
         for label in match[1].split("(")[1:]:
             still_open.append(len(found))
             found.append((place, -1, label))
         for _ in match[2]:
             if not still_open:
-                raise BracketError(place, f"{cell!r} closes a bracket that was never opened; balance the brackets")
+                raise WordError(place, f"{cell!r} closes a bracket that was never opened; balance the brackets")
             opened = still_open.pop()
             start, _, label = found[opened]
             found[opened] = (start, place + 1, label)
     if still_open:
         start, _, label = found[still_open[-1]]
-        raise BracketError(start, f"the bracket ({label} opened here is never closed; balance the brackets")
+        raise WordError(start, f"the bracket ({label} opened here is never closed; balance the brackets")
     return tuple(Span(*span) for span in found)
 
 
@@ -84,6 +76,15 @@ def drop_root(spans: Sequence[Span], length: int) -> tuple[Span, ...]:
     if spans and spans[0].label in ROOTS and (spans[0].start, spans[0].end) == (0, length):
         return tuple(spans[1:])
     return tuple(spans)
+
+
+def flat(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Leave out what lies in or on a span opened before it (brackets never cross)."""
+    kept: list[Span] = []
+    for span in spans:
+        if not kept or span.start >= kept[-1].end:
+            kept.append(span)
+    return tuple(kept)
 
 
 def format_tree(sentence: Sentence, tags: Sequence[str] | None = None) -> str:

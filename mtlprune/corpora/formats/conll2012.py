@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import malformed, read_lines
-from mtlprune.corpora.formats.brackets import bare_label, drop_root, spans_from_stars
-from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
+from mtlprune.corpora.formats import malformed, on_lines, read_lines
+from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
+from mtlprune.sentence import Predicate, Sentence, Span
 
 _BEGIN = re.compile(r"#begin document \((.+)\)(?:; part (\d+))?;?\s*")
 _END = re.compile(r"#end document\b.*")
@@ -130,14 +130,14 @@ def _parts(path: Path) -> Iterator[tuple[str, str, int, list[list[Row]]]]:
 
 
 def _sentence(document: Document, id: str, rows: list[Row]) -> Sentence:
-    path, first = document.path, rows[0][0]
+    path = document.path
     _check_rows(document, rows)
     columns = list(zip(*(cells for _, cells in rows), strict=True))
     words = tuple(_SLASHED.get(word, word) for word in columns[_WORD])
     con = drop_root([Span(s, e, bare_label(t)) for s, e, t in _spans(path, rows, _PARSE)], len(words))
     parsed = bool(con) or len(words) == 1
     entities = _spans(path, rows, _NER)
-    ner = _flat(entities)
+    ner = flat(entities)
     document.nested += len(entities) - len(ner)
     document.unparsed += not parsed
     sentence = Sentence(
@@ -148,10 +148,8 @@ def _sentence(document: Document, id: str, rows: list[Row]) -> Sentence:
         con=con if parsed else None,
         srl=_predicates(path, rows, columns),
     )
-    try:
+    with on_lines(path, rows):
         return sentence.validate()
-    except SentenceError as error:
-        raise CorpusError(f"{path}, line {first}: {error}") from None
 
 
 def _check_rows(document: Document, rows: list[Row]) -> None:
@@ -180,21 +178,8 @@ def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:
     cells = [row[1][column] for row in rows]
     if column == _NER:  # a bracket around one word comes without its star there: (GPE)
         cells = [re.sub(r"(?<=[^()*])\)", "*)", cell, count=1) for cell in cells]
-    try:
+    with on_lines(path, rows, f"column {column + 1}"):
         return spans_from_stars(cells)
-    except CorpusError as error:
-        named = re.search(r"word (\d+)", str(error))
-        line = rows[int(named[1]) if named else 0][0]
-        raise malformed(path, line, f"column {column + 1}: {error}") from None
-
-
-def _flat(entities: Sequence[Span]) -> tuple[Span, ...]:
-    """Leave out what lies in or on an entity opened before it (brackets never cross)."""
-    kept: list[Span] = []
-    for entity in entities:
-        if not kept or entity.start >= kept[-1].end:
-            kept.append(entity)
-    return tuple(kept)
 
 
 def _predicates(path: Path, rows: Sequence[Row], columns: Sequence[tuple[str, ...]]) -> tuple[Predicate, ...]:

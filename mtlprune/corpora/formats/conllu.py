@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from conllu import TokenList
 from conllu.exceptions import ParseException
 from conllu.parser import parse_id_value, parse_int_value, parse_token_and_metadata
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, blocks, malformed, read_lines
-from mtlprune.sentence import Dependencies, Sentence, SentenceError
+from mtlprune.corpora.formats import NumberedLine, blocks, malformed, on_lines, read_lines
+from mtlprune.layers import Layer
+from mtlprune.sentence import Dependencies, Sentence
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+TAGS = ("upos", "xpos")
+_NAMES = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X"
+UNIVERSAL = frozenset(_NAMES.split())
 # Export writes this comment over a tree that only fills the columns; the reader then takes dep as unknown.
 PLACEHOLDER = ("heads", "placeholder")
+
+
+def universal(tags: Iterable[str]) -> bool:
+    """Whether these are universal tags, which stand in the column UPOS; SYM and X alone could be of another set."""
+    return UNIVERSAL.issuperset(found := set(tags)) and not found <= {"SYM", "X"}
 
 
 def _verbatim(row: list[str], place: int) -> str:
@@ -30,23 +39,31 @@ _FIELD_PARSERS: dict[str, Any] = dict.fromkeys(COLUMNS, _verbatim) | {
 }
 
 
-def read_conllu(path: Path, pos: Literal["xpos", "upos"] = "xpos") -> Iterator[Sentence]:
-    """Read sentences with ``pos`` (from the column named) and ``dep``.
+def read_conllu(path: Path, pos: str = "xpos", beside: bool = False) -> Iterator[Sentence]:
+    """Read sentences with ``pos`` (from the column ``xpos`` or ``upos``, or a feature such as ``Case``) and ``dep``.
 
     Words are the rows with plain numbers; multiword ranges and empty nodes are checked and left out. A column that is
     ``_`` for all words of a sentence makes that layer unknown. Sentences without ``# sent_id`` are named after the
-    file and their place in it.
+    file and their place in it. Words without the feature have the tag ``-``.
+
+    Args:
+        beside: keep the other of the two columns as a layer ``upos`` or ``xpos`` of tags.
 
     Raises:
         CorpusError: with file and line, for any row that is not CoNLL-U and any sentence that contradicts itself.
     """
-    if pos not in ("xpos", "upos"):
-        raise CorpusError(f"the tags of CoNLL-U come from the column xpos or upos, found {pos!r}; name one of the two")
-    yield from (sentence for _, sentence in read_blocks(Path(path), read_lines(path), pos, None))
+    if pos not in TAGS and not pos[:1].isupper():
+        what = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
+        raise CorpusError(f"{what}, found {pos!r}; name one of them")
+    yield from (sentence for _, sentence in read_blocks(Path(path), read_lines(path), pos, None, beside))
 
 
 def read_blocks(
-    path: Path, lines: Iterable[NumberedLine], pos: str, skip: Callable[[CorpusError], None] | None
+    path: Path,
+    lines: Iterable[NumberedLine],
+    pos: str,
+    skip: Callable[[CorpusError], None] | None,
+    beside: bool = False,
 ) -> Iterator[tuple[int, Sentence]]:
     """As :func:`read_conllu`, from lines; each sentence with the number of its first line.
 
@@ -56,7 +73,7 @@ def read_blocks(
     seen: dict[str, int] = {}
     for count, block in enumerate(blocks(lines), 1):
         try:
-            sentence = _read_sentence(path, block, pos, f"{path.stem}-{count}")
+            sentence = _read_sentence(path, block, pos, f"{path.stem}-{count}", beside)
             first = block[0].number
             if sentence.id in seen:
                 what = f"the sent_id {sentence.id!r} was used at line {seen[sentence.id]} already; ids must be unique"
@@ -70,7 +87,7 @@ def read_blocks(
         yield first, sentence
 
 
-def _read_sentence(path: Path, block: list[NumberedLine], pos: str, fallback_id: str) -> Sentence:
+def _read_sentence(path: Path, block: list[NumberedLine], pos: str, fallback_id: str, beside: bool) -> Sentence:
     rows = [line for line in block if not line.text.startswith("#")]
     _check_columns(path, rows)
     tokens = _parse(path, block)
@@ -79,15 +96,15 @@ def _read_sentence(path: Path, block: list[NumberedLine], pos: str, fallback_id:
         raise malformed(path, block[0].number, "expected at least one word in the sentence, found none; remove it")
     _check_ids(path, rows, tokens)
     placeholder = tokens.metadata.get(PLACEHOLDER[0]) == PLACEHOLDER[1]
-    try:
-        return Sentence(
+    further = {column: Layer("tags", _tags(path, words, column)) for column in TAGS if beside and column != pos}
+    with on_lines(path, block):
+        sentence = Sentence(
             id=tokens.metadata.get("sent_id") or fallback_id,
             words=tuple(token["form"] for _, token in words),
-            pos=_tags(path, words, pos),
+            pos=_tags(path, words, pos) if pos in TAGS else _feature(path, words, pos),
             dep=None if placeholder else _dependencies(path, words),
-        ).validate()
-    except SentenceError as error:
-        raise malformed(path, block[0].number, str(error)) from error
+        )
+        return sentence.with_layers(**further).validate()
 
 
 def _check_columns(path: Path, rows: list[NumberedLine]) -> None:
@@ -148,6 +165,16 @@ def _tags(path: Path, words: list[tuple[NumberedLine, Any]], column: str) -> tup
     if missing:
         what = f"expected a tag in the column {column}, found _ beside words that have one; tag all words"
         raise malformed(path, missing[0].number, what)
+    return tuple(tags)
+
+
+def _feature(path: Path, words: list[tuple[NumberedLine, Any]], name: str) -> tuple[str, ...]:
+    tags = []
+    for line, token in words:
+        pairs = [pair.partition("=") for pair in token["feats"].split("|") if pair != "_"]
+        if any(not value for _, _, value in pairs):
+            raise malformed(path, line.number, f"expected features such as Case=Nom, found {token['feats']!r}")
+        tags.append(next((value for key, _, value in pairs if key == name), "-"))
     return tuple(tags)
 
 

@@ -1,39 +1,80 @@
-"""IOB2 columns: flat typed spans, strictly read. ``B-X`` opens a span, ``I-X`` continues it, ``O`` is outside."""
+"""Flat typed spans as a tag a word, strictly read.
+
+In IOB2 ``B-X`` opens a span, ``I-X`` continues it, ``O`` is outside. IOB1 opens with ``I-X`` unless a span of the same
+type ends just before. BIOES and BILOU mark last words (E, L) and spans of one word (S, U) too.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, blocks, malformed, read_lines
-from mtlprune.sentence import Sentence, SentenceError, Span
+from mtlprune.corpora.formats import NumberedLine, WordError, blocks, malformed, on_lines, read_lines, sentence_id
+from mtlprune.sentence import Sentence, Span
 
-_TAG = re.compile(r"O|[BI]-\S+")
+_OPENS = {"IOB1": "IB", "IOB2": "B", "BIOES": "BS", "BILOU": "BU"}
+"""Scheme → the prefixes that may open a span."""
+_CONTINUES = {"IOB1": "I", "IOB2": "I", "BIOES": "IE", "BILOU": "IL"}
+_WHOLE = {"BIOES", "BILOU"}  # schemes that mark the last word of a span
 Corrections = Mapping[tuple[str, int], str]
 
 
-def spans_from_iob2(tags: Sequence[str], as_outside: Collection[str] = ()) -> tuple[Span, ...]:
-    """Read one tag a word into spans; spans with a label in ``as_outside`` are checked and then left out.
+def scheme_of(rows: Iterable[Sequence[str]]) -> str:
+    """IOB1, IOB2, BIOES or BILOU: the one that the tags of many sentences are written in; IOB2 where they do not say.
+
+    E and S are of BIOES alone, L and U of BILOU. An I that continues no span is of IOB1, unless a B stands where IOB1
+    writes I: then the tags are meant as IOB2.
+    """
+    prefixes: set[str] = set()
+    needless = opening = False
+    for row in rows:
+        before = ""
+        for tag in row:
+            prefixes.add(tag[:1])
+            opening |= tag[:1] == "I" and tag[2:] != before
+            needless |= tag[:1] == "B" and tag[2:] != before
+            before = tag[2:]
+    if prefixes & set("ESLU"):
+        return "BILOU" if prefixes & set("LU") else "BIOES"
+    return "IOB1" if opening and not needless else "IOB2"
+
+
+def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = False) -> tuple[Span, ...]:
+    """Read one tag a word into spans.
+
+    Args:
+        repair: as conlleval reads it: what continues no span of its type opens one, what is not closed ends.
 
     Raises:
-        CorpusError: a tag is not IOB2, or ``I-X`` does not continue a span of X.
+        WordError: a tag is not of the scheme, or continues or leaves open what it may not.
     """
+    opens, continues = _OPENS[scheme], _CONTINUES[scheme]
     spans: list[Span] = []
-    open_label = None
+    label, unfinished = "", False  # of the span that the next word may continue
     for place, tag in enumerate(tags):
-        what = _tag_mistake(tag, open_label)
-        if what:
-            raise CorpusError(f"word {place}: {what}")
-        if tag == "O":
-            open_label = None
-        elif tag[0] == "B":
-            open_label = tag[2:]
-            spans.append(Span(place, place + 1, open_label))
-        else:
+        mark, kind = tag[:1], tag[2:]
+        if tag != "O" and not (mark in opens + continues and tag[1:2] == "-" and kind and not set(kind) & set(" \t")):
+            known = " or ".join(f"{prefix}-TYPE" for prefix in dict.fromkeys(opens + continues))
+            raise WordError(place, f"expected an {scheme} tag (O, {known}), found {tag!r}; convert the tags")
+        grows = mark in continues and bool(label) and kind == label
+        if unfinished and not grows and not repair:
+            wanted = " or ".join(f"{prefix}-{label}" for prefix in continues)
+            raise WordError(place, f"expected {wanted}, found {tag}: the span of {label} before it is not closed")
+        if mark in continues and mark not in opens and not grows and not repair:
+            before = f"a span of {label}" if label else "no open span"
+            what = f"{tag} continues {before}; in {scheme} a span opens with {opens[0]}-{kind}"
+            raise WordError(place, f"{what}, so repair or convert the tags")
+        if grows:
             spans[-1] = spans[-1]._replace(end=place + 1)
-    return tuple(span for span in spans if span.label not in as_outside)
+        elif tag != "O":
+            spans.append(Span(place, place + 1, kind))
+        ends = tag == "O" or mark in "ESLU"
+        label, unfinished = "" if ends else kind, scheme in _WHOLE and not ends
+    if unfinished and not repair:
+        raise WordError(len(tags) - 1, f"the span of {label} is not closed at the end of the sentence; repair the tags")
+    return tuple(spans)
 
 
 def iob2_from_spans(spans: Sequence[Span], length: int) -> list[str]:
@@ -42,15 +83,6 @@ def iob2_from_spans(spans: Sequence[Span], length: int) -> list[str]:
     for span in spans:
         tags[span.start : span.end] = [f"B-{span.label}"] + [f"I-{span.label}"] * (span.end - span.start - 1)
     return tags
-
-
-def _tag_mistake(tag: str, open_label: str | None) -> str | None:
-    if not _TAG.fullmatch(tag):
-        return f"expected an IOB2 tag (O, B-TYPE or I-TYPE), found {tag!r}; convert the tags"
-    if tag[0] == "I" and tag[2:] != open_label:
-        before = f"a span of {open_label}" if open_label else "no open span"
-        return f"{tag} continues {before}; in IOB2 a span opens with B-{tag[2:]}, so repair or convert the tags"
-    return None
 
 
 def read_iob2(
@@ -73,23 +105,27 @@ def read_iob2(
     seen: dict[str, int] = {}
     for count, block in enumerate(blocks(read_lines(path)), 1):
         rows = [line for line in block if not _is_comment(line.text)]
-        sentence_id = _sentence_id(block) or f"{path.stem}-{count}"
+        named = sentence_id(block) or f"{path.stem}-{count}"
         if not rows:
             raise malformed(path, block[0].number, "expected at least one word in the sentence, found none; remove it")
-        if sentence_id in seen:
-            what = f"the sent_id {sentence_id!r} was used at line {seen[sentence_id]} already; ids must be unique"
+        if named in seen:
+            what = f"the sent_id {named!r} was used at line {seen[named]} already; ids must be unique"
             raise malformed(path, block[0].number, what)
-        seen[sentence_id] = block[0].number
+        seen[named] = block[0].number
         words, tags = zip(*(_columns(path, line, place) for place, line in enumerate(rows, 1)), strict=True)
-        tags = tuple(pending.pop((sentence_id, place), tag) for place, tag in enumerate(tags, 1))
-        _check_tags(path, rows, tags, as_outside)
-        try:
-            yield Sentence(sentence_id, words, ner=spans_from_iob2(tags, as_outside)).validate()
-        except SentenceError as error:
-            raise malformed(path, block[0].number, str(error)) from error
+        tags = tuple(pending.pop((named, place), tag) for place, tag in enumerate(tags, 1))
+        with on_lines(path, rows):
+            spans = spans_from_tags(tags)
+            for start, _, label in spans:
+                if label == "O" and "O" not in as_outside:
+                    advice = "raw files of Universal NER are read with as_outside={'O'}"
+                    raise WordError(start, f"found {tags[start]}, but no entity is of type O; {advice}")
+            kept = tuple(span for span in spans if span.label not in as_outside)
+            sentence = Sentence(named, words, ner=kept).validate()
+        yield sentence
     if pending:
-        sentence_id, place = next(iter(pending))
-        raise CorpusError(f"{path}: expected word {place} of sentence {sentence_id!r} for a correction, found none")
+        named, place = next(iter(pending))
+        raise CorpusError(f"{path}: expected word {place} of sentence {named!r} for a correction, found none")
 
 
 def _is_comment(text: str) -> bool:
@@ -97,15 +133,7 @@ def _is_comment(text: str) -> bool:
     if not text.startswith("#"):
         return False
     cells = text.split()
-    return "\t" in text or not (len(cells) == 2 and _TAG.fullmatch(cells[1]))
-
-
-def _sentence_id(block: list[NumberedLine]) -> str | None:
-    for line in block:
-        match = re.fullmatch(r"#\s*sent_id\s*=\s*(\S.*?)\s*", line.text)
-        if match:
-            return match[1]
-    return None
+    return "\t" in text or not (len(cells) == 2 and re.fullmatch(r"O|[BI]-\S+", cells[1]))
 
 
 def _columns(path: Path, line: NumberedLine, place: int) -> tuple[str, str]:
@@ -125,17 +153,3 @@ def _columns(path: Path, line: NumberedLine, place: int) -> tuple[str, str]:
             path, line.number, f"expected the word number {place}, found {cells[0]!r}; number the words anew"
         )
     return cells[1], cells[2]
-
-
-def _check_tags(path: Path, rows: list[NumberedLine], tags: Sequence[str], as_outside: Collection[str]) -> None:
-    """Find mistakes here, where the line is known; the span reader knows only the place of the word."""
-    open_label = None
-    for line, tag in zip(rows, tags, strict=True):
-        what = _tag_mistake(tag, open_label)
-        if what is None and tag[2:] == "O" and "O" not in as_outside:
-            what = (
-                f"found {tag}, but no entity is of type O; raw files of Universal NER are read with as_outside={{'O'}}"
-            )
-        if what:
-            raise malformed(path, line.number, what)
-        open_label = None if tag == "O" else tag[2:]

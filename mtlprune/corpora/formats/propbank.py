@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, blocks, decode_lines, malformed, read_lines
-from mtlprune.corpora.formats.brackets import BracketError, drop_root, spans_from_stars
-from mtlprune.sentence import Predicate, Sentence, SentenceError, Span
+from mtlprune.corpora.formats import NumberedLine, blocks, decode_lines, malformed, on_lines, read_lines
+from mtlprune.corpora.formats.brackets import drop_root, spans_from_stars
+from mtlprune.sentence import Predicate, Sentence, Span
 
 _FIXED = ("document", "sentence", "token", "word", "part of speech", "parse bit", "lemma", "roleset")
 _MEMBER = re.compile(r"(?:.*/)?data/(google/ewt/(?P<genre>[^/]+)/\d+/(?P<document>[^/]+)\.xml)\.gold_skel")
@@ -94,9 +94,9 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
         rows = [line.text.split() for line in block]
         expected = document or rows[0][0]
         _check_rows(source, block, rows, expected, index)
-        con = drop_root(_stars(source, block, [row[5] for row in rows], "parse bits"), len(rows))
-        columns = [(row[6], row[7]) for row in rows]
-        srl = _predicates(source, block, columns, [row[8:] for row in rows])
+        with on_lines(source, block, "parse bits"):
+            con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
+        srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
         tags = tuple(row[4] for row in rows)
         _check_sense(source, block, tags, con, srl)
         yield Skeleton(expected, tags, con, srl, source, block[0].number)
@@ -116,17 +116,19 @@ def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], d
             raise malformed(source, line.number, what)
 
 
-def _stars(source: str, block: list[NumberedLine], column: Sequence[str], name: str) -> tuple[Span, ...]:
-    try:
-        return spans_from_stars(column)
-    except BracketError as error:
-        raise malformed(source, block[error.place].number, f"{name}: {error}") from error
-
-
-def _predicates(
+def read_predicates(
     source: str, block: list[NumberedLine], marks: Sequence[tuple[str, str | None]], columns: Sequence[Sequence[str]]
 ) -> tuple[Predicate, ...]:
-    """``marks``: lemma and roleset of each token, ``-`` for none (roleset None: the format has none)."""
+    """The predicates of a sentence.
+
+    Args:
+        source, block: where its rows stand.
+        marks: lemma and roleset of each token, ``-`` for none (roleset None: the format has none).
+        columns: of each token the cells of star notation, one for each predicate.
+
+    Raises:
+        CorpusError: with ``source`` and line.
+    """
     for line, (lemma, roleset) in zip(block, marks, strict=True):
         if roleset is not None and (lemma == "-") != (roleset == "-"):
             what = f"expected a lemma with a roleset or two dashes, found {lemma} and {roleset}; repair the row"
@@ -141,8 +143,8 @@ def _predicates(
             raise malformed(source, line.number, what)
     found = []
     for number, place in enumerate(places):
-        name = f"arguments of predicate {number + 1} ({marks[place][0]})"
-        spans = _stars(source, block, [cells[number] for cells in columns], name)
+        with on_lines(source, block, f"arguments of predicate {number + 1} ({marks[place][0]})"):
+            spans = spans_from_stars([cells[number] for cells in columns])
         found.append(Predicate(place, marks[place][1], spans, marks[place][0]))
     return tuple(found)
 
@@ -155,10 +157,8 @@ def _check_sense(
     srl: tuple[Predicate, ...],
 ) -> None:
     """The rules of Sentence hold for what lies on withheld words too."""
-    try:
+    with on_lines(source, block):
         Sentence("skeleton", ("[WORD]",) * len(block), pos=tuple(tags), con=con, srl=srl).validate()
-    except SentenceError as error:
-        raise malformed(source, block[0].number, str(error)) from error
 
 
 def read_props(path: Path) -> Iterator[tuple[Predicate, ...]]:
@@ -171,6 +171,6 @@ def read_props(path: Path) -> Iterator[tuple[Predicate, ...]]:
     """
     for block in blocks(read_lines(path)):
         rows = [line.text.split() for line in block]
-        srl = _predicates(str(path), block, [(row[0], None) for row in rows], [row[1:] for row in rows])
+        srl = read_predicates(str(path), block, [(row[0], None) for row in rows], [row[1:] for row in rows])
         _check_sense(str(path), block, ("_",) * len(rows), None, srl)
         yield srl

@@ -1,0 +1,97 @@
+"""Anyone's files: which are read, how they are split, ids that differ, and corpora merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_sentences import corpora
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.build import Files, cut, expand, merge, read_files, with_own_ids
+from mtlprune.layers import Layer
+from mtlprune.sentence import Sentence, Span
+
+
+def silent(line: str) -> None:
+    """Told to nobody."""
+
+
+def lines(path: Path) -> list[Sentence]:
+    """A sentence a line; the ids say nothing of the file."""
+    return [Sentence(f"s{k}", tuple(text.split())) for k, text in enumerate(path.read_text().splitlines())]
+
+
+def test_files_folders_and_patterns(tmp_path: Path) -> None:
+    for name in ("b/2.txt", "b/1.txt", "a.txt", "b/.hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{name} x\n")
+    names = [str(tmp_path / part) for part in ("a.txt", "b", "*.txt")]
+    assert [path.name for path in expand(names)] == ["a.txt", "1.txt", "2.txt"]
+    for missing in ("", str(tmp_path / "none*")):
+        with pytest.raises(CorpusError, match="expected a file, a folder of files or a pattern, found none"):
+            expand([missing])
+    told: list[str] = []
+    splits, digests = read_files(Files(apart={"train": names, "dev": [names[0]], "test": []}), lines, told.append)
+    assert {split: [s.id for s in found] for split, found in splits.items()} == {
+        "train": ["s0", "s0~2", "s0~3"], "dev": ["s0~4"],
+    }  # fmt: skip
+    assert len(digests) == 3 and told == ["3 sentences had the id of an earlier one and have got another, such as ID~2"]
+
+
+@given(st.integers(10, 60), st.integers(0, 5))
+def test_a_split_by_chance_is_a_partition_in_order(size: int, seed: int) -> None:
+    sentences = [Sentence(f"s{k:03}", ("a",)) for k in range(size)]
+    splits = cut(sentences, "60/20/20", seed)
+    assert sorted(s.id for part in splits.values() for s in part) == [s.id for s in sentences]
+    assert all([s.id for s in part] == sorted(s.id for s in part) for part in splits.values())
+    assert abs(len(splits["train"]) - 0.6 * size) <= 1 and splits == cut(sentences, "60/20/20", seed)
+    assert list(cut(sentences, "80/20/0", seed)) == ["train", "dev"]
+
+
+def test_a_split_that_cannot_be() -> None:
+    few = [Sentence("s", ("a",))] * 3
+    for shares in ("80/10", "80/10/20", "a/b/c"):
+        with pytest.raises(CorpusError, match="--split: expected percents of train, dev and test"):
+            cut(few, shares, 1)
+    with pytest.raises(CorpusError, match="--split: 3 sentences are too few for 10 % of test"):
+        cut(few, "80/10/10", 1)
+
+
+def test_new_ids_never_take_those_that_stand_in_the_files() -> None:
+    names = ["a", "a", "a~2", "a", "a~2"]
+    found = with_own_ids({"train": [Sentence(name, ("w",)) for name in names]}, silent)["train"]
+    assert len({s.id for s in found}) == 5 and [s.id for s in found][::2][:2] == ["a", "a~2"]
+
+
+@given(corpora(), st.randoms(use_true_random=False))
+def test_merging_puts_layers_together_again(content: list[Sentence], chance: object) -> None:
+    """Sentences taken apart by layers, the second part in another order, and some of either part alone."""
+    first = [s.bare().with_layers(pos=s.pos, dep=s.dep) for s in content]
+    second = [s.bare().with_layers(ner=s.ner, con=s.con, srl=s.srl, x=Layer("tags", s.words)) for s in content]
+    distinct = len({s.words for s in content}) == len(content)
+    chance.shuffle(second)  # type: ignore[attr-defined]
+    whole = merge({"a": {"train": first}, "b": {"train": second, "dev": second[:1]}}, silent)
+    assert len(whole["train"]) == len(content) and [s.words for s in whole["train"]] == [s.words for s in content]
+    if distinct:
+        for old, new in zip(content, whole["train"], strict=True):
+            assert new == old.with_layers(x=Layer("tags", old.words))
+    assert [s.words for s in whole["dev"]] == [second[0].words]
+
+
+def test_merging_says_what_it_did_and_refuses_two_kinds() -> None:
+    told: list[str] = []
+    a = Sentence("1", ("a", "b"), pos=("X", "Y"))
+    b = Sentence("1", ("a", "b"), pos=("X", "Z"), ner=(Span(0, 1, "P"),))
+    merged = merge({"A": {"train": [a]}, "B": {"train": [b, b], "test": [b]}}, told.append)
+    assert [(s.id, s.pos, s.ner) for s in merged["train"]] == [("1", a.pos, b.ner), ("1~2", b.pos, b.ner)]
+    assert told[:2] == [
+        "A: 1 sentences appended, 0 joined",
+        "B: 2 sentences appended, 1 joined; 1 of those have another value of a layer of what came before, which stays",
+    ]
+    assert told[2] == "warning: 1 of 1 sentences of test have the words of one of train"
+    kinds = [a.with_layers(x=Layer("tags", ("A", "B"))), a.with_layers(x=Layer("spans", ()))]
+    with pytest.raises(CorpusError, match="B: expected the layer x to be of the kind tags as in A, found spans"):
+        merge({name: {"train": [s]} for name, s in zip("AB", kinds, strict=True)}, silent)

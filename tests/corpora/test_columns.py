@@ -1,0 +1,144 @@
+"""Columns: every scheme of entity tags, every kind of layer, and what the cells of other tables may say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_sentences import flat_spans
+from seqeval.metrics.sequence_labeling import get_entities
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.export import format_props
+from mtlprune.corpora.formats.brackets import stars_from_spans
+from mtlprune.corpora.formats.columns import parse_columns, read_columns, read_roles
+from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
+from mtlprune.corpora.grammar import build_grammar
+from mtlprune.layers import Layer
+from mtlprune.sentence import Dependencies, Sentence, Span
+
+SCHEMES = ["IOB1", "IOB2", "BIOES", "BILOU"]
+
+
+def tags_in(scheme: str, spans: Sequence[Span], n: int) -> list[str]:
+    """One tag a word, written by hand from each scheme's definition."""
+    tags, before = ["O"] * n, None
+    for span in spans:
+        meets = before is not None and before.end == span.start and before.label == span.label
+        size = span.end - span.start
+        marks = "I" * size
+        if scheme == "IOB2" or (scheme == "IOB1" and meets):
+            marks = "B" + marks[1:]
+        if scheme in ("BIOES", "BILOU"):
+            last, single = ("E", "S") if scheme == "BIOES" else ("L", "U")
+            marks = single if size == 1 else "B" + "I" * (size - 2) + last
+        tags[span.start : span.end] = [f"{mark}-{span.label}" for mark in marks]
+        before = span
+    return tags
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(st.lists(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), flat_spans(n))), min_size=1, max_size=4))
+def test_a_scheme_is_found_and_read(scheme: str, cases: list[tuple[int, tuple[Span, ...]]]) -> None:
+    rows = [tags_in(scheme, spans, n) for n, spans in cases]
+    found = scheme_of(rows)
+    assert [spans_from_tags(row, found) for row in rows] == [spans for _, spans in cases]
+    assert [spans_from_tags(row, scheme) for row in rows] == [spans for _, spans in cases]
+
+
+@given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
+def test_repaired_tags_are_read_as_conlleval_reads_them(tags: list[str]) -> None:
+    expected = [(start, end + 1, label) for label, start, end in get_entities(tags)]
+    assert list(spans_from_tags(tags, "IOB2", repair=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags", "message"),
+    [
+        ("IOB1", "O X", "word 1: expected an IOB1 tag .* found 'X'"),
+        ("IOB2", "B-X E-X", "word 1: expected an IOB2 tag"),
+        ("BIOES", "B-X O", "word 1: expected I-X or E-X, found O"),
+        ("BIOES", "B-X E-Y", "word 1: expected I-X or E-X, found E-Y"),
+        ("BIOES", "O E-X", "word 1: E-X continues no open span; in BIOES a span opens with B-X"),
+        ("BILOU", "U-X B-X", "word 1: the span of X is not closed at the end"),
+    ],
+)
+def test_tags_that_break_their_scheme(scheme: str, tags: str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        spans_from_tags(tags.split(), scheme)
+
+
+def test_every_layer_of_a_sentence_stands_in_columns(tmp_path: Path) -> None:
+    """What our formats write of generated sentences, side by side, is read back; roles as CoNLL-2005 has them."""
+    sentences = build_grammar(30, 0, 0, 3)["train"]
+    blocks = []
+    for s in sentences:
+        assert s.dep and s.pos and s.con is not None and s.srl is not None
+        entities = stars_from_spans(s.ner or (), len(s))
+        columns = [s.words, s.pos, stars_from_spans(s.con, len(s)), entities, *map(list, s.dep)]
+        props = [row.split() for row in format_props(s).splitlines() if row]
+        rows = zip(zip(*columns, strict=True), props, strict=True)
+        blocks.append("\n".join(" ".join([*map(str, left), *right]) for left, right in rows))
+    (tmp_path / "few.txt").write_text("\n\n".join(blocks) + "\n")
+    found = list(read_columns(tmp_path / "few.txt", parse_columns("word,pos,con,ner,head,relation,srl")))
+    assert [s.id for s in found] == [f"few-{k}" for k in range(1, 31)]
+    for mine, old in zip(found, sentences, strict=True):
+        assert (mine.words, mine.pos, mine.ner, mine.dep, mine.con) == (old.words, old.pos, old.ner, old.dep, old.con)
+        frames = [(p.index, p.lemma, set(p.arguments) - {Span(p.index, p.index + 1, "V")}) for p in mine.srl or ()]
+        assert frames == [(p.index, p.lemma, {a for a in p.arguments if a.label != "V"}) for p in old.srl or ()]
+
+
+def read(folder: Path, text: str, columns: str) -> list[Sentence]:
+    (folder / "few.txt").write_text(text, encoding="utf-8")
+    return list(read_columns(folder / "few.txt", parse_columns(columns)))
+
+
+def test_comments_documents_tabs_and_layers_of_ones_own(tmp_path: Path) -> None:
+    text = "-DOCSTART- -X- O O\n\n# sent_id = one\n# a longer comment here\nAnn NNP B-NP\n# NN I-NP\n\n"
+    text += "New York\tNNP\tB-NP\n"
+    assert read(tmp_path, text, "word,pos,chunk:spans") == [
+        Sentence("one", ("Ann", "#"), pos=("NNP", "NN")).with_layers(chunk=Layer("spans", (Span(0, 2, "NP"),))),
+        Sentence("few-2", ("New York",), pos=("NNP",)).with_layers(chunk=Layer("spans", (Span(0, 1, "NP"),))),
+    ]
+    assert read(tmp_path, "a _ _ 2 x\nb _ _ 0 y\n", "word,pos,ner,head,relation") == [
+        Sentence("few-1", ("a", "b"), dep=Dependencies((2, 0), ("x", "y")))
+    ]
+
+
+def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "few.conll"
+    path.write_text("d 0 0 They PRP (TOP(S(NP*) - - (ARG0*)\nd 0 1 came VBD (VP*))) come come.01 (V*)\n")
+    [release] = read_roles(path)
+    path.write_text("They PRP (S(NP*) * - - (A0*)\ncame VBD (VP*)) * 01 come (V*)\n")
+    [shared_task] = read_roles(path)
+    assert release.srl and shared_task.srl and release.con == shared_task.con
+    assert (release.srl[0].roleset, release.srl[0].lemma) == ("come.01", "come")
+    assert (shared_task.srl[0].roleset, shared_task.srl[0].lemma) == (None, "come")
+    path.write_text("d 0 0 [WORD] PRP (TOP(S(NP*) - -\n")
+    with pytest.raises(CorpusError, match=r"few.conll, line 1: the words are withheld"):
+        list(read_roles(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("a N\n", "word,pos,ner", "line 1: expected 3 columns .* found 2"),
+        ("a\tN\t\n", "word,pos,ner", "line 1: column 3 is empty"),
+        ("a N\nb _\n", "word,pos", "line 2: column pos: word 1: expected a tag, found _"),
+        ("a I-X\nb B-Y\nc I-Y\n", "word,ner", "line 1: column ner: word 0: I-X continues no open span.*--repair"),
+        ("a 2 x\nb two y\n", "word,head,relation", "line 2: column head: word 1: expected the number .* found 'two'"),
+        ("a (S*\nb *\n", "word,con", "line 1: column con: word 0: the bracket"),
+        ("a - *\nb - *\n", "word,srl", "line 1: expected 0 columns of arguments"),
+        ("", "word,dep", "--columns: dep: a tree stands in two columns"),
+        ("", "word,chunk", "--columns: layer chunk: expected a kind .*write NAME:KIND"),
+        ("", "pos,ner", "--columns: expected word once .* found no word"),
+        ("", "word,head", "--columns: expected head and relation"),
+        ("", "word,srl,pos", "--columns: srl has a column for each predicate"),
+    ],
+)
+def test_mistakes_are_worded_with_file_line_and_column(tmp_path: Path, text: str, columns: str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        read(tmp_path, text, columns)

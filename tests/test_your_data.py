@@ -1,0 +1,131 @@
+"""docs/your_data.md: its commands run in order, on small files under the names that stand there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from mtlprune.corpora.store import load_corpus
+from mtlprune.runs import RunFolder
+
+PAGE = (Path(__file__).parents[1] / "docs/your_data.md").read_text(encoding="utf-8")
+TUTORIALS = {title: text for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)}
+Call = Callable[..., Any]
+
+GERMAN = """\
+Der/DET/ART/2/det Hund/NOUN/NN/3/nsubj sieht/VERB/VVFIN/0/root die/DET/ART/5/det Katze/NOUN/NN/3/obj ./PUNCT/$./3/punct
+Eine/DET/ART/2/det Frau/NOUN/NN/3/nsubj schläft/VERB/VVFIN/0/root ./PUNCT/$./3/punct
+Anna/PROPN/NE/2/nsubj liest/VERB/VVFIN/0/root heute/ADV/ADV/2/advmod ,/PUNCT/$,/6/punct Karl/PROPN/NE/6/nsubj \
+schreibt/VERB/VVFIN/2/conj ./PUNCT/$./2/punct
+Niemand/PRON/PIS/2/nsubj kommt/VERB/VVFIN/0/root"""
+ENGLISH = """\
+Smith/NNP/I-NP/I-PER visited/VBD/I-VP/O Paris/NNP/I-NP/I-LOC London/NNP/B-NP/B-LOC ././O/O
+Nobody/NN/I-NP/O works/VBZ/I-VP/O for/IN/I-PP/O Acme/NNP/I-NP/I-ORG Press/NNP/I-NP/I-ORG ././O/O
+The/DT/I-NP/O dog/NN/I-NP/O saw/VBD/I-VP/O Ann/NNP/I-NP/I-PER Lee/NNP/I-NP/I-PER"""
+
+
+def conllu(times: int) -> str:
+    rows = []
+    for number, sentence in enumerate(GERMAN.splitlines() * times):
+        rows.append(f"# sent_id = s{number}")
+        for place, cells in enumerate(sentence.split(), 1):
+            word, upos, xpos, head, relation = cells.split("/")
+            rows.append(f"{place}\t{word}\t_\t{upos}\t{xpos}\t_\t{head}\t{relation}\t_\t_")
+        rows.append("")
+    return "\n".join(rows) + "\n"
+
+
+def conll2003(times: int) -> str:
+    blocks = ["-DOCSTART- -X- O O"] + [
+        "\n".join(" ".join(cells.split("/")) for cells in sentence.split()) for sentence in ENGLISH.splitlines() * times
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the page names."""
+    folder = tmp_path_factory.mktemp("yours")
+    for split, times in (("train", 3), ("dev", 1)):
+        (folder / f"de_gsd-ud-{split}.conllu").write_text(conllu(times), encoding="utf-8")
+    for name, times in (("eng.train", 4), ("eng.testa", 1)):
+        (folder / name).write_text(conll2003(times), encoding="utf-8")
+    labels = ["O", "B-PER", "I-PER"]
+    features = datasets.Features(
+        {
+            "tokens": datasets.List(datasets.Value("string")),
+            "ner_tags": datasets.List(datasets.ClassLabel(names=labels)),
+        }
+    )
+    rows = {"tokens": [["Ann", "Lee", "sings"], ["Nobody", "sees", "Karl"]] * 4, "ner_tags": [[1, 2, 0], [0, 0, 1]] * 4}
+    splits = {split: datasets.Dataset.from_dict(rows, features) for split in ("train", "validation")}
+    datasets.DatasetDict(splits).save_to_disk(folder / "names-hf")
+    return folder
+
+
+def follow(title: str, place: Path, call: Call, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the commands of a section; what they said."""
+    monkeypatch.chdir(place)
+    said = []
+    for line in re.findall(r"^    mtlprune (.*)$", TUTORIALS[title], re.M):
+        small = [f"encoder.name={encoder}", "train.epochs=1", "train.device=cpu", "train.threads=1"]
+        answer = call(*shlex.split(line), *(small if line.startswith("train") else []))
+        assert answer.code == 0, (line, answer.err)
+        said.append(answer.out + answer.err)
+    return "\n".join(said)
+
+
+def test_a_treebank_of_another_language(
+    place: Path, mtlprune: Call, tiny_encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = follow("A treebank of another language: POS and DEP", place, mtlprune, tiny_encoder("bert"), monkeypatch)
+    assert "(train 12, dev 4 sentences)" in said and "layers: pos, dep, xpos\n" in said and "VVFIN" in said
+    first = load_corpus(place / "data/de")["dev"][0]
+    assert first.pos == ("DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT") and first.get("xpos")[-1] == "$."
+    export = re.search(r"`mtlprune (data export data/de .*?)`", PAGE)
+    assert export is not None and mtlprune(*export[1].split()).code == 0
+    written = [line.split("\t") for line in (place / "dev.conllu").read_text("utf-8").splitlines() if "\t" in line]
+    given = [line.split("\t") for line in conllu(1).splitlines() if "\t" in line]
+    assert written == given
+    answer = mtlprune("predict", "runs/de", "dev.conllu", "--out", "predicted.conllu")
+    assert answer.code == 0, answer.err
+    rows = [line.split("\t") for line in (place / "predicted.conllu").read_text("utf-8").splitlines() if "\t" in line]
+    tags = set(RunFolder(place / "runs/de").read_vocabularies()["pos"]["tags"])
+    assert {row[3] for row in rows} <= tags and {row[4] for row in rows} == {"_"}
+
+
+def test_names_then_both_then_layers_of_ones_own(
+    place: Path, mtlprune: Call, tiny_encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = tiny_encoder("bert")
+    if not (place / "data/de").exists():
+        monkeypatch.chdir(place)
+        build = re.search(r"^    mtlprune (data build conllu .*)$", PAGE, re.M)
+        assert build is not None and mtlprune(*build[1].split()).code == 0
+    said = follow("A CoNLL-2003-like file: NER", place, mtlprune, encoder, monkeypatch)
+    assert "eng.train: column ner is written in IOB1 and was converted" in said
+    names = load_corpus(place / "data/names")["dev"]
+    assert [(s.start, s.end, s.label) for s in names[0].ner or ()] == [(0, 1, "PER"), (2, 3, "LOC"), (3, 4, "LOC")]
+    said = follow("Both in one run, on disjoint sentences", place, mtlprune, encoder, monkeypatch)
+    assert "data/names: 15 sentences appended, 0 joined" in said and "NER" in said
+    both = load_corpus(place / "data/both").info["splits"]["train"]["known"]
+    assert (both["dep"], both["ner"], both["pos"]) == (12, 12, 24)
+    follow("Layers under names of your own", place, mtlprune, encoder, monkeypatch)
+    scores = json.loads((place / "runs/chunks/best.json").read_text())
+    assert {"pos", "chunk"} <= set(scores)
+
+
+def test_a_dataset(
+    place: Path, mtlprune: Call, tiny_encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = follow("A dataset in Hugging Face form", place, mtlprune, tiny_encoder("bert"), monkeypatch)
+    assert "read tokens as word, ner_tags as ner" in said
+    corpus = load_corpus(place / "data/hf")
+    assert corpus.splits == ("train", "dev") and corpus["dev"][0].ner == ((0, 2, "PER"),)
