@@ -141,7 +141,7 @@ def _remove_stale(path: Path) -> None:
     with contextlib.suppress(OSError):
         for half in path.parent.glob(f"{start}*"):
             pid = half.name[len(start) :].partition("-")[0]
-            gone = pid.isdigit() and not _is_process(int(pid))
+            gone = pid.isdigit() and not is_process(int(pid))
             if gone and time.time() - half.stat().st_mtime > STALE:
                 _remove_all(half)
 
@@ -153,7 +153,8 @@ def _remove_all(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _is_process(pid: int) -> bool:
+def is_process(pid: int) -> bool:
+    """Whether a process of that number is there."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -337,13 +338,10 @@ def file_sha256(path: Path) -> str:
 
 
 def verify_file(path: Path, sha256: str, remedy: str) -> None:
-    """Refuse a file that is not the one that was written.
+    """Refuse a file that is not the one that was written. Raises RunError: it is missing, or has another SHA-256.
 
     Args:
         remedy: what to do.
-
-    Raises:
-        RunError: it is missing, or has another SHA-256.
     """
     with reading(path, RunError, remedy):
         found = file_sha256(path)
@@ -390,14 +388,11 @@ def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
 
 
 def read_made(path: Path, command: str, needed: Sequence[str]) -> dict[str, Any]:
-    """The JSON object that a command left in its folder.
+    """The JSON object that a command left in its folder. Raises RunError: it is missing or damaged.
 
     Args:
         command: that wrote it, for messages.
         needed: its keys, of which the first one holds something.
-
-    Raises:
-        RunError: it is missing or damaged.
     """
     if not path.is_file():
         raise RunError(f"{path} is missing; `{command} ... --out {path.parent}` makes it")

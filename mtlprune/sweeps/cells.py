@@ -286,14 +286,11 @@ class _Shared:
         return _Block(value, value)
 
     def config(self, blocks: Mapping[str, _Block], others: Mapping[str, str], source: str) -> Config:
-        """The configuration of a cell.
+        """The configuration of a cell. Raises ConfigError: a setting is wrong.
 
         Args:
             others: ``train.start`` and the like → the folder of the run they name.
             source: what messages call it.
-
-        Raises:
-            ConfigError: a setting is wrong.
         """
         parts = {key: block.model for key, block in blocks.items()}
         same = tuple((key, self._but_seed(part)) for key, part in parts.items())
@@ -377,14 +374,11 @@ def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[
 def narrowed(
     sweep: Sweep, only: Sequence[str] = (), seeds: Sequence[int] = (), encoders: Sequence[str] = ()
 ) -> dict[str, Cell]:
-    """Some of the cells, and those that they need.
+    """Some of the cells, and those that they need. Raises SweepError: nothing is called so.
 
     Args:
         only: names of cells, or patterns such as ``gates-*``.
         seeds, encoders: values of train.seed and encoder.name (or its last part).
-
-    Raises:
-        SweepError: nothing is called so.
     """
     for wanted in only:
         if not fnmatch.filter(sweep.cells, wanted):

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
+from mtlprune.files import is_process
+
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""
 DEAD_AFTER = 120.0
@@ -176,16 +178,5 @@ def began(pid: int) -> str:
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return "" if Path("/proc/self/stat").exists() else _signalled(pid)
+        return "there" if not Path("/proc/self/stat").exists() and is_process(pid) else ""
     return "" if state == "Z" else fields[18]
-
-
-def _signalled(pid: int) -> str:
-    """Without /proc: whether a process of that number is there."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        return "there"
-    return "there"

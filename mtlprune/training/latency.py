@@ -162,7 +162,7 @@ def measure(
     seconds: float = 1.0,
     on_batch: Callable[[], None] = lambda: None,
 ) -> list[LatencyCell]:
-    """Measure every batch size with every length.
+    """Measure every batch size with every length. Raises EncoderError: the family is unknown, or gates do not fit.
 
     Args:
         full: the model before removal, in evaluation mode.
@@ -174,9 +174,6 @@ def measure(
         precision: of autocast.
         rounds: repetitions at least; short passes are repeated for ``seconds``, up to 100 times.
         on_batch: called after every cell, for a progress bar.
-
-    Raises:
-        EncoderError: the family is unknown, or gates do not fit.
     """
     places = HeadPlaces(masked, kept)
     subjects = {

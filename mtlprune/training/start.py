@@ -104,11 +104,7 @@ def check_same_labels(vocabularies: Mapping[str, Any], other: RunFolder, key: st
 
 
 def origins(config: Config) -> dict[str, dict[str, str]]:
-    """What a run is made from: setting → "file" that is read and its "sha256".
-
-    Raises:
-        RunError: a damaged run.
-    """
+    """What a run is made from: setting → "file" that is read and its "sha256". Raises RunError: a damaged run."""
     runs = {"train.start": config.train.start, "pruning.importance_of": config.pruning.importance_of}
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:
