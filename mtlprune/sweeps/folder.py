@@ -243,7 +243,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
             f"{path}: the sweep has no cell {pattern}{nearest(pattern, cells)}; it has {_some(list(cells))}"
         )
     missing, damaged = unusable(root, {name: cells[name]["folder"] for name in chosen})
-    found = {name: root / cells[name]["folder"] for name in chosen if name not in missing and name not in damaged}
+    found = [root / cells[name]["folder"] for name in chosen if name not in missing and name not in damaged]
     several = [] if left_out is None else left_out
     for name, reason in damaged.items():
         log.warning("%s: cell %s is left out: %s", path, name, reason)
@@ -255,7 +255,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
         many = f"{len(missing)} of {len(chosen)}"
         log.warning("%s: %s cells are not finished and left out: %s", path, many, _some(missing))
         several.append(f"{path}: {many} cells are not finished and left out: {', '.join(missing)}")
-    return list(found.values())
+    return found
 
 
 def unusable(root: Path, folders: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
