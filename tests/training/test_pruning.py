@@ -308,11 +308,6 @@ def test_no_epoch_before_the_gates_settled_is_the_best(gated: Settings, penalty,
     assert [path.name for path in (folder.path / "weights").iterdir()] == ["epoch-003.safetensors"]
 
 
-def test_where_the_gates_never_settle_the_last_epoch_counts(gated: Settings, tmp_path):
-    folder = trained(gated("pos", {"epochs": 2}, penalty="target", keep=4, settle=1.0), tmp_path / "run")
-    assert folder.read_best()["joint"]["epoch"] == 2
-
-
 COUNTS = {  # open heads at the end of each epoch, of each set; 3 are wanted
     "pos": [{"shared": count} for count in (8, 5, 4, 8, 3, 2, 8, 8)],
     "pos,dep": [
