@@ -1,4 +1,4 @@
-"""NER against plain loops over spans, POS word by word."""
+"""NER against plain loops over spans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.ner import NER, flat_entities
-from mtlprune.tasks.pos import POS
 
 GOLD = [
     Sentence("1", tuple("abcd"), ner=(Span(0, 2, "LOC"), Span(3, 4, "PER"))),
@@ -83,24 +82,3 @@ def test_flat_entities_do_not_depend_on_the_order_given(scored):
     for score, span in scored:  # what was left out overlaps something that scores at least as much
         better = [other for value, other in scored if value >= score and other in chosen]
         assert span in chosen or any(o.start < span.end and span.start < o.end for o in better)
-
-
-TAGGED = [
-    Sentence("1", ("a", "b", "c"), pos=("X", "Z", "X")),
-    Sentence("2", ("d",), pos=("Y",)),
-    Sentence("3", ("e", "f"), pos=("Z", "Y")),
-]
-
-
-def test_loss_and_decoding_word_by_word(encoded, decoder):
-    task = decoder(POS, POS.collect(TAGGED))
-    words = encoded([3, 1, 2])
-    target = task.collate([task.target(s) for s in TAGGED], [3, 1, 2])
-    flat = [tag for s in TAGGED for tag in s.pos]
-    losses, best = [], []
-    for vector, tag in zip(words.words, flat, strict=True):
-        scores = task.scores.weight @ vector + task.scores.bias
-        losses.append(torch.logsumexp(scores, 0) - scores["XYZ".index(tag)])
-        best.append("XYZ"[int(scores.argmax())])
-    torch.testing.assert_close(task.loss(words, target), sum(losses) / 6)
-    assert task.decode(words) == [tuple(best[:3]), tuple(best[3:4]), tuple(best[4:])]
