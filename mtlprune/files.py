@@ -224,7 +224,7 @@ def write_json(path: Path, value: Any, digits: int | None = None) -> None:
 def json_text(value: Any, digits: int | None = None) -> str:
     """A JSON file of a tree of mappings, sequences and numpy's numbers and arrays.
 
-    A number that is not defined or infinite becomes null; ``undefined`` makes it NaN again.
+    A number that is not defined or infinite becomes null.
 
     Args:
         digits: significant ones of each number, for tables of measured numbers: their lists and objects that hold no
@@ -248,15 +248,6 @@ def plain(value: Any, digits: int | None = None) -> Any:
     if isinstance(value, float):
         return None if not math.isfinite(value) else value if digits is None else float(f"{value:.{digits}g}")
     return value
-
-
-def undefined(value: Any) -> Any:
-    """What was read from JSON, with NaN for null."""
-    if isinstance(value, dict):
-        return {key: undefined(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [undefined(part) for part in value]
-    return math.nan if value is None else value
 
 
 def make_room(folder: Path) -> None:

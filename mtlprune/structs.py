@@ -11,7 +11,7 @@ Letters: B sentences, T words in the longest one, w width of a span, n = T + 1 �
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -48,11 +48,15 @@ def _batch_last(scores: Tensor, lengths: Tensor) -> Tensor:
     return scores.permute(1, 2, 0).contiguous().masked_fill_(~inside, 0.0)
 
 
-def _inside(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Inside log sums of all spans of a (T+1, T+1, B) chart, one vectorised step a width.
+def _upwards(scores: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """A value of all spans of a (T+1, T+1, B) chart, one vectorised step a width.
 
     Kept twice, so that the children of all spans of one width are plain slices: ``by_start[w, i]`` for the span
-    (i, i + w) and ``by_end[T − w, j]`` for the span (j − w, j). The w − 1 splits of a span lie in the first dimension.
+    (i, i + w) and ``by_end[T − w, j]`` for the span (j − w, j).
+
+    Args:
+        join: sums of both children's values at the w − 1 splits of the n spans of a width, (w-1, n, B), and the spans'
+            own scores (n, B) → the spans' values (n, B).
     """
     size = len(scores) - 1  # T
     by_start, by_end = torch.zeros_like(scores), torch.zeros_like(scores)
@@ -60,12 +64,15 @@ def _inside(scores: Tensor) -> tuple[Tensor, Tensor]:
         n = size + 1 - w
         value = scores.diagonal(w).T  # (n, B)
         if w > 1:
-            splits = by_start[1:w, :n] + by_end[size - w + 1 : size, w:]  # (w-1, n, B)
-            top = splits.amax(0)
-            value = splits.sub_(top).exp_().sum(0).log_().add_(top).add_(value)
+            value = join(by_start[1:w, :n] + by_end[size - w + 1 : size, w:], value)
         by_start[w, :n] = value
         by_end[size - w, w:] = value
     return by_start, by_end
+
+
+def _log_sum(splits: Tensor, own: Tensor) -> Tensor:
+    top = splits.amax(0)
+    return splits.sub_(top).exp_().sum(0).log_().add_(top).add_(own)
 
 
 def _outside(by_start: Tensor, by_end: Tensor, lengths: Tensor) -> Tensor:
@@ -93,7 +100,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores: Tensor, lengths: Tensor) -> Tensor:
-        by_start, by_end = _inside(_batch_last(scores, lengths))
+        by_start, by_end = _upwards(_batch_last(scores, lengths), _log_sum)
         ctx.save_for_backward(by_start, by_end, lengths)
         return by_start[lengths, 0, torch.arange(len(lengths), device=lengths.device)]
 
@@ -138,7 +145,7 @@ def constituency_marginals(scores: Tensor, lengths: Tensor) -> Tensor:
     """(B, T+1, T+1) probabilities that each span is in the tree; zero outside the sentence and where i ≥ j."""
     lengths = _checked_lengths(scores, lengths)
     with _full_precision(scores) as full:
-        return _outside(*_inside(_batch_last(full, lengths)), lengths).permute(2, 0, 1)
+        return _outside(*_upwards(_batch_last(full, lengths), _log_sum), lengths).permute(2, 0, 1)
 
 
 @torch.no_grad()
@@ -153,20 +160,14 @@ def constituency_cky(scores: Tensor, lengths: Tensor) -> list[list[tuple[int, in
     lengths = _checked_lengths(scores, lengths)
     with _full_precision(scores) as full:
         chart = _batch_last(full, lengths)
-        size = len(chart) - 1
-        by_start, by_end = torch.zeros_like(chart), torch.zeros_like(chart)
         middles = torch.zeros_like(chart, dtype=torch.long)
-        for w in range(1, size + 1):
-            n = size + 1 - w
-            value = chart.diagonal(w).T  # (n, B)
-            if w > 1:
-                splits = by_start[1:w, :n] + by_end[size - w + 1 : size, w:]  # (w-1, n, B)
-                # argmax, not max: only argmax promises the first of equal ones
-                best = splits.argmax(0, keepdim=True)
-                middles[w, :n] = best[0]
-                value = splits.gather(0, best)[0] + value
-            by_start[w, :n] = value
-            by_end[size - w, w:] = value
+
+        def best(splits: Tensor, own: Tensor) -> Tensor:
+            first = splits.argmax(0, keepdim=True)  # not max: only argmax promises the first of equal ones
+            middles[len(splits) + 1, : splits.shape[1]] = first[0]
+            return splits.gather(0, first)[0] + own
+
+        _upwards(chart, best)
     tables = middles.permute(2, 0, 1).contiguous().cpu()
     return [_bracketing(table, n) for table, n in zip(tables, lengths.tolist(), strict=True)]
 

@@ -74,6 +74,11 @@ class Family:
     after: str = ""
     norm: str = ""
 
+    @property
+    def blocks(self) -> str:
+        """The path of whole layers."""
+        return self.attention.partition(".*.")[0] + ".*."
+
     def rows(self, part: Part, heads: Sequence[int], now: int, width: int, group: int = 1) -> Tensor:
         """Output rows, in the projection named by the column ``part``, that make the queries, keys or values of heads.
 

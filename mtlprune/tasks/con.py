@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -61,11 +60,8 @@ class CON(Task):
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
-        counts: Counter[str] = Counter()
-        for sentence in sentences:
-            if (brackets := sentence.get(layer)) is not None:
-                counts.update(label for _, _, label in binarise(brackets, len(sentence)))
-        return {"labels": vocabulary(counts)}
+        known = ((brackets, len(s)) for s in sentences if (brackets := s.get(layer)) is not None)
+        return {"labels": vocabulary(label for tree in known for _, _, label in binarise(*tree))}
 
     def target(self, sentence: Sentence) -> Target:
         index = self.index["labels"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -59,7 +58,7 @@ class DEP(Task):
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
         trees = (tree for s in sentences if (tree := s.get(layer)) is not None)
-        return {"relations": vocabulary(Counter(relation for tree in trees for relation in tree.relations))}
+        return {"relations": vocabulary(relation for tree in trees for relation in tree.relations)}
 
     def target(self, sentence: Sentence) -> Target:
         index, tree = self.index["relations"], sentence.get(self.layer)

@@ -26,8 +26,7 @@ class BiaffinePairs(nn.Module):
 
     def forward(self, rows: Tensor, owner: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
         """Left and right vectors of all rows (M, size), to be paired by ``score``."""
-        left, right = self.mlp(rows, owner, sentences)
-        return left, right
+        return self.mlp(rows, owner, sentences)
 
     def label_rows(self) -> Tensor:
         """(L, (size + 1)²): each label's form as one row."""
@@ -55,8 +54,7 @@ class MLPPairs(nn.Module):
 
     def forward(self, rows: Tensor, owner: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
         """Left and right parts of the first layer for all rows (M, size), to be added by ``score``."""
-        left, right = self.first(rows).chunk(2, dim=1)
-        return left, right
+        return self.first(rows).chunk(2, dim=1)
 
     def label_rows(self) -> Tensor:
         """(L, size): weights of the last layer."""
