@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -117,9 +118,9 @@ class Task(nn.Module, ABC):
         return sentence.get(self.layer) is not None
 
 
-def vocabulary(labels: Iterable[str]) -> list[str]:
-    """Each label once, in alphabetical order, so that a vocabulary depends on the data only."""
-    return sorted(set(labels))
+def vocabulary(counts: Counter[str]) -> list[str]:
+    """Labels in alphabetical order, so that a vocabulary depends on the data only."""
+    return sorted(counts)
 
 
 def joined(targets: Sequence[Target], key: str) -> Tensor:

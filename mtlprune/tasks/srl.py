@@ -17,7 +17,7 @@ from mtlprune import structs
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, Term, joined, owners, summed, vocabulary
+from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, Term, joined, owners, summed
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -107,7 +107,7 @@ class SRL(Task):
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
         predicates = (predicate for sentence in sentences for predicate in sentence.get(layer) or ())
         labels = {span.label for predicate in predicates for span in predicate.arguments}
-        return {"roles": vocabulary(labels - NOT_ARGUMENTS)}
+        return {"roles": sorted(labels - NOT_ARGUMENTS)}
 
     def target(self, sentence: Sentence) -> Target:
         index, frames = self.index["roles"], sentence.get(self.layer)

@@ -192,7 +192,9 @@ def test_gates_that_are_none_are_refused(gates, message):
 def test_a_second_removal_needs_the_first_ones_map():
     model = build("bert")
     remove_heads(model, gates_of([[0, 1], [2]]))
-    with pytest.raises(EncoderError, match=r"layer 0 keeps 4 heads of width 8, expected 32 .* found 16; give the head map"):
+    with pytest.raises(
+        EncoderError, match=r"layer 0 keeps 4 heads of width 8, expected 32 .* found 16; give the head map"
+    ):
         remove_heads(model, torch.ones(LAYERS, HEADS))
     with pytest.raises(EncoderError, match="expected 2 layers, found 1"):
         remove_heads(model, torch.ones(LAYERS, HEADS), [[0, 1]])

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mtlprune.tasks.pairs import BiaffinePairs
+from mtlprune.tasks.spans import BiaffinePairs
 
 
 def with_one(rows: torch.Tensor) -> torch.Tensor:

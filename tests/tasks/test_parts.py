@@ -18,9 +18,8 @@ from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import SharedMLP, dropout_mask
 from mtlprune.tasks.con import binarise
-from mtlprune.tasks.pairs import pair_scorer
 from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear, rounded, table_side
-from mtlprune.tasks.spans import Candidates, SplitSpanLayer, best_of_each, candidates
+from mtlprune.tasks.spans import Candidates, SplitSpanLayer, best_of_each, candidates, pair_scorer
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
