@@ -250,11 +250,8 @@ def _order(label: str) -> tuple[bool, int, str, int, str]:
     shared, _, task = label.partition(":")
     size = int(shared[4:]) if shared.startswith("MTL-") else shared.count("+") + 1
     own = task or shared
-    return is_joint(label), size, shared if task else "", _layer(own), own
-
-
-def _layer(label: str) -> int:
-    return -1 if is_joint(label) else layer_order(label.lower())[0]
+    layer = -1 if is_joint(own) else layer_order(own.lower())[0]
+    return is_joint(label), size, shared if task else "", layer, own
 
 
 def _paths(claims: Iterable[Claim]) -> list[str]:
@@ -288,7 +285,18 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
     if len(numbers) > 1:
         seeds = ", ".join(f"{run_group.label} {len(run_group.claims)}" for run_group in run_groups)
         found.append(f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same.")
-    return [*found, *_identical(run_groups), *_fractional(run_groups), *_unsettled(run_groups)]
+    found += _identical(run_groups)
+    shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
+    if said := [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]:
+        found.append(
+            f"Gates strictly between 0 and 1: {', '.join(said)}. Such heads count as open here, though they are scaled "
+            "down, not kept or removed."
+        )
+    if said := [
+        f"{c.label}, seed {c.seed} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
+    ]:
+        found.append(f"Gates that had not settled: {'; '.join(said)}. What they claim may still have changed.")
+    return found
 
 
 def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
@@ -305,29 +313,6 @@ def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
                     f"Seeds {seeds} of {run_group.label} have bit-identical gates at every evaluation, so they are one "
                     "observation, not several: their agreement says nothing."
                 )
-
-
-def _fractional(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """How many gates are neither 0 nor 1."""
-    shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
-    said = [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]
-    if said:
-        yield (
-            f"Gates strictly between 0 and 1: {', '.join(said)}. Such heads count as open here, though they are scaled "
-            "down, not kept or removed."
-        )
-
-
-def _unsettled(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """Runs whose gates had not arrived at what the penalty steers to when they were read."""
-    said = [
-        f"{claim.label}, seed {claim.seed} ({reason})"
-        for run_group in run_groups
-        for claim in run_group.claims
-        if (reason := unsettled(claim))
-    ]
-    if said:
-        yield f"Gates that had not settled: {'; '.join(said)}. What they claim may still have changed."
 
 
 def unsettled(claim: Claim) -> str:

@@ -193,9 +193,8 @@ def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, 
     Raises:
         SweepError: records of a sweep are there; its cells are trained elsewhere.
     """
-    if (root / INDEX).is_file() and any(
-        Place(root, c["folder"]).run.is_record for c in read_index(root)["cells"].values()
-    ):
+    there = read_index(root)["cells"].values() if (root / INDEX).is_file() else ()
+    if any(Place(root, cell["folder"]).run.is_record for cell in there):
         raise SweepError(f"{root} holds records of runs, among which no run can be trained; name another --out")
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(specification), "cells": dict(cells)}
     write_json(root / INDEX, index)
@@ -207,9 +206,8 @@ def read_index(root: Path) -> dict[str, Any]:
         raise SweepError(f"{root} holds no sweep (no {INDEX} in it); `mtlprune sweep FILE --out {root}` makes one")
     index = read_json(root / INDEX, SweepError, "`mtlprune sweep FILE` writes it anew")
     cells = index.get("cells") if isinstance(index, dict) else None
-    if not isinstance(cells, dict) or not all(
-        isinstance(c, dict) and isinstance(c.get("folder"), str) for c in cells.values()
-    ):
+    inner = cells.values() if isinstance(cells, dict) else [None]
+    if not all(isinstance(c, dict) and isinstance(c.get("folder"), str) for c in inner):
         raise SweepError(f"{root / INDEX}: expected the folder of each cell; `mtlprune sweep FILE` writes it anew")
     return index
 
