@@ -176,19 +176,6 @@ def test_heads_that_are_mixed_cannot_go():
     torch.testing.assert_close(run(removed), masked(model, gates))
 
 
-@pytest.mark.parametrize(
-    ("gates", "message"),
-    [
-        (torch.ones(LAYERS, HEADS + 1), r"shape \(layers, heads\) = \(2, 4\), found \(2, 5\)"),
-        (torch.full((LAYERS, HEADS), 1.5), "gates from 0 to 1, found 1.5"),
-        (torch.full((LAYERS, HEADS), float("nan")), "gates from 0 to 1, found nan"),
-    ],
-)
-def test_gates_that_are_none_are_refused(gates, message):
-    with pytest.raises(EncoderError, match=message):
-        remove_heads(build("bert"), gates)
-
-
 def test_a_second_removal_needs_the_first_ones_map():
     model = build("bert")
     remove_heads(model, gates_of([[0, 1], [2]]))

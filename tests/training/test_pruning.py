@@ -468,17 +468,6 @@ def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, un
         assert line["open"] == line["expected"] == {"shared": 3}
 
 
-def test_importance_of_few_sentences_depends_on_the_seed_only(gated: Settings, ungated: RunFolder, tmp_path):
-    def measured(seed: int, count: int, name: str) -> torch.Tensor:
-        measure = {"method": "importance", "importance_of": str(ungated.path), "importance_sentences": count}
-        config = build_config(gated("pos", {"seed": seed}, keep=3, **measure))
-        run = prepare(config, RunFolder(tmp_path / name), load_corpus(Path(config.data.path)))
-        return importance(run, torch.float32)
-
-    assert torch.equal(measured(1, 5, "a"), measured(1, 5, "b"))
-    assert not torch.equal(measured(1, 5, "c"), measured(2, 5, "d"))
-
-
 def test_random_heads(gated: Settings, dynamic: RunFolder, tmp_path):
     def mask(name: str, seed: int, **pruning: Any) -> np.ndarray:
         found = lines(trained(gated("pos", {"seed": seed, "epochs": 2}, method="random", **pruning), tmp_path / name))
