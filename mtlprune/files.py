@@ -17,14 +17,14 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.strict import in_words, parse_json, parse_yaml, reason
+from mtlprune.strict import parse_json, parse_yaml, reason
 
 
 class RunError(MtlpruneError):
@@ -457,15 +457,10 @@ def restore_log(path: Path, text: str | None, size: int) -> str:
     return text
 
 
-def read_json_lines(
-    path: Path, error: type[MtlpruneError] = RunError, check: Callable[[Any], bool] = lambda value: True
-) -> Iterator[tuple[int, Any]]:
+def read_json_lines(path: Path, error: type[MtlpruneError] = RunError) -> Iterator[tuple[int, Any]]:
     """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
 
     Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
-
-    Args:
-        check: whether a value is of the kind that is expected there.
     """
     for number, line in enumerate(read_text(path, error).split("\n")[:-1], 1):
         where = f"{path}, line {number}"
@@ -474,6 +469,4 @@ def read_json_lines(
                 value = parse_json(line)
             except json.JSONDecodeError as found:
                 raise error(f"{where}: not readable as JSON ({found.msg})") from None
-        if not check(value):
-            raise error(f"{where}: expected another kind of value, found {in_words(value)[:60]}")
         yield number, value
