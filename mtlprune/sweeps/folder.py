@@ -80,11 +80,7 @@ class Place:
 
     def seconds(self) -> float | None:
         """How long the finished cell was trained; None where it does not tell."""
-        if not self.finished():
-            return None
-        ended = self.run.read_manifest()["finished"]
-        taken = ended.get("seconds") if isinstance(ended, dict) else None
-        return float(taken) if isinstance(taken, int | float) and taken > 0 else None
+        return (self.run.read_manifest()["finished"].get("seconds") or None) if self.finished() else None
 
     # -- failures ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -65,8 +65,8 @@ class DirectedArcs:
 
     def to(self, device: torch.device | str) -> DirectedArcs:
         """The same arcs on another device."""
-        tensors = (getattr(self, part.name) for part in fields(self)[:-1])
-        return DirectedArcs(*(tensor.to(device, non_blocking=True) for tensor in tensors), self.number)
+        names = [part.name for part in fields(self) if part.name != "number"]
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
 
 def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> DirectedArcs:
