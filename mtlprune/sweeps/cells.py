@@ -277,12 +277,8 @@ class _Shared:
             others: ``train.start`` and the like → the folder of the run they name.
             source: what messages call it.
         """
-        parts = {key: block.model for key, block in blocks.items()}
-        same = tuple((key, self._but_seed(part)) for key, part in parts.items())
-        for where, path in others.items():
-            block, _, leaf = where.partition(".")
-            part = parts[block]
-            parts[block] = {**part, leaf: path} if isinstance(part, dict) else part.model_copy(update={leaf: path})
+        same = tuple((key, self._but_seed(block.model)) for key, block in blocks.items())
+        parts = {key: _naming(others, key, block.model) for key, block in blocks.items()}
         if same in self.checked:  # no check of blocks against each other asks for the seed, or which run is named
             return self.checked[same].model_copy(update={block: parts[block] for block in ("train", "pruning")})
         try:
@@ -291,11 +287,7 @@ class _Shared:
                 self.checked[same] = config
             return config
         except ValidationError:  # places in its messages are those of plain keys and values
-            parts = {key: block.tree for key, block in blocks.items()}
-        for where, path in others.items():
-            block, _, leaf = where.partition(".")
-            parts[block] = {**parts[block], leaf: path}
-        return build_config(parts, source)
+            return build_config({key: _naming(others, key, block.tree) for key, block in blocks.items()}, source)
 
     def _but_seed(self, part: Any) -> Any:
         """What is the same for equal parts, but for the seed of training; ``found`` keeps blocks, and so their id."""
@@ -304,6 +296,14 @@ class _Shared:
         if id(part) not in self.alike:
             self.alike[id(part)] = repr({**part.__dict__, "seed": None})
         return self.alike[id(part)]
+
+
+def _naming(others: Mapping[str, str], key: str, part: Any) -> Any:
+    """A part of a configuration with the folders of the runs it names."""
+    paths = {where.partition(".")[2]: path for where, path in others.items() if where.startswith(f"{key}.")}
+    if not paths:
+        return part
+    return {**part, **paths} if isinstance(part, dict) else part.model_copy(update=paths)
 
 
 def _references(

@@ -15,10 +15,10 @@ from mtlprune.reports import pictures
 from mtlprune.reports.charts import figure
 from mtlprune.reports.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.page.runs import ReadRun, flat
+from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.pictures import colours_mean
 from mtlprune.reports.sections import Figure
-from mtlprune.runs import ASIDE, RunError
+from mtlprune.runs import ASIDE, RunError, flat
 from mtlprune.statistics.significance import LEVEL
 
 CELL = 20
