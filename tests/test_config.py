@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from mtlprune.config.config import PRESETS, Config, ConfigError, build_config, find_config, load_config
+from mtlprune.files import read_yaml
 from mtlprune.tasks import TASKS
 
 MINIMAL = {"data": {"path": "corpus"}}
@@ -122,6 +123,12 @@ def test_files_that_are_no_configuration(tmp_path, text, message):
     with pytest.raises(ConfigError) as error:
         load_config(write(tmp_path, "a.yaml", text))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_merge_keys_may_be_overridden(tmp_path):
+    text = "data: &d {path: c, dev: d}\n"
+    (tmp_path / "a.yaml").write_text(text + "x: {<<: *d, dev: e}\n")
+    assert read_yaml(tmp_path / "a.yaml")["x"] == {"path": "c", "dev": "e"}
 
 
 def test_a_missing_file_names_the_nearest_preset(tmp_path):
