@@ -7,15 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mtlprune.files import (
-    RunError,
-    append_line,
-    read_json,
-    read_json_lines,
-    read_yaml,
-    replacing,
-    write_json,
-)
+from mtlprune.files import RunError, append_line, read_json, read_json_lines, read_yaml, replacing, write_json
 from mtlprune.strict import parse_json, parse_yaml
 
 BAD_JSON = {

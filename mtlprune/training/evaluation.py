@@ -113,12 +113,7 @@ log = logging.getLogger(__name__)
 
 
 def evaluate_run(
-    folder: RunFolder,
-    split: str,
-    *,
-    best: str | None = None,
-    data: Path | None = None,
-    device: str | None = None,
+    folder: RunFolder, split: str, *, best: str | None = None, data: Path | None = None, device: str | None = None
 ) -> tuple[Evaluation, list[Sentence], str]:
     """Evaluate and write the results into the run folder.
 

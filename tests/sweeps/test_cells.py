@@ -81,10 +81,7 @@ def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> 
         ("base: quickstart\ngird: {}\n", "unknown key gird (did you mean 'grid'?)"),
         ("grid: {seed: [1]}\n", "base: expected a preset or a configuration file, found None"),
         ("base: quickstart\n", "expected a grid or cells, found neither"),
-        (
-            "base: quickstart\ngrid: {seed: 1}\n",
-            "grid.seed: expected names with settings, or a list",
-        ),
+        ("base: quickstart\ngrid: {seed: 1}\n", "grid.seed: expected names with settings, or a list"),
         ("base: quickstart\ngrid: {a: {no: {}}}\n", "YAML reads a name there as False; write it in quotes"),
         ("base: quickstart\ngrid: {a: {x: 3}}\n", "grid.a.x: expected settings such as"),
         ("base: quickstart\ngrid: {encoder: [a/b, c/b]}\n", "two values would both be called b"),

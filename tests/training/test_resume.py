@@ -93,9 +93,7 @@ def train_until(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
 
 @pytest.mark.parametrize("updates", [4, 8])
 @pytest.mark.parametrize(
-    "undisturbed",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RUNS],
-    indirect=True,
+    "undisturbed", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RUNS], indirect=True
 )
 def test_stopped_and_gone_on(undisturbed, updates, tmp_path):
     settings, expected = undisturbed
