@@ -135,16 +135,10 @@ def measured_seconds(cell: Cell, threads: int) -> float:
 
 
 def part_of(lengths: Sequence[int]) -> tuple[list[int], float]:
-    """Some of the batches in which sentences are predicted, and which share of the work they are.
+    """Rows of some of the batches in which sentences are predicted, and their share of the work (sub-words, padded).
 
     They are whole ones, from the longest sentences to the shortest: batches of any other part of the sentences hold
     long ones beside short ones, and most of their cost is padding.
-
-    Args:
-        lengths: sub-words of each sentence, one at least.
-
-    Returns:
-        their rows, and the share, by sub-words with padding.
     """
     from mtlprune.model import evaluation_batches
 

@@ -134,7 +134,6 @@ def build_model(
     """The model before its first update, on the CPU, and its vocabularies; whatever about it may fail fails here.
 
     Args:
-        train, dev: the sentences.
         folder: of the run, where there is one. Where it holds a checkpoint, that replaces the weights, so that other
             runs and the encoder's source are not asked again.
 

@@ -56,13 +56,10 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
             raise ConfigError(f"{key}: expected a run with encoder.{name} {mine}, but {path} has {theirs}")
     for task in config.tasks:
         if task not in other.tasks:
-            raise ConfigError(
-                f"{key}: expected a run with the task {task}, found only {', '.join(other.tasks)} in {path}"
-            )
+            found = ", ".join(other.tasks)
+            raise ConfigError(f"{key}: expected a run with the task {task}, found only {found} in {path}")
         mine, theirs = (getattr(settings.decoders, task).model_dump() for settings in (config, other))
-        changed = [
-            f"{name} {theirs[name]} there, {value} here" for name, value in mine.items() if value != theirs[name]
-        ]
+        changed = [f"{name} {theirs[name]} there, {mine[name]} here" for name in mine if mine[name] != theirs[name]]
         if changed:
             raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
     weights = _best_weights(folder)
