@@ -12,15 +12,9 @@ from mtlprune.sentence import Predicate, Sentence, Span
 from mtlprune.tasks.srl import SRL
 
 SIZES = [4, 1, 3, 2]
+GOES = Predicate(1, "go.01", (Span(0, 1, "A0"), Span(1, 2, "V"), Span(2, 4, "A1")))
 GOLD = [
-    Sentence(
-        "1",
-        tuple("abcd"),
-        srl=(
-            Predicate(1, "go.01", (Span(0, 1, "A0"), Span(1, 2, "V"), Span(2, 4, "A1"))),
-            Predicate(3, None, (Span(0, 3, "A1"),)),
-        ),
-    ),
+    Sentence("1", tuple("abcd"), srl=(GOES, Predicate(3, None, (Span(0, 3, "A1"),)))),
     Sentence("2", ("e",), srl=()),
     Sentence("3", tuple("fgh"), srl=(Predicate(0, None, (Span(1, 3, "A1"), Span(1, 2, "C-V"))),)),
     Sentence("4", tuple("ij"), srl=(Predicate(0),)),
