@@ -287,15 +287,15 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
         found.append(f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same.")
     found += _identical(run_groups)
     shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
-    if said := [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]:
+    if between := [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]:
         found.append(
-            f"Gates strictly between 0 and 1: {', '.join(said)}. Such heads count as open here, though they are scaled "
+            f"Gates strictly between 0 and 1: {', '.join(between)}. Such heads count as open here, though they are scaled "
             "down, not kept or removed."
         )
-    if said := [
+    if moving := [
         f"{c.label}, seed {c.seed} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
     ]:
-        found.append(f"Gates that had not settled: {'; '.join(said)}. What they claim may still have changed.")
+        found.append(f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed.")
     return found
 
 

@@ -183,9 +183,10 @@ class Board:
     def evaluation(self, step: int, scores: Mapping[str, float], gates: Mapping[str, Any] | None) -> None:
         """The scores of an evaluation and, in a run with gates, its line of gates.jsonl."""
         self.scalars(step, {f"dev/{name}": score for name, score in scores.items()})
-        for name, values in gates["gates"].items() if gates is not None else ():
-            self.scalars(step, {f"gates/{kind}/{name}": gates[kind][name] for kind in ("open", "expected")})
-            self.writer.add_image(f"gates/map/{name}", picture(np.array(values)), step, dataformats="HW")
+        if gates is not None:
+            for name, values in gates["gates"].items():
+                self.scalars(step, {f"gates/{kind}/{name}": gates[kind][name] for kind in ("open", "expected")})
+                self.writer.add_image(f"gates/map/{name}", picture(np.array(values)), step, dataformats="HW")
         self.flush()
 
     def flush(self) -> None:
