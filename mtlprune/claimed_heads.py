@@ -289,8 +289,8 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
     shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
     if between := [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]:
         found.append(
-            f"Gates strictly between 0 and 1: {', '.join(between)}. Such heads count as open here, though they are scaled "
-            "down, not kept or removed."
+            f"Gates strictly between 0 and 1: {', '.join(between)}. Such heads count as open here, though they are "
+            "scaled down, not kept or removed."
         )
     if moving := [
         f"{c.label}, seed {c.seed} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
