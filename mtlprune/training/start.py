@@ -56,10 +56,13 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
             raise ConfigError(f"{key}: expected a run with encoder.{name} {mine}, but {path} has {theirs}")
     for task in config.tasks:
         if task not in other.tasks:
-            found = ", ".join(other.tasks)
-            raise ConfigError(f"{key}: expected a run with the task {task}, found only {found} in {path}")
+            raise ConfigError(
+                f"{key}: expected a run with the task {task}, found only {', '.join(other.tasks)} in {path}"
+            )
         mine, theirs = (getattr(settings.decoders, task).model_dump() for settings in (config, other))
-        changed = [f"{name} {theirs[name]} there, {mine[name]} here" for name in mine if mine[name] != theirs[name]]
+        changed = [
+            f"{name} {theirs[name]} there, {value} here" for name, value in mine.items() if value != theirs[name]
+        ]
         if changed:
             raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
     weights = _best_weights(folder)
@@ -101,7 +104,11 @@ def check_same_labels(vocabularies: Mapping[str, Any], other: RunFolder, key: st
 
 
 def origins(config: Config) -> dict[str, dict[str, str]]:
-    """What a run is made from: setting → "file" that is read and its "sha256". Raises RunError: a damaged run."""
+    """What a run is made from: setting → "file" that is read and its "sha256".
+
+    Raises:
+        RunError: a damaged run.
+    """
     runs = {"train.start": config.train.start, "pruning.importance_of": config.pruning.importance_of}
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:

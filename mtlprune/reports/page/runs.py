@@ -12,7 +12,7 @@ from mtlprune.blocks import filled
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.scores.comparisons import pruning_title
 from mtlprune.reports.sections import Rows
-from mtlprune.runs import RunFolder, flat
+from mtlprune.runs import RunFolder
 
 _APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
 """Settings that the table of runs shows, or that name a run."""
@@ -74,6 +74,16 @@ def read(folder: RunFolder) -> ReadRun:
         tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"]}
         tree["heads removed"] = pruned["most_open"] or "closed"
     return ReadRun(folder, filled(tree), manifest)
+
+
+def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path → value of every setting."""
+    for key, value in tree.items():
+        here = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, here)
+        else:
+            yield here, value
 
 
 def duration(seconds: float) -> str:
