@@ -111,7 +111,7 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
         "sets": [(one.title, *_maps(one)) for one in sets],
         "rgb": [colours_mean(("1", "2", "3")[:number], "rgb") for number in seeds],
     }
-    return Part("gates", "Gate maps", holds, caveats, data=data, lead=_lead(sets[0]))
+    return Part("gates", "Gate maps", holds, caveats, data=data)
 
 
 def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
@@ -136,16 +136,6 @@ def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
             by_seeds.setdefault(tuple(each.numbers), []).append(each)
     colours = [_gallery(some, [each.title.partition(":")[0] for each in some]) for some in by_seeds.values()]
     return [_gallery(means, names, " ".join(told))], colours
-
-
-def _lead(one: ClaimSet) -> Figure:
-    """Which heads each label claims, small, for the first screen."""
-    maps = [each for each in claim_maps(one.run_groups, "colourblind") if each.kind == "mean"]
-    chart = maps_chart(maps, [run_group.label for run_group in one.run_groups], across=3, cell=10, legend=False)
-    several = max(len(run_group.claims) for run_group in one.run_groups) > 1
-    which = "open in all seeds, white ones in none" if several else "open, white ones closed"
-    told = f"Which heads each task claims ({one.title}): black heads are {which}; rows are layers, 1 at the top."
-    return Figure(figure(chart), told, told)
 
 
 def _gallery(maps: Sequence[GateMap], names: Sequence[str], alt: str = "") -> Figure:
