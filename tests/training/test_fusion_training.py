@@ -1,4 +1,4 @@
-"""Runs with fusion: what learns at which rate, loaded with its weights, refused where it does not fit."""
+"""Runs with fusion of layers: what learns at which rate, loaded with its weights, refused where it does not fit."""
 
 from __future__ import annotations
 

@@ -131,9 +131,7 @@ def test_the_last_checkpoint_is_kept_when_a_loss_is_no_number(small_settings, tm
 
     with monkeypatch.context() as patch:
         patch.setattr(MultiTaskModel, "terms", poisoned)
-        with pytest.raises(
-            TrainingError, match=r"step 1 \(epoch 1\), task dep: the loss is nan; the last check"
-        ):
+        with pytest.raises(TrainingError, match=r"step 1 \(epoch 1\), task dep: the loss is nan; the last check"):
             train(config, folder)
     assert folder.checkpoint_path.read_bytes() == good and folder.read_metrics() == []
     assert train(config, folder).finished
