@@ -71,10 +71,9 @@ class LatencyCell:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        parts = {"encoder": self.encoder, "attention": self.attention}
         figures = {
             name: {"ideal_gain": p.share, "gain": p.gain, "reached": p.reached, "seconds": p.seconds}
-            for name, p in parts.items()
+            for name, p in (("encoder", self.encoder), ("attention", self.attention))
         }
         return {"batch": self.batch, "length": self.length, "rounds": self.rounds, **figures}
 
