@@ -86,7 +86,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         make_folder(path.parent)
         beside.mkdir()
         yield beside
-        share(beside)
+        for file in (path for path in beside.iterdir() if path.is_file()):
+            file.chmod(beside.stat().st_mode & 0o666)  # safetensors gives its own to their owner alone
         sync_tree(beside)
         while not _took_place(beside, path):
             shutil.rmtree(old, ignore_errors=True)  # of another process, that came between
@@ -269,17 +270,6 @@ def make_room(folder: Path) -> None:
         for path in made:
             with contextlib.suppress(OSError):
                 path.rmdir()
-
-
-def share(folder: Path) -> None:
-    """Give files the rights of this user's other files; safetensors gives its own to the owner alone."""
-    probe = folder / f".rights-{_whose()}"
-    probe.touch()
-    mode = probe.stat().st_mode
-    probe.unlink()
-    for path in folder.iterdir():
-        if path.is_file():
-            path.chmod(mode)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
