@@ -10,8 +10,8 @@ sorts first, so the same train always gives the same baseline.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from mtlprune.layers import Layer, find_cycle, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Dependencies, Predicate, Sentence, SentenceError, Span, declared
@@ -71,16 +71,6 @@ class Reach(NamedTuple):
     def end(self, start: int, length: int) -> int:
         """Where the span ends if it starts there, within the sentence and not empty."""
         return max(start + 1, min(length, length - self.words if self.to_end else start + self.words))
-
-
-class Learner(Protocol):
-    """The baseline of one kind of layer. Every word comes with its predicted tag (of the layer pos)."""
-
-    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
-        """Count a sentence of train."""
-
-    def predict(self, words: Sequence[str], tags: Sequence[str]) -> Any:
-        """A value for a sentence."""
 
 
 class TagsLearner:
@@ -227,13 +217,15 @@ class FramesLearner:
         return tuple(sorted(spans))
 
 
-LEARNERS: dict[str, type[Learner]] = {
+LEARNERS: dict[str, Callable[[], Any]] = {
     "tags": TagsLearner,
     "spans": SpansLearner,
     "tree": TreesLearner,
     "brackets": BracketsLearner,
     "frames": FramesLearner,
 }
+"""The baseline of each kind of layer: ``add`` counts a sentence of train, ``predict`` gives a value for one; every word
+comes with its predicted tag (of the layer pos)."""
 
 
 class Majority:
@@ -253,7 +245,7 @@ class Majority:
         known = {name for sentence in sentences for name in sentence.layers()}
         self.layers = {name: kind for name, kind in declared(sentences).items() if name in known}
         self._tags = TagsLearner()
-        self._learners: dict[str, Learner] = {name: LEARNERS[kind_of(kind)]() for name, kind in self.layers.items()}
+        self._learners = {name: LEARNERS[kind_of(kind)]() for name, kind in self.layers.items()}
         for s in sentences:
             if s.pos is not None:
                 self._tags.add(s.words, (), s.pos)

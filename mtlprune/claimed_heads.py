@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mtlprune.blocks import filled
 from mtlprune.layers import layer_order
-from mtlprune.runs import ASIDE, RunError, RunFolder, flat, read_json_lines, task_labels
+from mtlprune.runs import ASIDE, RunError, RunFolder, flat, task_labels
 
 Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
 
@@ -128,7 +128,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             f"{folder.path} is a run without gates (it has no {FILE}), so it claims no heads; give runs that were "
             "trained with pruning"
         )
-    records = _records(path, tasks)
+    records = _records(folder, tasks)
     best = folder.read_best()["joint"]["epoch"]
     chosen = [(step, sets) for epoch, step, sets in records if epoch == best]
     if not chosen:
@@ -155,55 +155,27 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
     return tasks, claims
 
 
-def _records(path: Path, tasks: tuple[str, ...]) -> list[tuple[int, int, dict[str, Gates]]]:
-    """Epoch, step and gate sets of every evaluation. Raises ClaimError with file and line."""
+def _records(folder: RunFolder, tasks: tuple[str, ...]) -> list[tuple[int, int, dict[str, Gates]]]:
+    """Epoch, step and gate sets of every evaluation. Raises ClaimError, or RunError with file and line."""
     records: list[tuple[int, int, dict[str, Gates]]] = []
-    for number, record in read_json_lines(path, ClaimError):
-        where = f"{path}, line {number}"
-        if not isinstance(record, dict) or not all(type(record.get(key)) is int for key in ("epoch", "step")):
-            raise ClaimError(f"{where}: expected an evaluation with epoch, step and gates; train the run anew")
-        sets = record.get("gates")
-        keys = set(sets) if isinstance(sets, dict) else set()
-        if not isinstance(sets, dict) or keys not in ({SHARED}, set(tasks) if len(tasks) > 1 else {SHARED}):
+    allowed = [[SHARED], list(tasks)] if len(tasks) > 1 else [[SHARED]]
+    for number, record in enumerate(folder.read_gates(), 1):
+        where, sets = f"{folder.gates_path}, line {number}", record["gates"]
+        keys = next((keys for keys in allowed if sets.keys() == set(keys)), None)
+        if keys is None:
             several = f", or one set for each of {', '.join(tasks)}" if len(tasks) > 1 else ""
-            raise ClaimError(
-                f"{where}: expected the gate set {SHARED!r}{several}, found {', '.join(map(str, keys)) or 'none'}"
-            )
-        arrays = {key: _gates(sets[key], f"{where}, gates of {key}") for key in sorted(keys, key=_place(tasks))}
-        _refuse_change(records[0][2] if records else arrays, arrays, where)
-        records.append((record["epoch"], record["step"], arrays))
+            raise ClaimError(f"{where}: expected the gate set {SHARED!r}{several}, found {', '.join(sets) or 'none'}")
+        sizes = {(len(rows), *map(len, rows)) for rows in sets.values()}
+        layers, *heads = sizes.pop()
+        if sizes or len({*heads}) != 1 or not heads[0]:
+            raise ClaimError(f"{where}: expected rows of equally many numbers, a row a layer, in every gate set")
+        first = records[0][2] if records else {}
+        if first and (first.keys() != set(keys) or first[keys[0]].shape != (layers, heads[0])):
+            raise ClaimError(f"{where}: gate sets and their sizes change within the file; train the run anew")
+        records.append((record["epoch"], record["step"], {key: np.array(sets[key], np.float64) for key in keys}))
     if not records:
-        raise ClaimError(f"{path} holds no evaluation yet; wait for the first one, or train the run anew")
+        raise ClaimError(f"{folder.gates_path} holds no evaluation yet; wait for the first one, or train the run anew")
     return records
-
-
-def _place(tasks: tuple[str, ...]) -> Any:
-    return lambda key: tasks.index(key) if key in tasks else -1
-
-
-def _gates(rows: Any, where: str) -> Gates:
-    try:
-        gates = np.array(rows, dtype=np.float64)
-    except (TypeError, ValueError):
-        gates = np.empty(0)
-    if gates.ndim != 2 or not gates.size:
-        raise ClaimError(f"{where}: expected rows of equally many numbers, a row a layer")
-    if not ((gates >= 0) & (gates <= 1)).all():
-        wrong = gates[~((gates >= 0) & (gates <= 1))][0]
-        raise ClaimError(f"{where}: expected numbers from 0 to 1, found {wrong:g}")
-    return gates
-
-
-def _refuse_change(first: Mapping[str, Gates], now: Mapping[str, Gates], where: str) -> None:
-    was, found = ({key: gates.shape for key, gates in sets.items()} for sets in (first, now))
-    if len(set(found.values()) | set(was.values())) > 1 or was.keys() != found.keys():
-        raise ClaimError(
-            f"{where}: gate sets and their sizes change within the file (first {_sizes(was)}, here {_sizes(found)})"
-        )
-
-
-def _sizes(sets: Mapping[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{key} {' × '.join(map(str, shape))}" for key, shape in sets.items())
 
 
 # -- runs of one label -------------------------------------------------------------------------------------------------
@@ -278,11 +250,8 @@ def _order(label: str) -> tuple[bool, int, str, int, str]:
     shared, _, task = label.partition(":")
     size = int(shared[4:]) if shared.startswith("MTL-") else shared.count("+") + 1
     own = task or shared
-    return is_joint(label), size, shared if task else "", _layer(own), own
-
-
-def _layer(label: str) -> int:
-    return -1 if is_joint(label) else layer_order(label.lower())[0]
+    layer = -1 if is_joint(own) else layer_order(own.lower())[0]
+    return is_joint(label), size, shared if task else "", layer, own
 
 
 def _paths(claims: Iterable[Claim]) -> list[str]:
@@ -316,7 +285,18 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
     if len(numbers) > 1:
         seeds = ", ".join(f"{run_group.label} {len(run_group.claims)}" for run_group in run_groups)
         found.append(f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same.")
-    return [*found, *_identical(run_groups), *_fractional(run_groups), *_unsettled(run_groups)]
+    found += _identical(run_groups)
+    shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
+    if between := [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]:
+        found.append(
+            f"Gates strictly between 0 and 1: {', '.join(between)}. Such heads count as open here, though they are "
+            "scaled down, not kept or removed."
+        )
+    if moving := [
+        f"{c.label}, seed {c.seed} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
+    ]:
+        found.append(f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed.")
+    return found
 
 
 def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
@@ -333,29 +313,6 @@ def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
                     f"Seeds {seeds} of {run_group.label} have bit-identical gates at every evaluation, so they are one "
                     "observation, not several: their agreement says nothing."
                 )
-
-
-def _fractional(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """How many gates are neither 0 nor 1."""
-    shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
-    said = [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]
-    if said:
-        yield (
-            f"Gates strictly between 0 and 1: {', '.join(said)}. Such heads count as open here, though they are scaled "
-            "down, not kept or removed."
-        )
-
-
-def _unsettled(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """Runs whose gates had not arrived at what the penalty steers to when they were read."""
-    said = [
-        f"{claim.label}, seed {claim.seed} ({reason})"
-        for run_group in run_groups
-        for claim in run_group.claims
-        if (reason := unsettled(claim))
-    ]
-    if said:
-        yield f"Gates that had not settled: {'; '.join(said)}. What they claim may still have changed."
 
 
 def unsettled(claim: Claim) -> str:

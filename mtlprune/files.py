@@ -17,14 +17,14 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.strict import in_words, parse_json, parse_yaml, reason
+from mtlprune.strict import parse_json, parse_yaml, reason
 
 
 class RunError(MtlpruneError):
@@ -86,7 +86,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         make_folder(path.parent)
         beside.mkdir()
         yield beside
-        share(beside)
+        for file in (path for path in beside.iterdir() if path.is_file()):
+            file.chmod(beside.stat().st_mode & 0o666)  # safetensors gives its own to their owner alone
         sync_tree(beside)
         while not _took_place(beside, path):
             shutil.rmtree(old, ignore_errors=True)  # of another process, that came between
@@ -141,7 +142,7 @@ def _remove_stale(path: Path) -> None:
     with contextlib.suppress(OSError):
         for half in path.parent.glob(f"{start}*"):
             pid = half.name[len(start) :].partition("-")[0]
-            gone = pid.isdigit() and not _is_process(int(pid))
+            gone = pid.isdigit() and not is_process(int(pid))
             if gone and time.time() - half.stat().st_mtime > STALE:
                 _remove_all(half)
 
@@ -153,7 +154,8 @@ def _remove_all(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _is_process(pid: int) -> bool:
+def is_process(pid: int) -> bool:
+    """Whether a process of that number is there."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -223,7 +225,7 @@ def write_json(path: Path, value: Any, digits: int | None = None) -> None:
 def json_text(value: Any, digits: int | None = None) -> str:
     """A JSON file of a tree of mappings, sequences and numpy's numbers and arrays.
 
-    A number that is not defined or infinite becomes null; ``undefined`` makes it NaN again.
+    A number that is not defined or infinite becomes null.
 
     Args:
         digits: significant ones of each number, for tables of measured numbers: their lists and objects that hold no
@@ -249,15 +251,6 @@ def plain(value: Any, digits: int | None = None) -> Any:
     return value
 
 
-def undefined(value: Any) -> Any:
-    """What was read from JSON, with NaN for null."""
-    if isinstance(value, dict):
-        return {key: undefined(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [undefined(part) for part in value]
-    return math.nan if value is None else value
-
-
 def make_room(folder: Path) -> None:
     """Make sure that results can be written into a folder, before they are computed; leaves nothing behind.
 
@@ -277,17 +270,6 @@ def make_room(folder: Path) -> None:
         for path in made:
             with contextlib.suppress(OSError):
                 path.rmdir()
-
-
-def share(folder: Path) -> None:
-    """Give files the rights of this user's other files; safetensors gives its own to the owner alone."""
-    probe = folder / f".rights-{_whose()}"
-    probe.touch()
-    mode = probe.stat().st_mode
-    probe.unlink()
-    for path in folder.iterdir():
-        if path.is_file():
-            path.chmod(mode)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -337,13 +319,10 @@ def file_sha256(path: Path) -> str:
 
 
 def verify_file(path: Path, sha256: str, remedy: str) -> None:
-    """Refuse a file that is not the one that was written.
+    """Refuse a file that is not the one that was written. Raises RunError: it is missing, or has another SHA-256.
 
     Args:
         remedy: what to do.
-
-    Raises:
-        RunError: it is missing, or has another SHA-256.
     """
     with reading(path, RunError, remedy):
         found = file_sha256(path)
@@ -390,14 +369,11 @@ def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
 
 
 def read_made(path: Path, command: str, needed: Sequence[str]) -> dict[str, Any]:
-    """The JSON object that a command left in its folder.
+    """The JSON object that a command left in its folder. Raises RunError: it is missing or damaged.
 
     Args:
         command: that wrote it, for messages.
         needed: its keys, of which the first one holds something.
-
-    Raises:
-        RunError: it is missing or damaged.
     """
     if not path.is_file():
         raise RunError(f"{path} is missing; `{command} ... --out {path.parent}` makes it")
@@ -471,15 +447,10 @@ def restore_log(path: Path, text: str | None, size: int) -> str:
     return text
 
 
-def read_json_lines(
-    path: Path, error: type[MtlpruneError] = RunError, check: Callable[[Any], bool] = lambda value: True
-) -> Iterator[tuple[int, Any]]:
+def read_json_lines(path: Path, error: type[MtlpruneError] = RunError) -> Iterator[tuple[int, Any]]:
     """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
 
     Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
-
-    Args:
-        check: whether a value is of the kind that is expected there.
     """
     for number, line in enumerate(read_text(path, error).split("\n")[:-1], 1):
         where = f"{path}, line {number}"
@@ -488,6 +459,4 @@ def read_json_lines(
                 value = parse_json(line)
             except json.JSONDecodeError as found:
                 raise error(f"{where}: not readable as JSON ({found.msg})") from None
-        if not check(value):
-            raise error(f"{where}: expected another kind of value, found {in_words(value)[:60]}")
         yield number, value

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.config import Config, build_config
+from mtlprune.encoder.batch import by_length
 from mtlprune.encoder.gates import Gates, HardConcrete
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
@@ -252,14 +253,7 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
 
 def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Rows of similar length, within the evaluation budget, longest first."""
-    rows: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if rows and (len(rows) >= EVALUATION_SENTENCES or lengths[rows[0]] * (len(rows) + 1) > EVALUATION_PIECES):
-            yield rows
-            rows = []
-        rows.append(row)
-    if rows:
-        yield rows
+    return by_length(lengths, lambda longest: min(EVALUATION_SENTENCES, EVALUATION_PIECES // max(1, longest)))
 
 
 def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[Any]:

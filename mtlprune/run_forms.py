@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
 from mtlprune.blocks import BLOCKS
 from mtlprune.layers import KINDS, LAYERS, check_layer, kind_of
 from mtlprune.strict import in_words
 
-_form = with_config(ConfigDict(strict=True, allow_inf_nan=False))
 Whole = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-1e30, lt=1e30)]
 Percent = Annotated[float, Field(strict=True, ge=-1e-9, le=100 + 1e-9)]
@@ -23,14 +22,12 @@ Text = Annotated[str, Field(strict=True)]
 Texts = Annotated[list[Text], Field(strict=True)]
 
 
-@_form
 class _Best(TypedDict):
     epoch: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     score: Number
     sha256: NotRequired[Text]
 
 
-@_form
 class _Standing(TypedDict):
     """Where training stands (training.checkpoint.Progress); older runs lack what came later."""
 
@@ -49,19 +46,16 @@ class _Standing(TypedDict):
     logs: NotRequired[dict[Text, Text]]
 
 
-@_form
 class _Data(TypedDict):
     fingerprint: Text
     name: NotRequired[Text | None]
 
 
-@_form
 class _Pruned(TypedDict):
     config: dict[Text, Any]
     most_open: Whole | None
 
 
-@_form
 class _Manifest(TypedDict):
     data: _Data
     finished: NotRequired[_Standing]
@@ -70,7 +64,6 @@ class _Manifest(TypedDict):
     packages: NotRequired[dict[Text, Text]]
 
 
-@_form
 class _Metrics(TypedDict):
     epoch: Whole
     step: NotRequired[Whole]
@@ -82,7 +75,6 @@ class _Metrics(TypedDict):
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 
 
-@_form
 class _Gates(TypedDict):
     epoch: Whole
     step: Whole
@@ -91,7 +83,6 @@ class _Gates(TypedDict):
     gates: dict[Text, Annotated[list[list[Share]], Field(min_length=1)]]
 
 
-@_form
 class _CountsForm(TypedDict):
     ids: Texts
     counts: dict[Text, dict[Text, list[Whole | None]]]
@@ -100,21 +91,18 @@ class _CountsForm(TypedDict):
 Place = tuple[Whole, Whole, Text]
 
 
-@_form
 class _Dependencies(TypedDict):
     heads: list[Whole]
     relations: Texts
 
 
-@_form
 class _Predicate(TypedDict):
     index: Whole
     roleset: Text | None
-    arguments: list[Annotated[Place, Field(strict=False)]]
+    arguments: list[Place]
     lemma: Text | None
 
 
-@_form
 class _Sentence(TypedDict):
     id: Text
     words: Texts
@@ -130,7 +118,7 @@ GATES: TypeAdapter[Any] = TypeAdapter(_Gates)
 SCORES: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Text, Annotated[dict[Text, Percent], Filled]], Filled])
 COUNTS: TypeAdapter[Any] = TypeAdapter(_CountsForm)
 SENTENCE: TypeAdapter[Any] = TypeAdapter(_Sentence)
-_SPANS: TypeAdapter[Any] = TypeAdapter(list[Annotated[Place, Field(strict=False)]])
+_SPANS: TypeAdapter[Any] = TypeAdapter(list[Place])
 LAYER: dict[str, TypeAdapter[Any]] = {
     "tags": TypeAdapter(Texts),
     "spans": _SPANS,
@@ -210,7 +198,6 @@ def check_config(tree: Mapping[str, Any]) -> None:
 _TASKS: TypeAdapter[Sequence[str]] = TypeAdapter(Annotated[list[Text], Field(strict=True, min_length=1)])
 
 
-@_form
 class _Plain(TypedDict):
     name: NotRequired[Text]
     decoders: NotRequired[dict[Text, dict[Text, Any]]]

@@ -222,31 +222,21 @@ def _joined_arguments(predicates: Iterable[Predicate]) -> set[tuple]:
 # --- scores from sums ------------------------------------------------------------------------------------------------
 
 
-def _percent(part: str, whole: str) -> Callable[[Mapping[str, Any]], Any]:
-    """100 · part / whole, 0 where the whole is 0; the sums may be numbers or numpy arrays of resampled sums."""
+def _percent(part: str, *wholes: str) -> Callable[[Mapping[str, Any]], Any]:
+    """100 · part / the mean of the wholes, 0 where that is 0; the sums may be numbers or arrays of resampled sums."""
 
     def ratio(sums: Mapping[str, Any]) -> Any:
-        total = sums[whole]
-        return 100.0 * sums[part] / (total + (total == 0))
+        total = sum(sums[whole] for whole in wholes)
+        return 100.0 * len(wholes) * sums[part] / (total + (total == 0))
 
     return ratio
-
-
-def _f1(prefix: str = "") -> Callable[[Mapping[str, Any]], Any]:
-    """200 · correct / (gold + predicted), 0 where both are empty; numbers or numpy arrays as above."""
-
-    def f1(sums: Mapping[str, Any]) -> Any:
-        total = sums[f"{prefix}gold"] + sums[f"{prefix}predicted"]
-        return 200.0 * sums[f"{prefix}correct"] / (total + (total == 0))
-
-    return f1
 
 
 def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, Any]], Any]]:
     return {
         f"{prefix}precision": _percent(f"{prefix}correct", f"{prefix}predicted"),
         f"{prefix}recall": _percent(f"{prefix}correct", f"{prefix}gold"),
-        f"{prefix}f1": _f1(prefix),
+        f"{prefix}f1": _percent(f"{prefix}correct", f"{prefix}gold", f"{prefix}predicted"),
     }
 
 
@@ -274,7 +264,7 @@ SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
     "frames": {
         **_precision_recall_f1(),
         **_precision_recall_f1("predicates_"),
-        "filled_f1": _f1("filled_"),
+        "filled_f1": _percent("filled_correct", "filled_gold", "filled_predicted"),
         **_precision_recall_f1("conll05_"),
     },
 }

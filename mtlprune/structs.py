@@ -11,14 +11,13 @@ Letters: B sentences, T words in the longest one, w width of a span, n = T + 1 �
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from mtlprune.arborescence import single_root_arborescence
 
 
 @contextmanager
@@ -48,11 +47,15 @@ def _batch_last(scores: Tensor, lengths: Tensor) -> Tensor:
     return scores.permute(1, 2, 0).contiguous().masked_fill_(~inside, 0.0)
 
 
-def _inside(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Inside log sums of all spans of a (T+1, T+1, B) chart, one vectorised step a width.
+def _upwards(scores: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """A value of all spans of a (T+1, T+1, B) chart, one vectorised step a width.
 
     Kept twice, so that the children of all spans of one width are plain slices: ``by_start[w, i]`` for the span
-    (i, i + w) and ``by_end[T − w, j]`` for the span (j − w, j). The w − 1 splits of a span lie in the first dimension.
+    (i, i + w) and ``by_end[T − w, j]`` for the span (j − w, j).
+
+    Args:
+        join: sums of both children's values at the w − 1 splits of the n spans of a width, (w-1, n, B), and the spans'
+            own scores (n, B) → the spans' values (n, B).
     """
     size = len(scores) - 1  # T
     by_start, by_end = torch.zeros_like(scores), torch.zeros_like(scores)
@@ -60,12 +63,15 @@ def _inside(scores: Tensor) -> tuple[Tensor, Tensor]:
         n = size + 1 - w
         value = scores.diagonal(w).T  # (n, B)
         if w > 1:
-            splits = by_start[1:w, :n] + by_end[size - w + 1 : size, w:]  # (w-1, n, B)
-            top = splits.amax(0)
-            value = splits.sub_(top).exp_().sum(0).log_().add_(top).add_(value)
+            value = join(by_start[1:w, :n] + by_end[size - w + 1 : size, w:], value)
         by_start[w, :n] = value
         by_end[size - w, w:] = value
     return by_start, by_end
+
+
+def _log_sum(splits: Tensor, own: Tensor) -> Tensor:
+    top = splits.amax(0)
+    return splits.sub_(top).exp_().sum(0).log_().add_(top).add_(own)
 
 
 def _outside(by_start: Tensor, by_end: Tensor, lengths: Tensor) -> Tensor:
@@ -93,7 +99,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores: Tensor, lengths: Tensor) -> Tensor:
-        by_start, by_end = _inside(_batch_last(scores, lengths))
+        by_start, by_end = _upwards(_batch_last(scores, lengths), _log_sum)
         ctx.save_for_backward(by_start, by_end, lengths)
         return by_start[lengths, 0, torch.arange(len(lengths), device=lengths.device)]
 
@@ -138,7 +144,7 @@ def constituency_marginals(scores: Tensor, lengths: Tensor) -> Tensor:
     """(B, T+1, T+1) probabilities that each span is in the tree; zero outside the sentence and where i ≥ j."""
     lengths = _checked_lengths(scores, lengths)
     with _full_precision(scores) as full:
-        return _outside(*_inside(_batch_last(full, lengths)), lengths).permute(2, 0, 1)
+        return _outside(*_upwards(_batch_last(full, lengths), _log_sum), lengths).permute(2, 0, 1)
 
 
 @torch.no_grad()
@@ -153,20 +159,14 @@ def constituency_cky(scores: Tensor, lengths: Tensor) -> list[list[tuple[int, in
     lengths = _checked_lengths(scores, lengths)
     with _full_precision(scores) as full:
         chart = _batch_last(full, lengths)
-        size = len(chart) - 1
-        by_start, by_end = torch.zeros_like(chart), torch.zeros_like(chart)
         middles = torch.zeros_like(chart, dtype=torch.long)
-        for w in range(1, size + 1):
-            n = size + 1 - w
-            value = chart.diagonal(w).T  # (n, B)
-            if w > 1:
-                splits = by_start[1:w, :n] + by_end[size - w + 1 : size, w:]  # (w-1, n, B)
-                # argmax, not max: only argmax promises the first of equal ones
-                best = splits.argmax(0, keepdim=True)
-                middles[w, :n] = best[0]
-                value = splits.gather(0, best)[0] + value
-            by_start[w, :n] = value
-            by_end[size - w, w:] = value
+
+        def best(splits: Tensor, own: Tensor) -> Tensor:
+            first = splits.argmax(0, keepdim=True)  # not max: only argmax promises the first of equal ones
+            middles[len(splits) + 1, : splits.shape[1]] = first[0]
+            return splits.gather(0, first)[0] + own
+
+        _upwards(chart, best)
     tables = middles.permute(2, 0, 1).contiguous().cpu()
     return [_bracketing(table, n) for table, n in zip(tables, lengths.tolist(), strict=True)]
 
@@ -193,7 +193,7 @@ def mst(scores: Tensor, lengths: Tensor, projective: bool = False) -> Tensor:
     """Maximum spanning tree with exactly one word under ROOT.
 
     Each word's best head is taken first: where that is already such a tree it is the optimum. Only the other sentences
-    are decoded, by Chu-Liu/Edmonds (``arborescence.py``) or, if ``projective``, by Eisner's algorithm (supar's).
+    are decoded, by Chu-Liu/Edmonds or, if ``projective``, by Eisner's algorithm (supar's).
 
     Args:
         scores: (B, T+1, T+1); ``scores[b, d, h]`` is that of head h for dependent d, position 0 is ROOT. The row of
@@ -259,6 +259,73 @@ def _chu_liu_edmonds(scores: Tensor, lengths: Tensor) -> Tensor:
     for b, n in enumerate(lengths.tolist()):
         result[b, : n + 1] = torch.from_numpy(single_root_arborescence(tables[b, : n + 1, : n + 1]))
     return result.to(scores.device)
+
+
+# --- maximum spanning arborescences (Chu & Liu 1965, Edmonds 1967) over numpy tables ---------------------------------
+# Without recursion: supar's version recurses once per word (1,500 words in a chain end in a RecursionError).
+
+
+def single_root_arborescence(scores: np.ndarray) -> np.ndarray:
+    """The best tree among those with exactly one arc out of node 0.
+
+    A charge on every arc out of node 0 that outweighs all other differences leaves one such arc, and among trees with
+    one it changes nothing. Computed in fp64, where the charge costs no digit that fp32 scores have.
+
+    Args:
+        scores: (n+1, n+1) ``scores[dependent, head]``; −inf on the diagonal and in row 0, all else finite. Never
+            written to.
+
+    Returns:
+        (n+1,) heads; 0 at node 0.
+    """
+    table = scores.astype(np.float64)
+    arcs = table[np.isfinite(table)]
+    table[:, 0] -= 1.0 + len(table) * float(arcs.max() - arcs.min())
+    return _arborescence(table)
+
+
+def _arborescence(scores: np.ndarray) -> np.ndarray:
+    """Heads of the best tree from node 0, however many arcs leave it; ``scores`` is overwritten."""
+    heads = scores.argmax(1)
+    heads[0] = 0
+    contractions = []
+    done = np.zeros(len(scores), dtype=bool)  # known to lead to node 0
+    done[0] = True
+    for start in range(1, len(scores)):
+        path: list[int] = []
+        node = start
+        while not done[node]:
+            if node not in path:
+                path.append(node)
+                node = int(heads[node])
+                continue
+            cycle = path[path.index(node) :]
+            del path[len(path) - len(cycle) :]
+            contractions.append(_contract(scores, heads, cycle))
+            node = cycle[0]
+        done[path] = True
+    for cycle, cycle_heads, entered, left in reversed(contractions):
+        outer = heads[cycle[0]]
+        heads = np.where(heads == cycle[0], left, heads)
+        heads[cycle] = cycle_heads
+        heads[entered[outer]] = outer
+    return heads
+
+
+def _contract(scores: np.ndarray, heads: np.ndarray, cycle: list[int]) -> tuple:
+    """Let ``cycle[0]`` stand for the cycle: best way in (gain over the arc it replaces) and best way out."""
+    cycle_heads = heads[cycle].copy()
+    members = np.array(cycle)
+    gains = scores[members] - scores[members, cycle_heads][:, None]  # (|C|, n+1)
+    entered = members[gains.argmax(0)]
+    left = members[scores[:, members].argmax(1)]
+    scores[cycle[0]] = gains.max(0)
+    scores[:, cycle[0]] = scores[:, members].max(1)
+    scores[cycle[0], members] = -np.inf
+    scores[:, members[1:]] = -np.inf  # absorbed
+    heads[np.isin(heads, members)] = cycle[0]
+    heads[cycle[0]] = scores[cycle[0]].argmax()
+    return cycle, cycle_heads, entered, left
 
 
 # --- flat spans -----------------------------------------------------------------------------------------------------

@@ -140,8 +140,7 @@ HUB = {  # the paper's encoders, and the tiny ones that stand in for them
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, id=path.stem) for path in SHEETS if path.parent.name == "he-choi-2021"],
+    "path", [pytest.param(path, id=path.stem) for path in SHEETS if path.parent.name == "he-choi-2021"]
 )
 def test_a_sweep_of_the_paper_runs_on_stand_ins(path, ontonotes, tiny_encoder, mtlprune, tmp_path, signals):
     """A cell of every kind is measured; those whose steps differ run to the end, each in this process."""
@@ -150,7 +149,6 @@ def test_a_sweep_of_the_paper_runs_on_stand_ins(path, ontonotes, tiny_encoder, m
         text = text.replace(f"name: {name}}}", f"name: {tiny_encoder(family)}}}")
     (tmp_path / "sheet.yaml").write_text(text, encoding="utf-8")
     small = f"data.path={ontonotes}", "train.epochs=1", "train.patience=null", "train.device=cpu", "train.threads=1"
-    encoder = tiny_encoder("deberta" if "others" in path.stem else "bert").name
     sheet = tmp_path / "sheet.yaml"
     encoder = tiny_encoder("deberta" if "others" in path.stem else "bert").name
     chosen = [] if path.stem == "scores-as-released-bert" else ["--encoders", encoder]

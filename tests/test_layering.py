@@ -16,7 +16,7 @@ PACKAGE = ROOT / "mtlprune"
 STOREYS = [  # a room may import from those below; within a storey, as long as it does not go in circles
     {"errors", "strict", "plugins"},
     {"sentence", "layers", "files"},
-    {"corpora", "structs", "arborescence", "scores", "baselines", "records"},
+    {"corpora", "structs", "scores", "baselines", "records"},
     {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "model", "statistics", "claimed_heads", "results"},
     {"training", "pretraining", "analyses"},
     {"reports"},
@@ -92,7 +92,7 @@ def test_rooms_do_not_import_in_circles():
 def test_layers_know_errors_alone_and_tasks_nothing_of_each_other():
     assert {room for _, room in rooms_imported(PACKAGE / "layers.py")} == {"errors"}
     assert {room for _, room in rooms_imported(PACKAGE / "sentence.py")} == {"errors", "layers"}
-    shared = {"base", "pairs", "products", "spans"}
+    shared = {"base", "products", "spans"}
     for path in (PACKAGE / "tasks").glob("*.py"):
         if path.stem != "__init__":
             names = {name.split(".")[2] for _, name in imported(path) if name.startswith("mtlprune.tasks.")}

@@ -23,20 +23,12 @@ GRIDS = {
 
 
 def result() -> Result:
+    size = {"layers": 2, "heads": 3}
     encoders = [
-        {
-            "encoder": label,
-            "run": f"{label}-{seed}",
-            "seed": seed,
-            "layers": 2,
-            "heads": 3,
-            "open": int(grids["gate"].sum()),
-        }
+        {"encoder": label, "run": f"{label}-{seed}", "seed": seed, **size, "open": int(grids["gate"].sum())}
         for (label, seed), grids in GRIDS.items()
     ]
-    frames = [
-        head_rows(grids).assign(encoder=label, seed=seed) for (label, seed), grids in reversed(list(GRIDS.items()))
-    ]
+    frames = [head_rows(grids).assign(encoder=e, seed=seed) for (e, seed), grids in reversed(GRIDS.items())]
     return Result("made-up", {"encoders": encoders, "notes": []}, {"heads": pd.concat(frames, ignore_index=True)})
 
 
@@ -60,11 +52,8 @@ def test_tables_of_an_earlier_writing_go(tmp_path: Path) -> None:
     write_result(tmp_path, Result("made-up", held.about, {**held.frames, "more": held.frames["heads"]}))
     (tmp_path / "other-heads.parquet").write_bytes(b"of another analysis")
     write_result(tmp_path, held)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "made-up.json",
-        "made-up-heads.parquet",
-        "other-heads.parquet",
-    }
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"made-up.json", "made-up-heads.parquet", "other-heads.parquet"}
 
 
 @pytest.mark.parametrize(
@@ -80,15 +69,6 @@ def test_untidy_frames_are_refused(frame: pd.DataFrame, tmp_path: Path) -> None:
     assert not (tmp_path / "made-up.json").exists()
 
 
-def _cut(folder: Path) -> None:
-    table = folder / "made-up-heads.parquet"
-    table.write_bytes(table.read_bytes()[:-9])
-
-
-def _without_table(folder: Path) -> None:
-    (folder / "made-up-heads.parquet").unlink()
-
-
 def _change(folder: Path, **values: Any) -> None:
     path = folder / "made-up.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
@@ -97,8 +77,8 @@ def _change(folder: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_cut, "changed or damaged"),
-        (_without_table, "is missing"),
+        (lambda folder: (folder / "made-up-heads.parquet").write_bytes(b"PAR1"), "changed or damaged"),
+        (lambda folder: (folder / "made-up-heads.parquet").unlink(), "is missing"),
         (lambda folder: _change(folder, format=2), "expected format 1, found 2"),
         (lambda folder: _change(folder, frames={"heads": {}}), "no 'sha256'"),
         (lambda folder: (folder / "made-up.json").write_text("{"), "not readable as JSON"),

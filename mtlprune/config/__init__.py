@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from mtlprune.files import read_yaml, reading
 from mtlprune.strict import in_words, parse_yaml
 
 PRESETS = Path(__file__).parents[1] / "presets"
+MOST_NAMES = 2_000
+"""Names among which the nearest one is looked for."""
 
 
 class ConfigError(MtlpruneError):
@@ -99,6 +102,7 @@ def _number(text: str) -> str | float:
         return text
 
 
-def nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint at the known word most like this one, if any is."""
+    near = difflib.get_close_matches(word, itertools.islice(known, MOST_NAMES), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -217,7 +217,7 @@ def _as_observed(encoder: Encoder) -> Iterator[None]:
             module.training = mode
 
 
-def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None = None, seed: int = 0) -> ArcCounts:
+def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None = None) -> ArcCounts:
     """UAS of every head of an encoder on sentences with trees; usable at every evaluation of a training.
 
     The encoder's mode, attention kernel and the random generators are as before afterwards. Sentences without a tree
@@ -225,7 +225,6 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
 
     Args:
         gates: (L, A) applied to its heads.
-        seed: which sentences are in which half.
 
     Raises:
         ArcError: no sentence is left.
@@ -241,7 +240,7 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
         raise ArcError(f"none of the {len(known)} sentences fits into the {encoder.limit} tokens the encoder sees")
     known, pieces = [known[row] for row in kept], [pieces[row] for row in kept]
     counter = ArcCounter(relations_of(known), places.kept, places.heads, gates)
-    half = halves(len(known), seed)
+    half = halves(len(known))
     with _as_observed(encoder):
         for rows in observation_batches([len(p.ids) for p in pieces]):
             batch = encoder.collate([pieces[row] for row in rows]).to(device)

@@ -6,7 +6,7 @@ P sub-words, N words, all over the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -57,6 +57,16 @@ class EncoderBatch:
         return EncoderBatch(
             **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}, sizes=self.sizes
         )
+
+
+def by_length(lengths: Sequence[int], most: Callable[[int], int]) -> Iterator[list[int]]:
+    """Rows of similar length, longest first, equal ones in their order; ``most``: longest of a batch → rows in it."""
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    start = 0
+    while start < len(order):
+        end = start + max(1, most(lengths[order[start]]))
+        yield order[start:end]
+        start = end
 
 
 def slots(sizes: Sequence[int], width: int) -> Tensor:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -104,10 +103,9 @@ def _watched(transformer: PreTrainedModel, take: Callable[[_Call], None]) -> Ite
     def record(block: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
         take(_Call(block, args, dict(options), _hidden(output)))
 
-    blocks = dict.fromkeys(by_layer(transformer, family_of(transformer).attention.partition(".*.")[0] + ".*."))
     with ExitStack() as hooks:
-        for block in blocks:
-            hooks.enter_context(block.register_forward_hook(partial(record), with_kwargs=True))
+        for block in dict.fromkeys(by_layer(transformer, family_of(transformer).blocks)):
+            hooks.enter_context(block.register_forward_hook(record, with_kwargs=True))
         yield
 
 

@@ -74,6 +74,11 @@ class Family:
     after: str = ""
     norm: str = ""
 
+    @property
+    def blocks(self) -> str:
+        """The path of whole layers."""
+        return self.attention.partition(".*.")[0] + ".*."
+
     def rows(self, part: Part, heads: Sequence[int], now: int, width: int, group: int = 1) -> Tensor:
         """Output rows, in the projection named by the column ``part``, that make the queries, keys or values of heads.
 
@@ -214,7 +219,28 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
     return [found[int(layer / (layers / len(found)))] for layer in range(layers)]  # as AlbertTransformer picks groups
 
 
-__all__ = ["FAMILIES", "Family", "HeadPlaces", "by_layer", "family_of"]
+def check_kept(kept: Sequence[Sequence[int]], heads: int, width: int, outputs: list[nn.Linear]) -> None:
+    """Raise EncoderError unless these are the heads that the output projections of a model's layers have."""
+    if len(kept) != len(outputs):
+        raise EncoderError(f"the head map does not fit the model: expected {len(outputs)} layers, found {len(kept)}")
+    for layer, (own, output) in enumerate(zip(kept, outputs, strict=True)):
+        if len(set(own)) < len(own) or not set(own) <= set(range(heads)):
+            raise EncoderError(
+                f"the head map is wrong: expected different heads from 0 to {heads - 1} in layer {layer}, found "
+                f"{list(own)}"
+            )
+        first = outputs.index(output)
+        if own != kept[first]:
+            raise EncoderError(
+                f"the head map does not fit the model: layers {first} and {layer} are one module, expected the same "
+                f"heads in both, found {list(kept[first])} and {list(own)}"
+            )
+        if output.in_features != len(own) * width:
+            raise EncoderError(
+                f"the head map does not fit the model: layer {layer} keeps {len(own)} heads of width {width}, expected "
+                f"{len(own) * width} inputs of its attention output projection, found {output.in_features}; give the "
+                "head map the model was saved with, or of the earlier removal"
+            )
 
 
 class HeadPlaces:
@@ -250,7 +276,7 @@ class HeadPlaces:
         self.group: int = getattr(attentions[0], self.family.grouping) if self.family.grouping else 1
         everything = tuple(range(self.heads))
         self.kept = [everything] * self.layers if kept is None else [tuple(heads) for heads in kept]
-        self._check(outputs)
+        check_kept(self.kept, self.heads, self.width, outputs)
         self._gates: list[Tensor] | None = None
         self._seen: list[Tensor] | None = None
         self._calls = 0
@@ -260,30 +286,6 @@ class HeadPlaces:
                 output.register_forward_pre_hook(partial(self._at, None if shared else layer))
         if shared:
             transformer.base_model.register_forward_pre_hook(self._restart)
-
-    def _check(self, outputs: list[nn.Linear]) -> None:
-        if len(self.kept) != self.layers:
-            raise EncoderError(
-                f"the head map does not fit the model: expected {self.layers} layers, found {len(self.kept)}"
-            )
-        for layer, (heads, output) in enumerate(zip(self.kept, outputs, strict=True)):
-            if len(set(heads)) < len(heads) or not set(heads) <= set(range(self.heads)):
-                raise EncoderError(
-                    f"the head map is wrong: expected different heads from 0 to {self.heads - 1} in layer {layer}, "
-                    f"found {list(heads)}"
-                )
-            first = outputs.index(output)
-            if heads != self.kept[first]:
-                raise EncoderError(
-                    f"the head map does not fit the model: layers {first} and {layer} are one module, expected the "
-                    f"same heads in both, found {list(self.kept[first])} and {list(heads)}"
-                )
-            if output.in_features != len(heads) * self.width:
-                raise EncoderError(
-                    f"the head map does not fit the model: layer {layer} keeps {len(heads)} heads of width "
-                    f"{self.width}, expected {len(heads) * self.width} inputs of its attention output projection, "
-                    f"found {output.in_features}; give the head map the model was saved with"
-                )
 
     @contextmanager
     def gated(self, values: Tensor) -> Iterator[None]:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.encoder.batch import EncoderBatch, by_length
 from mtlprune.encoder.heads import by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
@@ -231,9 +231,8 @@ def _norms_watched(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[
     ...LayerNorm or ...RMSNorm, and whose input is (B, L, H); the k-th call of a module that layers share is the k-th
     of these layers. Hooks live in this context only.
     """
-    path = family_of(transformer).attention.partition(".*.")[0] + ".*."
     layers_of: dict[nn.Module, list[int]] = {}
-    for layer, block in enumerate(by_layer(transformer, path)):
+    for layer, block in enumerate(by_layer(transformer, family_of(transformer).blocks)):
         layers_of.setdefault(block, []).append(layer)
     found: list[NormInput] = []
 
@@ -251,14 +250,4 @@ def _norms_watched(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[
 
 def observation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Rows of similar length within the budget of an observation, longest first; equal ones in their order."""
-    rows: list[int] = []
-    most = 0
-    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if not rows or len(rows) == most:
-            if rows:
-                yield rows
-            width, rows = lengths[row] + 4, []
-            most = max(1, min(SENTENCES, SLOTS // width, SQUARES // width**2))
-        rows.append(row)
-    if rows:
-        yield rows
+    return by_length(lengths, lambda n: min(SENTENCES, SLOTS // (n + 4), SQUARES // (n + 4) ** 2))

@@ -130,10 +130,9 @@ def read_layers(encoder: Encoder, gates: Tensor | None) -> list[LayerNorms]:
     transformer = cast(PreTrainedModel, encoder.transformer)
     parts, family = POST_NORM[encoder.config.model_type], family_of(transformer)
     heads = head_norms(encoder, gates)
-    stack = family.attention.partition(".*.")[0]
     found = []
     names = (parts.first_norm, parts.second_norm, parts.inner, parts.outer)
-    modules = [by_layer(transformer, f"{stack}.*.{name}") for name in names]
+    modules = [by_layer(transformer, family.blocks + name) for name in names]
     for first, second, inner, outer, norms in zip(*modules, heads, strict=True):
         found.append(
             LayerNorms(

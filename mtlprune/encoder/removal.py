@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.head_map import FILE, KeptHeads
-from mtlprune.encoder.heads import Family, by_layer, family_of
+from mtlprune.encoder.heads import Family, by_layer, check_kept, family_of
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_transformer, read_weights
 from mtlprune.errors import out_of_memory
@@ -70,7 +70,7 @@ def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seq
     everything = tuple(range(heads))
     now = tuple(map(tuple, kept)) if kept is not None else (everything,) * len(outputs)
     gates = _effective(gates, (len(outputs), heads)).to(outputs[0].weight.device)
-    _refuse_unfit(family, attentions, outputs, now)
+    check_kept(now, heads, getattr(attentions[0], family.width), outputs)  # or rows of the wrong heads would go
     sharing = {output: [layer for layer, other in enumerate(outputs) if other is output] for output in outputs}
     left = _left(gates, now, [sharing[output] for output in outputs])
     _refuse_mixed(family, attentions, now, left)
@@ -108,19 +108,6 @@ def _left(gates: Tensor, now: Kept, sharing: list[list[int]]) -> Kept:
     open_ = [set(row.nonzero().flatten().tolist()) for row in gates]
     wanted = [set().union(*(open_[layer] for layer in layers)) for layers in sharing]
     return tuple(tuple(head for head in have if head in want) for have, want in zip(now, wanted, strict=True))
-
-
-def _refuse_unfit(family: Family, attentions: list[nn.Module], outputs: list[nn.Linear], now: Kept) -> None:
-    """``now`` has to be what the model has, or rows of the wrong heads would go."""
-    if len(now) != len(outputs):
-        raise EncoderError(f"the head map does not fit the model: expected {len(outputs)} layers, found {len(now)}")
-    for layer, (attention, output, have) in enumerate(zip(attentions, outputs, now, strict=True)):
-        if output.in_features != len(have) * getattr(attention, family.width):
-            raise EncoderError(
-                f"the head map does not fit the model: layer {layer} has {output.in_features} inputs of its attention "
-                f"output projection, expected {len(have)} heads of width {getattr(attention, family.width)}; give the "
-                "head map of the earlier removal as `kept`"
-            )
 
 
 def _refuse_mixed(family: Family, attentions: list[nn.Module], now: Kept, left: Kept) -> None:

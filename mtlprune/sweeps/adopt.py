@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mtlprune.config.config import Config, build_config
+from mtlprune.config.config import build_config
 from mtlprune.files import write_text
 from mtlprune.runs import RunFolder
 from mtlprune.sweeps.cells import REFERENCES, Cell, Sweep, digest
@@ -92,7 +92,7 @@ def run_digest(run: RunFolder, any_precision: bool = False, moved: dict[str, str
                 moved[given] = str(other.path)
             others[f"{block}.{key}"] = run_digest(other, any_precision, moved)
     if any_precision:
-        config = _with_auto(config)
+        config = config.model_copy(update={"train": config.train.model_copy(update={"precision": "auto"})})
     return digest(config, run.read_manifest()["data"]["fingerprint"], others)
 
 
@@ -101,7 +101,3 @@ def _other(run: RunFolder, given: str) -> RunFolder | None:
         if (path / "config.yaml").is_file():
             return RunFolder(path)
     return None
-
-
-def _with_auto(config: Config) -> Config:
-    return config.model_copy(update={"train": config.train.model_copy(update={"precision": "auto"})})

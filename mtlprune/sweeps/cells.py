@@ -54,10 +54,9 @@ def whole_digest(config: Config, fingerprint: str, others: Mapping[str, str], kn
         others: ``train.start`` and the like → digest of the run they name.
         known: filled; makes digests of many configurations cheap.
     """
-    told = others.get
     beside: dict[str, tuple[Any, ...]] = {"data": (fingerprint,), "decoders": config.tasks}
     for block, key in REFERENCES:
-        beside[block] = (*beside.get(block, ()), (key, told(f"{block}.{key}")))
+        beside[block] = (*beside.get(block, ()), (key, others.get(f"{block}.{key}")))
     shown = []
     for part, name, default in PARTS:
         text = _text(part, getattr(config, part), beside.get(part, ()), known)
@@ -99,10 +98,8 @@ def _counted(part: str, block: Any, beside: tuple[Any, ...]) -> dict[str, Any]:
     if part == "decoders":
         return {task: tree[task] for task in beside if tree.get(task)}
     if part == "train":
-        without = {*WITHOUT_EFFECT}
-        without |= {"tau"} if block.mixing != "sampled" else set()
-        without |= {"balance_window"} if block.balance != "running_mean" else set()
-        tree = {key: value for key, value in tree.items() if key not in without}
+        needs = {"tau": block.mixing == "sampled", "balance_window": block.balance == "running_mean"}
+        tree = {key: value for key, value in tree.items() if needs.get(key, key not in WITHOUT_EFFECT)}
     if part in ("train", "pruning"):
         tree |= {key: other for key, other in beside if key in tree and other is not None}
     return tree
@@ -175,42 +172,30 @@ def resolve(specification: SweepSpecification, root: Path, overrides: Sequence[s
         path = config.data.path
         if path not in noted:
             noted[path] = read_info(Path(path))
-        whole = whole_digest(
-            config, noted[path]["fingerprint"], {key: other.digest for key, other in others.items()}, known
-        )
+        digests = {key: other.digest for key, other in others.items()}
+        whole = whole_digest(config, noted[path]["fingerprint"], digests, known)
         first = same.setdefault(whole[:LETTERS], (whole, name))
-        _refuse_the_same(specification, whole, name, first)
+        if first[0] == whole and first[1] != name:
+            raise SweepError(
+                f"{specification.path}: {first[1]} and {name} are the same run, in every setting that matters; exclude "
+                "one of them"
+            )
         letters = whole[:LETTERS] if first[1] == name else whole[: 2 * LETTERS]  # of 160,000, some share eight letters
-        _refuse_splits(specification, name, config, list(noted[path]["splits"]))
+        _refuse_splits(specification, name, config, noted[path]["splits"])
         place = Place(root, find_label(root, name, letters, there))
-        cells[name] = Cell(
-            name, config, letters, tuple(dict.fromkeys(needs[name].values())), place, specification.evaluate
-        )
+        needed = tuple(dict.fromkeys(needs[name].values()))
+        cells[name] = Cell(name, config, letters, needed, place, specification.evaluate)
     return Sweep(specification.name, specification.path, root, cells)
 
 
-def _refuse_the_same(specification: SweepSpecification, whole: str, name: str, first: tuple[str, str]) -> None:
-    if first != (whole, name) and first[0] == whole:
-        raise SweepError(
-            f"{specification.path}: {first[1]} and {name} are the same run, in every setting that matters; exclude one "
-            "of them"
-        )
-
-
-def _refuse_splits(specification: SweepSpecification, name: str, config: Config, there: list[str]) -> None:
+def _refuse_splits(specification: SweepSpecification, name: str, config: Config, there: Iterable[str]) -> None:
     """Splits that the corpus does not have would show only when everything else is done."""
-    for key, split in [("data.train", config.data.train), ("data.dev", config.data.dev)]:
+    asked = [(f", cell {name}: data.{key}", getattr(config.data, key)) for key in ("train", "dev")]
+    for where, split in (*asked, *((": evaluate", split) for split in specification.evaluate)):
         if split not in there:
             raise SweepError(
-                f"{specification.path}, cell {name}: {key}: {config.data.path} has no split {split!r}"
-                f"{nearest(split, there)}; found {', '.join(there)}"
-            )
-    for split in specification.evaluate:
-        if split not in there:
-            raise SweepError(
-                f"{specification.path}: evaluate: {config.data.path} has no split {split!r}"
-                f"{nearest(split, there)}; found "
-                f"{', '.join(there)}"
+                f"{specification.path}{where}: {config.data.path} has no split {split!r}{nearest(split, there)}; "
+                f"found {', '.join(there)}"
             )
 
 
@@ -286,21 +271,14 @@ class _Shared:
         return _Block(value, value)
 
     def config(self, blocks: Mapping[str, _Block], others: Mapping[str, str], source: str) -> Config:
-        """The configuration of a cell.
+        """The configuration of a cell. Raises ConfigError: a setting is wrong.
 
         Args:
             others: ``train.start`` and the like → the folder of the run they name.
             source: what messages call it.
-
-        Raises:
-            ConfigError: a setting is wrong.
         """
-        parts = {key: block.model for key, block in blocks.items()}
-        same = tuple((key, self._but_seed(part)) for key, part in parts.items())
-        for where, path in others.items():
-            block, _, leaf = where.partition(".")
-            part = parts[block]
-            parts[block] = {**part, leaf: path} if isinstance(part, dict) else part.model_copy(update={leaf: path})
+        same = tuple((key, self._but_seed(block.model)) for key, block in blocks.items())
+        parts = {key: _naming(others, key, block.model) for key, block in blocks.items()}
         if same in self.checked:  # no check of blocks against each other asks for the seed, or which run is named
             return self.checked[same].model_copy(update={block: parts[block] for block in ("train", "pruning")})
         try:
@@ -309,11 +287,7 @@ class _Shared:
                 self.checked[same] = config
             return config
         except ValidationError:  # places in its messages are those of plain keys and values
-            parts = {key: block.tree for key, block in blocks.items()}
-        for where, path in others.items():
-            block, _, leaf = where.partition(".")
-            parts[block] = {**parts[block], leaf: path}
-        return build_config(parts, source)
+            return build_config({key: _naming(others, key, block.tree) for key, block in blocks.items()}, source)
 
     def _but_seed(self, part: Any) -> Any:
         """What is the same for equal parts, but for the seed of training; ``found`` keeps blocks, and so their id."""
@@ -322,6 +296,14 @@ class _Shared:
         if id(part) not in self.alike:
             self.alike[id(part)] = repr({**part.__dict__, "seed": None})
         return self.alike[id(part)]
+
+
+def _naming(others: Mapping[str, str], key: str, part: Any) -> Any:
+    """A part of a configuration with the folders of the runs it names."""
+    paths = {where.partition(".")[2]: path for where, path in others.items() if where.startswith(f"{key}.")}
+    if not paths:
+        return part
+    return {**part, **paths} if isinstance(part, dict) else part.model_copy(update=paths)
 
 
 def _references(
@@ -377,25 +359,17 @@ def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[
 def narrowed(
     sweep: Sweep, only: Sequence[str] = (), seeds: Sequence[int] = (), encoders: Sequence[str] = ()
 ) -> dict[str, Cell]:
-    """Some of the cells, and those that they need.
+    """Some of the cells, and those that they need. Raises SweepError: nothing is called so.
 
     Args:
         only: names of cells, or patterns such as ``gates-*``.
         seeds, encoders: values of train.seed and encoder.name (or its last part).
-
-    Raises:
-        SweepError: nothing is called so.
     """
     for wanted in only:
         if not fnmatch.filter(sweep.cells, wanted):
             raise SweepError(f"--only: {sweep.file} has no cell {wanted}{nearest(wanted, sweep.cells)}")
-    _check(
-        sweep,
-        "--seeds",
-        "seed",
-        [str(seed) for seed in seeds],
-        {str(c.config.train.seed) for c in sweep.cells.values()},
-    )
+    known = {str(cell.config.train.seed) for cell in sweep.cells.values()}
+    _check(sweep, "--seeds", "seed", map(str, seeds), known)
     _check(sweep, "--encoders", "encoder", encoders, {n for c in sweep.cells.values() for n in _names(c)})
     chosen: set[str] = set()
     for cell in reversed(list(sweep.cells.values())):  # cells come after those they need

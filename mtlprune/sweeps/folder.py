@@ -80,11 +80,7 @@ class Place:
 
     def seconds(self) -> float | None:
         """How long the finished cell was trained; None where it does not tell."""
-        if not self.finished():
-            return None
-        ended = self.run.read_manifest()["finished"]
-        taken = ended.get("seconds") if isinstance(ended, dict) else None
-        return float(taken) if isinstance(taken, int | float) and taken > 0 else None
+        return (self.run.read_manifest()["finished"].get("seconds") or None) if self.finished() else None
 
     # -- failures ----------------------------------------------------------------------------------------------------
 
@@ -193,9 +189,8 @@ def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, 
     Raises:
         SweepError: records of a sweep are there; its cells are trained elsewhere.
     """
-    if (root / INDEX).is_file() and any(
-        Place(root, c["folder"]).run.is_record for c in read_index(root)["cells"].values()
-    ):
+    there = read_index(root)["cells"].values() if (root / INDEX).is_file() else ()
+    if any(Place(root, cell["folder"]).run.is_record for cell in there):
         raise SweepError(f"{root} holds records of runs, among which no run can be trained; name another --out")
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(specification), "cells": dict(cells)}
     write_json(root / INDEX, index)
@@ -207,9 +202,8 @@ def read_index(root: Path) -> dict[str, Any]:
         raise SweepError(f"{root} holds no sweep (no {INDEX} in it); `mtlprune sweep FILE --out {root}` makes one")
     index = read_json(root / INDEX, SweepError, "`mtlprune sweep FILE` writes it anew")
     cells = index.get("cells") if isinstance(index, dict) else None
-    if not isinstance(cells, dict) or not all(
-        isinstance(c, dict) and isinstance(c.get("folder"), str) for c in cells.values()
-    ):
+    inner = cells.values() if isinstance(cells, dict) else [None]
+    if not all(isinstance(c, dict) and isinstance(c.get("folder"), str) for c in inner):
         raise SweepError(f"{root / INDEX}: expected the folder of each cell; `mtlprune sweep FILE` writes it anew")
     return index
 
@@ -243,7 +237,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
             f"{path}: the sweep has no cell {pattern}{nearest(pattern, cells)}; it has {_some(list(cells))}"
         )
     missing, damaged = unusable(root, {name: cells[name]["folder"] for name in chosen})
-    found = {name: root / cells[name]["folder"] for name in chosen if name not in missing and name not in damaged}
+    found = [root / cells[name]["folder"] for name in chosen if name not in missing and name not in damaged]
     several = [] if left_out is None else left_out
     for name, reason in damaged.items():
         log.warning("%s: cell %s is left out: %s", path, name, reason)
@@ -255,7 +249,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
         many = f"{len(missing)} of {len(chosen)}"
         log.warning("%s: %s cells are not finished and left out: %s", path, many, _some(missing))
         several.append(f"{path}: {many} cells are not finished and left out: {', '.join(missing)}")
-    return list(found.values())
+    return found
 
 
 def unusable(root: Path, folders: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

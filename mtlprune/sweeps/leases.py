@@ -15,7 +15,8 @@ import time
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
+
+from mtlprune.files import is_process
 
 HEARTBEAT = 15.0
 """Seconds between two signs of life."""
@@ -138,9 +139,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
         if self._still_ours():
@@ -176,16 +175,5 @@ def began(pid: int) -> str:
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return "" if Path("/proc/self/stat").exists() else _signalled(pid)
+        return "there" if not Path("/proc/self/stat").exists() and is_process(pid) else ""
     return "" if state == "Z" else fields[18]
-
-
-def _signalled(pid: int) -> str:
-    """Without /proc: whether a process of that number is there."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        return "there"
-    return "there"

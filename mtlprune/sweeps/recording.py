@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from mtlprune import records
-from mtlprune.files import json_text, replacing_folder, write_json
+from mtlprune.files import json_text, read_json, replacing_folder, write_json
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import count
 from mtlprune.sentence import Sentence, declared
@@ -61,9 +61,8 @@ def record(runs: Iterable[str | Path], out: Path, gold: Gold) -> Iterator[Record
                 _write(folder, beside, out, gold, made_gold)
         except OSError as error:
             raise RunError(f"{target} could not be written ({error.strerror or error})") from error
-        yield Recorded(
-            target, sum((target / name).stat().st_size for name in (*records.contents(target), records.FILE))
-        )
+        files = [target / name for name in (*records.contents(target), records.FILE)]
+        yield Recorded(target, sum(path.stat().st_size for path in files))
     if sweep is not None:
         _write_index(sweep, out)
 
@@ -84,29 +83,26 @@ def _targets(folders: Sequence[RunFolder], out: Path, sweep: Path | None) -> lis
     """Where each run's record goes. Raises RunError where something forbids it."""
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a folder for the records")
-    inside = sorted(out.iterdir()) if out.is_dir() else []
-    ours = {INDEX, records.GOLD}
-    for path in inside:
-        if not (path.name in ours or path.name.startswith(".") or RunFolder(path).is_record):
+    for path in sorted(out.iterdir()) if out.is_dir() else ():
+        if not (path.name in (INDEX, records.GOLD) or path.name.startswith(".") or RunFolder(path).is_record):
             raise RunError(
                 f"--out: {out} holds {path.name}, which is no record; choose another folder, or an empty one"
             )
-    if (out / INDEX).is_file() and sweep is not None and read_index(out).get("name") != read_index(sweep).get("name"):
-        raise RunError(f"--out: {out} holds records of the sweep {read_index(out).get('name')}; choose another folder")
+    known = read_index(out).get("name") if (out / INDEX).is_file() else None
+    if known is not None and sweep is not None and known != read_index(sweep).get("name"):
+        raise RunError(f"--out: {out} holds records of the sweep {known}; choose another folder")
     targets: dict[Path, RunFolder] = {}
     for folder in folders:
         if folder.is_record:
             raise RunError(f"{folder.path} is a record already; copy it, and the folder gold beside it")
         if not folder.is_finished():
-            raise RunError(
-                f"{folder.path} is not trained to the end; the command that began it continues, then record it"
-            )
+            raise RunError(f"{folder.path} is not trained to the end; the command that began it continues")
         target = out / Path(os.path.normpath(folder.path.absolute())).name
         if target in targets:
             raise RunError(f"{targets[target].path} and {folder.path} have the same name; record them in two folders")
         if RunFolder(target).is_record:
-            known = records.read_json(target / records.FILE, RunError, f"remove {target}")
-            if not isinstance(known, dict) or known.get("run") != _run_digest(folder):
+            there = read_json(target / records.FILE, RunError, f"remove {target}")
+            if not isinstance(there, dict) or there.get("run") != _run_digest(folder):
                 raise RunError(f"{target} is the record of another run than {folder.path}; choose another --out")
         targets[target] = folder
     return list(targets)
@@ -124,32 +120,30 @@ def _write(
         if (source.path / name).is_file():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(_portable(source, name))
+    fingerprint = source.read_manifest()["data"]["fingerprint"]
     for split in source.splits():
         tables = None
         if (source.path / "predictions" / f"{split}.jsonl").is_file() and "." not in split:
-            name = f"{source.read_manifest()['data']['fingerprint'][:16]}-{split}"
+            name, sentences = f"{fingerprint[:16]}-{split}", gold(str(source.path), fingerprint, split)
             if name not in made_gold:
-                found = gold_tables(gold(str(source.path), source.read_manifest()["data"]["fingerprint"], split))
+                found = gold_tables(sentences)
                 made_gold[name] = records.write_gold(out, name, found), found
             mark, tables = made_gold[name]
             named[split] = {"name": name, "sha256": mark}
-            labels = _labels(
-                source, split, gold(str(source.path), source.read_manifest()["data"]["fingerprint"], split)
-            )
+            labels = _labels(source, split, sentences)
             path = folder / "labels" / f"{split}.parquet"
             records.write_labels(path, labels)
             if any(records.read_labels(path, tables, task) != rows for task, rows in labels.items()):
                 raise RunError(f"{source.path}: counts of the labels of {split} could not be stored as they are")
         if source.has_counts(split):
             _write_counts(source, split, folder / "counts" / f"{split}.parquet", tables)
-    files = {name: records.digest((folder / name).read_bytes()) for name in records.contents(folder)}
     tree = {
         "format": "mtlprune record",
         "version": records.VERSION,
         "run": _run_digest(source),
         "made_from": _source_digest(source),
         "gold": named,
-        "files": files,
+        "files": {name: records.digest((folder / name).read_bytes()) for name in records.contents(folder)},
     }
     write_json(folder / records.FILE, tree)
 
@@ -239,15 +233,12 @@ def _run_digest(source: RunFolder) -> str:
 def _source_digest(source: RunFolder) -> str:
     """Of the small files of the run as they are there, so that a run can be told to be the one that was recorded."""
     found = hashlib.sha256()
-    splits = source.splits()
-    names = [*KEPT, *(f"{kind}/{split}.{form}" for kind, form in RESULTS for split in splits)]
+    kinds = (("scores", "json"), ("counts", "json"), ("predictions", "jsonl"))
+    names = [*KEPT, *(f"{kind}/{split}.{form}" for kind, form in kinds for split in source.splits())]
     for path in (source.path / name for name in names):
         if path.is_file():
             found.update(f"{path.relative_to(source.path)} {records.digest(path.read_bytes())}\n".encode())
     return found.hexdigest()
-
-
-RESULTS = (("scores", "json"), ("counts", "json"), ("predictions", "jsonl"))
 
 
 def _write_index(sweep: Path, out: Path) -> None:
@@ -258,5 +249,4 @@ def _write_index(sweep: Path, out: Path) -> None:
         for name, cell in index["cells"].items()
         if RunFolder(out / cell["folder"]).is_record or not Place(sweep, cell["folder"]).finished()
     }
-    tree = without_places(index) | {"cells": cells}
-    write_json(out / INDEX, tree)
+    write_json(out / INDEX, without_places(index) | {"cells": cells})

@@ -285,9 +285,8 @@ def submit(
         settings = {"timeout_min": MINUTES, "name": root.name, **options}
         if jobs is not None and cluster == "slurm":
             settings["slurm_array_parallelism"] = jobs
-        before = sorted(
-            {numbers[other].partition("_")[0] for cell in level for other in cell.needs if other in numbers}
-        )
+        others = {other for cell in level for other in cell.needs if other in numbers}
+        before = sorted({numbers[other].partition("_")[0] for other in others})
         if before and cluster == "slurm":
             more = {**settings.get("slurm_additional_parameters", {}), "dependency": f"afterany:{':'.join(before)}"}
             settings["slurm_additional_parameters"] = more
@@ -334,8 +333,6 @@ def levels(cells: Mapping[str, Cell]) -> list[list[Cell]]:
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     """KEY=VALUE of a command line, values as YAML reads them. Raises SweepError."""
-    import yaml
-
     found = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")

@@ -15,15 +15,15 @@ evaluate: [test]                # splits to score each finished cell on, beside 
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mtlprune.config import nearest
 from mtlprune.files import RunError, read_yaml
 from mtlprune.strict import in_words
 
@@ -33,8 +33,6 @@ SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
 
 MOST_CELLS = 200_000
 """Combinations of a grid that are planned at once."""
-MOST_NAMES = 2_000
-"""Names among which the nearest one is looked for."""
 
 Tree = dict[str, Any]
 
@@ -220,9 +218,3 @@ def _rules(
                     )
         found.append({axis: tuple(map(str, _list(values))) for axis, values in rule.items()})
     return tuple(found)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint at the known word most like this one, if any is."""
-    near = difflib.get_close_matches(word, itertools.islice(known, MOST_NAMES), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

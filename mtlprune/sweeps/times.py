@@ -111,15 +111,13 @@ def measured_seconds(cell: Cell, threads: int) -> float:
     from mtlprune.training.mixing import plan
 
     train = cell.config.train
-    config = cell.config.model_copy(
-        update={"train": train.model_copy(update={"threads": train.threads or threads, "shuffle": True})}
-    )
+    train = train.model_copy(update={"threads": train.threads or threads, "shuffle": True})
+    config = cell.config.model_copy(update={"train": train})
     run, precision = make_run(config)
     for part in config.train.freeze:
         (run.model.encoder if part == "encoder" else run.model.tasks).requires_grad_(False)
-    batches = [
-        batch for update in plan(config.train, run.lengths, run.known, epoch_generator(1, 0)) for batch in update
-    ]
+    updates = plan(config.train, run.lengths, run.known, epoch_generator(1, 0))
+    batches = [batch for update in updates for batch in update]
     epoch = 0.0
     for tasks in dict.fromkeys(batch.tasks for batch in batches):
         alike = [batch for batch in batches if batch.tasks == tasks]
@@ -137,16 +135,10 @@ def measured_seconds(cell: Cell, threads: int) -> float:
 
 
 def part_of(lengths: Sequence[int]) -> tuple[list[int], float]:
-    """Some of the batches in which sentences are predicted, and which share of the work they are.
+    """Rows of some of the batches in which sentences are predicted, and their share of the work (sub-words, padded).
 
     They are whole ones, from the longest sentences to the shortest: batches of any other part of the sentences hold
     long ones beside short ones, and most of their cost is padding.
-
-    Args:
-        lengths: sub-words of each sentence, one at least.
-
-    Returns:
-        their rows, and the share, by sub-words with padding.
     """
     from mtlprune.model import evaluation_batches
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from mtlprune.errors import MtlpruneError
 from mtlprune.sweeps.folder import Place
 from mtlprune.sweeps.leases import DEAD_AFTER, Heartbeat, began, take
 
@@ -113,18 +114,9 @@ def _tell(event: Event) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """One sentence, where the error is somebody's mistake; else its kind and a hint at the log."""
-    from mtlprune.config.config import ConfigError
-    from mtlprune.corpora import CorpusError
-    from mtlprune.encoder.pieces import EncoderError
-    from mtlprune.runs import RunError
-    from mtlprune.sentence import SentenceError
-    from mtlprune.training.loop import TrainingError
-
+    """One sentence, where the error is somebody's mistake; else its kind too."""
     text = " ".join(str(error).split())
-    if isinstance(error, ConfigError | CorpusError | EncoderError | RunError | SentenceError | TrainingError):
-        return text
-    return f"{type(error).__name__}: {text}"
+    return text if isinstance(error, MtlpruneError) else f"{type(error).__name__}: {text}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,9 +15,9 @@ from mtlprune.encoder.batch import table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, Term, joined, owners, summed, vocabulary
-from mtlprune.tasks.pairs import PairScorer, pair_scorer
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, Term, joined, owners, summed
 from mtlprune.tasks.products import linear, table_side
+from mtlprune.tasks.spans import PairScorer, pair_scorer
 
 LONGEST = 500
 """Words of a sentence that is decoded in about a second, where the time is limited."""
@@ -61,11 +60,8 @@ class CON(Task):
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
-        counts: Counter[str] = Counter()
-        for sentence in sentences:
-            if (brackets := sentence.get(layer)) is not None:
-                counts.update(label for _, _, label in binarise(brackets, len(sentence)))
-        return {"labels": vocabulary(counts)}
+        known = ((brackets, len(s)) for s in sentences if (brackets := s.get(layer)) is not None)
+        return {"labels": sorted({label for tree in known for _, _, label in binarise(*tree)})}
 
     def target(self, sentence: Sentence) -> Target:
         index = self.index["labels"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,9 +15,9 @@ from mtlprune.encoder.batch import slots, table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base
-from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, vocabulary
-from mtlprune.tasks.pairs import PairScorer, pair_scorer
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined
 from mtlprune.tasks.products import linear, table_side
+from mtlprune.tasks.spans import PairScorer, pair_scorer
 
 
 class DEPOptions(base.Options):
@@ -59,7 +58,7 @@ class DEP(Task):
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
         trees = (tree for s in sentences if (tree := s.get(layer)) is not None)
-        return {"relations": vocabulary(Counter(relation for tree in trees for relation in tree.relations))}
+        return {"relations": sorted({relation for tree in trees for relation in tree.relations})}
 
     def target(self, sentence: Sentence) -> Target:
         index, tree = self.index["relations"], sentence.get(self.layer)

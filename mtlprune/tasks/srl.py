@@ -5,7 +5,6 @@ M candidate spans, K kept spans, P kept predicates; ends of spans are inclusive 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +17,7 @@ from mtlprune import structs
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, Term, joined, owners, summed, vocabulary
+from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, Term, joined, owners, summed
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -106,11 +105,9 @@ class SRL(Task):
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
-        counts: Counter[str] = Counter()
-        for sentence in sentences:
-            for predicate in sentence.get(layer) or ():
-                counts.update(span.label for span in predicate.arguments if span.label not in NOT_ARGUMENTS)
-        return {"roles": vocabulary(counts)}
+        predicates = (predicate for sentence in sentences for predicate in sentence.get(layer) or ())
+        labels = {span.label for predicate in predicates for span in predicate.arguments}
+        return {"roles": sorted(labels - NOT_ARGUMENTS)}
 
     def target(self, sentence: Sentence) -> Target:
         index, frames = self.index["roles"], sentence.get(self.layer)

@@ -14,10 +14,9 @@ them, H heads over all layers that count.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -66,9 +65,8 @@ class DirectedArcs:
 
     def to(self, device: torch.device | str) -> DirectedArcs:
         """The same arcs on another device."""
-        parts = (self.row, self.source, self.target, self.arc, self.share)
-        row, source, target, arc, share = (part.to(device, non_blocking=True) for part in parts)
-        return DirectedArcs(row, source, target, arc, share, self.number)
+        names = [part.name for part in fields(self) if part.name != "number"]
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
 
 def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> DirectedArcs:
@@ -185,16 +183,11 @@ class SyntaxPenalty:
 
     def __call__(self, attention: Sequence[Tensor], arcs: DirectedArcs) -> tuple[Tensor, float]:
         """The term of the loss, and the penalty without λ."""
-        settings = self.settings
+        how = self.settings
         penalty = arc_penalty(
-            attention,
-            arcs,
-            variant=settings.variant,
-            norm=settings.norm,
-            scale=settings.scale,
-            counted=self.counted,
+            attention, arcs, variant=how.variant, norm=how.norm, scale=how.scale, counted=self.counted
         )
-        return settings.strength * penalty, float(penalty.detach())
+        return how.strength * penalty, float(penalty.detach())
 
 
 def named_heads(names: Sequence[str], kept: Sequence[Sequence[int]]) -> Masks:
@@ -202,10 +195,10 @@ def named_heads(names: Sequence[str], kept: Sequence[Sequence[int]]) -> Masks:
     found: list[list[int]] = [[] for _ in kept]
     for name in names:
         layer, head = (int(part) - 1 for part in name.split("-"))
-        if layer >= len(kept) or head not in kept[layer]:
-            there = f"{len(kept)} layers, and layer {layer + 1} has " if layer < len(kept) else f"{len(kept)} layers"
-            heads = ", ".join(str(number + 1) for number in kept[layer]) if layer < len(kept) else ""
-            raise ConfigError(f"syntax.heads: the encoder has no head {name}: it has {there}{heads}")
+        own = kept[layer] if layer < len(kept) else ()
+        if head not in own:
+            heads = f", and layer {layer + 1} has {', '.join(str(number + 1) for number in own)}" if own else ""
+            raise ConfigError(f"syntax.heads: the encoder has no head {name}: it has {len(kept)} layers{heads}")
         found[layer].append(list(kept[layer]).index(head))
     return [tuple(sorted(places)) for places in found]
 
@@ -225,7 +218,8 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, args: Any, output: Any) -> None:
-        maps = [part for part in output[1:] if isinstance(part, Tensor) and part.ndim == 4] if _many(output) else []
+        further = output[1:] if isinstance(output, tuple) else ()
+        maps = [part for part in further if isinstance(part, Tensor) and part.ndim == 4]
         if len(maps) != 1:
             raise EncoderError(
                 f"attention of {transformer.config.model_type!r} computed as "
@@ -233,14 +227,10 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
             )
         seen.append(maps[0])
 
-    with contextlib.ExitStack() as hooks:
+    with ExitStack() as hooks:
         for module in dict.fromkeys(by_layer(transformer, family_of(transformer).attention)):
             hooks.enter_context(module.register_forward_hook(keep))
         yield seen
-
-
-def _many(output: Any) -> bool:
-    return isinstance(output, tuple) and len(output) > 1
 
 
 # -- The penalty on attention along arcs in multi-task training: on all heads, or on a named set of them --
@@ -282,7 +272,7 @@ class SyntaxTerm:
             transformer = cast(PreTrainedModel, encoder.transformer)
             self.penalty = SyntaxPenalty(run.config.syntax, transformer, encoder.places.kept)
 
-    @contextlib.contextmanager
+    @contextmanager
     def seen(self, batch: EncoderBatch, rows: Sequence[int], step: int) -> Iterator[None]:
         """Keep the attention maps of one forward pass, if they cost anything in this update.
 
@@ -343,11 +333,9 @@ def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: i
         heads that are closed or removed.
     """
     values: dict[str, Tensor | None] = {name: gates.evaluated().detach() for name, gates in gate_sets(model).items()}
-    found: dict[str, dict[str, list[list[float | None]]]] = {}
+    found = {}
     for name, gates in (values or {UNGATED: None}).items():
-        shares = uas_of(model.encoder, dev, gates).uas()  # (D, L, A)
-        found[name] = {
-            direction: plain([[round(float(share), 4) for share in layer] for layer in table])
-            for direction, table in zip(DIRECTIONS, shares, strict=True)
-        }
+        shares = uas_of(model.encoder, dev, gates).uas().tolist()  # (D, L, A)
+        rounded = [[[round(share, 4) for share in layer] for layer in table] for table in shares]
+        found[name] = plain(dict(zip(DIRECTIONS, rounded, strict=True)))
     return {"epoch": epoch, "step": step, "uas": found}

@@ -59,10 +59,12 @@ def evaluate(
         rows = share(model, sentences, group)
         own = [sentences[row] for row in rows]
         predicted = list(model.annotate(own, precision)) if own else []
-        counts = {task: _count(task, own, predicted) for task in decoders}
-        return _joined(
-            group.gather(json.dumps([rows, list(map(to_json, predicted)), counts])), len(sentences), decoders
-        )
+        counted = zip(*(_count(task, own, predicted) for task in decoders), strict=True)
+        found = list(zip(rows, map(to_json, predicted), counted, strict=True))
+        shares = map(json.loads, group.gather(json.dumps(found)))
+        every = sorted((one for share in shares for one in share), key=lambda one: one[0])
+        counts = {task: [one[2][place] for one in every] for place, task in enumerate(decoders)}
+        return _scored([from_json(one[1]) for one in every], counts, decoders)
 
 
 def share(model: MultiTaskModel, sentences: Sequence[Sentence], group: ProcessGroup) -> list[int]:
@@ -71,18 +73,6 @@ def share(model: MultiTaskModel, sentences: Sequence[Sentence], group: ProcessGr
     lengths = [len(pieces.ids) for pieces in model.encoder.tokenize_all([sentence.words for sentence in sentences])]
     own = list(evaluation_batches(lengths))[group.rank :: group.size]
     return sorted(row for batch in own for row in batch)
-
-
-def _joined(shares: Sequence[str], sentences: int, decoders: Mapping[str, Mapping[str, Any]]) -> Evaluation:
-    predictions: dict[int, Sentence] = {}
-    counts: dict[str, dict[int, dict[str, int] | None]] = {task: {} for task in decoders}
-    for rows, predicted, counted in map(json.loads, shares):
-        predictions.update(zip(rows, map(from_json, predicted), strict=True))
-        for task, found in counted.items():
-            counts[task].update(zip(rows, found, strict=True))
-    order = range(sentences)
-    whole = {task: [found[row] for row in order] for task, found in counts.items()}
-    return _scored([predictions[row] for row in order], whole, decoders)
 
 
 def count(
@@ -123,12 +113,7 @@ log = logging.getLogger(__name__)
 
 
 def evaluate_run(
-    folder: RunFolder,
-    split: str,
-    *,
-    best: str | None = None,
-    data: Path | None = None,
-    device: str | None = None,
+    folder: RunFolder, split: str, *, best: str | None = None, data: Path | None = None, device: str | None = None
 ) -> tuple[Evaluation, list[Sentence], str]:
     """Evaluate and write the results into the run folder.
 

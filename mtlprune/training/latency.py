@@ -16,8 +16,8 @@ seconds full) / ideal gain. Soft-max, norms, activations, embeddings, DeBERTa's 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -71,10 +71,9 @@ class LatencyCell:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        parts = {"encoder": self.encoder, "attention": self.attention}
         figures = {
             name: {"ideal_gain": p.share, "gain": p.gain, "reached": p.reached, "seconds": p.seconds}
-            for name, p in parts.items()
+            for name, p in (("encoder", self.encoder), ("attention", self.attention))
         }
         return {"batch": self.batch, "length": self.length, "rounds": self.rounds, **figures}
 
@@ -90,7 +89,6 @@ class TimedModel:
         self.model, self.gating = model, gating
         family = family_of(model)
         self.attentions, self.outputs = (by_layer(model, path) for path in (family.attention, family.output))
-        self.begun = self.spent = 0.0
 
     def run(self, ids: Tensor, precision: torch.dtype) -> float:
         """Seconds of one pass. ``ids``: (B, T)."""
@@ -102,50 +100,39 @@ class TimedModel:
 
     def run_attention(self, ids: Tensor, precision: torch.dtype) -> float:
         """Seconds that one pass spends between the entry of the attention modules and the end of their projections."""
-        self.spent = 0.0
-        with self._hooked(self._enter, self._leave):
+        entered: list[float] = []
+        left: list[float] = []
+        with ExitStack() as hooks:
+            for part in dict.fromkeys(self.attentions):
+                hook = part.register_forward_pre_hook(lambda *_: entered.append(self._now()), prepend=True)
+                hooks.enter_context(hook)
+            for part in dict.fromkeys(self.outputs):
+                hooks.enter_context(part.register_forward_hook(lambda *_: left.append(self._now())))
             self.run(ids, precision)
-        return self.spent
+        return sum(left) - sum(entered)
 
     def _now(self) -> float:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
         return time.perf_counter()
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
-        self.begun = self._now()
-
-    def _leave(self, module: nn.Module, args: Any, result: Any) -> None:
-        self.spent += self._now() - self.begun
-
-    @contextmanager
-    def _hooked(self, enter: Callable[..., None], leave: Callable[..., None]) -> Iterator[None]:
-        with ExitStack() as hooks:
-            for part in dict.fromkeys(self.attentions):
-                hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
-            for part in dict.fromkeys(self.outputs):
-                hooks.enter_context(part.register_forward_hook(leave))
-            yield
-
     def flops(self, ids: Tensor) -> tuple[float, float]:
         """FLOPs of one pass over ``ids`` (B, T): the whole encoder, and its attention blocks alone."""
-        counted = dict.fromkeys(("encoder", "attention"), 0.0)
+        squares = 4.0 * ids.shape[0] * ids.shape[1] ** 2 * sum(output.in_features for output in self.outputs)
         inside = {part for attention in self.attentions for part in attention.modules()} | set(self.outputs)
+        counted = [squares, squares]
+
+        def count(part: nn.Linear, args: tuple[Tensor, ...], result: Any) -> None:
+            flops = 2.0 * args[0].shape[:-1].numel() * part.in_features * part.out_features
+            counted[0] += flops
+            counted[1] += flops if part in inside else 0.0
+
         with ExitStack() as hooks, torch.inference_mode():
             for part in self.model.modules():
                 if isinstance(part, nn.Linear):
-                    hooks.enter_context(part.register_forward_hook(partial(_count, counted, part in inside)))
+                    hooks.enter_context(part.register_forward_hook(count))
             self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
-        squares = 4.0 * ids.shape[0] * ids.shape[1] ** 2 * sum(output.in_features for output in self.outputs)
-        return counted["encoder"] + squares, counted["attention"] + squares
-
-
-def _count(counted: dict[str, float], inside: bool, part: nn.Linear, args: tuple[Tensor, ...], result: Any) -> None:
-    vectors = args[0].shape[:-1].numel()
-    flops = 2.0 * vectors * part.in_features * part.out_features
-    counted["encoder"] += flops
-    if inside:
-        counted["attention"] += flops
+        return counted[0], counted[1]
 
 
 def measure(
@@ -162,7 +149,7 @@ def measure(
     seconds: float = 1.0,
     on_batch: Callable[[], None] = lambda: None,
 ) -> list[LatencyCell]:
-    """Measure every batch size with every length.
+    """Measure every batch size with every length. Raises EncoderError: the family is unknown, or gates do not fit.
 
     Args:
         full: the model before removal, in evaluation mode.
@@ -174,9 +161,6 @@ def measure(
         precision: of autocast.
         rounds: repetitions at least; short passes are repeated for ``seconds``, up to 100 times.
         on_batch: called after every cell, for a progress bar.
-
-    Raises:
-        EncoderError: the family is unknown, or gates do not fit.
     """
     places = HeadPlaces(masked, kept)
     subjects = {

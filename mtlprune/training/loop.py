@@ -96,7 +96,9 @@ def train(
         if isinstance(trainer, Progress):
             return trainer
         group.send_state(trainer.model)
-        trainer.watch, trainer.stop = watch if group.leads else trainer.watch, stop
+        trainer.stop = stop
+        if group.leads:
+            trainer.watch = watch
         with contextlib.closing(trainer.writer):
             return trainer.run()
 
@@ -134,22 +136,18 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
 class _Trainer:
     """One process's share of a run."""
 
+    watch: Callable[[Event], None] = staticmethod(lambda event: None)
+    stop: Callable[[], bool] = staticmethod(lambda: False)
+
     def __init__(
-        self,
-        run: Any,
-        folder: RunFolder,
-        optimizer: Any,
-        progress: Progress,
-        watch: Callable[[Event], None] = lambda event: None,
-        stop: Callable[[], bool] = lambda: False,
-        group: ProcessGroup = ALONE,
+        self, run: Any, folder: RunFolder, optimizer: Any, progress: Progress, group: ProcessGroup = ALONE
     ) -> None:
         self.config: Config = run.config
         self.model: MultiTaskModel = run.model
         self.data = run
         self.dev: Sequence[Sentence] = run.dev
         self.folder, self.optimizer, self.progress = folder, optimizer, progress
-        self.watch, self.stop, self.group = watch, stop, group
+        self.group = group
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
         self.precision = hardware.dtype(self.config.train.precision)
         clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
@@ -263,9 +261,8 @@ class _Trainer:
         self.group.seed_gates(self.sets, self.config.train.seed, self.progress.step, self.config.tasks, place)
 
     def broken(self, what: str, tasks: list[str]) -> TrainingError:
-        kept = (
-            "the last checkpoint is kept" if self.folder.checkpoint_path.exists() else "no checkpoint was written yet"
-        )
+        there = self.folder.checkpoint_path.exists()
+        kept = "the last checkpoint is kept" if there else "no checkpoint was written yet"
         return TrainingError(
             f"{self.folder.path}: at step {self.progress.step} (epoch {self.progress.epoch + 1}), "
             f"task {', '.join(tasks)}: {what}; {kept}. "

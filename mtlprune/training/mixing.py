@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from mtlprune.config.config import TrainConfig
 
 
-# -- Batches of similar length within a budget, shuffled anew each epoch; all of it a function of (seed, epoch) --
-
-
+Known = Mapping[str, Sequence[bool]]
+"""Task → whether each sentence has its layer."""
 ROWS = 8
 LENGTH_NOISE = 0.1  # lengths are compared up to this share, so that batches do not repeat from epoch to epoch
 
@@ -66,15 +65,9 @@ class MiniBatch(NamedTuple):
 
 
 def plan(
-    settings: TrainConfig, lengths: Sequence[int], known: Mapping[str, Sequence[bool]], generator: np.random.Generator
+    settings: TrainConfig, lengths: Sequence[int], known: Known, generator: np.random.Generator
 ) -> list[list[MiniBatch]]:
-    """The mini-batches of an epoch, grouped into updates.
-
-    Args:
-        lengths: sub-words of each sentence, special tokens included.
-        known: task → whether each sentence has its layer.
-        generator: the epoch's own.
-    """
+    """The mini-batches of an epoch, grouped into updates; arguments as for `batches`."""
     sentences = max(1, settings.batch_sentences // settings.accumulate)
     tokens = max(1, settings.batch_tokens // settings.accumulate)
     if settings.mixing == "joint":
@@ -86,7 +79,7 @@ def plan(
 
 def joint(
     lengths: Sequence[int],
-    known: Mapping[str, Sequence[bool]],
+    known: Known,
     sentences: int,
     tokens: int,
     generator: np.random.Generator,
@@ -100,7 +93,7 @@ def joint(
 
 def sampled(
     lengths: Sequence[int],
-    known: Mapping[str, Sequence[bool]],
+    known: Known,
     sentences: int,
     tokens: int,
     generator: np.random.Generator,

@@ -127,10 +127,9 @@ class ProcessGroup:
         counts, sums = total
         means = sums / counts.clamp(min=1)
         values = {task: float(means[row].sum()) for row, task in enumerate(tasks) if counts[row].any()}
-        shares = (own[0] / counts.clamp(min=1)).tolist()
-        rows = {task: shares[row] for row, task in enumerate(tasks)}
+        shares = dict(zip(tasks, (own[0] / counts.clamp(min=1)).tolist(), strict=True))
         parts = {
-            task: torch.stack([term.mean * rows[task][column] for column, term in enumerate(found)]).sum()
+            task: torch.stack([term.mean * shares[task][column] for column, term in enumerate(found)]).sum()
             for task, found in terms.items()
         }
         return parts, values

@@ -40,8 +40,7 @@ class RunWriter:
     def __init__(self, run: Any, folder: RunFolder, optimizer: Any, progress: Progress, group: ProcessGroup) -> None:
         self.run, self.folder, self.optimizer, self.progress = run, folder, optimizer, progress
         self.group = group
-        board = run.config.train.tensorboard and group.leads
-        self.board = Board(folder.path if board else None, progress.step)
+        self.board = Board(folder.path, progress.step) if run.config.train.tensorboard and group.leads else None
         self.saved_at = time.monotonic()
 
     def due(self) -> bool:
@@ -50,7 +49,8 @@ class RunWriter:
 
     def update(self, losses: Mapping[str, float]) -> None:
         """What is seen of one update."""
-        self.board.losses(self.progress.step, losses)
+        if self.board:
+            self.board.scalars(self.progress.step, {f"loss/{task}": loss for task, loss in losses.items()})
 
     def evaluated(
         self, evaluation: Evaluation, better: Iterable[str], losses: Mapping[str, float]
@@ -79,7 +79,8 @@ class RunWriter:
             progress.log(folder.gates_path, gates)
         if self.run.config.train.log_uas:
             progress.log(folder.uas_path, uas_line(model, self.run.dev, progress.epoch, progress.step))
-        self.board.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
+        if self.board:
+            self.board.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
         folder.write_json("best.json", progress.best)  # first, so that results of others come before what follows
         folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
         if "joint" in better:
@@ -91,16 +92,17 @@ class RunWriter:
     def checkpoint(self) -> None:
         """Everything that is needed to go on from here."""
         if self.group.leads:
-            self.board.flush()  # before the checkpoint, so that nothing of it is missing in a run that continues
+            if self.board:
+                self.board.flush()  # before the checkpoint, so that nothing of it is missing in a run that continues
             save_checkpoint(self.folder.checkpoint_path, self.run.model, self.optimizer, self.progress)
         self.saved_at = time.monotonic()
 
     def finish(self) -> None:
         """Note the end in the manifest."""
-        if not self.group.leads:
-            return
-        self.board.flush()
-        note_end(self.folder, self.progress, **({"processes": self.group.size} if self.group.grouped else {}))
+        if self.group.leads:
+            if self.board:
+                self.board.flush()
+            note_end(self.folder, self.progress, **({"processes": self.group.size} if self.group.grouped else {}))
 
     def tidy(self) -> None:
         """Remove large files nobody needs any more."""
@@ -108,8 +110,9 @@ class RunWriter:
             tidy(self.folder, self.progress)
 
     def close(self) -> None:
-        """To be called at the end."""
-        self.board.close()
+        """To be called at the end; ends the thread of TensorBoard's writer."""
+        if self.board:
+            self.board.writer.close()
 
 
 def take_up(folder: RunFolder, progress: Progress) -> None:
@@ -162,49 +165,34 @@ class Board:
     """Writes into a run's folder ``tensorboard``.
 
     Args:
-        run: the run folder; None: nothing is written.
+        run: the run folder.
         step: updates done so far; what an earlier process wrote of later ones is marked to be forgotten.
     """
 
-    def __init__(self, run: Path | None, step: int) -> None:
-        self.writer: Any = None
-        if run is not None:
-            from torch.utils.tensorboard import SummaryWriter
+    def __init__(self, run: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
 
-            make_folder(run / FOLDER)
-            _wait_for_a_new_second(run / FOLDER)
-            self.writer = SummaryWriter(str(run / FOLDER), purge_step=step + 1)
+        make_folder(run / FOLDER)
+        _wait_for_a_new_second(run / FOLDER)
+        self.writer: Any = SummaryWriter(str(run / FOLDER), purge_step=step + 1)
 
-    def losses(self, step: int, losses: Mapping[str, float]) -> None:
-        """The losses of one update."""
-        if self.writer is None:
-            return
-        for task, loss in losses.items():
-            self.writer.add_scalar(f"loss/{task}", loss, step)
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
 
     def evaluation(self, step: int, scores: Mapping[str, float], gates: Mapping[str, Any] | None) -> None:
         """The scores of an evaluation and, in a run with gates, its line of gates.jsonl."""
-        if self.writer is None:
-            return
-        for name, score in scores.items():
-            self.writer.add_scalar(f"dev/{name}", score, step)
+        self.scalars(step, {f"dev/{name}": score for name, score in scores.items()})
         if gates is not None:
             for name, values in gates["gates"].items():
-                self.writer.add_scalar(f"gates/open/{name}", gates["open"][name], step)
-                self.writer.add_scalar(f"gates/expected/{name}", gates["expected"][name], step)
+                self.scalars(step, {f"gates/{kind}/{name}": gates[kind][name] for kind in ("open", "expected")})
                 self.writer.add_image(f"gates/map/{name}", picture(np.array(values)), step, dataformats="HW")
         self.flush()
 
     def flush(self) -> None:
         """Put on the disk what was told so far."""
-        if self.writer is not None:
-            self.writer.flush()
-            sync_tree(Path(self.writer.log_dir))
-
-    def close(self) -> None:
-        """To be called at the end; ends the writer's thread."""
-        if self.writer is not None:
-            self.writer.close()
+        self.writer.flush()
+        sync_tree(Path(self.writer.log_dir))
 
 
 def picture(gates: NDArray[np.float64]) -> NDArray[np.uint8]:

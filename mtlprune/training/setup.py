@@ -26,7 +26,7 @@ from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.sources import load_config, load_tokenizer
 from mtlprune.files import replacing_folder
 from mtlprune.model import Batch, MultiTaskModel
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs import RunError, RunFolder, flat
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks.base import Target
 from mtlprune.training import hardware
@@ -134,7 +134,6 @@ def build_model(
     """The model before its first update, on the CPU, and its vocabularies; whatever about it may fail fails here.
 
     Args:
-        train, dev: the sentences.
         folder: of the run, where there is one. Where it holds a checkpoint, that replaces the weights, so that other
             runs and the encoder's source are not asked again.
 
@@ -264,11 +263,12 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
             f"it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
         )
     # a run of an earlier release lacks the settings that came later; it was trained with what is their default now
-    begun = validated(type(config), folder.read_config(), str(folder.config_path)).model_dump(mode="json")
+    begun = validated(type(config), folder.read_config(), str(folder.config_path))
+    old, new = ({path: v for path, v in flat(c.model_dump(mode="json")) if v != {}} for c in (begun, config))
     changed = [
-        f"{path} (was {old!r}, is {new!r})"
-        for path, old, new in _differences(begun, config.model_dump(mode="json"))
-        if path not in FREE
+        f"{path} (was {old.get(path)!r}, is {new.get(path)!r})"
+        for path in sorted(old.keys() | new.keys())
+        if path not in FREE and old.get(path) != new.get(path)
     ]
     if changed:
         raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")
@@ -300,13 +300,6 @@ def check_whole(config: Config, folder: RunFolder) -> None:
                 f"expected {was['file']} with SHA-256 {was['sha256']}, found {now['file']} with {now['sha256']}; "
                 "bring it back, or choose another --out"
             )
-
-
-def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = sorted(set(old) | set(new))
-        return [d for key in keys for d in _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)]
-    return [] if old == new else [(path, old, new)]
 
 
 def write_beginning(
@@ -375,10 +368,10 @@ def git_commit() -> str | None:
     if not (here / ".git").exists():  # an installed package may lie within somebody else's checkout
         return None
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True
+        commit, changed = (
+            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno"])
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    return commit + ("+" if changed else "")

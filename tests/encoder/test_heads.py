@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from head_models import CASES, IDS, MASK, SHARED, WIDTH, build, run
-from tiny import HEAD_FAMILIES, HEADS, HIDDEN, LAYERS
+from tiny import HEAD_FAMILIES, HEADS, HIDDEN
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -283,26 +283,6 @@ def test_another_layout_of_a_known_family_is_refused():
         HeadPlaces(model)
     with pytest.raises(EncoderError, match=r"expected inner_group_num 1.*found 2"):
         HeadPlaces(build("albert", inner_group_num=2))
-
-
-@pytest.mark.parametrize("shape", [(LAYERS + 1, HEADS), (LAYERS * HEADS,), (HEADS, LAYERS)])
-def test_gates_of_another_shape_are_refused(shape):
-    places = HeadPlaces(build("bert"))
-    expected = rf"shape \(layers, heads\) = \({LAYERS}, {HEADS}\), found \({', '.join(map(str, shape))}"
-    with pytest.raises(EncoderError, match=expected), places.gated(torch.ones(shape)):
-        pass
-
-
-def test_contexts_within_themselves_are_refused_and_stay_on():
-    model = build("bert")
-    places = HeadPlaces(model)
-    with places.gated(drawn(places)), places.watched() as seen:
-        expected = run(model)
-        with pytest.raises(EncoderError, match="gates are on already"), places.gated(ones(places)):
-            pass
-        with pytest.raises(EncoderError, match="watched already"), places.watched():
-            pass
-        assert torch.equal(expected, run(model)) and len(seen) == LAYERS
 
 
 @pytest.mark.parametrize(

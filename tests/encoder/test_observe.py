@@ -117,9 +117,8 @@ def _outputs(encoder: Encoder) -> list[str]:
     path = encoder.places.family.output
     names = [name for name, _ in encoder.transformer.named_modules()]
     front, _, back = path.partition("*")
-    return [
-        name for name in names if name.startswith(front) and name.endswith(back) and name.count(".") == path.count(".")
-    ]
+    within = [name for name in names if name.startswith(front) and name.endswith(back)]
+    return [name for name in within if name.count(".") == path.count(".")]
 
 
 def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
@@ -185,8 +184,6 @@ def test_fused_attention_is_refused_until_it_is_made_eager(tiny_encoder: Callabl
 
 def test_what_cannot_be_observed_is_refused_in_words(bert: Encoder) -> None:
     batch = batch_of(bert)
-    with pytest.raises(EncoderError, match="found logits"):
-        observe(bert, batch, want={"logits"})
     with pytest.raises(EncoderError, match="different windows"):
         observe(bert, batch_of(bert, [WORDS * 3]))
     with pytest.raises(EncoderError, match="attention was not observed"):

@@ -1,9 +1,10 @@
-"""Cells: which settings make a run another one, which cell needs which, and what narrows a sweep."""
+"""From the file of a sweep to its cells: combinations, digests, order, shared blocks, and what each will cost."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import random
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,18 +18,93 @@ from mtlprune.config.config import Config, ConfigError, build_config, load_confi
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import read_info, save_corpus
+from mtlprune.model import evaluation_batches
 from mtlprune.sweeps import cells
-from mtlprune.sweeps.cells import (
-    WITHOUT_EFFECT,
-    Cell,
-    Known,
-    Sweep,
-    digest,
-    narrowed,
-    resolve,
-    whole_digest,
+from mtlprune.sweeps.cells import WITHOUT_EFFECT, Cell, Known, Sweep, digest, narrowed, resolve, whole_digest
+from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
+from mtlprune.sweeps.times import part_of
+
+PLAIN = """
+base: quickstart
+grid:
+  regime: {none: {}, gates: {pruning: {method: gates}}}
+  tasks: [pos, [dep, con]]
+  seed: [1, 2]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def names(folder: Path, text: str) -> list[str]:
+    return [recipe.name for recipe in read_specification(written(folder, text)).recipes()]
+
+
+def test_cells_are_all_combinations_in_the_order_of_the_file(tmp_path: Path) -> None:
+    tasks = ("pos", "dep-con")
+    expected = [f"{regime}-{task}-{seed}" for regime in ("none", "gates") for task in tasks for seed in (1, 2)]
+    assert names(tmp_path, PLAIN) == expected
+
+
+def test_seeds_share_a_title_and_short_names_of_axes_are_settings(tmp_path: Path) -> None:
+    text = "base: quickstart\ngrid: {encoder: [org/one, two], seed: [3], train.epochs: [7]}\n"
+    first, second = read_specification(written(tmp_path, text)).recipes()
+    assert (first.name, first.title, second.title) == ("one-3-7", "one-7", "two-7")
+    assert first.layers[1:] == ({"encoder": {"name": "org/one"}}, {"train": {"seed": 3}}, {"train": {"epochs": 7}})
+
+
+def test_only_makes_what_meets_one_rule_and_exclude_drops(tmp_path: Path) -> None:
+    only = "only: [{regime: none}, {regime: gates, tasks: [pos], seed: [1, 2]}]\n"
+    assert names(tmp_path, PLAIN + only) == [
+        *("none-pos-1", "none-pos-2", "none-dep-con-1", "none-dep-con-2"),
+        *("gates-pos-1", "gates-pos-2"),
+    ]
+    left = names(tmp_path, PLAIN + only + "exclude: {seed: 2}\n")
+    assert left == ["none-pos-1", "none-dep-con-1", "gates-pos-1"]
+
+
+def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> None:
+    text = (
+        "base: quickstart\nsettings: {train: {epochs: 9}}\ncells: {control: {encoder: {random: true}}, plain: null}\n"
+    )
+    control, plain = read_specification(written(tmp_path, text)).recipes()
+    assert (control.name, plain.name, plain.title) == ("control", "plain", "")
+    assert control.layers == ({"train": {"epochs": 9}}, {"encoder": {"random": True}})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("base: quickstart\ngird: {}\n", "unknown key gird (did you mean 'grid'?)"),
+        ("grid: {seed: [1]}\n", "base: expected a preset or a configuration file, found None"),
+        ("base: quickstart\n", "expected a grid or cells, found neither"),
+        ("base: quickstart\ngrid: {seed: 1}\n", "grid.seed: expected names with settings, or a list"),
+        ("base: quickstart\ngrid: {a: {no: {}}}\n", "YAML reads a name there as False; write it in quotes"),
+        ("base: quickstart\ngrid: {a: {x: 3}}\n", "grid.a.x: expected settings such as"),
+        ("base: quickstart\ngrid: {encoder: [a/b, c/b]}\n", "two values would both be called b"),
+        (PLAIN + "only: [{regim: none}]\n", "only: there is no axis regim (did you mean 'regime'?)"),
+        (PLAIN + "exclude: {regime: gate}\n", "exclude: axis regime has no value gate (did you mean 'gates'?)"),
+        (PLAIN + "exclude: {seed: [1, 2]}\n", "only and exclude leave no cell"),
+        ("- 1\n", "expected keys and values, found ["),
+    ],
 )
-from mtlprune.sweeps.specification import SweepError, read_specification
+def test_a_mistake_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(SweepError) as caught:
+        read_specification(path)
+    assert str(caught.value).startswith(f"{path}: ") and said in str(caught.value)
+
+
+def test_a_configuration_is_no_sweep(tmp_path: Path) -> None:
+    assert is_specification(written(tmp_path, PLAIN))
+    assert not is_specification(written(tmp_path, "data: {path: x}\n"))
+    assert not is_specification(tmp_path)
+    with pytest.raises(SweepError, match="no such file"):
+        read_specification(tmp_path / "none.yaml")
+
 
 UNLIKELY = "never the default"
 Write = Callable[[str], Path]
@@ -263,3 +339,23 @@ def test_cells_that_share_eight_letters_are_told_apart(specification: Write, mon
     monkeypatch.setattr(cells, "whole_digest", lambda config, *_: f"aaaaaaaa{config.train.seed:056x}")
     found = digests(cells_of(specification("grid: {seed: [1, 2]}\n")))
     assert found == {"1": "aaaaaaaa", "2": "aaaaaaaa00000000"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_part_of_dev_costs_its_share(seed: int) -> None:
+    """Whatever decoding costs, by sub-words, by pairs of them or by their third power, always with padding."""
+    draw = random.Random(seed)
+    longest = draw.choice([40, 100, 400])
+    lengths = [min(longest, 1 + int(draw.expovariate(1 / 20))) for _ in range(draw.choice([1, 3, 200, 2000, 5000]))]
+    rows, share = part_of(lengths)
+    part, whole = list(evaluation_batches([lengths[row] for row in rows])), list(evaluation_batches(lengths))
+    of_whole = {tuple(lengths[row] for row in batch) for batch in whole}
+    assert {tuple(lengths[rows[row]] for row in batch) for batch in part} <= of_whole  # the batches are those of all
+    assert len(set(rows)) == len(rows) <= max(len(lengths), 6 * 128)
+
+    def cost(batches: list[list[int]], sizes: list[int], power: int) -> float:
+        return sum(len(batch) * sizes[batch[0]] ** power for batch in batches)
+
+    for power, off in [(1, 1.001), (2, 1.5), (3, 2.5)]:
+        found = cost(part, [lengths[row] for row in rows], power) / share
+        assert 1 / off < found / cost(whole, lengths, power) < off

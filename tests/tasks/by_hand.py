@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+
+from mtlprune.tasks.spans import BiaffinePairs
 
 
 def with_one(rows: torch.Tensor) -> torch.Tensor:
@@ -12,3 +16,14 @@ def with_one(rows: torch.Tensor) -> torch.Tensor:
 
 def leaky(values: torch.Tensor) -> torch.Tensor:
     return torch.where(values > 0, values, 0.1 * values)
+
+
+def pair_scores(scorer: Any, rows: torch.Tensor, size: int) -> torch.Tensor:
+    """(R, R, labels) scores of all pairs of (R, H) rows by a pair scorer whose vectors have ``size`` values."""
+    if isinstance(scorer, BiaffinePairs):
+        hidden = leaky(rows @ scorer.mlp.linear.weight.T + scorer.mlp.linear.bias)
+        left, right = with_one(hidden[:, :size]), with_one(hidden[:, size:])
+        return torch.einsum("ai,lij,bj->abl", left, scorer.weight, right)
+    parts = rows @ scorer.first.weight.T + scorer.first.bias
+    hidden = leaky(parts[:, None, : 2 * size] + parts[None, :, 2 * size :])
+    return hidden @ scorer.last.weight.T + scorer.last.bias

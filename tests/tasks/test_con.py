@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from by_hand import leaky, with_one
+from by_hand import leaky, pair_scores, with_one
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_sentences import nested_spans
@@ -28,15 +28,8 @@ def test_binarised_and_back(tree):
 
 
 def test_by_hand():
-    brackets = (
-        Span(0, 5, "S"),
-        Span(0, 1, "NP"),
-        Span(1, 4, "VP"),
-        Span(2, 4, "S"),
-        Span(2, 4, "VP"),
-        Span(3, 4, "NP"),
-    )
-    assert set(binarise(brackets, 5)) == {  # "She enjoys playing tennis .", supar's own example
+    rows = ((0, 5, "S"), (0, 1, "NP"), (1, 4, "VP"), (2, 4, "S"), (2, 4, "VP"), (3, 4, "NP"))
+    assert set(binarise([Span(*row) for row in rows], 5)) == {  # "She enjoys playing tennis .", supar's own example
         (0, 5, "S"), (0, 4, "S|<>"), (0, 1, "NP"), (1, 4, "VP"), (1, 2, "VP|<>"), (2, 4, "S+VP"), (2, 3, "VP|<>"),
         (3, 4, "NP"), (4, 5, "S|<>"),
     }  # fmt: skip
@@ -100,16 +93,10 @@ def tables(task: CON, words, number: int) -> tuple[torch.Tensor, torch.Tensor]:
     framed = torch.cat([words.cls[number][None], inner, words.sep[number][None]])
     half = framed.shape[1] // 2
     posts = torch.cat([framed[:-1, :half], framed[1:, half:]], dim=1)  # left of the post, right of the post
-    size, scorer, width = task.options.span_size, task.label, task.options.label_size
+    size = task.options.span_size
     hidden = leaky(posts @ task.mlp.linear.weight.T + task.mlp.linear.bias)
     spans = torch.einsum("ai,ij,bj->ab", with_one(hidden[:, :size]), task.span, hidden[:, size:])
-    if task.options.label_scorer == "biaffine":
-        hidden = leaky(posts @ scorer.mlp.linear.weight.T + scorer.mlp.linear.bias)
-        left, right = with_one(hidden[:, :width]), with_one(hidden[:, width:])
-        return spans, torch.einsum("ai,lij,bj->abl", left, scorer.weight, right)
-    parts = posts @ scorer.first.weight.T + scorer.first.bias
-    hidden = leaky(parts[:, None, : 2 * width] + parts[None, :, 2 * width :])
-    return spans, hidden @ scorer.last.weight.T + scorer.last.bias
+    return spans, pair_scores(task.label, posts, task.options.label_size)
 
 
 @pytest.mark.parametrize("label_scorer", SCORERS)

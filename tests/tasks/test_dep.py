@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from by_hand import leaky, with_one
+from by_hand import leaky, pair_scores, with_one
 
 from mtlprune.layers import find_cycle
 from mtlprune.sentence import Dependencies, Sentence
@@ -36,14 +36,7 @@ def arc_table(task: DEP, rows: torch.Tensor) -> torch.Tensor:
 
 def relation_table(task: DEP, rows: torch.Tensor) -> torch.Tensor:
     """(n + 1, n + 1, R) scores of every relation for every dependent and head: all, where the decoder asks for few."""
-    scorer, size = task.relation, task.options.relation_size
-    if task.options.relation_scorer == "biaffine":
-        hidden = leaky(rows @ scorer.mlp.linear.weight.T + scorer.mlp.linear.bias)
-        left, right = with_one(hidden[:, :size]), with_one(hidden[:, size:])
-        return torch.einsum("di,lij,hj->dhl", left, scorer.weight, right)
-    parts = rows @ scorer.first.weight.T + scorer.first.bias
-    hidden = leaky(parts[:, None, : 2 * size] + parts[None, :, 2 * size :])
-    return hidden @ scorer.last.weight.T + scorer.last.bias
+    return pair_scores(task.relation, rows, task.options.relation_size)
 
 
 @pytest.mark.parametrize("relation_scorer", SCORERS)

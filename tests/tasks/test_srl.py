@@ -9,18 +9,12 @@ import pytest
 import torch
 
 from mtlprune.sentence import Predicate, Sentence, Span
-from mtlprune.tasks.srl import SRL, looked_up
+from mtlprune.tasks.srl import SRL
 
 SIZES = [4, 1, 3, 2]
+GOES = Predicate(1, "go.01", (Span(0, 1, "A0"), Span(1, 2, "V"), Span(2, 4, "A1")))
 GOLD = [
-    Sentence(
-        "1",
-        tuple("abcd"),
-        srl=(
-            Predicate(1, "go.01", (Span(0, 1, "A0"), Span(1, 2, "V"), Span(2, 4, "A1"))),
-            Predicate(3, None, (Span(0, 3, "A1"),)),
-        ),
-    ),
+    Sentence("1", tuple("abcd"), srl=(GOES, Predicate(3, None, (Span(0, 3, "A1"),)))),
     Sentence("2", ("e",), srl=()),
     Sentence("3", tuple("fgh"), srl=(Predicate(0, None, (Span(1, 3, "A1"), Span(1, 2, "C-V"))),)),
     Sentence("4", tuple("ij"), srl=(Predicate(0),)),
@@ -185,12 +179,6 @@ def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, 
     loss = task.loss(words, task.collate([task.target(s) for s in gold], [1, 1]))
     loss.backward()
     assert torch.isfinite(loss) and torch.isfinite(words.words.grad).all() and words.words.grad.any()
-
-
-def test_looked_up():
-    known, values = torch.tensor([2, 5, 9]), torch.tensor([7, 8, 6])
-    assert looked_up(torch.tensor([0, 2, 3, 9, 11, 5]), known, values).tolist() == [0, 7, 0, 6, 0, 8]
-    assert looked_up(torch.tensor([0, 2]), known[:0], values[:0]).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("predicates", ["classified", "ranked"])

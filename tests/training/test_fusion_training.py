@@ -1,4 +1,4 @@
-"""Runs with fusion: trained alone and jointly, stopped and resumed bit for bit, loaded with their weights."""
+"""Runs with fusion of layers: what learns at which rate, loaded with its weights, refused where it does not fit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from interrupted import KILLED, Moment, outcome, run
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
+from mtlprune.training.loop import train
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.setup import build_model, read_splits
 from mtlprune.training.start import check_compatible
@@ -24,14 +24,9 @@ def fused(settings: dict[str, Any], kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "tasks"), [("gate", "pos,dep"), pytest.param("concat", "ner", marks=pytest.mark.slow)]
 )
-def test_stopped_and_resumed_is_never_stopped(small_settings: Any, tmp_path: Path, kind: str, tasks: str) -> None:
-    settings = fused(small_settings(tasks, epochs=2), kind)
-    assert run(settings, tmp_path / "whole") == 0
-    assert run(settings, tmp_path / "broken", Moment("update", count=6)) == KILLED
-    assert run(settings, tmp_path / "broken") == 0
-    whole = outcome(tmp_path / "whole")
-    assert outcome(tmp_path / "broken") == whole
-    model = MultiTaskModel.load(tmp_path / "whole")
+def test_it_learns_and_is_loaded_with_its_weights(small_settings: Any, tmp_path: Path, kind: str, tasks: str) -> None:
+    train(build_config(fused(small_settings(tasks, epochs=1), kind)), RunFolder(tmp_path / "run"))
+    model = MultiTaskModel.load(tmp_path / "run")
     assert model.encoder.fusion is not None and model.encoder.fusion.kind == kind
     fresh = type(model.encoder.fusion)(kind, model.encoder.fusion.layers, model.encoder.hidden_size).state_dict()
     learnt = model.encoder.fusion.state_dict()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import subprocess
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,20 +129,15 @@ def test_the_last_checkpoint_is_kept_when_a_loss_is_no_number(small_settings, tm
     config = build_config(small_settings("pos,dep", epochs=2))
     train(config, folder, stop=lambda: True)
     good = folder.checkpoint_path.read_bytes()
+    plain = MultiTaskModel.terms
+
+    def poisoned(self: MultiTaskModel, batch: Any) -> Any:
+        found = plain(self, batch)
+        return found | {"dep": [term._replace(mean=term.mean * math.nan) for term in found["dep"]]}
+
     with monkeypatch.context() as patch:
-        plain = MultiTaskModel.terms
-        poison = {"dep": math.nan}
-        patch.setattr(
-            MultiTaskModel,
-            "terms",
-            lambda self, batch: {
-                task: [term._replace(mean=term.mean * poison.get(task, 1.0)) for term in terms]
-                for task, terms in plain(self, batch).items()
-            },
-        )
-        with pytest.raises(
-            TrainingError, match=r"at step 1 \(epoch 1\), task dep: the loss is nan; the last checkpoint is"
-        ):
+        patch.setattr(MultiTaskModel, "terms", poisoned)
+        with pytest.raises(TrainingError, match=r"step 1 \(epoch 1\), task dep: the loss is nan; the last check"):
             train(config, folder)
     assert folder.checkpoint_path.read_bytes() == good and folder.read_metrics() == []
     assert train(config, folder).finished
@@ -213,8 +208,6 @@ def test_other_settings_and_other_data_are_refused(finished: RunFolder, small_se
 
 
 def test_the_same_data_elsewhere_is_accepted(finished: RunFolder, tmp_path):
-    import shutil
-
     tree = finished.read_config()
     shutil.copytree(tree["data"]["path"], tmp_path / "moved")
     tree["data"]["path"] = str(tmp_path / "moved")
@@ -233,14 +226,3 @@ def test_running_on_a_task_that_no_sentence_has_is_refused(small_settings: Setti
     with pytest.raises(ConfigError, match="split train: no sentence has the layer srl; train without"):
         train(build_config(settings), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
-
-
-def test_the_manifest_names_the_commit_of_this_checkout():
-    from mtlprune.training.setup import git_commit
-
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        assert git_commit() is None
-    else:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
-        assert (git_commit() or "").removesuffix("+") == found.stdout.strip()

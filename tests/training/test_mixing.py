@@ -1,17 +1,21 @@
-"""Joint batches serve all tasks at once; sampled ones a task each, drawn with p ∝ n^τ."""
+"""Batches and the tasks they serve, within their budget; and how losses are weighed against each other."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtlprune.config.config import TrainConfig
 from mtlprune.training.checkpoint import epoch_generator
-from mtlprune.training.mixing import batches, joint, plan, sampled, sampling_probabilities
+from mtlprune.training.mixing import ROWS, batches, joint, plan, sampled, sampling_probabilities
+from mtlprune.training.optimisation import Balance
 
 
 def test_probabilities_by_hand():
@@ -94,3 +98,108 @@ def test_an_update_keeps_the_budget_whatever_is_accumulated(mixing, accumulate):
         assert sorted(row for update in updates for batch in update for row in batch.rows) == list(range(100))
     assert plan(settings, lengths, known, epoch_generator(1, 0)) == updates
     assert plan(settings, lengths, known, epoch_generator(1, 1)) != updates
+
+
+lengths = st.lists(st.integers(1, 60), max_size=60)
+
+
+@given(lengths, st.integers(1, 9), st.integers(1, 120), st.integers(0, 5), st.booleans())
+def test_every_row_once_within_the_budget(sizes, sentences, tokens, seed, shuffle):
+    cut = batches(sizes, sentences, tokens, epoch_generator(seed, 0), shuffle)
+    assert sorted(row for batch in cut for row in batch) == list(range(len(sizes)))
+    for batch in cut:
+        assert 1 <= len(batch) <= sentences
+        assert max(sizes[row] for row in batch) * len(batch) <= tokens or len(batch) == 1
+
+
+@given(lengths, st.integers(1, 9), st.integers(1, 120))
+def test_unshuffled_batches_are_cut_from_the_longest_on_and_full(sizes, sentences, tokens):
+    cut = batches(sizes, sentences, tokens, epoch_generator(1, 0), shuffle=False)
+    flat = [row for batch in cut for row in batch]
+    assert flat == sorted(range(len(sizes)), key=lambda row: (-sizes[row], row))
+    for batch, _ in pairwise(cut):  # the next sentence did not fit, or the one after the next multiple of ROWS
+        fits = tokens // sizes[batch[0]]
+        assert len(batch) == (sentences if fits >= sentences else max(1, fits // ROWS * ROWS if fits > ROWS else fits))
+
+
+def test_a_function_of_seed_and_epoch_only():
+    sizes = np.random.default_rng(0).integers(1, 50, 300).tolist()
+
+    def order(seed, epoch):
+        np.random.seed(np.random.default_rng().integers(1000))  # whatever other generators do
+        return batches(sizes, 16, 400, epoch_generator(seed, epoch))
+
+    assert order(1, 3) == order(1, 3)
+    orders = [order(seed, epoch) for seed in (1, 2) for epoch in (0, 1, 2)]
+    assert all(orders[i] != orders[j] for i in range(6) for j in range(i))
+
+
+def test_shuffled_batches_hold_similar_lengths_in_changing_company():
+    sizes = np.random.default_rng(0).integers(1, 100, 2000).tolist()
+    first, second = (batches(sizes, 32, 10**6, epoch_generator(1, epoch)) for epoch in (0, 1))
+    for batch in first:
+        longest, shortest = max(sizes[row] for row in batch), min(sizes[row] for row in batch)
+        assert shortest >= 0.7 * longest - 2  # the noise is ±10 % on either side
+    assert [max(sizes[row] for row in batch) for batch in first] != sorted(
+        (max(sizes[row] for row in batch) for batch in first), reverse=True
+    )
+    company = {row: set(batch) for batch in first for row in batch}
+    same = sum(set(batch) == company[batch[0]] for batch in second)
+    assert same < len(second) / 10
+
+
+def losses(**values: float) -> dict[str, torch.Tensor]:
+    return {task: torch.tensor(value, requires_grad=True) for task, value in values.items()}
+
+
+def numbers(weighed: dict[str, torch.Tensor]) -> dict[str, float]:
+    return {task: float(loss.detach()) for task, loss in weighed.items()}
+
+
+def test_none_leaves_losses_alone():
+    given = losses(pos=2.0, ner=0.5)
+    assert Balance("none", {}, 5)(given) == given
+
+
+def test_fixed_multiplies():
+    weighed = Balance("fixed", {"pos": 0.25, "dep": 0.0}, 5)(losses(pos=2.0, ner=0.5, dep=3.0))
+    assert numbers(weighed) == {"pos": 0.5, "ner": 0.5, "dep": 0.0}
+
+
+def test_running_mean_by_hand():
+    balance = Balance("running_mean", {}, 2)
+    # first losses: the means are the losses themselves, so every weighed loss is their sum
+    assert numbers(balance(losses(pos=4.0, ner=1.0))) == {"pos": 5.0, "ner": 5.0}
+    # pos: mean(4, 2) = 3; ner: mean(1, 3) = 2; sum 5
+    weighed = balance(losses(pos=2.0, ner=3.0))
+    assert numbers(weighed)["pos"] == pytest.approx(2 * 5 / 3)
+    assert numbers(weighed)["ner"] == pytest.approx(3 * 5 / 2)
+    # a window of two: pos is mean(2, 6) = 4; ner is not in the batch, its mean of 2 still counts in the sum
+    weighed = balance(losses(pos=6.0))
+    assert numbers(weighed)["pos"] == pytest.approx(6 * (4 + 2) / 4) and set(weighed) == {"pos"}
+    # a task that comes later
+    weighed = balance(losses(dep=8.0))
+    assert numbers(weighed)["dep"] == pytest.approx(8 * (4 + 2 + 8) / 8)
+
+
+def test_running_mean_is_not_differentiated():
+    balance = Balance("running_mean", {}, 5)
+    given = losses(pos=4.0, ner=1.0)
+    sum(balance(given).values()).backward()
+    assert float(given["pos"].grad) == 5 / 4 and float(given["ner"].grad) == 5.0
+
+
+def test_a_loss_of_zero_divides_nothing_by_zero():
+    balance = Balance("running_mean", {}, 5)
+    weighed = balance(losses(pos=0.0, ner=2.0))
+    assert numbers(weighed) == {"pos": 0.0, "ner": 3.0}  # a mean of 0 counts as 1
+
+
+def test_its_memory_goes_through_a_checkpoint():
+    one, other = Balance("running_mean", {}, 3), Balance("running_mean", {}, 3)
+    for step in range(5):
+        one(losses(pos=1.0 + step, ner=2.0 * step + 0.1))
+    other.restore(json.loads(json.dumps(one.state())))
+    for step in range(3):
+        given = losses(pos=3.0 - step, ner=0.3)
+        assert numbers(one(given)) == numbers(other(given))

@@ -93,13 +93,6 @@ def test_lambda_begins_where_the_original_does():
     assert LambdaPenalty(1.0, total=1)({"shared": gates}, 0).item() == pytest.approx(8.26, abs=0.01)
 
 
-def test_lambda_adds_sets():
-    a, b = Gates(2, 3, seed=1), Gates(2, 3, seed=2)
-    penalty = LambdaPenalty(0.5, total=10)
-    both = penalty({"pos": a, "dep": b}, 3)
-    assert both.item() == pytest.approx(penalty({"pos": a}, 3).item() + penalty({"dep": b}, 3).item())
-
-
 def test_lambda_warms_up_linearly():
     gates = {"shared": Gates(2, 3, "open")}
     full = LambdaPenalty(0.5, total=100)(gates, 0).item()
@@ -172,18 +165,6 @@ def test_the_wanted_number_falls_and_stays():
     assert [penalty.wanted(step) for step in (0, 19, 39, 40, 99)] == pytest.approx([49, 30, 10, 10, 10])
     assert TargetPenalty(10, 50, total=100, warmup=0.0).wanted(0) == 10
     assert [penalty.settled(step) for step in (0, 59, 60, 100)] == [False, False, True, True]
-
-
-def test_the_penalty_wants_the_tasks_gradient_first():
-    with pytest.raises(RuntimeError, match="gates 'pos' have no gradient"):
-        TargetPenalty(3, 6, 10)({"pos": Gates(2, 3)}, 0)
-
-
-def test_the_tasks_gradient_is_left_as_it_was():
-    gates = Gates(2, 3)
-    gates.logits.grad = torch.full((2, 3), 0.01)
-    TargetPenalty(3, 6, 10)({"s": gates}, 0)
-    assert (gates.logits.grad == 0.01).all()
 
 
 # exact

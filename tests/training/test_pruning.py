@@ -308,11 +308,6 @@ def test_no_epoch_before_the_gates_settled_is_the_best(gated: Settings, penalty,
     assert [path.name for path in (folder.path / "weights").iterdir()] == ["epoch-003.safetensors"]
 
 
-def test_where_the_gates_never_settle_the_last_epoch_counts(gated: Settings, tmp_path):
-    folder = trained(gated("pos", {"epochs": 2}, penalty="target", keep=4, settle=1.0), tmp_path / "run")
-    assert folder.read_best()["joint"]["epoch"] == 2
-
-
 COUNTS = {  # open heads at the end of each epoch, of each set; 3 are wanted
     "pos": [{"shared": count} for count in (8, 5, 4, 8, 3, 2, 8, 8)],
     "pos,dep": [
@@ -471,17 +466,6 @@ def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, un
     for line in lines(folder):
         assert set(zip(*np.nonzero(np.array(line["gates"]["shared"])), strict=True)) == kept
         assert line["open"] == line["expected"] == {"shared": 3}
-
-
-def test_importance_of_few_sentences_depends_on_the_seed_only(gated: Settings, ungated: RunFolder, tmp_path):
-    def measured(seed: int, count: int, name: str) -> torch.Tensor:
-        measure = {"method": "importance", "importance_of": str(ungated.path), "importance_sentences": count}
-        config = build_config(gated("pos", {"seed": seed}, keep=3, **measure))
-        run = prepare(config, RunFolder(tmp_path / name), load_corpus(Path(config.data.path)))
-        return importance(run, torch.float32)
-
-    assert torch.equal(measured(1, 5, "a"), measured(1, 5, "b"))
-    assert not torch.equal(measured(1, 5, "c"), measured(2, 5, "d"))
 
 
 def test_random_heads(gated: Settings, dynamic: RunFolder, tmp_path):

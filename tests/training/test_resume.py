@@ -1,24 +1,36 @@
-"""Exact resume: a process is killed, the same training run again, and all equals an undisturbed run bit for bit."""
+"""Exact resume: a training is stopped or its process killed, the same run again, and all equals an undisturbed run bit
+for bit: weights, moments, logs, and what balance, gates, masks and penalties remember."""
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
 from interrupted import KILLED, Moment, error_of, killed_often, often, outcome, run, start
 
-MIXINGS: dict[str, dict[str, Any]] = {
-    "joint": {},
-    "sampled": {
-        "mixing": "sampled",
-        "accumulate": 2,
-        "balance": "running_mean",
-        "balance_window": 3,
-        "weight_decay": 0.01,
-        "batch_sentences": 40,
-    },
+from mtlprune.config.config import build_config
+from mtlprune.runs import RunFolder
+from mtlprune.training.loop import train
+
+ALL = "pos,ner,dep,con,srl"
+SAMPLED = {"mixing": "sampled", "accumulate": 2, "batch_sentences": 32, "balance": "running_mean"}
+TARGET, EXACT = {"penalty": "target", "rate": 0.1}, {"penalty": "exact", "rate": 0.1, "settle": 0.65}
+RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settings of train, of pruning with gates
+    "joint": (ALL, {}, {}),
+    "sampled": (ALL, SAMPLED | {"batch_sentences": 40, "balance_window": 3, "weight_decay": 0.01}, {}),
+    "cosreg": ("dep", {"cosreg": 1.0}, {}),
+    "fusion": ("pos,dep", {}, {}),  # of the kind gate
+    # those below have 12 updates; exact fixes its gates after 8
+    "lambda-shared": ("pos,dep", {}, {"penalty": "lambda", "strength": 0.5, "warmup": 0.5, "rate": 0.1}),
+    "lambda-in-loss": ("pos,dep", SAMPLED, {"penalty": "lambda", "strength": 0.5, "rate": 0.1, "in_loss": True}),
+    "target-shared": ("pos,dep,srl", {}, TARGET | {"keep": 4, "init": "open"}),
+    "target-per_task": ("pos,dep", SAMPLED, TARGET | {"keep": 3, "sets": "per_task", "overlap": 0.1}),
+    "exact-shared": ("pos", {}, EXACT | {"keep": 4}),
+    "exact-per_task": ("pos,con", {"weight_decay": 0.01}, EXACT | {"keep": 3, "sets": "per_task"}),
 }
+GATED = [name for name, (_, _, pruning) in RUNS.items() if pruning]
 MOMENTS = {  # an epoch has four updates where mixing is joint, eight where it is sampled
     "at the very beginning": Moment("os.rename", "vocabulary.json"),
     "before config.yaml is there": Moment("os.rename", "config.yaml"),
@@ -35,32 +47,60 @@ MOMENTS = {  # an epoch has four updates where mixing is joint, eight where it i
     "at the end, before it is noted": Moment("os.rename", "manifest.json", 2),
     "at the end, before the checkpoint is removed": Moment("os.remove", "checkpoint.safetensors"),
     "within a checkpoint of the last epoch": Moment("open", ".checkpoint.safetensors.part", -1),
+    "just before the gates are fixed": Moment("update", count=7),
+    "before the log of gates is written": Moment("open", "gates.jsonl", 2),
 }
-
-FEW = (  # the others are slow
-    ("joint", "before config.yaml is there"),
-    ("joint", "before metrics are written"),
-    ("joint", "before the checkpoint is in place"),
-    ("joint", "at the end, before it is noted"),
-    ("joint", "within a checkpoint of the last epoch"),
-)
+OF_GATES = list(MOMENTS)[-2:]
+KILLED_GATED = ["between updates", "before best.json is in place", "within a checkpoint of the last epoch", *OF_GATES]
+FEW = {  # of joint; the others are slow
+    *("before config.yaml is there", "before metrics are written", "before the checkpoint is in place"),
+    *("at the end, before it is noted", "within a checkpoint of the last epoch"),
+}
 CASES = [
-    pytest.param(mixing, name, id=f"{mixing}-{name}", marks=() if (mixing, name) in FEW else pytest.mark.slow)
-    for mixing in MIXINGS
-    for name in MOMENTS
+    pytest.param(name, moment, marks=() if name == "joint" and moment in FEW else pytest.mark.slow)
+    for names, moments in ((("joint", "sampled"), [m for m in MOMENTS if m not in OF_GATES]), (GATED, KILLED_GATED))
+    for name in names
+    for moment in moments
 ]
+QUICK = ("cosreg", "fusion", "lambda-in-loss", "exact-per_task")  # the others are slow
 
 
-@pytest.fixture(scope="module", params=list(MIXINGS))
+@pytest.fixture(scope="module")
 def undisturbed(request, small_settings, tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any]]:
-    settings = small_settings(**MIXINGS[request.param])
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert run(settings, folder) == 0
-    expected = outcome(folder)
+    tasks, how, pruning = RUNS[request.param]
+    settings = small_settings(tasks, **how)
+    if pruning:
+        settings["pruning"] = {"method": "gates", **pruning}
+    if request.param == "fusion":
+        settings["encoder"]["fusion"] = "gate"
+    folder = RunFolder(tmp_path_factory.mktemp("undisturbed") / "run")
+    train(build_config(settings), folder)
+    expected = outcome(folder.path)
     assert {"config.yaml", "metrics.jsonl", "best.json", "scores/dev.json", "counts/dev.json"} <= set(expected)
-    assert "checkpoint.safetensors" not in expected
-    assert any(name.startswith("weights/") for name in expected)
+    assert "checkpoint.safetensors" not in expected and any(name.startswith("weights/") for name in expected)
+    if pruning:
+        assert expected["manifest.json"]["step"] == 12 and len(expected["gates.jsonl"].splitlines()) == 3
     return settings, expected
+
+
+def train_until(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
+    """The first so many updates; then a checkpoint is written."""
+    steps = [0]
+    watch, stop = (lambda event: steps.append(event.progress.step)), (lambda: steps[-1] == step)
+    progress = train(build_config(settings), folder, watch=watch, stop=stop)
+    assert progress.step == step and not progress.finished
+
+
+@pytest.mark.parametrize("updates", [4, 8])
+@pytest.mark.parametrize(
+    "undisturbed", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RUNS], indirect=True
+)
+def test_stopped_and_gone_on(undisturbed, updates, tmp_path):
+    settings, expected = undisturbed
+    folder = RunFolder(tmp_path / "run")
+    train_until(updates, settings, folder)
+    assert train(build_config(settings), folder).finished
+    assert outcome(folder.path) == expected
 
 
 @pytest.mark.parametrize(("undisturbed", "name"), CASES, indirect=["undisturbed"])
@@ -72,17 +112,44 @@ def test_killed_once(undisturbed, name, tmp_path):
         assert run(often(settings), tmp_path / "run", moment._replace(count=count)) == KILLED
         assert list((tmp_path / "run").glob(".checkpoint.safetensors.*.part"))
     else:
-        assert run(settings, tmp_path / "run", moment) == KILLED
+        assert run(often(settings) if "pruning" in settings else settings, tmp_path / "run", moment) == KILLED
     assert run(settings, tmp_path / "run") == 0
     assert outcome(tmp_path / "run") == expected
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("undisturbed", ["joint", "sampled"], indirect=True)
 def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
     settings, expected = undisturbed
     assert killed_often(settings, tmp_path / "run", 5, 0.1) >= 3
     assert run(settings, tmp_path / "run") == 0
     assert outcome(tmp_path / "run") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("undisturbed", ["exact-shared"], indirect=True)
+def test_a_log_that_is_ahead_of_the_checkpoint_is_cut_back(undisturbed, tmp_path):
+    """Killed for real after the second line, with checkpoints at the ends of epochs only."""
+    settings, expected = undisturbed
+    assert run(settings, tmp_path / "run", Moment("os.rename", "checkpoint.safetensors", 2)) == KILLED
+    log = (tmp_path / "run/gates.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in log] == [1, 2]
+    assert run(settings, tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == expected
+
+
+@pytest.mark.parametrize("method", ["importance", "random"])
+def test_chosen_heads_stay_chosen(small_settings, method, tmp_path):
+    first = RunFolder(tmp_path / "first")
+    train(build_config(small_settings("pos", epochs=1)), first)
+    settings = small_settings("pos", epochs=2, start=str(first.path), freeze="decoders")
+    source = {"importance_of": str(first.path)} if method == "importance" else {}
+    settings["pruning"] = {"method": method, "keep": 4, **source}
+    train(build_config(settings), RunFolder(tmp_path / "whole"))
+    folder = RunFolder(tmp_path / "run")
+    train_until(5, settings, folder)
+    train(build_config(settings), folder)
+    assert outcome(folder.path) == outcome(tmp_path / "whole")
 
 
 def test_a_second_process_is_refused_and_the_first_goes_on(small_settings, tmp_path):

@@ -92,13 +92,11 @@ def record(model: MultiTaskModel, epoch: int, step: int) -> dict[str, Any]:
         "step": step,
         "open": {name: gates.open_count() for name, gates in sets.items()},
         "expected": {name: round(float(gates.expected_open().detach()), 4) for name, gates in sets.items()},
-        "gates": {name: _rounded(gates.evaluated()) for name, gates in sets.items()},
+        "gates": {
+            name: [[float(f"{value:.6g}") for value in row] for row in gates.evaluated().detach().cpu().tolist()]
+            for name, gates in sets.items()  # six digits, but nothing becomes 0 that is not
+        },
     }
-
-
-def _rounded(values: Tensor) -> list[list[float]]:
-    """Six digits, but nothing becomes 0 that is not."""
-    return [[float(f"{value:.6g}") for value in row] for row in values.detach().cpu().tolist()]
 
 
 def check_pruning(run: Beginning) -> None:

@@ -90,19 +90,17 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
         RunError: no run, one without gates, a task it has no gates for, more heads than there are, or other data.
     """
     source = RunFolder.with_weights(run)
-    claims = load_claims([source.path])
-    sets = {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in claims}
+    sets = _gate_sets(source)
     if task is None and SHARED not in sets:
         raise RunError(
             f"{source.path} has a gate set for each task, so each task lost other heads; expected --task with one of "
             f"{', '.join(sets)}"
         )
     if task is not None and task not in sets:
-        there = (
-            "one gate set that all tasks share; leave --task out" if SHARED in sets else f"gates of {', '.join(sets)}"
-        )
+        shared = "one gate set that all tasks share; leave --task out"
+        there = shared if SHARED in sets else f"gates of {', '.join(sets)}"
         raise RunError(f"{source.path} has no gates of the task {task!r}: it has {there}")
-    layers, heads = claims[0].gates.shape
+    layers, heads = next(iter(sets.values())).shape
     if most_open is not None and most_open > layers * heads:
         raise RunError(
             f"--heads {most_open}: expected at most {layers * heads} heads, which is all that the encoder of "
@@ -116,6 +114,11 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
             "bring that data back: the run is checked and scored on it after removal"
         )
     return RemovalRequest(source, task or SHARED, most_open, corpus)
+
+
+def _gate_sets(run: RunFolder) -> dict[str, Any]:
+    """Name of a gate set, shared or a task → its gates in the run's best epoch, (L, A)."""
+    return {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in load_claims([run.path])}
 
 
 @contextlib.contextmanager
@@ -160,11 +163,11 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
     transformer = cast(PreTrainedModel, encoder.transformer)
     kept_before, full = encoder.places.kept, copy.deepcopy(transformer)
     left = MultiTaskModel(encoder, {name: model.tasks[name] for name in asked.tasks})  # type: ignore[misc]
-    before = left.sizes()
+    sizes = {"before": left.sizes()}
     encoder.head_map = remove_heads(transformer, gates, kept_before)
     del encoder.places  # they knew the heads as they lay before
-    after = {"before": before, "after": left.sizes()}
-    write(asked, folder, out, left, after)
+    sizes["after"] = left.sizes()
+    write(asked, folder, out, left, sizes)
     again = MultiTaskModel.load(folder.path, device=str(model.device))
     removed = word_vectors(again, sentences, None)
     difference = float((masked - removed).abs().max() / masked.abs().max())
@@ -174,15 +177,14 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
             f"differ by {difference:.1e} of the largest number in them, expected at most {TOLERANCE:.0e}; nothing is "
             "written. This is a defect: please report it with the encoder's name"
         )
-    return Pruned(full, gates, kept_before, again, encoder.head_map, after, difference)
+    return Pruned(full, gates, kept_before, again, encoder.head_map, sizes, difference)
 
 
 def chosen_gates(model: MultiTaskModel, asked: RemovalRequest) -> Tensor:
     """The gates of the run's best weights, (L, A), with those at 0 whose heads are to go."""
     gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
-    claims = load_claims([asked.source.path])
-    recorded = next(claim.gates for claim in claims if claim.label.partition(":")[2].lower() in (asked.gate_set, ""))
-    if float((gates.cpu() - torch.from_numpy(recorded)).abs().max()) > RECORDED:
+    recorded = torch.from_numpy(_gate_sets(asked.source)[asked.gate_set])
+    if float((gates.cpu() - recorded).abs().max()) > RECORDED:
         raise RunError(
             f"{asked.source.path}: gates.jsonl and the weights of epoch {asked.source.read_best()['joint']['epoch']} "
             "disagree; one of them is from another run"
@@ -215,10 +217,8 @@ def write(
         raise RunError(f"{out}: its encoder could not be written ({error}); nothing was left there") from error
     sha256 = save_weights(folder.weights_path(epoch), model)
     folder.write_json("vocabulary.json", {task: vocabularies[task] for task in asked.tasks})
-    folder.write_json(
-        "best.json",
-        {key: {"epoch": epoch, "score": best[key]["score"], "sha256": sha256} for key in ("joint", *asked.tasks)},
-    )
+    kept = {key: {"epoch": epoch, "score": best[key]["score"], "sha256": sha256} for key in ("joint", *asked.tasks)}
+    folder.write_json("best.json", kept)
     record = {
         "from": str(source.path),
         "epoch": epoch,
@@ -233,8 +233,8 @@ def write(
         "command": sys.argv,
         "config": tree,
     }
-    changed = {"files": folder.hashes(), "parameters": counted["after"], "pruned": record}
-    folder.write_json("manifest.json", {**manifest, **changed})
+    manifest |= {"files": folder.hashes(), "parameters": counted["after"], "pruned": record}
+    folder.write_json("manifest.json", manifest)
     folder.write_config(pruned_config(tree, asked.tasks, out))
 
 

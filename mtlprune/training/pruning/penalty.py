@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -34,7 +35,39 @@ LEAST_SCALE = 1e-6
 """GatePenalty a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
 
 
-class LambdaPenalty:
+class Penalty(ABC):
+    """What the three have in common: as they stand, weights always count, and nothing is remembered."""
+
+    @abstractmethod
+    def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
+        """The penalty at update ``step`` (from 0), a differentiable float32 scalar.
+
+        Args:
+            sets: the gates that took part in this update, at least one. Their gradient must be the tasks' alone: call
+                this after the backward passes of the mini-batches.
+        """
+
+    def end_update(self, sets: Mapping[str, Gates], step: int) -> None:  # noqa: B027 (most have nothing to do)
+        """Called after the optimizers stepped, with all sets."""
+
+    def settled(self, step: int) -> bool:
+        """Whether weights after ``step`` updates may count as the run's best."""
+        return True
+
+    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
+        """Open heads of the sets that are not where they are steered to; weights of which there are any are not the
+        best."""
+        return {}
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """What a checkpoint must remember, as JSON can hold it without loss."""
+        return {}
+
+    def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:  # noqa: B027
+        """Stand where ``state()`` was taken."""
+
+
+class LambdaPenalty(Penalty):
     """λ · mean over layers of the expected number of open heads (He and Choi 2021), summed over sets.
 
     Args:
@@ -49,32 +82,9 @@ class LambdaPenalty:
         self.weight, self.total, self.warmup = weight, total, _share("warm-up", warmup)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        """The penalty at update ``step`` (from 0), a differentiable float32 scalar.
-
-        Args:
-            sets: the gates that took part in this update, at least one.
-        """
         rise = self.warmup * self.total
         weight = self.weight * (min(1.0, (step + 1) / rise) if rise else 1.0)
         return weight * torch.stack([gates.expected_open() / len(gates.logits) for gates in sets.values()]).sum()
-
-    def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
-        """Called after the optimizers stepped."""
-
-    def settled(self, step: int) -> bool:
-        """Whether weights after ``step`` updates may count as the run's best: here always, as in the original."""
-        return True
-
-    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
-        """Open heads of the sets that are not where they are steered to: none here."""
-        return {}
-
-    def state(self) -> dict[str, dict[str, float]]:
-        """What a checkpoint must remember, as JSON can hold it without loss."""
-        return {}
-
-    def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        """Stand where ``state()`` was taken."""
 
 
 @dataclass
@@ -93,7 +103,7 @@ class _Multiplier:
         return max(self.pull / self.give if self.give else 0.0, LEAST_SCALE)
 
 
-class TargetPenalty:
+class TargetPenalty(Penalty):
     """Brings every set to ``keep`` open heads, and holds it there.
 
     An augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022), with what a run of
@@ -170,17 +180,8 @@ class TargetPenalty:
         return share * gates.open_count() + (1 - share) * expected - self.wanted(step)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        """The penalty at update ``step`` (from 0), a differentiable float32 scalar; moves the multipliers.
-
-        Args:
-            sets: the gates that took part in this update, at least one. Their gradient must be the tasks' alone: call
-                this after the backward passes of the mini-batches.
-
-        Raises:
-            RuntimeError: a set has no gradient yet.
-        """
-        terms = [self._term(name, gates, step) for name, gates in sets.items()]
-        return torch.stack(terms).sum()
+        """As in `Penalty`; moves the multipliers. Raises RuntimeError where a set has no gradient yet."""
+        return torch.stack([self._term(name, gates, step) for name, gates in sets.items()]).sum()
 
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
         if gates.is_fixed():
@@ -199,28 +200,20 @@ class TargetPenalty:
         multiplier.value += self.rate * excess
         return penalty * expected
 
-    def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
-        """Called after the optimizers stepped, with all sets; nothing is due here."""
-
     def settled(self, step: int) -> bool:
-        """Whether weights after ``step`` updates may count as the run's best: not before the gates had time to come to
-        K, else the best epoch would be an early one with nearly all heads open."""
+        """Not before the gates had time to come to K, else the best epoch would be an early one with nearly all heads
+        open."""
         return step >= math.ceil(self.settle * self.total)
 
     def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
-        """Open heads of the sets that were steered and are not near K; weights of which there are any are not the best.
-
-        Near is |open − K| ≤ max(1, 0.05 K).
-        """
+        """Near is |open − K| ≤ max(1, 0.05 K)."""
         counts = {name: sets[name].open_count() for name in self.multipliers}
         return {name: count for name, count in counts.items() if abs(count - self.keep) > max(1, NEAR * self.keep)}
 
     def state(self) -> dict[str, dict[str, float]]:
-        """What a checkpoint must remember, as JSON can hold it without loss."""
         return {name: asdict(multiplier) for name, multiplier in self.multipliers.items()}
 
     def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        """Stand where ``state()`` was taken."""
         self.multipliers = {name: _Multiplier(**values) for name, values in state.items()}
 
 
@@ -241,10 +234,6 @@ class ExactPenalty(TargetPenalty):
             if not gates.is_fixed():
                 log.info("gates %s: %d heads open, fixed to the %d largest", name, gates.open_count(), self.keep)
                 gates.fix(top_mask(gates.logits, self.keep))
-
-
-Penalty = LambdaPenalty | TargetPenalty
-"""Any of the three."""
 
 
 def _share(what: str, value: float) -> float:

@@ -1,4 +1,4 @@
-"""CosReg in training: the closed-form gradient on label rows and nothing else, stopped and resumed, R that falls."""
+"""CosReg and the penalty on attention along arcs: what they change, on which weights, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 import torch
-from interrupted import KILLED, Moment, outcome, run
 from oracles import mean_cosine_gradient
+from safetensors.torch import load_file
 from torch import Tensor
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.arcs import uas_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.tasks.base import Task
 from mtlprune.tasks.pos import POS
-from mtlprune.training.loop import _begin
+from mtlprune.training.loop import _begin, train
 from mtlprune.training.optimisation import check_cosreg, cosreg, mean_cosine
 from mtlprune.training.parallel import ALONE
-from mtlprune.training.setup import Beginning
+from mtlprune.training.setup import Beginning, prepare
 
 
 def gradients(settings: dict[str, Any], folder: Path) -> tuple[MultiTaskModel, dict[str, Tensor]]:
@@ -53,19 +54,10 @@ def test_its_gradient_is_the_closed_form_on_label_rows_only(small_settings: Any,
     assert moved == expected and len(expected) == len(tasks.split(","))
 
 
-@pytest.mark.parametrize("tasks", ["dep", pytest.param("pos,srl", marks=pytest.mark.slow)])
-def test_stopped_and_resumed_is_never_stopped(small_settings: Any, tmp_path: Path, tasks: str) -> None:
-    settings = small_settings(tasks, epochs=2, cosreg=1.0, mixing="sampled" if "," in tasks else "joint")
-    assert run(settings, tmp_path / "whole") == 0
-    assert run(settings, tmp_path / "broken", Moment("update", count=5)) == KILLED
-    assert run(settings, tmp_path / "broken") == 0
-    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
-
-
 def test_without_it_nothing_changes_and_with_it_cosines_fall(small_settings: Any, tmp_path: Path) -> None:
     found = {}
-    for name, train in {"none": {}, "zero": {"cosreg": 0.0}, "ten": {"cosreg": 10.0}}.items():
-        assert run(small_settings("pos", epochs=2, **train), tmp_path / name) == 0
+    for name, added in {"none": {}, "zero": {"cosreg": 0.0}, "ten": {"cosreg": 10.0}}.items():
+        done(small_settings("pos", epochs=2, **added), tmp_path / name)
         found[name] = MultiTaskModel.load(tmp_path / name)
     none, zero, ten = (model.state_dict() for model in found.values())
     assert all(torch.equal(none[key], zero[key]) for key in none)
@@ -99,3 +91,67 @@ def test_where_it_has_no_effect_it_is_refused(small_settings: Any, tmp_path: Pat
     with pytest.raises(ConfigError, match="the decoder of pos has no matrix"):
         check_cosreg(Beginning(build_config(small_settings("pos", cosreg=1.0), "test"), model, {}, [], []))
     check_cosreg(Beginning(build_config(small_settings("pos"), "test"), model, {}, [], []))
+
+
+def done(settings: dict[str, Any], folder: Path, **syntax: Any) -> RunFolder:
+    run = RunFolder(folder)
+    assert train(build_config({**settings, "syntax": syntax} if syntax else settings), run).finished
+    return run
+
+
+def weights(run: RunFolder) -> dict[str, torch.Tensor]:
+    return load_file(next(iter(sorted((run.path / "weights").glob("epoch-*.safetensors")))))
+
+
+@pytest.fixture(scope="module")
+def settings(small_settings) -> dict[str, Any]:
+    tree = small_settings("pos", epochs=2)
+    tree["encoder"] = {**tree["encoder"], "word_dropout": 0.0}
+    return tree
+
+
+def test_protection_raises_and_suppression_lowers_attention_along_arcs(settings, tmp_path):
+    corpus = load_corpus(Path(settings["data"]["path"]))
+    found = {}
+    for name, strength in (("minus", 5.0), ("plus", -5.0)):
+        run = done(settings, tmp_path / name, strength=strength, scale="mean")
+        losses = [line["loss"] for line in run.read_metrics()]
+        assert set(losses[0]) == {"pos", "syntax"} and (losses[-1]["syntax"] - losses[0]["syntax"]) * strength < 0
+        encoder = MultiTaskModel.load(run.path).encoder
+        found[name] = uas_of(encoder, list(corpus["dev"])).best(weight=True).value
+    assert found["plus"] > found["minus"]
+
+
+def test_named_heads_are_priced_alone_and_a_release_ends_it(settings, tmp_path):
+    run = done(settings, tmp_path / "one", strength=1.0, scale="mean", heads="2-1", release=3)
+    whole = done(settings, tmp_path / "all", strength=1.0, scale="mean", release=3)
+    one, every = (folder.read_metrics()[0]["loss"]["syntax"] for folder in (run, whole))
+    assert 0 < one < every
+    assert "syntax" not in run.read_metrics()[-1]["loss"]  # an epoch has four updates
+
+
+@pytest.mark.parametrize(("heads", "words"), [("3-1", "no head 3-1"), ("2-9", "layer 2 has 1, 2, 3, 4")])
+def test_heads_that_are_not_there_are_refused_before_anything_is_written(settings, tmp_path, heads, words):
+    with pytest.raises(ConfigError, match=words):
+        train(build_config({**settings, "syntax": {"strength": 1, "heads": heads}}), RunFolder(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"encoder": {"context": False}}, "has no heads"),
+        ({"train": {"freeze": "encoder"}}, "cannot change"),
+        ({"tasks": ["pos", "ner"], "pruning": {"method": "gates", "sets": "per_task"}}, "one attention a task"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings, change, words):
+    with pytest.raises(ConfigError, match=words):
+        build_config({**settings, "syntax": {"strength": 1}, **change})
+
+
+def test_several_processes_are_refused_before_anything_is_written(settings, tmp_path):
+    config = build_config({**settings, "syntax": {"strength": 1}})
+    with pytest.raises(ConfigError, match="2 processes"):
+        prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)), processes=2)
+    assert not (tmp_path / "run").exists()

@@ -1,10 +1,11 @@
-"""What TensorBoard is given, read back with TensorBoard's own reader; and runs that are killed and go on."""
+"""uas.jsonl and what TensorBoard is given, read back with its own reader; runs that are killed and go on."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,29 @@ import numpy as np
 import pytest
 from interrupted import KILLED, Moment, run
 from PIL import Image
+from safetensors.torch import load_file
 
-from mtlprune.config.config import build_config
+from mtlprune.config.config import ConfigError, build_config
+from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.encoder.arcs import uas_of
 from mtlprune.errors import MtlpruneError
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
 from mtlprune.training.run_writer import CELL, picture
-
-accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
 
 @pytest.fixture
 def settings(small_settings: Any) -> dict[str, Any]:
     """Three epochs of four updates, checkpoints at their ends, a gate set a task."""
+    pytest.importorskip("tensorboard")
     tree = small_settings("pos,dep", tensorboard=True)
     return {**tree, "pruning": {"method": "gates", "sets": "per_task", "rate": 0.1, "strength": 1.0}}
 
 
 def read(folder: RunFolder) -> Any:
     """All events, what was written in vain left out."""
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = accumulators.EventAccumulator(str(folder.path / "tensorboard"), size_guidance={"images": 0, "scalars": 0})
     return events.Reload()
 
@@ -123,13 +128,8 @@ def test_killed(settings: dict[str, Any], tmp_path: Path):
 def test_it_may_be_turned_on_later_and_changes_no_result(small_settings: Any, tmp_path: Path):
     plain, watched = RunFolder(tmp_path / "plain"), RunFolder(tmp_path / "watched")
     train(build_config(small_settings("pos", epochs=2)), plain)
-    steps = [0]
-    train(
-        build_config(small_settings("pos", epochs=2)),
-        watched,
-        watch=lambda event: steps.append(event.progress.step),
-        stop=lambda: steps[-1] == 3,
-    )
+    updates = iter(range(1, 4))
+    train(build_config(small_settings("pos", epochs=2)), watched, stop=lambda: next(updates) == 3)
     train(build_config(small_settings("pos", epochs=2, tensorboard=True)), watched)
     assert [step for step, _ in scalars(read(watched), "loss/pos")] == [4, 5, 6, 7, 8]
     assert watched.metrics_path.read_bytes() == plain.metrics_path.read_bytes()
@@ -143,3 +143,69 @@ def test_without_the_package_it_is_a_sentence_before_training(settings, tmp_path
     with pytest.raises(MtlpruneError, match=r'pip install -e "\.\[tensorboard\]"'):
         train(build_config(settings), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+Settings = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def watched(small_settings: Settings) -> dict[str, Any]:
+    made = small_settings("pos,dep", log_uas=True, encoder_rate=1e-2)
+    made["pruning"] = {"method": "gates", "penalty": "exact", "keep": 3, "rate": 0.3, "sets": "per_task"}
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole(watched, tmp_path_factory) -> RunFolder:
+    folder = RunFolder(tmp_path_factory.mktemp("whole") / "run")
+    train(build_config(watched), folder)
+    return folder
+
+
+def lines(folder: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in folder.uas_path.read_text().splitlines()]
+
+
+def test_the_line_of_the_best_epoch_is_what_its_weights_give(watched, whole: RunFolder):
+    best = whole.read_best()["joint"]["epoch"]
+    line = lines(whole)[best - 1]
+    model, dev = MultiTaskModel.load(whole.path), list(load_corpus(Path(watched["data"]["path"]))["dev"])
+    for task in ("pos", "dep"):
+        gates = model.gates[task].evaluated().detach()
+        expected = uas_of(model.encoder, dev, gates).uas()
+        found = np.array([line["uas"][task][d] for d in ("dep->head", "head<-dep")], dtype=float)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        assert (np.isnan(found) == (gates.numpy() <= 1e-3)).all() and np.isnan(found[0]).sum() == 5  # 3 of 8 are open
+
+
+def test_every_evaluation_has_its_line(whole: RunFolder):
+    assert [(line["epoch"], line["step"]) for line in lines(whole)] == [(1, 4), (2, 8), (3, 12)]
+
+
+def test_it_changes_no_result_and_goes_on_where_it_stopped(watched, whole: RunFolder, tmp_path):
+    quiet = {**watched, "train": {**watched["train"], "log_uas": False}}
+    train(build_config(quiet), RunFolder(tmp_path / "quiet"))
+    broken, config, updates = RunFolder(tmp_path / "broken"), build_config(watched), iter(range(1, 7))
+    train(config, broken, stop=lambda: next(updates) == 6)
+    with broken.uas_path.open("a") as handle:  # of an evaluation that no checkpoint knows
+        handle.write('{"epoch": 2, "st')
+    assert train(config, broken).finished
+    assert broken.uas_path.read_bytes() == whole.uas_path.read_bytes()
+    assert not RunFolder(tmp_path / "quiet").uas_path.exists()
+    best = whole.read_best()["joint"]["epoch"]
+    weights = [load_file(folder.weights_path(best)) for folder in (whole, broken, RunFolder(tmp_path / "quiet"))]
+    assert all(weights[0][key].equal(other[key]) for other in weights[1:] for key in other)
+
+
+def test_without_gates_there_is_one_table_without_trees_none(small_settings: Settings, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    train(build_config(small_settings("pos", log_uas=True, epochs=1)), folder)
+    assert list(lines(folder)[0]["uas"]) == ["none"]
+    tree = small_settings("pos", log_uas=True)
+    old = load_corpus(Path(tree["data"]["path"]))
+    splits = {split: [s.with_layers(dep=None) for s in old[split]] for split in ("train", "dev")}
+    save_corpus(splits, tmp_path / "c", name="c", licence="Apache-2.0", sources={})
+    tree["data"] = {"path": str(tmp_path / "c")}
+    with pytest.raises(ConfigError, match=r"train.log_uas: UAS of heads needs .* no sentence of the split dev has one"):
+        train(build_config(tree), RunFolder(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
