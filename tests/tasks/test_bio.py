@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlprune.config.config import ConfigError, build_config
-from mtlprune.corpora.formats.iob2 import spans_from_iob2
+from mtlprune.corpora.formats.iob2 import spans_from_tags
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.bio import BIO
 from mtlprune.tasks.ner import NER
@@ -43,7 +43,7 @@ def test_a_tag_that_continues_nothing_begins_a_span(tags: list[str]) -> None:
         if tag[0] == "I" and before != tag[2:]:
             mended[place] = f"B-{tag[2:]}"
     found = BIO({"tags": ["O"]}, 1, BIO.Options()).value(tuple(tags))
-    assert found == spans_from_iob2(mended)
+    assert found == spans_from_tags(mended)
     assert list(Sentence("1", ("w",) * len(tags), ner=found).validate().ner) == list(found)
 
 
