@@ -15,11 +15,9 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from mtlprune import records, run_forms
 from mtlprune.blocks import filled
@@ -43,6 +41,10 @@ from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.scores import main_score
 from mtlprune.sentence import Sentence
 from mtlprune.strict import parse_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing", "to_json"]
 
@@ -295,6 +297,8 @@ class RunFolder:
         found = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not found:
             raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; runs with pruning have them")
+        import numpy as np  # takes a tenth of a second, and commands that are refused need none
+
         return {name: np.array(rows, dtype=np.float64) for name, rows in found[-1].items()}
 
     def score_rows(self) -> Iterator[dict[str, Any]]:

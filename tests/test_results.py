@@ -109,7 +109,7 @@ def test_results_of_earlier_versions_are_read() -> None:
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match="holds no Result of smoothing"):
+    with pytest.raises(ResultError, match="holds no Result of gradients, smoothing"):
         mtlprune.read_results(tmp_path)
 
 

@@ -7,6 +7,7 @@ record nor what shows it loads torch: what measures is imported when it is calle
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.blocks import Block
 from mtlprune.plugins import PluginError, described
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,6 +138,17 @@ def find(name: str) -> Analysis:
         where = described(ANALYSES.added[name])
         raise PluginError(f"{where} cannot be used ({type(error).__name__}: {error}); mend or uninstall it") from error
     return analysis
+
+
+def usable() -> list[Analysis]:
+    """The records of all analyses but those of installed packages that cannot be imported, of which a warning tells."""
+    found = []
+    for name in ANALYSES.values():
+        try:
+            found.append(find(name))
+        except PluginError as error:
+            log.warning("%s", error)
+    return found
 
 
 def _package(name: str) -> str:

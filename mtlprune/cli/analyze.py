@@ -51,8 +51,15 @@ class Analyses(CommandGroup):
 
     def panels(self) -> dict[str, dict[str, str]]:
         from mtlprune.analyses.analysis import find
+        from mtlprune.plugins import PluginError
 
-        lines = {name: find(package).question for name, package in ANALYSES.items() if name not in COMMANDS}
+        def question(package: str) -> str:
+            try:
+                return find(package).question
+            except PluginError as error:
+                return str(error)
+
+        lines = {name: question(package) for name, package in ANALYSES.items() if name not in COMMANDS}
         further = {name: lines.pop(name) for name in ("dissect", "breaks")}
         return {"Commands": lines | {"show": "Draw what an analysis found once more, for a paper."}, ADVANCED: further}
 

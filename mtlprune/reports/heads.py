@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses import ANALYSES
-from mtlprune.analyses.analysis import Analysis, HeadColumn, find, read
+from mtlprune.analyses.analysis import Analysis, HeadColumn, find, read, usable
 from mtlprune.errors import printable_lines
 from mtlprune.files import RunError, json_text, plain, read_made, reading, write_text
 from mtlprune.reports.analyses import Section
@@ -33,7 +32,7 @@ FEWEST = 3
 """Heads that two columns must share to be compared."""
 SHOWN = 40
 """Correlations listed at most; all are in FILE."""
-SOURCES = sorted((name for name in ANALYSES.values() if find(name).columns != ()), reverse=True)
+SOURCES = sorted((one.name for one in usable() if one.columns != ()), reverse=True)
 """Analyses with columns."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,15 @@ from mtlprune.results import Result, head_rows, write_result
 
 @pytest.fixture
 def analyses(tmp_path: Path) -> Path:
-    """UAS and λ of 2 × 3 heads; λ is a record a head, in an order of its own."""
+    """UAS and λ of 2 × 3 heads; the rows of λ in an order of their own."""
     folder = tmp_path / "analyses"
     folder.mkdir()
     uas = head_rows({"uas": np.array([[1.0, 2, 3], [6, 5, np.nan]])}).assign(encoder="pretrained", seed=0)
     about = {"encoders": [{"encoder": "pretrained", "seed": 0, "layers": 2, "heads": 3, "open": 6}], "notes": []}
     write_result(folder, Result("syntax", about, {"heads": uas}))
-    heads = [{"layer": x, "head": y, "mixing": 10 * x + y} for x in (2, 1) for y in (3, 1, 2)]
-    (folder / "smoothing.json").write_text(json.dumps({"encoders": [{"label": "pretrained", "heads": heads}]}))
+    mixing = head_rows({"mixing": np.array([[11.0, 12, 13], [21, 22, 23]])}).iloc[[5, 3, 4, 2, 0, 1]]
+    frame = mixing.reset_index(drop=True).assign(encoder="pretrained", seed=0)
+    write_result(folder, Result("smoothing", about, {"heads": frame}))
     return folder
 
 

@@ -59,7 +59,7 @@ def test_mistakes_are_sentences_and_nothing_is_written(mtlprune: Call, tmp_path:
     file.write_text("a file")
     for arguments, said in (
         ((first, same_seed, "--out", tmp_path / "out"), "are both runs of POS with seed 1"),
-        ((first, damaged, "--out", tmp_path / "out"), "damaged/gates.jsonl, line 4, gates of shared: expected numbers"),
+        ((first, damaged, "--out", tmp_path / "out"), "damaged/gates.jsonl, line 4: unexpected content"),
         ((first, tmp_path / "." / "first", "--out", tmp_path / "out"), "is given twice"),
         ((first, tmp_path, "--out", tmp_path / "out"), "is no run folder"),
         ((first, "--out", file, "--permutations", 0), "is a file; name a folder"),
