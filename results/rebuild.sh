@@ -20,6 +20,16 @@ for format in md json; do
         --format "$(test $format = md && echo markdown || echo json)" --out "$out/gates/scores.$format"
 done
 
+# Gates directly against random heads of the same layers, and whether importance costs less than a point, on test
+for kind in '???' mtl5; do
+    label=$(test "$kind" = mtl5 && echo MTL-5 || echo STL)
+    test -n "$(find "$records" -maxdepth 1 -name "random-$kind-*")" || continue
+    mtlprune table "$records:gates-$kind-?,random-$kind-?" --split test --against "$label, random heads" --margin 1.0 \
+        --out "$out/gates/gates-random-$label.md"
+    mtlprune table "$records:none-$kind-?,importance-$kind-?" --split test --against "$label" --margin 1.0 \
+        --out "$out/gates/importance-$label.md"
+done
+
 # One page of everything, with the analyses that are there
 set --
 for folder in smoothing dissection/tasks syntax/runs degeneration heads; do
