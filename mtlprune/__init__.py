@@ -7,14 +7,21 @@ model = mtlprune.load("runs/mtl-5")
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from mtlprune.model import MultiTaskModel
-    from mtlprune.results import Result
+    from mtlprune.reports.analyses import ShownResult
+    from mtlprune.reports.maps import GateMaps
+    from mtlprune.reports.scores.comparisons import Comparison
+    from mtlprune.runs import RunFolder as RunFolder
+    from mtlprune.sentence import Sentence as Sentence
+
+__all__ = ["RunFolder", "Sentence", "load", "maps", "read_results", "read_runs", "table"]
 
 # oneDNN keeps compiled kernels with their buffers, about a megabyte each, for the shapes it met last. Rows are rounded
 # so that few shapes occur (tasks/products.py): about 950 in 50 joint steps of five tasks. Read at the first product.
@@ -23,7 +30,19 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024")
 __version__ = "0.1.0"
 
 
-def load(run: str | Path, task: str | None = None) -> MultiTaskModel:
+if not TYPE_CHECKING:  # a type checker knows what is imported above, and refuses what is not there
+
+    def __getattr__(name: str) -> Any:
+        """RunFolder and Sentence, imported when asked for: ``import mtlprune`` loads neither numpy nor torch."""
+        from importlib import import_module
+
+        places = {"RunFolder": "mtlprune.runs", "Sentence": "mtlprune.sentence"}
+        if name not in places:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(places[name]), name)
+
+
+def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel:
     """The best model of a run, ready to parse.
 
     Args:
@@ -33,16 +52,16 @@ def load(run: str | Path, task: str | None = None) -> MultiTaskModel:
     Raises:
         RunError: no run there, or nothing kept of it yet.
     """
-    from mtlprune.model import MultiTaskModel  # here, so that `import mtlprune` does not load torch
+    from mtlprune.model import MultiTaskModel
 
-    return MultiTaskModel.load(run, task=task)
+    return MultiTaskModel.load(os.fspath(run), task=task)
 
 
-def read_runs(*patterns: str | Path) -> DataFrame:
+def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
     """Scores of runs and records, with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
 
     Args:
-        patterns: folders of runs, or patterns such as ``runs/*``, of which folders that hold no run are left out.
+        runs: folders of runs, or patterns such as ``runs/*``, of which folders that hold no run are left out.
 
     Returns:
         A row for each run, split, task and score: ``run``, ``split``, ``task``, ``score`` (its name), ``main`` (whether
@@ -51,29 +70,86 @@ def read_runs(*patterns: str | Path) -> DataFrame:
     Raises:
         RunError: nothing is found, or a run is damaged.
     """
-    from glob import glob
-
     from pandas import DataFrame
 
-    from mtlprune.runs import RunError, RunFolder
-
-    named = list(map(str, patterns))
-    found = [path for name in named for path in (sorted(glob(name)) or [name])]  # noqa: PTH207 (whole paths too)
-    runs = [path for path in dict.fromkeys(found) if path in named or (Path(path) / "config.yaml").is_file()]
-    if not runs:
-        raise RunError(f"no run is found at {', '.join(named)}; `mtlprune train` makes one")
-    return DataFrame([row for path in runs for row in RunFolder.existing(path).score_rows()])
+    return DataFrame([row for run in _found(runs) for row in run.score_rows()])
 
 
-def read_results(folder: str | Path) -> dict[str, Result]:
+def table(
+    *runs: str | Path | RunFolder, split: str = "test", against: str = "", resamples: int = 10_000, seed: int = 0
+) -> Comparison:
+    """Runs side by side, as ``mtlprune table`` shows them: one row per task, seeds as mean ± standard deviation.
+
+    Args:
+        runs: as of ``read_runs``.
+        split: whose scores.
+        against: the title of the column with which the others are compared; STL, if not given.
+        resamples: of the sentences, for each test of a difference over seeds and sentences; 0 for no tests.
+        seed: of the resamples.
+
+    Returns:
+        What notebooks show as a table; its ``frame()`` is a data frame of all numbers.
+
+    Raises:
+        RunError: nothing is found, a run is not scored on the split, or runs do not belong into one table.
+    """
+    from mtlprune.reports.scores.comparisons import compare
+    from mtlprune.reports.scores.tests import with_tests
+
+    comparison = compare(_found(runs), split, reference=against)
+    return with_tests(comparison, resamples, seed) if resamples and comparison.against else comparison
+
+
+def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] = "colourblind") -> GateMaps:
+    """Which heads runs claim, as ``mtlprune maps`` draws them: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
+
+    A function of runs and not of one run, since seeds, means, all tasks and differences are of several.
+
+    Args:
+        runs: as of ``read_runs``; of a pattern, runs without gates are left out.
+        palette: of the maps of seeds.
+
+    Returns:
+        Name → map, which notebooks show; ``maps(...)[name].numbers`` are its gates, (L, A) each.
+
+    Raises:
+        RunError: nothing is found, a run is damaged, or one that is named has no gates.
+    """
+    from mtlprune.claimed_heads import group, load_claims
+    from mtlprune.reports.maps import GateMaps, claim_maps
+
+    claims = load_claims(run.path for run in _found(runs, "gates.jsonl"))
+    return GateMaps({one.name: one for one in claim_maps(group(claims), palette)})
+
+
+def read_results(folder: str | Path) -> dict[str, ShownResult]:
     """What analyses found, by their names; ``read_results("found")["smoothing"].frames`` are data frames.
 
     Args:
         folder: that `mtlprune analyze ... --out` wrote, with this version or an earlier one.
 
+    Returns:
+        Name → Result, of which notebooks show the findings, figures and tables.
+
     Raises:
         ResultError: a damaged Result, or none.
     """
     from mtlprune.analyses.analysis import results_in
+    from mtlprune.reports.analyses import ShownResult
 
-    return results_in(Path(folder))
+    found = results_in(Path(folder))
+    return {name: ShownResult(one.analysis, one.about, one.frames) for name, one in found.items()}
+
+
+def _found(runs: Iterable[str | Path | RunFolder], having: str = "config.yaml") -> list[RunFolder]:
+    """Runs that are named or match a pattern; of those that match, with a file in them."""
+    from glob import glob
+
+    from mtlprune.runs import RunError, RunFolder
+
+    named = [os.fspath(run) for run in runs]
+    paths = dict.fromkeys(path for name in named for path in (sorted(glob(name)) or [name]))  # noqa: PTH207 (whole paths too)
+    made = [path for path in paths if path in named or (Path(path) / having).is_file()]
+    if not made:
+        raise RunError(f"no run is found at {', '.join(named)}; `mtlprune train` makes one")
+    return [RunFolder.existing(path) for path in made]

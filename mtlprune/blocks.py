@@ -138,6 +138,8 @@ class TrainConfig(Block):
     """A resumable state is written after every epoch and whenever so much time has passed."""
     tensorboard: bool = False
     """Also write losses, scores and the map of the gates for TensorBoard (extra `tensorboard`)."""
+    wandb: bool = False
+    """Also tell Weights & Biases of them (extra `wandb`), or its folder in the run's with WANDB_MODE=offline."""
     log_uas: bool = False
     """Also write, at every evaluation, how often each head attends from a word to its head in dev's trees."""
     seed: int = Field(default=1, ge=0, lt=2**63)

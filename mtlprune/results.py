@@ -67,6 +67,10 @@ class Result:
     about: Mapping[str, Any]
     frames: Mapping[str, pd.DataFrame]
 
+    def __repr__(self) -> str:
+        sizes = (f"{name} ({len(frame)} × {len(frame.columns)})" for name, frame in self.frames.items())
+        return f"{self.analysis}: {', '.join(sizes)}"
+
     @cached_property
     def names(self) -> list[str]:
         """What each encoder is called: its label; with its seed, or its number of open heads, where there is need."""

@@ -51,7 +51,7 @@ __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing",
 
 ASIDE = (
     *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
-    *("train.tensorboard", "train.log_uas"),
+    *("train.tensorboard", "train.wandb", "train.log_uas"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
 )
 """Settings that do not change what is trained, or that are told apart otherwise: tasks, seed, runs to begin from."""
@@ -70,6 +70,9 @@ class RunFolder:
         self.checkpoint_path = self.path / "checkpoint.safetensors"
         self.metrics_path, self.gates_path = self.path / "metrics.jsonl", self.path / "gates.jsonl"
         self.uas_path = self.path / "uas.jsonl"
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class RunFolder:
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""
-        begun = {"encoder", "vocabulary.json", "manifest.json", "tensorboard", "weights"}  # before config.yaml
+        begun = {"encoder", "vocabulary.json", "manifest.json", "tensorboard", "wandb", "weights"}  # before config.yaml
         foreign = sorted(p.name for p in self.path.iterdir() if p.name not in begun and not p.name.startswith("."))
         if foreign:
             raise RunError(

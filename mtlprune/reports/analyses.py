@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtlprune.analyses.analysis import Analysis
+from mtlprune.analyses.analysis import Analysis, find
 from mtlprune.files import replacing, write_text
-from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, render
-from mtlprune.reports.grid import Grid, latex_document, markdown_document
+from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, notebook, render
+from mtlprune.reports.grid import Grid, html, latex_document, markdown_document
 from mtlprune.results import Result
 
 
@@ -21,6 +21,9 @@ class Figure:
     spec: Spec
     alt: str
     caption: str = ""
+
+    def _repr_html_(self) -> str:
+        return notebook(self.spec) + html([self.caption] * bool(self.caption))
 
 
 @dataclass(frozen=True)
@@ -102,3 +105,13 @@ def section(analysis: Analysis, result: Result, notes: bool = True) -> Section:
     drawn = [Figure(spec, chart.alt, chart.caption) for chart, spec in figures(analysis, result).values()]
     words = [show.about(result), *show.findings(result), *said]
     return Section(analysis.key, analysis.title, [*words, *drawn, *tables(analysis, result)])
+
+
+class ShownResult(Result):
+    """A Result that notebooks show: what it says, its figures and, folded, its tables."""
+
+    def _repr_html_(self) -> str:
+        made = section(find(self.analysis), self)
+        shown, folded = ([one for one in made.blocks if isinstance(one, Grid) is kind] for kind in (False, True))
+        tables = f"<details><summary>{len(folded)} tables</summary>{html(folded)}</details>"
+        return f"<h3>{made.title}</h3>{html(shown)}{tables}"

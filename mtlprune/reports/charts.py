@@ -550,6 +550,11 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
     return _renumbered(re.sub(r'width="[\d.]+" height="[\d.]+"', scaled, text, count=1))
 
 
+def notebook(spec: Spec) -> str:
+    """A figure as HTML for a notebook, on white in a dark one too; what scrolls there is the figure alone."""
+    return f'<div style="background: #fff; overflow-x: auto">{svg(spec)}</div>'
+
+
 def styled(spec: Spec, style: Style = PLAIN, factor: float = 1.0) -> Spec:
     """The specification with the look of a style, its panels so many times as wide and high."""
     held = {key: value for key, value in spec.items() if key != "title" or style.title}

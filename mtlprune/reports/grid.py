@@ -1,12 +1,13 @@
-"""A table of text cells, as Markdown and as LaTeX (booktabs)."""
+"""A table of text cells, as Markdown, as LaTeX (booktabs) and as HTML for notebooks."""
 
 from __future__ import annotations
 
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape as escape_html
 from typing import Any, ParamSpec
 
 from mtlprune.errors import printable, printable_lines
@@ -87,6 +88,13 @@ class Grid:
         """Title, table and caption in Markdown."""
         return f"## {self.title}\n\n{self.markdown()}\n{self.caption}\n"
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = "".join(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        head = "".join(f"<th>{_html(title)}</th>" for title in self.header)
+        title = f"<caption>{_html(self.title)}</caption>" * bool(self.title)
+        return f"<table>{title}<tr>{head}</tr>{rows}</table>" + html([self.caption] * bool(self.caption))
+
     def markdown(self) -> str:
         """With columns of even width; bars in cells are escaped."""
         rows = [[_markdown(cell) for cell in row] for row in (self.header, *self.rows)]
@@ -134,6 +142,16 @@ def _shown(value: Any, how: Any) -> str:
     if value is None or value != value:  # NaN
         return "–"
     return number(value, how) if isinstance(how, int) else str(how(value))
+
+
+def html(blocks: Iterable[Any]) -> str:
+    """What a notebook shows of words, one paragraph each, and of what has HTML of its own, one below the other."""
+    return "".join(f"<p>{_html(one)}</p>" if isinstance(one, str) else one._repr_html_() for one in blocks)
+
+
+def _html(words: str) -> str:
+    plain = escape_html(printable_lines(words))
+    return f"<b>{plain}</b>" if isinstance(words, Strong) and plain else plain
 
 
 def markdown_document(make: Callable[Params, str]) -> Callable[Params, str]:

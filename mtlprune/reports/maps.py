@@ -6,7 +6,7 @@ drawn as black with opacity H. Letters: L layers, A heads a layer, S seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup
 from mtlprune.reports import pictures
-from mtlprune.reports.charts import Spec, figure, head_map
+from mtlprune.reports.charts import Spec, figure, head_map, notebook
+from mtlprune.reports.grid import html
 from mtlprune.reports.pictures import Colours, colours_mean
 
 SEEDS_SHOWN = 3
-CELL, WRITTEN = 26, 34
-"""Of a map that stands alone, and with numbers in its cells."""
+CELL, WRITTEN, SMALL = 26, 34, 20
+"""Of a map that stands alone, with numbers in its cells, and beside others."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class GateMap:
         return colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
 
     @property
+    def short_title(self) -> str:
+        """Without what is said of the label."""
+        return self.title.partition(": ")[0]
+
+    @property
     def colours(self) -> Colours:
         """(L, A, 3)."""
         arrays = list(self.numbers.values())
@@ -67,6 +73,9 @@ class GateMap:
         """A PNG of its cells alone, each so many pixels wide."""
         return pictures.packed(pictures.plain(self.colours, cell))
 
+    def _repr_html_(self) -> str:
+        return notebook(self.spec())
+
     def entry(self) -> dict[str, Any]:
         """What maps.json says of it."""
         numbers = {self.kind if name == "gate" else name: array.tolist() for name, array in self.numbers.items()}
@@ -74,6 +83,33 @@ class GateMap:
         return (
             {key: getattr(self, key) for key in ("kind", "title", "subtitle", "runs")} | {"numbers": numbers} | caption
         )
+
+
+class GateMaps(dict[str, GateMap]):
+    """Maps by name (of the file that ``mtlprune maps`` writes): ``maps["rgb-POS"]``. Notebooks show those of
+    ``side_by_side`` and name the others."""
+
+    def _repr_html_(self) -> str:
+        shown: list[str] = []
+        for some in side_by_side(self.values()):
+            shown += [notebook(gallery(some, [one.short_title for one in some])), html([some[0].caption])]
+        rest = [name for name, one in self.items() if one.kind in ("run", "difference")]
+        return "".join(shown) + html([f"Further maps: {', '.join(rest)}."])
+
+
+def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
+    """Of maps with their means: means and all tasks, then seeds in colours; each list may be one chart."""
+    found: dict[tuple[str, ...], list[GateMap]] = {}
+    for one in maps:
+        if one.kind in ("mean", "tasks", "seeds"):
+            found.setdefault(tuple(one.numbers), []).append(one)
+    return [found.pop(("gate",)), *found.values()]
+
+
+def gallery(maps: Sequence[GateMap], names: Sequence[str]) -> Spec:
+    """Maps of one kind side by side, as many as there is room for."""
+    across = max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
+    return figure(maps_chart(maps, names, across=across, cell=SMALL, axes=True))
 
 
 def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = False, **look: Any) -> Any:

@@ -27,7 +27,7 @@ from mtlprune.training.hardware import collector_paused
 
 REFERENCES = (("train", "start"), ("pruning", "importance_of"), ("pruning", "layers_like"))
 """Settings that name another run."""
-WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas")
+WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "wandb", "log_uas")
 """Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
 
 

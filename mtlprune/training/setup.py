@@ -35,6 +35,7 @@ from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import check_cosreg
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.start import origins, read_labels, start_from
+from mtlprune.training.tracking import TRACKERS
 
 log = logging.getLogger(__name__)
 Decided = TypeVar("Decided", bound=Any)
@@ -81,17 +82,21 @@ class Beginning:
     processes: int = 1
 
 
-def check_tensorboard(run: Beginning) -> None:
-    """Raises ConfigError where logs for TensorBoard are wanted and could not be written."""
-    if run.config.train.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise ConfigError(
-            "train.tensorboard: the package tensorboard is not installed; in a clone of mtlprune, run: "
-            'pip install -e ".[tensorboard]"; or train with train.tensorboard=false'
-        )
+def check_trackers(run: Beginning) -> None:
+    """Raises ConfigError where TensorBoard or Weights & Biases is to be told and is not installed."""
+    for name in TRACKERS:
+        if not getattr(run.config.train, name):
+            continue
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin is None:  # a folder of that name, as Weights & Biases makes one, is no package
+            raise ConfigError(
+                f"train.{name}: the package {name} is not installed; in a clone of mtlprune, run: "
+                f'pip install -e ".[{name}]"; or train with train.{name}=false'
+            )
 
 
 CHECKS: tuple[Callable[[Beginning], None], ...] = (
-    check_tensorboard,
+    check_trackers,
     check_cosreg,
     check_pruning,
     check_syntax,
@@ -245,7 +250,15 @@ def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev:
     )
 
 
-FREE = ("name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path", "data.corpora")
+FREE = (
+    "name",
+    "train.checkpoint_minutes",
+    "train.tensorboard",
+    "train.wandb",
+    "train.log_uas",
+    "data.path",
+    "data.corpora",
+)
 """Settings that may change while a run continues; of data the content may not."""
 
 

@@ -22,7 +22,7 @@ from mtlprune.errors import MtlpruneError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
-from mtlprune.training.run_writer import CELL, picture
+from mtlprune.training.tracking import CELL, picture
 
 
 @pytest.fixture

@@ -14,15 +14,13 @@ from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_clai
 from mtlprune.reports import pictures
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import figure
-from mtlprune.reports.maps import SEEDS_SHOWN, GateMap, claim_maps, left_out, maps_chart
+from mtlprune.reports.maps import SEEDS_SHOWN, GateMap, claim_maps, gallery, left_out, maps_chart, side_by_side
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.pictures import colours_mean
 from mtlprune.runs import ASIDE, RunError, flat
 from mtlprune.statistics.significance import LEVEL
 
-CELL = 20
-"""Of small maps."""
 _BY_TASK = ("tasks", "decoders", "train.freeze")
 
 
@@ -124,15 +122,11 @@ def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
         claimed = [f"{layer + 1}-{head + 1}" for layer, head in zip(*np.nonzero(run_group.claimed), strict=True)]
         words = names[-1].replace("\n", "; ")
         told.append(f"{words}. Claimed by most seeds: {', '.join(claimed) or 'none'}.")
-    means = [each for each in made if each.kind in ("mean", "tasks")]
+    means, *by_seeds = side_by_side(made)
     if len(means) > len(names):
         names.append(f"All tasks: mean over\n{', '.join(run_group.label for run_group in one.alone)}")
         told.append(names[-1].replace("\n", " ") + ".")
-    by_seeds: dict[tuple[str, ...], list[GateMap]] = {}
-    for each in made:
-        if each.kind == "seeds":
-            by_seeds.setdefault(tuple(each.numbers), []).append(each)
-    colours = [_gallery(some, [each.title.partition(":")[0] for each in some]) for some in by_seeds.values()]
+    colours = [_gallery(some, [each.short_title for each in some]) for some in by_seeds]
     return [_gallery(means, names, " ".join(told))], colours
 
 
@@ -147,10 +141,9 @@ def _lead(one: ClaimSet) -> Figure:
 
 
 def _gallery(maps: Sequence[GateMap], names: Sequence[str], alt: str = "") -> Figure:
-    """Maps side by side, as many as there is room for."""
-    across = max(2, min(3, len(maps), 900 // (CELL * maps[0].colours.shape[1] + 30)))
+    """With words for those who do not see it."""
     alt = alt or " ".join(". ".join((one.title, *one.subtitle)) + "." for one in maps)
-    return Figure(figure(maps_chart(maps, names, across=across, cell=CELL, axes=True)), alt)
+    return Figure(gallery(maps, names), alt)
 
 
 # -- numbers for the script ------------------------------------------------------------------------------------------

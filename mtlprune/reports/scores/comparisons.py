@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from mtlprune.blocks import filled
 from mtlprune.layers import in_order, kind_of, layer_order
+from mtlprune.reports.grid import html
 from mtlprune.runs import ASIDE, RunError, RunFolder, flat
 from mtlprune.scores import main_score, name_of
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from mtlprune.reports.scores.tests import Tested
 
 _PRUNING = ("pruning.", "heads removed")
@@ -222,6 +225,21 @@ class Comparison:
     """Of the tests of equivalence, in points."""
     left_out: tuple[str, ...] = ()
     """Which cells of a sweep are not in it, and why, in sentences."""
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what `mtlprune table` prints."""
+        from mtlprune.reports.scores import tables
+
+        return html([*tables.blocks(self), *tables.notes(self)])
+
+    def frame(self) -> DataFrame:
+        """A row for each number of the table, unrounded: column, task, score, n, mean, sd and, where a difference was
+        tested, its size, intervals and p-values; what ``mtlprune table --format csv`` writes."""
+        from pandas import DataFrame
+
+        from mtlprune.reports.scores import tables
+
+        return DataFrame(tables.records(self))
 
     def more_training(self, place: int, task: str) -> str:
         """Why the runs of a cell have seen more training than their neighbours in its row, in words; "" elsewhere.

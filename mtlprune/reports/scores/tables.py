@@ -23,12 +23,16 @@ from mtlprune.reports.scores.layouts import best, details, grids, legend, notes,
 @markdown_document
 def markdown(comparison: Comparison) -> str:
     """The table, what it shows, and where differences were tested every test and what limits it."""
-    parts = [*(grid.markdown() for grid in grids(comparison)), f"{legend(comparison)}\n"]
-    if comparison.tests:
-        parts += [details(comparison).markdown(), f"{tests_legend(comparison)}\n"]
+    parts = [block.markdown() if isinstance(block, Grid) else f"{block}\n" for block in blocks(comparison)]
     if lines := notes(comparison):
         parts.append("".join(f"- {line}\n" for line in lines))
     return "\n".join(parts)
+
+
+def blocks(comparison: Comparison) -> list[Grid | str]:
+    """Tables, and in words what each shows."""
+    tests = [details(comparison), tests_legend(comparison)] if comparison.tests else []
+    return [*grids(comparison), legend(comparison), *tests]
 
 
 def latex(comparison: Comparison) -> str:

@@ -1,0 +1,150 @@
+"""Who else is told of a run while it trains: TensorBoard (``train.tensorboard``), Weights & Biases (``train.wandb``).
+
+loss/TASK            each update, before weighing
+dev/TASK, dev/joint  each evaluation, *the* score in percent
+gates/open/SET, gates/expected/SET
+gates/map/SET        a picture: a row a layer, layer 1 at the top, a column a head; white 0, black 1
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.config.config import Config, ConfigError
+from mtlprune.files import make_folder, sync_tree, write_text
+
+CELL = 16
+"""Pixels of a head's square."""
+
+
+class Tracker(ABC):
+    """Is told of one run, and writes into the folder of its own name there.
+
+    Args:
+        config: of the run.
+        run: its folder.
+        step: updates done so far; what an earlier process told of later ones does not count.
+    """
+
+    @abstractmethod
+    def __init__(self, config: Config, run: Path, step: int) -> None: ...
+
+    @abstractmethod
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Numbers, by name, after an update."""
+
+    @abstractmethod
+    def image(self, step: int, name: str, grey: NDArray[np.uint8]) -> None:
+        """Grey levels, a row and a column each."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Before a checkpoint, so that nothing is missing in a run that resumes from it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """At the end, also of a run that fails."""
+
+    def evaluation(self, step: int, scores: Mapping[str, float], gates: Mapping[str, Any] | None) -> None:
+        """The scores of an evaluation and, in a run with gates, its line of gates.jsonl."""
+        self.scalars(step, {f"dev/{name}": score for name, score in scores.items()})
+        for name, values in gates["gates"].items() if gates is not None else ():
+            assert gates is not None
+            self.scalars(step, {f"gates/{kind}/{name}": gates[kind][name] for kind in ("open", "expected")})
+            self.image(step, f"gates/map/{name}", picture(np.array(values)))
+        self.flush()
+
+
+class TensorBoard(Tracker):
+    """Event files; those of updates after ``step`` are marked to be forgotten."""
+
+    def __init__(self, config: Config, run: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = run / "tensorboard"
+        make_folder(folder)
+        _wait_for_a_new_second(folder)
+        self.writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def image(self, step: int, name: str, grey: NDArray[np.uint8]) -> None:
+        self.writer.add_image(name, grey, step, dataformats="HW")
+
+    def flush(self) -> None:
+        self.writer.flush()
+        sync_tree(Path(self.writer.log_dir))
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def _wait_for_a_new_second(folder: Path) -> None:
+    """Files are read in the order of their names, which hold the second they were begun in, then process and count as
+    text: two of one second may be read the wrong way round, and the later one taken for old."""
+    while any(f".tfevents.{int(time.time()):010d}." in path.name for path in folder.glob("*")):
+        time.sleep(0.05)
+
+
+class WeightsAndBiases(Tracker):
+    """A run of Weights & Biases under one id, which a run that resumes finds in its folder; its settings of account,
+    project and mode (``WANDB_MODE=offline``) are environment variables.
+
+    It drops numbers of an update that it knows of, which resuming makes again bit for bit, so ``step`` has no use.
+    """
+
+    def __init__(self, config: Config, run: Path, step: int) -> None:
+        import wandb
+
+        identity = run / "wandb" / "id"
+        if not identity.exists():
+            make_folder(identity.parent)
+            write_text(identity, uuid.uuid4().hex[:8])
+        try:
+            self.run: Any = wandb.init(
+                id=identity.read_text(encoding="utf-8"),
+                name=run.name,
+                dir=run,
+                config=config.model_dump(mode="json"),
+                resume="allow",
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+        except wandb.Error as error:
+            raise ConfigError(
+                f"train.wandb: Weights & Biases refuses the run ({error}); run `wandb login`, set WANDB_MODE=offline, "
+                "or train with train.wandb=false"
+            ) from error
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        self.run.log(dict(values), step=step)
+
+    def image(self, step: int, name: str, grey: NDArray[np.uint8]) -> None:
+        import wandb
+
+        self.run.log({name: wandb.Image(grey)}, step=step)
+
+    def flush(self) -> None:
+        """Nothing: a process of its own has what it was told, and writes it whatever becomes of this one."""
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+"""Setting of ``train``, which is also the package and the extra that it needs → what it turns on."""
+
+
+def picture(gates: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Grey levels, a square of CELL pixels a head. (L, A) → (L · CELL, A · CELL)"""
+    grey = np.rint(255 * (1 - gates)).astype(np.uint8)
+    return grey.repeat(CELL, axis=0).repeat(CELL, axis=1)
