@@ -7,7 +7,7 @@ drawn as black with opacity H. Letters: L layers, A heads a layer, S seeds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class GateMap:
     subtitle: tuple[str, ...]
     heading: str
     """What the numbers are, above the legend."""
-    numbers: Mapping[str, NDArray[np.float64]]
+    numbers: Mapping[str, NDArray[np.float64]] = field(repr=False)
     """What the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates."""
     palette: str = ""
     """Of a map of seeds."""
@@ -88,6 +88,9 @@ class GateMap:
 class GateMaps(dict[str, GateMap]):
     """Maps by name (of the file that ``mtlprune maps`` writes): ``maps["rgb-POS"]``. Notebooks show those of
     ``side_by_side`` and name the others."""
+
+    def __repr__(self) -> str:
+        return f"maps: {', '.join(self)}"
 
     def _repr_html_(self) -> str:
         shown: list[str] = []

@@ -121,8 +121,8 @@ class WeightsAndBiases(Tracker):
             )
         except wandb.Error as error:
             raise ConfigError(
-                f"train.wandb: Weights & Biases refuses the run ({error}); run `wandb login`, set WANDB_MODE=offline, "
-                "or train with train.wandb=false"
+                f"train.wandb: Weights & Biases refuses the run: {error} Or keep it in the run's folder with "
+                "WANDB_MODE=offline, or train with train.wandb=false"
             ) from error
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:

@@ -1,11 +1,12 @@
-"""uas.jsonl and what TensorBoard is given, read back with its own reader; runs that are killed and go on."""
+"""uas.jsonl, and what TensorBoard and Weights & Biases are told, read back; runs that are killed and go on."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
 import json
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,89 @@ def test_without_the_package_it_is_a_sentence_before_training(settings, tmp_path
     with pytest.raises(MtlpruneError, match=r'pip install -e "\.\[tensorboard\]"'):
         train(build_config(settings), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+# -- Weights & Biases, offline --
+
+
+@pytest.fixture
+def told(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    yield {**settings, "train": {**settings["train"], "tensorboard": False, "wandb": True}}
+    wandb.teardown()
+
+
+def stored(path: Path) -> Iterator[Any]:
+    """The records of a .wandb file: a log in LevelDB's form, of parts with a sum, a length and a kind each."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    raw, place, whole = path.read_bytes(), 7, b""
+    while place < len(raw):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        length, kind = struct.unpack("<HB", raw[place + 4 : place + 7])
+        whole, place = whole + raw[place + 7 : place + 7 + length], place + 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            record = Record()
+            record.ParseFromString(whole)
+            whole = b""
+            yield record
+
+
+def test_weights_and_biases_are_told_the_same_and_a_run_that_broke_off_goes_on_under_its_id(
+    told, tmp_path: Path, capfd
+):
+    folder = RunFolder(tmp_path / "run")
+
+    def break_off(event: Any) -> None:
+        if event.progress.step > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(build_config(told), folder, watch=break_off)
+    train(build_config(told), folder)
+    files = sorted((folder.path / "wandb").glob("offline-run-*/*.wandb"))
+    records = [list(stored(path)) for path in files]
+    begun = [next(record.run for record in each if record.HasField("run")) for each in records]
+    assert len(files) == 2 and {run.run_id for run in begun} == {(folder.path / "wandb" / "id").read_text()}
+    settings = [{item.key: json.loads(item.value_json) for item in run.config.update} for run in begun]
+    assert all(each["train"]["seed"] == folder.read_config()["train"]["seed"] for each in settings)
+    found: dict[tuple[int, str], Any] = {}
+    for each in records:
+        for record in each:
+            for item in record.history.item if record.HasField("history") else ():
+                name, value = (
+                    "/".join([item.key or item.nested_key[0], *item.nested_key[1:]]),
+                    json.loads(item.value_json),
+                )
+                if not name.startswith("_"):
+                    again = found.setdefault((record.history.step.num, name), value)
+                    assert again == value or name.startswith("gates/map"), name  # what is told twice is equal
+    scores = {"pos": "accuracy", "dep": "las"}
+    for line in folder.read_metrics():
+        losses = {
+            task: [found[step, f"loss/{task}"] for step in range(line["step"] - 3, line["step"] + 1)] for task in scores
+        }
+        assert {task: pytest.approx(np.mean(each)) for task, each in losses.items()} == line["loss"]
+        main = {task: line["dev"][task][score] for task, score in scores.items()} | {"joint": line["joint"]}
+        assert {name: found[line["step"], f"dev/{name}"] for name in main} == main
+    for line in folder.read_gates():
+        for task in scores:
+            numbers = {kind: found[line["step"], f"gates/{kind}/{task}"] for kind in ("open", "expected")}
+            assert numbers == {kind: line[kind][task] for kind in numbers}
+            [image] = folder.path.glob(f"wandb/offline-run-*/files/{found[line['step'], f'gates/map/{task}/path']}")
+            assert (np.array(Image.open(image).convert("L")) == picture(np.array(line["gates"][task]))).all()
+    assert capfd.readouterr().out == ""
+
+
+def test_without_an_account_it_is_a_sentence(told, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    with pytest.raises(MtlpruneError, match=r"train\.wandb: .*WANDB_MODE=offline"):
+        train(build_config(told), RunFolder(tmp_path / "run"))
 
 
 Settings = Callable[..., dict[str, Any]]

@@ -31,8 +31,8 @@ def markdown(comparison: Comparison) -> str:
 
 def blocks(comparison: Comparison) -> list[Grid | str]:
     """Tables, and in words what each shows."""
-    tests = [details(comparison), tests_legend(comparison)] if comparison.tests else []
-    return [*grids(comparison), legend(comparison), *tests]
+    made: list[Grid | str] = [*grids(comparison), legend(comparison)]
+    return [*made, details(comparison), tests_legend(comparison)] if comparison.tests else made
 
 
 def latex(comparison: Comparison) -> str:

@@ -1,0 +1,118 @@
+"""Writes docs/api.md from docstrings and the outputs of docs/notebook.ipynb from its cells: python docs/generate.py
+
+A test (tests/test_library.py) holds that both are current.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import inspect
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mtlprune
+from mtlprune.model import MultiTaskModel
+from mtlprune.reports.maps import GateMap, GateMaps
+from mtlprune.reports.scores.comparisons import Comparison
+from mtlprune.results import Result
+from mtlprune.sentence import Dependencies, Predicate, Span
+
+DOCS = Path(__file__).parent
+READERS = ("existing", "read_config", "read_manifest", "read_best", "read_metrics", "gates", "splits")
+CLASSES: dict[Any, tuple[str, ...]] = {
+    mtlprune.RunFolder: (*READERS, "read_scores", "read_counts", "read_predictions"),
+    MultiTaskModel: ("parse", "annotate"),
+    mtlprune.Sentence: ("get", "kinds", "layers", "bare", "with_layers", "validate"),
+    Span: (),
+    Dependencies: (),
+    Predicate: (),
+    Comparison: ("frame",),
+    GateMaps: (),
+    GateMap: ("spec", "plain"),
+    Result: ("named", "wide", "known", "grids"),
+}
+"""What the functions return, and which of its members are for everybody."""
+
+
+def api() -> str:
+    """docs/api.md."""
+    lines = ["# Python API", "", "Made from the docstrings by `python docs/generate.py`. Errors of a user's making are"]
+    lines += [
+        "`mtlprune.errors.MtlpruneError`, of runs and Results `mtlprune.files.RunError`; both say what to do.",
+        "",
+    ]
+    for name in mtlprune.__all__:
+        if inspect.isfunction(what := getattr(mtlprune, name)):
+            lines += [f"## `mtlprune.{name}`", "", f"`{name}{signature(what)}`", "", *markdown(what), ""]
+    for kind, members in CLASSES.items():
+        place = "mtlprune" if kind.__name__ in mtlprune.__all__ else kind.__module__
+        lines += [f"## `{place}.{kind.__name__}`", "", *markdown(kind), ""]
+        lines += ["**Members**", ""] * bool(members)
+        for member in members:
+            [first, *_] = "\n".join(markdown(getattr(kind, member))).split("\n\n")
+            lines.append(f"- `{member}{signature(getattr(kind, member))}`: {first}")
+        lines += [""] * bool(members)
+    return "\n".join(lines)
+
+
+def signature(what: Any) -> str:
+    """Parameters with their defaults, and what is returned."""
+    found = inspect.signature(what)
+    bare = [one.replace(annotation=one.empty) for name, one in found.parameters.items() if name != "self"]
+    return f"{found.replace(parameters=bare, return_annotation=found.empty)} → {found.return_annotation}"
+
+
+def markdown(what: Any) -> list[str]:
+    """A docstring's lines, its sections as lists."""
+    lines = []
+    for line in re.sub("``|:meth:`", "`", inspect.getdoc(what) or "").splitlines():
+        if re.fullmatch(r"\w+:", line):
+            lines += [f"**{line[:-1]}**", ""]
+        else:
+            lines.append(re.sub(r"^    (\w+(?:, \w+)*): ", r"- `\1`: ", line).strip())
+    return lines
+
+
+def executed(notebook: dict[str, Any]) -> dict[str, Any]:
+    """A notebook with what its cells show when they run one after the other in docs/; an error ends it."""
+    made, names = copy.deepcopy(notebook), {}
+    with inside(DOCS):
+        for number, cell in enumerate((one for one in made["cells"] if one["cell_type"] == "code"), 1):
+            *body, last = ast.parse("".join(cell["source"])).body
+            shown = ast.Expression(last.value) if isinstance(last, ast.Expr) else None
+            exec(compile(ast.Module(body if shown else [*body, last], []), "notebook", "exec"), names)
+            value = eval(compile(shown, "notebook", "eval"), names) if shown else None
+            data = {"text/plain": repr(value)}
+            if hasattr(value, "_repr_html_"):
+                data = {"text/html": value._repr_html_(), **data}
+            result = {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data}
+            cell |= {"execution_count": number, "outputs": [] if value is None else [result]}
+    return made
+
+
+@contextlib.contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """contextlib.chdir, which Python 3.10 does not have."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def main() -> None:
+    (DOCS / "api.md").write_text(api(), encoding="utf-8")
+    path = DOCS / "notebook.ipynb"
+    made = executed(json.loads(path.read_text(encoding="utf-8")))
+    path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""mtlprune as a library: what notebooks show, docs/notebook.ipynb executed, and docs/api.md as its docstrings are."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mtlprune
+from mtlprune.claimed_heads import Claim, group
+from mtlprune.reports.grid import Grid, Strong
+from mtlprune.reports.maps import GateMaps, claim_maps, side_by_side
+from mtlprune.runs import RunError
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "results" / "ewt5-minilm" / "records"
+TOOL = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+
+
+class Cells(HTMLParser):
+    """The words of each cell of tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.found += [""] * (tag in ("td", "th"))
+
+    def handle_data(self, data: str) -> None:
+        if self.found:
+            self.found[-1] += data
+
+
+def test_the_api_is_what_the_docstrings_say() -> None:
+    assert TOOL["api"]() == (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), "run: python docs/generate.py"
+
+
+def words(output: dict[str, Any]) -> tuple[int, list[str]]:
+    """How many pictures an output has, and its words and numbers, however they are laid out."""
+    text = output["data"].get("text/html", output["data"]["text/plain"])
+    plain = re.sub(r"<svg.*?</svg>|<style.*?</style>|<[^>]*>", " ", "".join(text), flags=re.DOTALL)
+    return text.count("<svg"), plain.split()
+
+
+def test_the_notebook_runs_and_shows_what_is_committed() -> None:
+    committed = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
+    made = TOOL["executed"](committed)
+    pictures = 0
+    for before, now in zip(committed["cells"], made["cells"], strict=True):
+        for one, other in zip(before.get("outputs", []), now.get("outputs", []), strict=True):
+            assert words(one) == words(other), "".join(before["source"])
+            pictures += words(other)[0]
+    assert pictures > 5
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    assert {name for name in mtlprune.__all__ if getattr(mtlprune, name) is not None} == set(mtlprune.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'tables'"):
+        mtlprune.tables  # noqa: B018
+
+
+def test_a_grid_shows_its_cells_and_nobody_s_markup() -> None:
+    grid = Grid(["<b>task", "Δ"], [["pos\x1b", Strong("1 & 2")], ["<script>", "−1"]], title="<i>", caption="a<br>b")
+    html = grid._repr_html_()
+    assert Cells(html.partition("</table>")[0]).found == ["<b>task", "Δ", "pos\\x1b", "1 & 2", "<script>", "−1"]
+    assert re.findall(r"<(b|i|script|br)\b", html) == ["b"] and "<b>1 &amp; 2</b>" in html
+
+
+def test_a_table_has_the_numbers_of_its_runs() -> None:
+    runs = [*RECORDS.glob("none-pos-*"), *RECORDS.glob("none-mtl5-*")]
+    made = mtlprune.table(*runs, resamples=50)
+    frame = made.frame().set_index(["task", "column"])
+    scores = mtlprune.read_runs(*map(mtlprune.RunFolder, runs)).query("main and split == 'test' and task == 'pos'")
+    alone = scores["tasks"] == "pos"
+    assert frame.loc[("pos", "STL"), "mean"] == pytest.approx(scores["value"][alone].mean())
+    delta = scores["value"][~alone].mean() - scores["value"][alone].mean()
+    assert frame.loc[("pos", "MTL-5"), "delta"] == pytest.approx(delta)
+    assert f"{delta:.2f}" in " ".join(Cells(made._repr_html_()).found) and repr(made).startswith("| task")
+    assert not mtlprune.table(*runs, resamples=0).tests
+    with pytest.raises(RunError, match="is not scored on 'blind'"):
+        mtlprune.table(RECORDS / "none-pos-*", split="blind")
+
+
+def test_maps_are_of_the_runs_with_gates() -> None:
+    """Of a pattern; a run that is named must have some."""
+    made = mtlprune.maps(RECORDS / "[gn]*-pos-*", palette="rgb")
+    gates = [run.gates()["shared"] for run in map(mtlprune.RunFolder, sorted(RECORDS.glob("gates-pos-*")))]
+    assert list(made) == ["run-POS-seed1", "run-POS-seed2", "run-POS-seed3", "rgb-POS", "grey-POS"]
+    np.testing.assert_array_equal(list(made["rgb-POS"].numbers.values()), gates)
+    [run, *_] = RECORDS.glob("gates-pos-2-*")
+    assert list(mtlprune.maps(mtlprune.RunFolder(run))) == ["run-POS-seed2", "grey-POS"]
+    html = made._repr_html_()
+    assert html.count("<svg") == 2 and "run-POS-seed1" in html
+    [bare, *_] = RECORDS.glob("none-pos-1-*")
+    for run, said in ((bare, "is a run without gates"), (RECORDS / "none-*", "no run is found at")):
+        with pytest.raises(RunError, match=said):
+            mtlprune.maps(run)
+
+
+def test_gate_sets_of_tasks_in_several_seeds_share_a_chart() -> None:
+    z = np.eye(2, 3)
+    claims = [Claim("r", f"MTL-2:{task}", seed, "tiny", z, [(1, z)]) for task in ("POS", "DEP") for seed in (1, 2)]
+    made = GateMaps({one.name: one for one in claim_maps(group(claims), "rgb")})
+    _, seeds = side_by_side(made.values())
+    assert [one.short_title for one in seeds] == ["MTL-2:POS", "MTL-2:DEP"]
+    assert made._repr_html_().count("<svg") == 2
+
+
+def test_a_result_says_what_was_found() -> None:
+    found = mtlprune.read_results(ROOT / "results" / "smoothing")["smoothing"]
+    html = found._repr_html_()
+    assert html.startswith("<h3>") and html.count("<svg") >= 2 and "<details>" in html
+    cells = set(Cells(html.partition("<details>")[2]).found)
+    assert set(found.names) <= cells and repr(found).startswith("smoothing: ")
