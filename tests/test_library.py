@@ -120,3 +120,13 @@ def test_a_result_says_what_was_found() -> None:
     assert html.startswith("<h3>") and html.count("<svg") >= 2 and "<details>" in html
     cells = set(Cells(html.partition("<details>")[2]).found)
     assert set(found.names) <= cells and repr(found).startswith("smoothing: ")
+
+
+def test_there_is_one_version() -> None:
+    version = mtlprune.__version__
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert (
+        f"\nversion: {version}\n" in citation
+        and "version = attr: mtlprune.__version__" in (ROOT / "setup.cfg").read_text()
+    )
+    assert f"\n## {version} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
