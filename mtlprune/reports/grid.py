@@ -89,7 +89,6 @@ class Grid:
         return f"## {self.title}\n\n{self.markdown()}\n{self.caption}\n"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
         rows = "".join(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
         head = "".join(f"<th>{_html(title)}</th>" for title in self.header)
         title = f"<caption>{_html(self.title)}</caption>" * bool(self.title)

@@ -51,11 +51,6 @@ class GateMap:
         return colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
 
     @property
-    def short_title(self) -> str:
-        """Without what is said of the label."""
-        return self.title.partition(": ")[0]
-
-    @property
     def colours(self) -> Colours:
         """(L, A, 3)."""
         arrays = list(self.numbers.values())
@@ -86,8 +81,7 @@ class GateMap:
 
 
 class GateMaps(dict[str, GateMap]):
-    """Maps by name (of the file that ``mtlprune maps`` writes): ``maps["rgb-POS"]``. Notebooks show those of
-    ``side_by_side`` and name the others."""
+    """Maps by the names of their files; notebooks show those of ``side_by_side`` and name the others."""
 
     def __repr__(self) -> str:
         return f"maps: {', '.join(self)}"
@@ -95,7 +89,7 @@ class GateMaps(dict[str, GateMap]):
     def _repr_html_(self) -> str:
         shown: list[str] = []
         for some in side_by_side(self.values()):
-            shown += [notebook(gallery(some, [one.short_title for one in some])), html([some[0].caption])]
+            shown += [notebook(gallery(some, [one.title.partition(": ")[0] for one in some])), html([some[0].caption])]
         rest = [name for name, one in self.items() if one.kind in ("run", "difference")]
         return "".join(shown) + html([f"Further maps: {', '.join(rest)}."])
 

@@ -84,9 +84,7 @@ class Beginning:
 
 def check_trackers(run: Beginning) -> None:
     """Raises ConfigError where TensorBoard or Weights & Biases is to be told and is not installed."""
-    for name in TRACKERS:
-        if not getattr(run.config.train, name):
-            continue
+    for name in [name for name in TRACKERS if getattr(run.config.train, name)]:
         found = importlib.util.find_spec(name)
         if found is None or found.origin is None:  # a folder of that name, as Weights & Biases makes one, is no package
             raise ConfigError(
@@ -250,15 +248,8 @@ def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev:
     )
 
 
-FREE = (
-    "name",
-    "train.checkpoint_minutes",
-    "train.tensorboard",
-    "train.wandb",
-    "train.log_uas",
-    "data.path",
-    "data.corpora",
-)
+FREE: tuple[str, ...] = ("name", "train.checkpoint_minutes", "train.log_uas", "data.path", "data.corpora")
+FREE += tuple(f"train.{name}" for name in TRACKERS)
 """Settings that may change while a run continues; of data the content may not."""
 
 

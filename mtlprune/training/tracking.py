@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,7 @@ CELL = 16
 
 
 class Tracker(ABC):
-    """Is told of one run, and writes into the folder of its own name there.
-
-    Args:
-        config: of the run.
-        run: its folder.
-        step: updates done so far; what an earlier process told of later ones does not count.
-    """
-
-    @abstractmethod
-    def __init__(self, config: Config, run: Path, step: int) -> None: ...
+    """Is told of one run, and writes into the folder of its own name there."""
 
     @abstractmethod
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
@@ -46,20 +37,19 @@ class Tracker(ABC):
         """Grey levels, a row and a column each."""
 
     @abstractmethod
-    def flush(self) -> None:
-        """Before a checkpoint, so that nothing is missing in a run that resumes from it."""
-
-    @abstractmethod
     def close(self) -> None:
         """At the end, also of a run that fails."""
+
+    def flush(self) -> None:  # noqa: B027 (not all need it)
+        """Before a checkpoint, so that nothing is missing in a run that resumes from it."""
 
     def evaluation(self, step: int, scores: Mapping[str, float], gates: Mapping[str, Any] | None) -> None:
         """The scores of an evaluation and, in a run with gates, its line of gates.jsonl."""
         self.scalars(step, {f"dev/{name}": score for name, score in scores.items()})
-        for name, values in gates["gates"].items() if gates is not None else ():
-            assert gates is not None
-            self.scalars(step, {f"gates/{kind}/{name}": gates[kind][name] for kind in ("open", "expected")})
-            self.image(step, f"gates/map/{name}", picture(np.array(values)))
+        if gates is not None:
+            for name, values in gates["gates"].items():
+                self.scalars(step, {f"gates/{kind}/{name}": gates[kind][name] for kind in ("open", "expected")})
+                self.image(step, f"gates/map/{name}", picture(np.array(values)))
         self.flush()
 
 
@@ -100,12 +90,14 @@ class WeightsAndBiases(Tracker):
     """A run of Weights & Biases under one id, which a run that resumes finds in its folder; its settings of account,
     project and mode (``WANDB_MODE=offline``) are environment variables.
 
-    It drops numbers of an update that it knows of, which resuming makes again bit for bit, so ``step`` has no use.
+    A process of its own has what it was told, and writes it whatever becomes of this one. It drops numbers of an update
+    that it knows of, which resuming makes again bit for bit, so ``step`` has no use.
     """
 
     def __init__(self, config: Config, run: Path, step: int) -> None:
         import wandb
 
+        self.picture = wandb.Image
         identity = run / "wandb" / "id"
         if not identity.exists():
             make_folder(identity.parent)
@@ -129,19 +121,15 @@ class WeightsAndBiases(Tracker):
         self.run.log(dict(values), step=step)
 
     def image(self, step: int, name: str, grey: NDArray[np.uint8]) -> None:
-        import wandb
-
-        self.run.log({name: wandb.Image(grey)}, step=step)
-
-    def flush(self) -> None:
-        """Nothing: a process of its own has what it was told, and writes it whatever becomes of this one."""
+        self.run.log({name: self.picture(grey)}, step=step)
 
     def close(self) -> None:
         self.run.finish()
 
 
-TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
-"""Setting of ``train``, which is also the package and the extra that it needs → what it turns on."""
+TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+"""Setting of ``train``, also the package and the extra that it needs → what begins it: of a configuration, a run folder
+and the updates done so far, since what an earlier process told of later ones does not count."""
 
 
 def picture(gates: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -126,7 +126,7 @@ def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
     if len(means) > len(names):
         names.append(f"All tasks: mean over\n{', '.join(run_group.label for run_group in one.alone)}")
         told.append(names[-1].replace("\n", " ") + ".")
-    colours = [_gallery(some, [each.short_title for each in some]) for some in by_seeds]
+    colours = [_gallery(some, [each.title.partition(": ")[0] for each in some]) for some in by_seeds]
     return [_gallery(means, names, " ".join(told))], colours
 
 

@@ -227,13 +227,11 @@ class Comparison:
     """Which cells of a sweep are not in it, and why, in sentences."""
 
     def __repr__(self) -> str:
-        """What ``mtlprune table`` prints."""
         from mtlprune.reports.scores import tables
 
         return tables.markdown(self)
 
     def _repr_html_(self) -> str:
-        """The same for notebooks."""
         from mtlprune.reports.scores import tables
 
         return html([*tables.blocks(self), *tables.notes(self)])
