@@ -116,11 +116,11 @@ def test_gate_sets_of_tasks_in_several_seeds_share_a_chart() -> None:
 
 
 def test_a_result_says_what_was_found() -> None:
-    found = mtlprune.read_results(ROOT / "results" / "smoothing")["smoothing"]
-    html = found._repr_html_()
-    assert html.startswith("<h3>") and html.count("<svg") >= 2 and "<details>" in html
-    cells = set(Cells(html.partition("<details>")[2]).found)
-    assert set(found.names) <= cells and repr(found).startswith("smoothing: ")
+    found = mtlprune.read_results(ROOT / "results" / "gates" / "overlap")["claims"]
+    shown, _, folded = found._repr_html_().partition("<details>")
+    assert shown.startswith("<h3>") and shown.count("<svg") == 3
+    assert {"POS", "NER", "DEP", "CON", "SRL", "MTL-5"} <= set(Cells(folded).found) and "<svg" not in folded
+    assert repr(found).startswith("claims: heads (1296 × 7)")
 
 
 def test_there_is_one_version() -> None:

@@ -147,7 +147,14 @@ def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(specification
 @pytest.mark.parametrize(
     "override",
     [
-        *("name=other", "train.threads=2", "train.device=auto", "train.checkpoint_minutes=1", "train.tensorboard=true"),
+        *(
+            "name=other",
+            "train.threads=2",
+            "train.device=auto",
+            "train.checkpoint_minutes=1",
+            "train.tensorboard=true",
+            "train.wandb=true",
+        ),
         *("decoders.srl.size=20", "train.tau=0.5", "train.balance_window=9"),
     ],
 )
