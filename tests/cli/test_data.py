@@ -122,6 +122,7 @@ BROKEN = {
             "columns --train few.txt --columns word,ner",
             "few.txt, line 4: column ner: word 1: I-X continues no open span",
         ),
+        ("columns --train few.txt", "--columns is missing; say what each column of the files holds"),
         ("columns --train few.txt --columns word,chunk", "write NAME:KIND, such as chunk:spans"),
         ("columns --train wide.txt --columns word,pos", "wide.txt, line 2: expected 2 columns (word,pos), found 3"),
         ("brackets --train open.mrg", "open.mrg, line 1: the tree that begins here is not closed"),

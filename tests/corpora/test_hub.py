@@ -60,7 +60,7 @@ def saved(folder: Path, **columns: object) -> str:
             None,
             "column tokens: expected a list with a value a word, found 'Ann sings'",
         ),
-        ({"head": [["3", "0"], ["0"]]}, None, "row 0: .*head of word 1 is 3"),
+        ({"head": [["3", "0"], ["0"]]}, None, "row 0: column head: word 0: expected a head from 0 to 2, found 3"),
         ({}, "tokens=word,ner_tags=srl", "frames cannot be read from a dataset"),
     ],
 )
