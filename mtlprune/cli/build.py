@@ -224,10 +224,10 @@ def propbank(path: Path, columns: str | None) -> Iterable[Sentence]:
 
 @from_files("jsonl", "What mtlprune predict writes.")
 def jsonl(path: Path) -> Iterable[Sentence]:
-    """Read sentences with all their layers, one JSON object a line (docs/records.md)."""
+    """Read sentences with all their layers, one JSON object a line (docs/your_data.md)."""
     from mtlprune.runs import read_sentences
 
-    return read_sentences(path)
+    return read_sentences(path, tell)
 
 
 @app.command("hf", short_help="A dataset in Hugging Face form.")
