@@ -42,7 +42,8 @@ def read_runs(*patterns: str | Path) -> DataFrame:
     """Scores of runs and records, with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
 
     Args:
-        patterns: folders of runs, or patterns such as ``runs/*``, of which folders that hold no run are left out.
+        patterns: run folders, what `train --seeds` or a sweep made, or patterns such as ``runs/*``, of which folders
+            that hold no run are left out.
 
     Returns:
         A row for each run, split, task and score: ``run``, ``split``, ``task``, ``score`` (its name), ``main`` (whether
@@ -56,13 +57,19 @@ def read_runs(*patterns: str | Path) -> DataFrame:
     from pandas import DataFrame
 
     from mtlprune.runs import RunError, RunFolder
+    from mtlprune.sweeps.folder import expanded
 
     named = list(map(str, patterns))
     found = [path for name in named for path in (sorted(glob(name)) or [name])]  # noqa: PTH207 (whole paths too)
-    runs = [path for path in dict.fromkeys(found) if path in named or (Path(path) / "config.yaml").is_file()]
+    made_by_train = ("config.yaml", "seed-*/config.yaml")
+    runs = [
+        path
+        for path in dict.fromkeys(found)
+        if path in named or any(any(Path(path).glob(made)) for made in made_by_train)
+    ]
     if not runs:
         raise RunError(f"no run is found at {', '.join(named)}; `mtlprune train` makes one")
-    return DataFrame([row for path in runs for row in RunFolder.existing(path).score_rows()])
+    return DataFrame([row for path in expanded(runs) for row in RunFolder.existing(path).score_rows()])
 
 
 def read_results(folder: str | Path) -> dict[str, Result]:
