@@ -61,7 +61,8 @@ def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
     """Scores of runs and records, with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
 
     Args:
-        runs: folders of runs, or patterns such as ``runs/*``, of which folders that hold no run are left out.
+        runs: run folders, what `train --seeds` or a sweep made, or patterns such as ``runs/*``, of which folders that
+            hold no run are left out.
 
     Returns:
         A row for each run, split, task and score: ``run``, ``split``, ``task``, ``score`` (its name), ``main`` (whether
@@ -146,10 +147,12 @@ def _found(runs: Iterable[str | Path | RunFolder], having: str = "config.yaml") 
     from glob import glob
 
     from mtlprune.runs import RunError, RunFolder
+    from mtlprune.sweeps.folder import expanded
 
     named = [os.fspath(run) for run in runs]
     paths = dict.fromkeys(path for name in named for path in (sorted(glob(name)) or [name]))  # noqa: PTH207 (whole paths too)
-    made = [path for path in paths if path in named or (Path(path) / having).is_file()]
+    files = (having, f"seed-*/{having}")
+    made = [path for path in paths if path in named or any(any(Path(path).glob(file)) for file in files)]
     if not made:
         raise RunError(f"no run is found at {', '.join(named)}; `mtlprune train` makes one")
-    return [RunFolder.existing(path) for path in made]
+    return [RunFolder.existing(path) for path in expanded(made, having)]

@@ -447,12 +447,18 @@ def restore_log(path: Path, text: str | None, size: int) -> str:
     return text
 
 
-def read_json_lines(path: Path, error: type[MtlpruneError] = RunError) -> Iterator[tuple[int, Any]]:
-    """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
+def read_json_lines(
+    path: Path, error: type[MtlpruneError] = RunError, whole: bool = False
+) -> Iterator[tuple[int, Any]]:
+    """Number and value of each line; a last line without its end is one that a process is writing, or was killed over,
+    but in ``whole`` files, written by others, which may have empty lines and begin with a BOM.
 
     Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
     """
-    for number, line in enumerate(read_text(path, error).split("\n")[:-1], 1):
+    lines = read_text(path, error).removeprefix("\ufeff" if whole else "").split("\n")
+    for number, line in enumerate(lines if whole else lines[:-1], 1):
+        if whole and not line.strip():
+            continue
         where = f"{path}, line {number}"
         with reading(where, error):
             try:

@@ -475,13 +475,24 @@ def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def read_sentences(path: Path) -> Iterator[Sentence]:
-    """Sentences as JSON lines, as ``predict`` and ``evaluate`` write them. Raises RunError, naming file and line."""
-    for number, tree in read_json_lines(path):
-        with reading(f"{path}, line {number}", remedy="this is no sentence"):
+def read_sentences(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Sentence]:
+    """Sentences as JSON lines, as ``predict`` and ``evaluate`` write them. Raises RunError, naming file and line.
+
+    Args:
+        tell: is given what was left out; the file may be written by hand then, its last line without an end.
+    """
+    left: dict[str, None] = {}
+    for number, tree in read_json_lines(path, whole=tell is not None):
+        with reading(
+            f"{path}, line {number}", remedy='a sentence is {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
+        ):
             run_forms.check_sentence(tree)
             sentence = from_json(tree)
+            left |= dict.fromkeys(tree.keys() - {"id", "words"} - {name for name, _, _ in run_forms.layers_of(tree)})
         yield sentence
+    if left and tell is not None:
+        own = '"chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}'
+        tell(f"{path}: left out {', '.join(sorted(left))}; a layer of a name of your own is written {own}")
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:

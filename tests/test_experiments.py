@@ -99,7 +99,8 @@ def test_a_sweep_has_the_cells_that_its_readme_says(path: Path, ontonotes: Path,
     name = f"{path.parent.name}/sweep.yaml" if path.stem == "sweep" else path.name
     row = next(line for line in README.splitlines() if name in line and re.search(r"\d+ cells|\| [\d, ]+ \|", line))
     assert str(len(cells)) in re.findall(r"\d+", row)
-    assert {config.train.seed for config in cells.values()} == {1, 2, 3}
+    selections = {11, 12, 13, 21, 22, 23, 31, 32, 33} if path.parent.name == "claims" else set()
+    assert {config.train.seed for config in cells.values()} == {1, 2, 3} | selections
     if "scores" in path.stem or path.parent.name == "ewt5-minilm":
         sizes = Counter(map(len, {frozenset(config.tasks) for config in cells.values()}))
         assert sizes == {1: 5, 2: 10, 5: 1}  # all tasks, all pairs, all five

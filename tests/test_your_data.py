@@ -115,9 +115,11 @@ def test_names_then_both_then_layers_of_ones_own(
     assert [(s.start, s.end, s.label) for s in names[0].ner or ()] == [(0, 1, "PER"), (2, 3, "LOC"), (3, 4, "LOC")]
     said = follow("Both in one run, on disjoint sentences", place, mtlprune, encoder, monkeypatch)
     assert "data/names: 15 sentences appended, 0 joined" in said and "NER" in said
+    assert "the layer pos has other labels in data/de" in said and "tasks=ner,dep --out runs/both" in said
     both = load_corpus(place / "data/both").info["splits"]["train"]["known"]
     assert (both["dep"], both["ner"], both["pos"]) == (12, 12, 24)
-    follow("Layers under names of your own", place, mtlprune, encoder, monkeypatch)
+    said = follow("Layers under names of your own", place, mtlprune, encoder, monkeypatch)
+    assert "tasks=pos,chunk decoders.chunk.type=ner --out" in said and "had the id" not in said
     scores = json.loads((place / "runs/chunks/best.json").read_text())
     assert {"pos", "chunk"} <= set(scores)
 

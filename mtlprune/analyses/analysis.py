@@ -172,6 +172,10 @@ def read(folder: Path, name: str) -> Result:
     command = next(command for command, package in ANALYSES.items() if package == name)
     command = command if command in COMMANDS else f"analyze {command}"
     if not path.is_file():
+        if (path.parent / "config.yaml").is_file():
+            raise ResultError(
+                f"{folder} is a run; name the folder of its results, that `mtlprune {command}` made (--out)"
+            )
         raise ResultError(f"{path} is missing; `mtlprune {command} ... --out {folder}` makes it")
     content = read_json(path, ResultError, AGAIN)
     show = find(name).show

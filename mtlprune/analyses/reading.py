@@ -103,7 +103,10 @@ class Source:
     def open(self, device: str = "cpu") -> Iterator[Subject]:
         """Load it. Raises EncoderError or RunError in words."""
         if not self.is_run:
-            encoder = Encoder.load(self.name, attention="eager").to(device)
+            try:
+                encoder = Encoder.load(self.name, attention="eager").to(device)
+            except EncoderError as error:
+                raise EncoderError(f"{error} ({self.name} is no run either: it has no config.yaml)") from error
             yield Subject(self.label, self.name, self.seed, encoder, None, self.name)
             return
         model = MultiTaskModel.load(self.name, device=device)

@@ -44,13 +44,13 @@ COMMANDS = {
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here;
 overlap follows from the record of its analysis alone."""
 RENAMED = {
-    "status": "sweep --status",
-    "plot probes": "probe --plot",
-    "plot pretraining": "pretrain --plot",
-    "plot": "probe --plot, or mtlprune pretrain --plot",
-    "heads .*--table": "heads, without --table",
-    r"heads (.* )?\d+ \d+": "head RUN LAYER HEAD",
-    "heads .*--gradients": "analyze gradients RUN --corpus DIR --out DIR, whose results heads --analyses reads",
+    "status": "`mtlprune sweep --status`",
+    "plot probes": "`mtlprune probe --plot`",
+    "plot pretraining": "`mtlprune pretrain --plot`",
+    "plot": "`mtlprune probe --plot` or `mtlprune pretrain --plot`",
+    "heads .*--table": "the same command without --table",
+    r"heads (.* )?\d+ \d+": "`mtlprune head RUN LAYER HEAD`",
+    "heads .*--gradients": "`mtlprune analyze gradients RUN --corpus DIR --out DIR` and `heads --analyses`",
 }
 """How commands of earlier releases began (a pattern), and what does their work now."""
 PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
@@ -88,7 +88,7 @@ class CommandGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         for old, new in RENAMED.items():
             if ctx.parent is None and (found := re.match(rf"{old}(?![\w-])", " ".join(args))):
-                raise MtlpruneError(f"there is no `mtlprune {found[0]}` any more; use `mtlprune {new}`")
+                raise MtlpruneError(f"there is no `mtlprune {found[0]}` any more; use {new}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -50,11 +50,11 @@ def tell(line: str) -> None:
     console(stderr=True).print(line)
 
 
-def store(splits: Splits, out: Path, **about: Any) -> Corpus:
-    """Save a corpus, and say what it has and what can be done with it."""
+def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) -> Corpus:
+    """Save a corpus, and say what it has and what can be done with it; ``mixed`` layers are in two sets of labels."""
     from mtlprune.corpora import CorpusError
     from mtlprune.corpora.store import save_corpus
-    from mtlprune.layers import LAYERS
+    from mtlprune.layers import LAYERS, kind_of
 
     splits = {split: sentences for split, sentences in splits.items() if sentences}
     if not splits:
@@ -65,26 +65,32 @@ def store(splits: Splits, out: Path, **about: Any) -> Corpus:
     layers = [layer for layer in corpus.layers if any(counts[layer] for counts in known.values())]
     console().print(f"{out}: {about['name']} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}")
     tell(f"layers: {', '.join(layers) or 'none'}")
-    for line in remarks(corpus):
+    for line in remarks(corpus, splits):
         tell(line)
     tasks = [layer for layer in layers if all(known.get(split, {}).get(layer) for split in ("train", "dev"))]
-    five = [layer for layer in tasks if layer in LAYERS]
-    if five:
-        tell(f"next: mtlprune train minilm-ewt5 data.path={out} tasks={','.join(five)} --out runs/{out.name}")
+    tasks = [layer for layer in tasks if layer not in (*mixed, *(("upos", "xpos") if "pos" in tasks else ()))]
+    if tasks:
+        of_kind = {kind_of(kind): layer for layer, kind in LAYERS.items()}
+        own = [
+            f"decoders.{layer}.type={of_kind[kind_of(corpus.layers[layer])]} " for layer in tasks if layer not in LAYERS
+        ]
+        settings = f"data.path={out} tasks={','.join(tasks)} {''.join(own)}"
+        tell(f"next: mtlprune train minilm-ewt5 {settings}--out runs/{out.name}")
     elif "dev" not in known:
         tell("there is no dev, which training needs: give --dev, or one file to be split")
     return corpus
 
 
-def remarks(corpus: Corpus) -> Iterable[str]:
-    """What is to be known of the scores on a corpus."""
+def remarks(corpus: Corpus, splits: Splits) -> list[str]:
+    """What is to be known of a corpus, whose sentences are given too, and of the scores on it."""
+    from mtlprune.corpora.build import remarks as oddities
     from mtlprune.layers import kind_of
     from mtlprune.scores import foreign_punctuation
 
     brackets = [layer for layer, kind in corpus.layers.items() if kind_of(kind) == "brackets"]
     split = "test" if "test" in corpus.splits else corpus.splits[-1]
     found = (foreign_punctuation(corpus[split], layer) for layer in brackets)
-    return [f"{split}, {line}" for line in found if line]
+    return [*oddities(splits), *(f"{split}, {line}" for line in found if line)]
 
 
 # -- anyone's files ---------------------------------------------------------------------------------------------------
@@ -173,16 +179,17 @@ Columns = Annotated[
 ]
 
 
-@from_files(
-    "columns", "Any CoNLL-like file: a word a line.", columns=(Columns, Parameter.empty), repair=(Repair, False)
-)
-def columns(path: Path, columns: str, repair: bool) -> Iterable[Sentence]:
+@from_files("columns", "Any CoNLL-like file: a word a line.", columns=(Columns, None), repair=(Repair, False))
+def columns(path: Path, columns: str | None, repair: bool) -> Iterable[Sentence]:
     """Read columns between tabs or blanks, sentences between empty lines.
 
     Entities may be written in IOB1, IOB2, BIOES, BILOU or brackets with stars; which it is, is found and told.
     """
+    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.columns import parse_columns, read_columns
 
+    if columns is None:
+        raise CorpusError("--columns is missing; say what each column of the files holds: --columns word,pos,_,ner")
     return read_columns(path, parse_columns(columns), repair, tell)
 
 
@@ -217,10 +224,10 @@ def propbank(path: Path, columns: str | None) -> Iterable[Sentence]:
 
 @from_files("jsonl", "What mtlprune predict writes.")
 def jsonl(path: Path) -> Iterable[Sentence]:
-    """Read sentences with all their layers, one JSON object a line (docs/records.md)."""
+    """Read sentences with all their layers, one JSON object a line (docs/your_data.md)."""
     from mtlprune.runs import read_sentences
 
-    return read_sentences(path)
+    return read_sentences(path, tell)
 
 
 @app.command("hf", short_help="A dataset in Hugging Face form.")

@@ -38,10 +38,11 @@ def merge(
     check_free(out, overwrite)
     loaded = {str(path): load_corpus(path) for path in corpora}
     with console(stderr=True).status("merging …"):
-        splits = merge_corpora({path: {s: c[s] for s in c.splits} for path, c in loaded.items()}, build.tell)
+        splits, mixed = merge_corpora({path: {s: c[s] for s in c.splits} for path, c in loaded.items()}, build.tell)
         licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
         sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
-        build.store(splits, out, name=name or out.name, licence=licence, sources=sources, overwrite=overwrite)
+        about = {"name": name or out.name, "licence": licence, "sources": sources}
+        build.store(splits, out, mixed, overwrite=overwrite, **about)
 
 
 @app.command(short_help="Validate every sentence, and count what there is.")
@@ -57,7 +58,7 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(table)
     terminal.print(f"All sentences are valid; fingerprint {corpus.fingerprint}")
-    for line in build.remarks(corpus):
+    for line in build.remarks(corpus, {split: corpus[split] for split in corpus.splits}):
         terminal.print(line)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import files_below
 from mtlprune.corpora.tables import source_digest
-from mtlprune.layers import Layer
+from mtlprune.layers import KINDS, Layer, kind_of
 from mtlprune.sentence import Sentence, declared
 
 Splits = dict[str, list[Sentence]]
@@ -60,10 +61,11 @@ def read_files(files: Files, read: Callable[[Path], Iterable[Sentence]], tell: T
         if not sentences:
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
     digests = {str(path): source_digest(path) for found in paths.values() for path in found}
+    counted = {path.stem for found in paths.values() for path in found}
     if files.together:
         splits = cut(splits["all"], files.shares, files.seed)
         digests["split"] = f"{files.shares}, seed {files.seed}"
-    return with_own_ids(splits, tell), digests
+    return with_own_ids(splits, tell, counted), digests
 
 
 def expand(names: Sequence[str]) -> list[Path]:
@@ -100,8 +102,12 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int) -> Splits:
     return splits
 
 
-def with_own_ids(splits: Splits, tell: Tell) -> Splits:
-    """The second sentence of an id gets ``~2`` at its end, and so on."""
+def with_own_ids(splits: Splits, tell: Tell, counted: Collection[str] = ()) -> Splits:
+    """The second sentence of an id gets ``~2`` at its end, and so on.
+
+    Args:
+        counted: what ids begin with that readers gave by counting, as files named none; a change of them is not told.
+    """
     taken = Counter[str]()
     renamed = 0
     result: Splits = {}
@@ -113,7 +119,7 @@ def with_own_ids(splits: Splits, tell: Tell) -> Splits:
             name = sentence.id
             while taken[sentence.id] > 1 and (name := f"{sentence.id}~{taken[sentence.id]}") in known:
                 taken[sentence.id] += 1
-            renamed += name != sentence.id
+            renamed += name != sentence.id and re.sub(r"[-/]\d+$", "", sentence.id) not in counted
             known.add(name)
             result[split].append(replace(sentence, id=name))
     if renamed:
@@ -121,7 +127,31 @@ def with_own_ids(splits: Splits, tell: Tell) -> Splits:
     return result
 
 
-def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -> Splits:
+def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
+    """What is odd about a corpus, in sentences: train's sentences in other splits, several roots, control characters.
+
+    All of these are read and trained on.
+    """
+    trained = {sentence.words for sentence in splits.get("train", ())}
+    said = []
+    for split, sentences in splits.items():
+        found: dict[str, list[str]] = defaultdict(list)
+        size = 0
+        for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
+            trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
+            if split != "train" and sentence.words in trained:
+                found["have the words of one of train"].append(sentence.id)
+            if any(tree.heads.count(0) > 1 for tree in trees):
+                found["have several roots, and a predicted tree has one"].append(sentence.id)
+            if re.search(r"[\x00-\x1f\x7f-\x9f]", " ".join(sentence.words)):
+                found["have control characters in words, which some encoders drop"].append(sentence.id)
+        said += [
+            f"warning: {len(ids)} of {size} sentences of {split} {what}; first {ids[0]}" for what, ids in found.items()
+        ]
+    return said
+
+
+def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -> tuple[Splits, list[str]]:
     """Join the layers of sentences with equal words, split by split, and append the others.
 
     The k-th sentence of some words in a split joins the k-th sentence of these words in the same split of what came
@@ -130,11 +160,15 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     Args:
         corpora: name → its splits, in order.
 
+    Returns:
+        the sentences of each split, and the layers whose labels are mostly others in one corpus than in another.
+
     Raises:
         CorpusError: a layer is of two kinds.
     """
     result: Splits = {}
     kinds: dict[str, tuple[str, str]] = {}
+    labels: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))  # layer → corpus → ...
     for name, splits in corpora.items():
         joined = appended = other = 0
         for split, sentences in splits.items():
@@ -149,19 +183,35 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
             for place in range(len(here) - 1, -1, -1):
                 places[here[place].words].append(place)
             for sentence in sentences:
-                if not places[sentence.words]:
-                    here.append(sentence)
+                if places[sentence.words]:
+                    place = places[sentence.words].pop()
+                    joined += 1
+                else:
+                    place = len(here)
+                    here.append(sentence.bare())
                     appended += 1
-                    continue
-                old = here[place := places[sentence.words].pop()]
+                old = here[place]
                 new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
                 other += any(old.kind(layer) is not None and old.get(layer) != new[layer].value for layer in new)
-                here[place] = old.with_layers(**{layer: new[layer] for layer in new if old.kind(layer) is None})
-                joined += 1
+                added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
+                here[place] = old.with_layers(**added)
+                for layer, (kind, value) in added.items():
+                    parts = KINDS[kind_of(kind)].to_columns(value)[-1]  # labels, of each predicate those of its spans
+                    flat = (label for part in parts for label in ([part] if isinstance(part, str) else part))
+                    labels[layer][name].update(flat)
         differ = f"; {other} of those have another value of a layer of what came before, which stays" if other else ""
         tell(f"{name}: {appended} sentences appended, {joined} joined{differ}")
-    trained = {sentence.words for sentence in result.get("train", ())}
-    for split in (split for split in result if split != "train"):
-        if same := sum(sentence.words in trained for sentence in result[split]):
-            tell(f"warning: {same} of {len(result[split])} sentences of {split} have the words of one of train")
-    return with_own_ids(result, tell)
+    mixed = []
+    for layer, each in labels.items():
+        for (one, mine), (two, theirs) in combinations(each.items(), 2):
+            if mine and theirs and (_foreign(mine, theirs) or _foreign(theirs, mine)):
+                shown = [", ".join(label for label, _ in found.most_common(3)) for found in (mine, theirs)]
+                what = f"the layer {layer} has other labels in {one} ({shown[0]}) than in {two} ({shown[1]})"
+                tell(f"warning: {what}; build one of them under another name, such as {layer}2, to train on both")
+                mixed.append(layer)
+    return with_own_ids(result, tell), mixed
+
+
+def _foreign(mine: Counter[str], theirs: Counter[str]) -> bool:
+    """Whether most labels of one corpus, counted as often as they occur, are none of the other's."""
+    return 2 * sum(times for label, times in mine.items() if label not in theirs) > mine.total()

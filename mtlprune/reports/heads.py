@@ -158,7 +158,9 @@ def lead(content: Mapping[str, Any]) -> str:
         if across
         else "There are no two sources with numbers that vary within layers, so nothing is compared between them."
     )
-    return f"One row a head; probes and analyses are of {settings['of']}. {said}"
+    return (
+        f"One row per head; claims and gradients are of the runs, probes and other analyses of {settings['of']}. {said}"
+    )
 
 
 def tables(content: Mapping[str, Any]) -> list[Grid]:

@@ -263,7 +263,7 @@ def unusable(root: Path, folders: Mapping[str, str]) -> tuple[list[str], dict[st
 
 
 def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
-    """Run folders, with those of its finished cells in the place of each sweep.
+    """Run folders, with those of its finished cells in the place of each sweep, and of `train --seeds` those of seeds.
 
     A sweep is named by its folder or file; with ``:PATTERN`` behind it, such as ``runs/mine:gates-*``, some of its
     cells are meant.
@@ -280,7 +280,8 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
                 found += [run for run in found_runs(place, cells, left_out) if not having or (run / having).is_file()]
                 break
         else:
-            found.append(Path(given))
+            seeds = Path(given).glob("seed-*/config.yaml") if not (Path(given) / "config.yaml").is_file() else ()
+            found += sorted(path.parent for path in seeds) or [Path(given)]
     return found
 
 

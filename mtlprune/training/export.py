@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -59,6 +60,7 @@ class Exported:
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
         reads_texts: whether the tokenizer splits the first word of a text as the run does, or needs a blank before it.
+        pooler: whether transformers add one of random weights, if they are not told otherwise.
     """
 
     gates: Tensor | None
@@ -67,6 +69,7 @@ class Exported:
     difference: float
     limit: int | None
     reads_texts: bool
+    pooler: bool
 
 
 def request(run: str | Path, task: str | None, head: str | None, remove: bool, licence: str | None) -> ExportRequest:
@@ -160,7 +163,8 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             f"expected at most {TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the "
             "encoder's name"
         )
-    return Exported(gates, heads, not asked.remove, difference, encoder.limit, reads_texts)
+    pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
+    return Exported(gates, heads, not asked.remove, difference, encoder.limit, reads_texts, pooler)
 
 
 def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) -> KeptHeads:

@@ -20,7 +20,7 @@ from mtlprune.training.export import Exported, ExportRequest, account
 PLAIN = """from transformers import AutoModel, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
-model = AutoModel.from_pretrained(".")"""
+model = AutoModel.from_pretrained("."{pooler})"""
 CLASSIFIER = """from transformers import pipeline
 
 label = pipeline("token-classification", model="."{strategy})  # this folder, or its name on the hub"""
@@ -35,7 +35,7 @@ CARD = """---
 
 # {name}
 
-The encoder of a run of mtlprune {version}: {base}, trained on {tasks} with the sentences of {data}, seed {seed}.
+The encoder of a run of mtlprune {version}: {base}, trained on {tasks} with the sentences of {data}, seed {seed}.{start}
 
 ```python
 {loader}
@@ -69,7 +69,7 @@ Of the run with its decoders{decoders}, in percent.
 def model_card(asked: ExportRequest, found: Exported) -> str:
     """The text of README.md. Raises RunError: scores of the run are damaged."""
     config, manifest = asked.config, asked.run.read_manifest()
-    part, data = config.encoder, manifest["data"].get("name") or Path(config.data.path).name
+    start, part, data = config.train.start, config.encoder, manifest["data"].get("name") or Path(config.data.path).name
     name = manifest["pruned"]["config"]["encoder"]["name"] if "pruned" in manifest else part.name
     revision = manifest.get("encoder", {}).get("revision", part.revision)
     hub, base_licence = base_of(name, revision)
@@ -91,6 +91,7 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         tasks=", ".join(config.tasks),
         data=data,
         seed=config.train.seed,
+        start=f" It began with the weights of the finished run {Path(start).name}." if start else "",
         loader=_loader(asked, found),
         pooling="the mean of a word's sub-words" if part.pooling == "mean" else "the first of a word's sub-words",
         limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
@@ -109,7 +110,7 @@ def _loader(asked: ExportRequest, found: Exported) -> str:
     if not found.whole:
         return REMOVED
     if asked.head is None:
-        return PLAIN
+        return PLAIN.format(pooler=", add_pooling_layer=False" if found.pooler else "")
     spans = asked.config.decoder(asked.head).kind == "spans"  # whose IOB2 tags the pipeline joins
     return CLASSIFIER.format(strategy=', aggregation_strategy="first"' if spans else "")
 

@@ -200,7 +200,7 @@ def test_mistakes_are_sentences_and_nothing_is_written(
     (gateless / "gates.jsonl").unlink()
     for name, folder, words, told in (
         *((name, lab.corpus, (encoder, "--split", "nowhere"), "found 'nowhere'") for name in FEW),
-        *((name, lab.corpus, (tmp_path / "no-encoder",), "no-encoder") for name in FEW),
+        *((name, lab.corpus, (tmp_path / "no-encoder",), "no-encoder is no run either") for name in FEW),
         ("smoothing", lab.corpus, (encoder, "--claims", gateless), "is a run without gates"),
         ("degeneration", lab.corpus, (tiny_encoder("roberta"), *claims), "heads of different encoders do not"),
         ("dissection", lab.corpus, (tiny_encoder("modernbert"), "--tasks", "none"), "no post-LN encoder"),

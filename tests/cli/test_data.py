@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,7 @@ BROKEN = {
             "columns --train few.txt --columns word,ner",
             "few.txt, line 4: column ner: word 1: I-X continues no open span",
         ),
+        ("columns --train few.txt", "--columns is missing; say what each column of the files holds"),
         ("columns --train few.txt --columns word,chunk", "write NAME:KIND, such as chunk:spans"),
         ("columns --train wide.txt --columns word,pos", "wide.txt, line 2: expected 2 columns (word,pos), found 3"),
         ("brackets --train open.mrg", "open.mrg, line 1: the tree that begins here is not closed"),
@@ -177,6 +179,18 @@ def test_repaired_tags_and_a_corpus_of_everything(
     assert mtlprune("data", "merge", *made, "--out", "all").code == 0
     for split in stored.splits:
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
+
+
+def test_json_lines_written_by_hand(mtlprune: Call, tmp_path: Path) -> None:
+    """A BOM, empty lines and a last line without its end lose nothing; what is no layer is told."""
+    page = (Path(__file__).parents[2] / "docs/your_data.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r'`(\{"id".*?\}\})`', page)
+    second = '{"id": "s2", "words": ["a"], "poss": ["X"], "chunk": ["NP"]}'
+    (tmp_path / "few.jsonl").write_text(f"\ufeff{shown}\r\n\n{second}", encoding="utf-8")
+    answer = mtlprune("data", "build", "jsonl", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made")
+    assert answer.code == 0 and "left out chunk, poss; a layer of a name of your own" in answer.err, answer
+    first, last = load_corpus(tmp_path / "made")["train"]
+    assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
 
 
 def test_tags_that_evalb_does_not_know_are_told(mtlprune: Call, tmp_path: Path) -> None:

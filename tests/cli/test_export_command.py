@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,9 @@ def compare(names: dict[str, Any], wanted: list[torch.Tensor]) -> None:
 
 def test_a_run_without_gates_is_exported_as_it_is(mtlprune: Command, single: Path, tmp_path: Path) -> None:
     out = exported(mtlprune, tmp_path / "plain", single, "--licence", "apache-2.0")
-    compare(as_the_card_says(out), states(single))
+    names = as_the_card_says(out)
+    compare(names, states(single))
+    assert names["model"].pooler is None
     card = ModelCard.load(out / "README.md")
     assert (card.data.license, card.data.library_name, card.data.base_model) == ("apache-2.0", "transformers", None)
     score = RunFolder(single).read_scores("dev")["pos"]["accuracy"]
@@ -109,9 +112,12 @@ def test_a_run_without_gates_is_exported_as_it_is(mtlprune: Command, single: Pat
 
 
 def test_gates_are_in_the_weights(mtlprune: Command, mask: Path, tmp_path: Path) -> None:
-    out = exported(mtlprune, tmp_path / "mask", mask)
+    begun = RunFolder(shutil.copytree(mask, tmp_path / "begun"))
+    begun.write_config({**(tree := begun.read_config()), "train": {**tree["train"], "start": "runs/finished"}})
+    out = exported(mtlprune, tmp_path / "mask", begun.path)
     compare(as_the_card_says(out), states(mask, SHARED))
-    assert "5 of 8 heads are closed" in (out / "README.md").read_text(encoding="utf-8")
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "5 of 8 heads are closed" in card and "with the weights of the finished run finished." in card
     again = Encoder.load(str(out))  # and as an encoder of ours
     assert again.head_map is None
 

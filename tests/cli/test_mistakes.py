@@ -34,7 +34,7 @@ def test_messages_do_not_steer_the_terminal() -> None:
         (("status", "sweep.yaml"), "`mtlprune sweep --status`"),
         (("plot", "probes", "found", "--out", "plots"), "`mtlprune probe --plot`"),
         (("plot", "pretraining", "run"), "`mtlprune pretrain --plot`"),
-        (("heads", "run", "--table"), "`mtlprune heads, without --table`"),
+        (("heads", "run", "--table"), "use the same command without --table"),
         (("heads", "run", "--gradients=joint"), "`mtlprune analyze gradients RUN"),
         (("heads", "run", 2, 3, "--text", "a b"), "`mtlprune head RUN LAYER HEAD`"),
     ],

@@ -63,8 +63,11 @@ def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, results: Path, 
     sound = write_probes(tmp_path / "sound", ENCODERS[:1], {"ner": ("ORG",)}, (3, 4), ("sound",))
     file, out = tmp_path / "file", tmp_path / "out"
     file.write_text("keep me")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").touch()
     for arguments, said in [
         ((tmp_path / "nowhere", "--out", out), "probes.json is missing"),
+        ((tmp_path / "run", "--out", out), "run is a run; name the folder of its results, that `mtlprune probe` made"),
         ((sound, "--out", out, "--mode", "as-released"), "no results of the mode as-released (there: sound)"),
         ((results, "--out", out, "--against", "folklore"), "--against: expected paper"),
         ((results, "--out", out, "--maps", "MTL-9"), "--maps: found 'MTL-9'; expected all, none"),

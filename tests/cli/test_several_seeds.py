@@ -29,6 +29,13 @@ def test_seeds_are_runs_and_a_data_frame(mtlprune: Callable[..., Any], lab: Any,
     assert again.code == 0 and again.out.count("was finished already") == 2
     (out / "notes").mkdir()
     frame = library.read_runs(out / "*", alone)
+    assert library.read_runs(out).equals(frame[frame["run"] != str(alone)])
+    (tmp_path / "more").mkdir()
+    out.rename(tmp_path / "more/runs")
+    assert set(library.read_runs(tmp_path / "more/*")["run"]) == {f"{tmp_path}/more/runs/seed-{k}" for k in (1, 2)}
+    (tmp_path / "more/runs").rename(out)
+    tables = [mtlprune("table", *runs, "--split", "dev") for runs in ([out], [out / "seed-1", out / "seed-2"])]
+    assert tables[0].code == 0 and tables[0].out == tables[1].out
     main = frame.query("main and split == 'dev'")
     assert main["run"].tolist() == [f"{out}/seed-1", f"{out}/seed-2", str(alone)]
     assert main["train.seed"].tolist() == [1, 2, 2] and set(main["tasks"]) == {"pos"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 from random_sentences import corpora
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.build import Files, cut, expand, merge, read_files, with_own_ids
+from mtlprune.corpora.build import Files, cut, expand, merge, read_files, remarks, with_own_ids
 from mtlprune.layers import Layer
-from mtlprune.sentence import Sentence, Span
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 
 def silent(line: str) -> None:
@@ -73,7 +74,7 @@ def test_merging_puts_layers_together_again(content: list[Sentence], chance: obj
     second = [s.bare().with_layers(ner=s.ner, con=s.con, srl=s.srl, x=Layer("tags", s.words)) for s in content]
     distinct = len({s.words for s in content}) == len(content)
     chance.shuffle(second)  # type: ignore[attr-defined]
-    whole = merge({"a": {"train": first}, "b": {"train": second, "dev": second[:1]}}, silent)
+    whole, _ = merge({"a": {"train": first}, "b": {"train": second, "dev": second[:1]}}, silent)
     assert len(whole["train"]) == len(content) and [s.words for s in whole["train"]] == [s.words for s in content]
     if distinct:
         for old, new in zip(content, whole["train"], strict=True):
@@ -85,13 +86,38 @@ def test_merging_says_what_it_did_and_refuses_two_kinds() -> None:
     told: list[str] = []
     a = Sentence("1", ("a", "b"), pos=("X", "Y"))
     b = Sentence("1", ("a", "b"), pos=("X", "Z"), ner=(Span(0, 1, "P"),))
-    merged = merge({"A": {"train": [a]}, "B": {"train": [b, b], "test": [b]}}, told.append)
+    merged, mixed = merge({"A": {"train": [a]}, "B": {"train": [b, b], "test": [b]}}, told.append)
     assert [(s.id, s.pos, s.ner) for s in merged["train"]] == [("1", a.pos, b.ner), ("1~2", b.pos, b.ner)]
     assert told[:2] == [
         "A: 1 sentences appended, 0 joined",
         "B: 2 sentences appended, 1 joined; 1 of those have another value of a layer of what came before, which stays",
     ]
-    assert told[2] == "warning: 1 of 1 sentences of test have the words of one of train"
+    assert not mixed and not any("warning" in line for line in told)
     kinds = [a.with_layers(x=Layer("tags", ("A", "B"))), a.with_layers(x=Layer("spans", ()))]
     with pytest.raises(CorpusError, match="B: expected the layer x to be of the kind tags as in A, found spans"):
         merge({name: {"train": [s]} for name, s in zip("AB", kinds, strict=True)}, silent)
+
+
+def test_layers_of_two_sets_of_labels_are_told() -> None:
+    told: list[str] = []
+    one = [Sentence("1", ("a", "b"), pos=("DET", "NOUN"), ner=(), dep=Dependencies((2, 0), ("det", "root")))]
+    two = [Sentence("1", ("c", "d"), pos=("DT", "NN"), ner=(Span(0, 1, "P"),), dep=Dependencies((0, 1), ("root", "x")))]
+    two[0] = two[0].with_layers(srl=(Predicate(0, None, (Span(1, 2, "A1"),)),))
+    three = [replace(one[0], id="2", words=("e", "f"), srl=(Predicate(0, None, (Span(1, 2, "ARG1"),)),))]
+    _, mixed = merge({"A": {"train": one}, "B": {"train": two}, "C": {"dev": three}}, told.append)
+    assert set(mixed) == {"pos", "srl"}
+    said = "\n".join(told)
+    assert "warning: the layer pos has other labels in A (DET, NOUN) than in B (DT, NN); build one of them" in said
+    assert said.count("the layer pos") == 2 and "in B (A1) than in C (ARG1)" in said
+    _, mixed = merge({"A": {"train": one}, "B": {"train": [replace(two[0], words=("a", "b"))]}}, silent)
+    assert mixed == []  # the first corpus's tags stay
+
+
+def test_what_is_odd_is_told_of_every_corpus() -> None:
+    plain = Sentence("s", ("a", "b"), dep=Dependencies((2, 0), ("x", "root")))
+    roots = replace(plain, id="t", words=("a", "\x00b"), dep=Dependencies((0, 0), ("root", "root")))
+    assert remarks({"train": [plain], "dev": [replace(plain, words=("b", "a"))]}) == []
+    said = remarks({"train": [roots, plain], "dev": [plain]})
+    assert [line.partition("; ")[2] for line in said] == ["first t", "first t", "first s"]
+    assert "1 of 2 sentences of train have several roots" in said[0] and "control characters" in said[1]
+    assert said[2] == "warning: 1 of 1 sentences of dev have the words of one of train; first s"

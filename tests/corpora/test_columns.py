@@ -49,6 +49,21 @@ def test_a_scheme_is_found_and_read(scheme: str, cases: list[tuple[int, tuple[Sp
     assert [spans_from_tags(row, scheme) for row in rows] == [spans for _, spans in cases]
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("wrong", ["LOC", "S-LOC", "U-LOC", "E-LOC", "L-LOC", "I-LOC", "B-LOC"])
+def test_one_wrong_tag_is_refused_at_its_own_line(tmp_path: Path, scheme: str, wrong: str) -> None:
+    spans = [Span(0, 2, "X"), Span(2, 3, "X"), Span(3, 6, "Y"), Span(7, 8, "X")]
+    rows = [tags_in(scheme, spans, 8)] * 5
+    fits = wrong[1] == "-" and wrong[0] in {"IOB1": "BI", "IOB2": "B", "BIOES": "S", "BILOU": "U"}[scheme]
+    rows[2] = [wrong, *rows[2]]
+    text = "\n\n".join("\n".join(f"w {tag}" for tag in row) for row in rows)
+    if fits:
+        assert [len(sentence.ner or ()) for sentence in read(tmp_path, text, "word,ner")] == [4, 4, 5, 4, 4]
+    else:  # of what is not closed, the word after it is named
+        with pytest.raises(CorpusError, match=r"line (19: column ner: .*|20: .* span of )LOC"):
+            read(tmp_path, text, "word,ner")
+
+
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
 def test_repaired_tags_are_read_as_conlleval_reads_them(tags: list[str]) -> None:
     expected = [(start, end + 1, label) for label, start, end in get_entities(tags)]
@@ -130,6 +145,7 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
         ("a N\nb _\n", "word,pos", "line 2: column pos: word 1: expected a tag, found _"),
         ("a I-X\nb B-Y\nc I-Y\n", "word,ner", "line 1: column ner: word 0: I-X continues no open span.*--repair"),
         ("a 2 x\nb two y\n", "word,head,relation", "line 2: column head: word 1: expected the number .* found 'two'"),
+        ("a 0 x\nb 3 x\nc 2 y\n", "word,head,relation", "line 2: column head: .*a circle: 2 → 3 → 2; give one"),
         ("a (S*\nb *\n", "word,con", "line 1: column con: word 0: the bracket"),
         ("a - *\nb - *\n", "word,srl", "line 1: expected 0 columns of arguments"),
         ("", "word,dep", "--columns: dep: a tree stands in two columns"),

@@ -38,6 +38,12 @@ def test_folders_and_files_read_the_same(tmp_path: Path) -> None:
         assert list(found) == splits and all(sentences == READ for sentences in found.values())
     assert "read id as id, tokens as word, upos as pos, head as head, deprel as relation, ner_tags as ner" in told[0]
     assert told[1].endswith("split all: column ner is written in BIOES and was converted")
+    told.clear()
+    read_dataset(str(tmp_path / "saved"), "tokens=word,upos=_", tell=told.append)
+    assert told[0].endswith("left out id, head, deprel, ner_tags, which --columns can name") and len(told) == 1
+    with pytest.raises(CorpusError, match="is not closed"):
+        read_dataset(saved(tmp_path / "open", ner_tags=[["S-X", "B-X"], ["O"]]), tell=told.append)
+    assert not any("was converted" in line for line in told)
 
 
 def saved(folder: Path, **columns: object) -> str:
@@ -60,7 +66,7 @@ def saved(folder: Path, **columns: object) -> str:
             None,
             "column tokens: expected a list with a value a word, found 'Ann sings'",
         ),
-        ({"head": [["3", "0"], ["0"]]}, None, "row 0: .*head of word 1 is 3"),
+        ({"head": [["3", "0"], ["0"]]}, None, "row 0: column head: word 0: expected a head from 0 to 2, found 3"),
         ({}, "tokens=word,ner_tags=srl", "frames cannot be read from a dataset"),
     ],
 )

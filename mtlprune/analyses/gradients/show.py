@@ -25,20 +25,12 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """What the numbers say."""
-    found = []
-    halves, maps = _pairs(result, "halves"), _pairs(result, "maps")
-    found.append(
-        f"Two halves of the sentences rank the heads of a layer with Spearman {_range(halves['spearman'])} over "
-        f"{len(halves)} maps."
-    )
-    different = maps[maps["task"] != maps["other_task"]]
-    if len(different):
-        sure = int((different["p"] < LEVEL).sum())
-        found.append(
-            f"Two tasks on the same sentences: Spearman {_range(different['spearman'])}, mean "
-            f"{number(different['spearman'].mean())} over {len(different)} pairs, of which {sure} have p < {LEVEL} "
-            "(heads permuted within layers, not corrected)."
-        )
+    halves = _pairs(result, "halves")["spearman"]
+    found = [
+        alike(result),
+        f"Two halves of the sentences rank the heads of a layer with Spearman {_range(halves)} over "
+        f"{len(halves)} maps.",
+    ]
     for name, rows in result.named("joint").groupby("name", observed=True):
         mean = rows.groupby("measure")["value"].mean()
         itself = f"; of a task with itself on other sentences {mean['halves']:.2f}" if "halves" in mean else ""
@@ -46,7 +38,32 @@ def findings(result: Result) -> list[str]:
             f"{name}: the gradients of two tasks on a head have a cosine of {mean['cosine']:+.2f} (mean over heads and "
             f"pairs{itself}); {100 * mean['opposed']:.0f} % oppose each other."
         )
-    return found
+    return list(filter(None, found))
+
+
+def alike(result: Result) -> str:
+    """Whether two tasks need the same heads, by whether they were trained alone or together; "" with one map."""
+    maps = _pairs(result, "maps")
+    joint = {one["encoder"] for one in result.about["encoders"] if len(one["tasks"]) > 1 or ":" in one["encoder"]}
+    alone = ~maps["encoder"].isin(joint) & ~maps["other"].isin(joint)
+    within = (maps["encoder"] == maps["other"]) & (maps["seed"] == maps["other_seed"])
+    same = maps["task"] == maps["other_task"]
+    kinds = {
+        "two tasks trained alone": alone & ~same,
+        "two tasks of one joint run": within & ~same,
+        "one task in two runs": same,
+    }
+    said = []
+    for kind, where in kinds.items():
+        if len(rows := maps[where]):
+            sure = int((rows["p"] < LEVEL).sum())
+            said.append(f"{kind} {number(rows['spearman'].mean())} ({sure} of {len(rows)} pairs have p < {LEVEL})")
+    if not said:
+        return ""
+    return (
+        f"How alike importance ranks the heads of a layer, mean Spearman on the same sentences: {'; '.join(said)} "
+        "(two-sided, heads permuted within layers, not corrected)."
+    )
 
 
 def _range(values: pd.Series) -> str:
@@ -131,7 +148,7 @@ def _across(result: Result) -> Grid:
         .agg(n=("p", "size"), mean=("spearman", "mean"), sure=("sure", "sum"))
         .reset_index(),
         {"maps": "maps", "pairs": ("n", 0), "Spearman": ("mean", 2), f"p < {LEVEL}": ("sure", 0)},
-        "The same between two maps, on the same sentences: mean over pairs of runs.",
+        "The same between two maps, on the same sentences: mean over pairs of runs, and how many have such a p.",
     )
 
 

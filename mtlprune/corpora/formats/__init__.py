@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
+from mtlprune.layers import Dependencies, find_cycle
 from mtlprune.sentence import SentenceError
 
 
@@ -31,6 +32,19 @@ class WordError(CorpusError):
         super().__init__(f"word {place}: {what}")
         self.place = place
         self.what = what
+
+
+def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
+    """Dependencies whose words all lead to a root. Raises WordError at a word that does not."""
+    if wrong := [place for place, head in enumerate(heads) if not 0 <= head <= len(heads)]:
+        what = f"expected a head from 0 to {len(heads)}, found {heads[wrong[0]]}; correct the row"
+        raise WordError(wrong[0], what)
+    if cycle := find_cycle(heads):
+        circle = " → ".join(map(str, [*cycle, cycle[0]]))
+        raise WordError(
+            cycle[0] - 1, f"the heads run in a circle: {circle}; give one of these words another head, 0 for the root"
+        )
+    return Dependencies(tuple(heads), tuple(relations))
 
 
 @contextlib.contextmanager

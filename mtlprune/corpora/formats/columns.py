@@ -16,13 +16,14 @@ from mtlprune.corpora.formats import (
     on_lines,
     read_lines,
     sentence_id,
+    tree,
 )
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
 from mtlprune.corpora.formats.conll2012 import read_conll2012
 from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
 from mtlprune.corpora.formats.propbank import read_predicates
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+from mtlprune.sentence import Predicate, Sentence, Span
 
 WORD, SKIP = "word", "_"
 _PARTS = {WORD: WORD, SKIP: SKIP, "head": "head", "relation": "relation", "lemma": "lemma", "id": "id"}
@@ -130,15 +131,14 @@ def assemble(
         layers[column.name] = Layer(column.kind, value)
     if "head" in parts and set(parts["head"]) != {"_"}:
         with on_lines(source, rows, "column head", unit):
-            heads = tuple(_head(place, text) for place, text in enumerate(parts["head"]))
-        layers["dep"] = Dependencies(heads, parts["relation"])
+            layers["dep"] = tree([_head(*cell) for cell in enumerate(parts["head"])], parts["relation"])
     with on_lines(source, rows, unit=unit):
         return Sentence(name, parts[WORD]).with_layers(**layers).validate()
 
 
 def _head(place: int, text: str) -> int:
     if not text.isdecimal():
-        raise WordError(place, f"expected the number of the head, 0 for the root, found {text!r}")
+        raise WordError(place, f"expected the number of the head, 0 for the root, found {text!r}; correct it")
     return int(text)
 
 
@@ -184,8 +184,6 @@ def read_columns(
     plain = [place for place, column in enumerate(columns) if column.name != SKIP]
     turned = [{columns[place]: [row[place] for row in cells] for place in plain} for _, _, cells in found]
     notation = Notation(columns, {c.name: [one[c] for one in turned] for c in columns if c.kind == "spans"}, repair)
-    for name, scheme in notation.converted():
-        tell(f"{path}: column {name} is written in {scheme} and was converted")
     for (name, rows, cells), values in zip(found, turned, strict=True):
         sentence = assemble(str(path), rows, name, values, notation)
         if frames:
@@ -193,6 +191,8 @@ def read_columns(
             with on_lines(path, rows):
                 sentence = sentence.with_layers(**{columns[-1].name: Layer("frames", srl)}).validate()
         yield sentence
+    for name, scheme in notation.converted():
+        tell(f"{path}: column {name} is written in {scheme} and was converted")
 
 
 def _frames(

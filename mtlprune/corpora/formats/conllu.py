@@ -11,7 +11,7 @@ from conllu.exceptions import ParseException
 from conllu.parser import parse_id_value, parse_int_value, parse_token_and_metadata
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, blocks, malformed, on_lines, read_lines
+from mtlprune.corpora.formats import NumberedLine, blocks, malformed, on_lines, read_lines, tree
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence
 
@@ -37,6 +37,8 @@ _FIELD_PARSERS: dict[str, Any] = dict.fromkeys(COLUMNS, _verbatim) | {
     "id": lambda row, place: parse_id_value(row[place]),
     "head": lambda row, place: parse_int_value(row[place]),
 }
+
+_NUMBERS = {"id": "a number such as 8, 8-9 or 8.1", "head": "the number of the head, 0 for the root,"}
 
 
 def read_conllu(path: Path, pos: str = "xpos", beside: bool = False) -> Iterator[Sentence]:
@@ -117,7 +119,9 @@ def _check_columns(path: Path, rows: list[NumberedLine]) -> None:
             what = f"expected a value or _ in the column {COLUMNS[cells.index('')]}, found nothing; write _ for unknown"
             raise malformed(path, line.number, what)
         if "  " in line.text or line.text != line.text.strip():  # the conllu library would take these for columns
-            raise malformed(path, line.number, f"expected single blanks inside columns only, found {line.text!r}")
+            raise malformed(
+                path, line.number, f"expected single blanks inside columns only, found {line.text!r}; correct it"
+            )
 
 
 def _parse(path: Path, block: list[NumberedLine]) -> TokenList:
@@ -125,12 +129,14 @@ def _parse(path: Path, block: list[NumberedLine]) -> TokenList:
         text = "\n".join(line.text for line in block)
         return parse_token_and_metadata(text, fields=COLUMNS, field_parsers=_FIELD_PARSERS)
     except ParseException as error:
-        for line in block:  # find the row that is to blame: the library does not say
-            try:
-                if not line.text.startswith("#"):
-                    parse_token_and_metadata(line.text, fields=COLUMNS, field_parsers=_FIELD_PARSERS)
-            except ParseException as exact:
-                raise malformed(path, line.number, f"expected a CoNLL-U row, found: {exact}") from exact
+        for line in block:  # find the cell that is to blame: the library does not say
+            cells = dict(zip(COLUMNS, line.text.split("\t"), strict=False))
+            for column, wanted in _NUMBERS.items() if not line.text.startswith("#") else ():
+                try:
+                    _FIELD_PARSERS[column]([cells[column]], 0)
+                except ParseException:
+                    what = f"expected {wanted} in the column {column}, found {cells[column]!r}; correct the row"
+                    raise malformed(path, line.number, what) from error
         raise malformed(path, block[0].number, f"expected a CoNLL-U sentence, found: {error}") from error
 
 
@@ -188,6 +194,5 @@ def _dependencies(path: Path, words: list[tuple[NumberedLine, Any]]) -> Dependen
             raise malformed(
                 path, line.number, f"expected a head and a relation, found {head} and {relation}; give both"
             )
-        if not 0 <= head <= len(words):
-            raise malformed(path, line.number, f"expected a head from 0 to {len(words)}, found {head}; correct the row")
-    return Dependencies(tuple(token["head"] for _, token in words), tuple(token["deprel"] for _, token in words))
+    with on_lines(path, [line for line, _ in words]):
+        return tree([token["head"] for _, token in words], [token["deprel"] for _, token in words])

@@ -52,7 +52,8 @@ def read_dataset(
             chosen = _choose(source, list(rows.column_names), columns)
             if not splits:
                 told = ", ".join(f"{name} as {column.name}" for name, column in chosen.items())
-                tell(f"{source}: read {told}")
+                rest = ", ".join(name for name in rows.column_names if name not in chosen)
+                tell(f"{source}: read {told}{rest and f'; left out {rest}, which --columns can name'}")
             splits[_SPLITS.get(split, split)] = list(_sentences(source, split, rows, chosen, repair, tell))
     return splits
 
@@ -137,13 +138,13 @@ def _sentences(
             turned.append((number, cells))
     kinds = list(columns.values())
     notation = Notation(kinds, {c.name: [cells[c] for _, cells in turned] for c in kinds if c.kind == "spans"}, repair)
-    for name, scheme in notation.converted():
-        tell(f"{source}, split {split}: column {name} is written in {scheme} and was converted")
     for number, cells in turned:
         own = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
         places = [(number, word) for word in next(v for c, v in cells.items() if c.name == WORD)]
         plain = {column: values for column, values in cells.items() if column.name != "id"}
         yield assemble(f"{source}, split {split}", places, own or f"{split}-{number}", plain, notation, "row")
+    for name, scheme in notation.converted():
+        tell(f"{source}, split {split}: column {name} is written in {scheme} and was converted")
 
 
 def _cells(where: str, name: str, value: Any, names: Sequence[str] | None, column: FileColumn) -> list[str]:

@@ -7,6 +7,7 @@ type ends just before. BIOES and BILOU mark last words (E, L) and spans of one w
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,21 +25,24 @@ Corrections = Mapping[tuple[str, int], str]
 def scheme_of(rows: Iterable[Sequence[str]]) -> str:
     """IOB1, IOB2, BIOES or BILOU: the one that the tags of many sentences are written in; IOB2 where they do not say.
 
-    E and S are of BIOES alone, L and U of BILOU. An I that continues no span is of IOB1, unless a B stands where IOB1
-    writes I: then the tags are meant as IOB2.
+    E and S are of BIOES alone, L and U of BILOU; there every span has one of them, so a few among many B are mistakes.
+    An I that continues no span is of IOB1, unless B stand where IOB1 writes I, more than a few: then the tags are meant
+    as IOB2.
     """
-    prefixes: set[str] = set()
-    needless = opening = False
+    marks = Counter[str]()
+    needless = opening = 0
     for row in rows:
         before = ""
         for tag in row:
-            prefixes.add(tag[:1])
-            opening |= tag[:1] == "I" and tag[2:] != before
-            needless |= tag[:1] == "B" and tag[2:] != before
+            if tag[1:2] == "-":
+                marks[tag[0]] += 1
+                opening += tag[0] == "I" and tag[2:] != before
+                needless += tag[0] == "B" and tag[2:] != before
             before = tag[2:]
-    if prefixes & set("ESLU"):
-        return "BILOU" if prefixes & set("LU") else "BIOES"
-    return "IOB1" if opening and not needless else "IOB2"
+    closed = {"BIOES": marks["E"] + marks["S"], "BILOU": marks["L"] + marks["U"]}
+    if 2 * sum(closed.values()) >= max(1, marks["B"] + opening):
+        return max(closed, key=lambda scheme: closed[scheme])
+    return "IOB1" if opening > 9 * needless else "IOB2"
 
 
 def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = False) -> tuple[Span, ...]:

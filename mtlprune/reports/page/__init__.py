@@ -8,6 +8,7 @@ style and script; the script only makes the page interactive.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +94,13 @@ def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources
     seeds = {run.seed for run in trained}
     if len(seeds) < 3:
         told = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} cannot tell training's chance from tasks; repeat runs"
-        yield told, f"mtlprune train ... train.seed={max(seeds) + 1}"
+        once = [run for run in trained if run.seed == max(seeds)]
+        more = ",".join(str(max(seeds) + k) for k in range(1, 4 - len(seeds)))
+        shown = [Path(run.path) for run in once]
+        shown = [Path(path.name) if path.is_absolute() else path for path in shown]  # nobody's page says where it lay
+        paths = " ".join(shlex.quote(f"{path}/config.yaml") for path in shown)
+        again = f"mtlprune train {paths if len(once) == 1 else '$run'} --seeds {more}"
+        yield told, again if len(once) == 1 else f"for run in {paths}; do {again}; done"
     if not claims:
         yield "ask a finished run which heads its task claims", GATES_ON_A_RUN
     if not sources.probes:

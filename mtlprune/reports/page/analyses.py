@@ -10,6 +10,7 @@ from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.claims.show import answer, claimed_by_several
+from mtlprune.analyses.gradients.show import alike
 from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
@@ -20,7 +21,7 @@ FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
 """What an analysis, or the table of heads, leaves in its folder, in the order of sections."""
 
 LEAD = "gradients"
-"""The analysis whose maps stand on the first screen where no run has gates."""
+"""The analysis whose maps stand on the first screen where no run has gates, and whose answer stands in short."""
 
 
 def overlap_part(sets: Sequence[ClaimSet], permutations: int, seed: int) -> Part | None:
@@ -58,9 +59,11 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     for path in (folder / file for file in FILES for folder in every if (folder / file).is_file()):
         with reading(path, RunError, "make it anew"):
             if path.name == heads.FILE:
-                section = heads.section(path.parent)
+                section, found = heads.section(path.parent), []
             else:
-                section = shown.section(find(path.stem), read(path.parent, path.stem))
+                result = read(path.parent, path.stem)
+                section = shown.section(find(path.stem), result)
+                found = list(filter(None, [alike(result)])) if path.stem == LEAD else []
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
@@ -70,5 +73,5 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
             caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
         drawn = [block for block in section.blocks if isinstance(block, shown.Figure)]
         lead = drawn[0] if drawn and path.stem == LEAD else None
-        made.append(Part(key, title, {"blocks": section.blocks}, caveats, template="analysis", lead=lead))
+        made.append(Part(key, title, {"blocks": section.blocks}, caveats, found, template="analysis", lead=lead))
     return made

@@ -104,7 +104,7 @@ def _one(scored: Scored) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "title": scored.title,
         "scores": _scores(comparison, scored.title),
-        "legend": table_legend(comparison),
+        "legend": table_legend(comparison, intervals=False),
         "forest": None,
     }
     if comparison.tests:
@@ -193,8 +193,9 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
         if any(min(test.difference.seeds) > 1 for test in tests.values()):
             sure.append(f"significantly {_counted({task: t for task, t in tests.items() if t.significant})}")
         if here or not sure:
-            two = "two " if all(test.difference.seeds == (1, 1) for test in tests.values()) else ""
-            sure.append(f"{_counted(here)} over sentences only, of these {two}runs")
+            one = all(test.difference.seeds == (1, 1) for test in tests.values())
+            nothing = "; with one seed each, nothing is known of other seeds" if one else ""
+            sure.append(f"over sentences only, of these runs, {_counted(here)}{nothing}")
         more = any(comparison.more_training(place, task) for task in comparison.tasks())
         yield (
             f"{column.title} ({_training(column)}) beside {single.title} ({_training(single)}){where}: of {len(tests)} "

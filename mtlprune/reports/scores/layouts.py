@@ -207,8 +207,12 @@ def details(comparison: Comparison) -> Grid:
 # -- sentences -------------------------------------------------------------------------------------------------------
 
 
-def legend(comparison: Comparison) -> str:
-    """What stands in the cells, in one sentence."""
+def legend(comparison: Comparison, intervals: bool = True) -> str:
+    """What stands in the cells, in one sentence.
+
+    Args:
+        intervals: whether cells show intervals of differences.
+    """
     parts = [f"Scores in percent on {comparison.split}"]
     columns = comparison.columns
     if any(len(column.values(task)) > 1 for column in columns for task in comparison.tasks()):
@@ -218,14 +222,14 @@ def legend(comparison: Comparison) -> str:
         parts.append("+POS: trained together with POS and nothing else")
     if any(run.heads for column in columns for run in column.runs):
         parts.append("heads: open or kept, of all")
-    parts += _differences(comparison)
+    parts += _differences(comparison, intervals)
     unfinished = [run.path for column in columns for run in column.runs if not run.finished]
     if unfinished:
         parts.append(f"not trained to the end: {', '.join(unfinished)}")
     return "; ".join(parts) + "."
 
 
-def _differences(comparison: Comparison) -> Iterator[str]:
+def _differences(comparison: Comparison, intervals: bool) -> Iterator[str]:
     columns = comparison.columns
     if comparison.reference:
         yield f"Δ = it − {comparison.reference}"
@@ -234,7 +238,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
     pruned = [columns[place].title for place in comparison.against if len(columns[place].runs[0].tasks) == 1]
     if pruned and not comparison.reference:
         yield f"in {', '.join(dict.fromkeys(pruned))}: Δ = it − STL with all heads"
-    yield from _marks(comparison)
+    yield from _marks(comparison, intervals)
     yield from _more_training(comparison)
     if comparison.reference:
         return
@@ -252,7 +256,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
             yield f"runs of {column.title} differ in {', '.join(mixed)}"
 
 
-def _marks(comparison: Comparison) -> Iterator[str]:
+def _marks(comparison: Comparison, intervals: bool) -> Iterator[str]:
     """What the signs beside differences mean, and their intervals."""
     tests = list(comparison.tests.values())
     over_seeds = [min(test.difference.seeds) > 1 for test in tests]
@@ -262,7 +266,7 @@ def _marks(comparison: Comparison) -> Iterator[str]:
         yield f"† p < {LEVEL} (Holm) over sentences, of these runs only: with one seed nothing is known of others"
     elif any(test.of_these_runs for test in tests):
         yield f"† p < {LEVEL} (Holm) over sentences only, of these runs: not beyond the variance between seeds"
-    if tests and not apart(comparison):
+    if tests and intervals and not apart(comparison):
         both = "seeds and sentences" + ("" if all(over_seeds) else " (with one seed: over sentences)")
         yield f"in brackets 95 % intervals over {both if any(over_seeds) else 'sentences'}"
 
@@ -300,6 +304,7 @@ def tests_legend(comparison: Comparison) -> str:
         ]
     parts += [
         "sentences: these runs held fixed, interval by bootstrap, p by randomisation",
+        "all p are two-sided but those within the margin",
         f"p (Holm) is corrected for {number} {'differences' if number > 1 else 'difference'}, intervals are not",
         "d: Δ over its standard deviation between sentences",
     ]

@@ -4,14 +4,15 @@ const drawn = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
     drawn.unobserve(target);
-    const narrow = innerWidth < 560; // a phone: panels, maps and keys below each other, words beside the chart
-    const one = (key, value) => (narrow && key === "columns" ? 1 : value);
+    const picture = target.querySelector("svg");
+    const narrow = innerWidth < 560; // a phone: as many panels, maps and keys in a row as fit, words beside the chart
+    const fit = (columns) => Math.max(1, Math.floor((innerWidth - 40) / (picture.getAttribute("width") / columns)));
+    const one = (key, value) => (narrow && key === "columns" ? fit(value) : value);
     const spec = JSON.parse(target.querySelector("script").textContent, one);
     if (narrow && spec.title?.text) {
       target.prepend(make("p", { class: "note" }, `${spec.title.text}. `, (spec.title.subtitle ?? []).join(" ")));
       delete spec.title;
     }
-    const picture = target.querySelector("svg");
     const room = make("div", { class: "vega" });
     const options = { actions: false, ast: true, renderer: "svg", mode: "vega-lite" };
     vegaEmbed(room, spec, options).then(() => {
