@@ -183,8 +183,8 @@ def test_a_finished_run_is_not_trained_on_from_itself(mtlprune: Call, lab: Any, 
         (
             ["pruning=stable", "pruning.keep=2", "pruning.importance_of={trained}"],
             [
-                "pruning: 2 of 8 heads (2 layers × 4) kept, those of most Fisher information in the loss of {trained} on "
-                "24 training sentences",
+                "pruning: 2 of 8 heads (2 layers × 4) kept, those of most Fisher information in the loss of {trained} "
+                "on 24 training sentences",
                 "stable: so many on each of 64 halves of them; claimed are heads that 0.9 of the halves keep; at most "
                 "0.6 false claims are expected",
             ],
