@@ -187,8 +187,12 @@ class PruningConfig(Block):
     """importance, fisher, stable: training sentences to choose by."""
     layers_like: str | None = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
-    selector: Literal["importance", "fisher"] = "fisher"
-    """stable: what chooses `keep` heads on each half."""
+    selector: Literal["importance", "fisher", "gates"] = "fisher"
+    """stable: what chooses `keep` heads on each half; gates are trained alone, with penalty: exact."""
+    selector_updates: int = Field(default=250, ge=1)
+    """stable, selector: gates: updates on each half."""
+    selector_sentences: int = Field(default=4, ge=1)
+    """stable, selector: gates: sentences an update."""
     halves: int = Field(default=64, ge=2, multiple_of=2)
     """stable: how many halves of the sentences; every other one is the complement of the one before."""
     threshold: float = Field(default=0.9, gt=0.5, le=1)
@@ -199,12 +203,13 @@ class PruningConfig(Block):
         """Nothing is ignored: a setting that has no effect on the method is refused."""
         steered = self.method == "gates" and self.penalty != "lambda"
         ranked = {"keep", "importance_of", "importance_sentences"}
+        trained = {"init", "rate", "temperature", "warmup", "settle", "selector_updates", "selector_sentences"}
         effective = {
             "gates": {"sets", "penalty", "init", "rate", "temperature", "overlap", "warmup"}
             | ({"keep", "settle"} if steered else {"strength", "in_loss"}),
             "importance": ranked,
             "fisher": ranked,
-            "stable": ranked | {"selector", "halves", "threshold"},
+            "stable": ranked | {"selector", "halves", "threshold"} | (trained if self.selector == "gates" else set()),
             "random": {"keep", "layers_like"},
         }.get(self.method, set())
         how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
@@ -215,13 +220,12 @@ class PruningConfig(Block):
             raise ValueError("overlap has an effect only with sets: per_task")
         if self.overlap and self.in_loss:
             raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
-        chosen = self.method in ("importance", "fisher", "stable")
-        needs_keep = (steered or chosen or self.method == "random") and self.layers_like is None
+        needs_keep = (steered or self.method not in ("none", "gates")) and self.layers_like is None
         if needs_keep and self.keep is None:
             raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")
         if self.keep is not None and self.layers_like is not None:
             raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
-        if chosen and self.importance_of is None:
+        if "importance_of" in effective and self.importance_of is None:
             raise ValueError("importance_of: expected a run folder whose loss ranks the heads, found nothing")
         return self
 

@@ -134,9 +134,11 @@ def _plan(found: Inspection) -> Iterator[str]:
     if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, found.sentences[found.config.data.train])
         by = settings.selector if settings.method == "stable" else settings.method
-        how = {"importance": "those that matter most to", "fisher": "those of most Fisher information in"}[by]
+        how = {"importance": "that matter most to", "fisher": "of most Fisher information in", "gates": "open under"}[
+            by
+        ]
         yield (
-            f"pruning: {settings.keep} of {heads} kept, {how} the loss of {settings.importance_of} "
+            f"pruning: {settings.keep} of {heads} kept, those {how} the loss of {settings.importance_of} "
             f"on {sentences:,} training sentences"
         )
         if settings.method == "stable":

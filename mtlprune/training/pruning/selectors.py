@@ -9,6 +9,7 @@ Letters for shapes: S sentences, L layers, A heads a layer, H halves of the data
 from __future__ import annotations
 
 import logging
+import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -19,10 +20,10 @@ import torch
 from torch import Tensor
 
 from mtlprune.config.config import Config
-from mtlprune.encoder.gates import top_mask
-from mtlprune.model import MultiTaskModel
+from mtlprune.encoder.gates import Gates, top_mask
+from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs import SELECTION, RunFolder
-from mtlprune.training.mixing import batches
+from mtlprune.training.mixing import MiniBatch, batches
 from mtlprune.training.pruning.head_gradients import derivatives
 
 if TYPE_CHECKING:
@@ -150,12 +151,49 @@ def rearranged(mask: Tensor, information: Tensor) -> Tensor:
     return (~closed).to(mask)
 
 
+def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
+    """The heads that gates leave open which are trained alone, for pruning.selector_updates with penalty: exact.
+
+    Encoder and decoders neither move nor drop out, so the seed's noise is that of gates and the order of sentences.
+    Gates of the finished run play no part. From then on its weights take no gradients.
+    """
+    from mtlprune.training.pruning import GatePenalty  # which imports this module
+
+    config, settings = finished.run.config, finished.run.config.pruning
+    own = {"method": "gates", "penalty": "exact"}
+    blocks = {"pruning": settings.model_copy(update=own), "train": config.train.model_copy(update={"seed": seed})}
+    config = config.model_copy(update=blocks)
+    encoder, device = finished.model.requires_grad_(False).encoder, finished.model.device
+    decoders = dict(finished.model.tasks.items())
+    model = MultiTaskModel(encoder, decoders, make_gates(config, encoder)).to(device)  # type: ignore[arg-type]
+    gates = cast(Gates, model.eval().gates[SHARED].train())
+    gates.noise = torch.Generator(device).manual_seed(seed)
+    penalty = GatePenalty(config, model, settings.selector_updates)
+    optimizer = torch.optim.Adam([gates.logits], settings.rate)
+    generator, size = np.random.default_rng(seed), settings.selector_sentences
+    passes = math.ceil(settings.selector_updates * size / len(rows))
+    order = np.concatenate([generator.permutation(rows) for _ in range(passes)]).tolist()
+    for step in range(settings.selector_updates):
+        batch = finished.run.batch(MiniBatch(config.tasks, order[step * size : (step + 1) * size]))
+        with autocast(device, finished.precision):
+            losses = model.losses(batch)
+        torch.stack(list(losses.values())).sum().backward()
+        penalty.apply(set(losses), step)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        penalty.end_update(step)
+        if gates.is_fixed():
+            break
+    return gates.evaluated().detach().cpu()
+
+
 Selector = Callable[[Finished, Sequence[int], int], Tensor]
 """A finished run, rows of training sentences, a seed → mask (L, A) of 0 and 1."""
 
-SELECTORS: dict[str, Selector] = {  # neither has noise, so the seed changes nothing
+SELECTORS: dict[str, Selector] = {  # the first two have no noise, so the seed changes nothing
     "importance": lambda finished, rows, seed: top_mask(importance(finished.derivatives(rows)), finished.keep),
     "fisher": lambda finished, rows, seed: fisher_mask(finished.derivatives(rows), finished.keep),
+    "gates": train_gates,
 }
 
 
@@ -195,8 +233,9 @@ def selections(
     select: Selector, finished: Finished, rows: Sequence[int], number: int, generator: np.random.Generator
 ) -> Tensor:
     """What a selector chooses on each half of the sentences, with a seed of its own for each: (H, L, A)."""
-    parts = halves(rows, number, generator)
-    return torch.stack([select(finished, part, seed) for seed, part in enumerate(parts)])
+    parts = list(halves(rows, number, generator))
+    seeds = generator.integers(2**31, size=number).tolist()
+    return torch.stack([select(finished, part, seed) for part, seed in zip(parts, seeds, strict=True)])
 
 
 def halves(rows: Sequence[int], number: int, generator: np.random.Generator) -> Iterator[list[int]]:
