@@ -105,6 +105,11 @@ MISTAKES = {
         [*STABLE, "pruning.importance_of={trained}", "pruning.importance_sentences=1"],
         "expected two training sentences or more to halve",
     ),
+    "gates of halves settled before their warm-up ends": (
+        [*STABLE, "pruning.importance_of={trained}", "pruning.selector=gates", "pruning.warmup=0.5"]
+        + ["pruning.settle=0.3"],
+        "expected at least the warm-up's 0.5, found 0.3",
+    ),
     "an odd number of halves": ([*STABLE, "pruning.halves=7", "pruning.importance_of={trained}"], "multiple of 2"),
     "halves for one selection": (
         ["pruning.method=fisher", "pruning.keep=2", "pruning.importance_of={trained}", "pruning.halves=8"],

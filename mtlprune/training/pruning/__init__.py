@@ -16,7 +16,7 @@ from mtlprune.encoder.gates import Gates, overlap
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
-from mtlprune.training.pruning.selectors import choose, expected_false, seeded
+from mtlprune.training.pruning.selectors import choose, expected_false, gates_config, seeded
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
 
 if TYPE_CHECKING:
@@ -126,7 +126,11 @@ def check_pruning(run: Beginning) -> None:
 
 
 def check_stable(run: Beginning, heads: int) -> None:
-    """Refuse claims of which half may be false, and halves without sentences. Raises ConfigError."""
+    """Refuse claims of which half may be false, gates that cannot settle, and halves without sentences.
+
+    Raises:
+        ConfigError: in words.
+    """
     settings = run.config.pruning
     keep, threshold = cast(int, settings.keep), settings.threshold
     bound = expected_false(keep, threshold, heads)
@@ -136,6 +140,8 @@ def check_stable(run: Beginning, heads: int) -> None:
             f"{threshold:g}, up to {bound:.1f} claims are expected to be false, which is half of {keep} or more; keep "
             f"at most {math.ceil((2 * threshold - 1) * heads / 2) - 1} heads, or raise the threshold"
         )
+    if settings.selector == "gates":
+        make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
     known = sum(any(sentence.get(task) is not None for task in run.config.tasks) for sentence in run.train)
     if min(known, settings.importance_sentences) < 2:
         raise ConfigError("pruning.method: stable: expected two training sentences or more to halve, found fewer")

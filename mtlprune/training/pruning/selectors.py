@@ -159,10 +159,7 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
     """
     from mtlprune.training.pruning import GatePenalty  # which imports this module
 
-    config, settings = finished.run.config, finished.run.config.pruning
-    own = {"method": "gates", "penalty": "exact"}
-    blocks = {"pruning": settings.model_copy(update=own), "train": config.train.model_copy(update={"seed": seed})}
-    config = config.model_copy(update=blocks)
+    settings, config = finished.run.config.pruning, gates_config(finished.run.config, seed)
     encoder, device = finished.model.requires_grad_(False).encoder, finished.model.device
     decoders = dict(finished.model.tasks.items())
     model = MultiTaskModel(encoder, decoders, make_gates(config, encoder)).to(device)  # type: ignore[arg-type]
@@ -185,6 +182,12 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
         if gates.is_fixed():
             break
     return gates.evaluated().detach().cpu()
+
+
+def gates_config(config: Config, seed: int) -> Config:
+    """Of gates that are trained on one half."""
+    pruning = config.pruning.model_copy(update={"method": "gates", "penalty": "exact"})
+    return config.model_copy(update={"pruning": pruning, "train": config.train.model_copy(update={"seed": seed})})
 
 
 Selector = Callable[[Finished, Sequence[int], int], Tensor]
