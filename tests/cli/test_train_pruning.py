@@ -72,6 +72,7 @@ def others(trained: Path, gated: Path, lab: Any, tiny_encoder: Any, tmp_path_fac
 
 IMPORTANCE = ("pruning.method=importance", "pruning.keep=2")
 STABLE = ("pruning.method=stable", "pruning.keep=2")
+GATES_OF_HALVES = ("pruning.selector=gates", "pruning.warmup=0.5", "pruning.settle=0.3")
 MISTAKES = {
     "K for random": (["pruning.method=random", "pruning.keep=9"], "at most the encoder's 8 heads (2 layers × 4)"),
     "settled before the warm-up ends": (
@@ -106,8 +107,7 @@ MISTAKES = {
         "expected two training sentences or more to halve",
     ),
     "gates of halves settled before their warm-up ends": (
-        [*STABLE, "pruning.importance_of={trained}", "pruning.selector=gates", "pruning.warmup=0.5"]
-        + ["pruning.settle=0.3"],
+        [*STABLE, "pruning.importance_of={trained}", *GATES_OF_HALVES],
         "expected at least the warm-up's 0.5, found 0.3",
     ),
     "an odd number of halves": ([*STABLE, "pruning.halves=7", "pruning.importance_of={trained}"], "multiple of 2"),
