@@ -156,8 +156,9 @@ class TrainConfig(Block):
 class PruningConfig(Block):
     """Which attention heads a run may use. See docs/gates.md."""
 
-    method: Literal["none", "gates", "importance", "random"] = "none"
-    """gates: Hard Concrete gates learn which heads to close. importance, random: a fixed mask, for comparison."""
+    method: Literal["none", "gates", "importance", "random", "fisher", "stable"] = "none"
+    """gates: Hard Concrete gates learn which heads to close. Others fix a mask: importance and fisher choose it on a
+    finished run, stable keeps what `selector` chooses on most halves of the data, random is the control."""
     sets: Literal["shared", "per_task"] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
     penalty: Literal["lambda", "target", "exact"] = "lambda"
@@ -168,7 +169,7 @@ class PruningConfig(Block):
     """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
     2021, released code)."""
     keep: int | None = Field(default=None, ge=0)
-    """Heads to keep (of each set): for the penalties target and exact, and for importance and random."""
+    """Heads to keep (of each set): for the penalties target and exact, and for fixed masks; stable: on each half."""
     warmup: float | None = Field(default=None, ge=0, le=1)
     """Share of the updates over which λ rises (default 0), or the wanted number of heads falls (default 0.4)."""
     settle: float | None = Field(default=None, ge=0, le=1)
@@ -183,20 +184,34 @@ class PruningConfig(Block):
     overlap: float = Field(default=0.0, ge=0)
     """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
     importance_of: str | None = None
-    """importance: the run whose loss, differentiated by each head's gate, ranks the heads."""
+    """importance, fisher, stable: the run whose loss, differentiated by each head's gate, ranks the heads."""
     importance_sentences: int = Field(default=1024, ge=1)
-    """importance: training sentences to average over."""
+    """importance, fisher, stable: training sentences to choose by."""
     layers_like: str | None = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
+    selector: Literal["importance", "fisher", "gates"] = "fisher"
+    """stable: what chooses `keep` heads on each half; gates are trained alone, with penalty: exact."""
+    selector_updates: int = Field(default=250, ge=1)
+    """stable, selector: gates: updates on each half."""
+    selector_sentences: int = Field(default=4, ge=1)
+    """stable, selector: gates: sentences an update."""
+    halves: int = Field(default=64, ge=2, multiple_of=2)
+    """stable: how many halves of the sentences; every other one is the complement of the one before."""
+    threshold: float = Field(default=0.9, gt=0.5, le=1)
+    """stable: a head is claimed when this share of the halves selects it."""
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> PruningConfig:
         """Nothing is ignored: a setting that has no effect on the method is refused."""
         steered = self.method == "gates" and self.penalty != "lambda"
+        ranked = {"keep", "importance_of", "importance_sentences"}
+        trained = {"init", "rate", "temperature", "warmup", "settle", "selector_updates", "selector_sentences"}
         effective = {
             "gates": {"sets", "penalty", "init", "rate", "temperature", "overlap", "warmup"}
             | ({"keep", "settle"} if steered else {"strength", "in_loss"}),
-            "importance": {"keep", "importance_of", "importance_sentences"},
+            "importance": ranked,
+            "fisher": ranked,
+            "stable": ranked | {"selector", "halves", "threshold"} | (trained if self.selector == "gates" else set()),
             "random": {"keep", "layers_like"},
         }.get(self.method, set())
         how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
@@ -207,12 +222,12 @@ class PruningConfig(Block):
             raise ValueError("overlap has an effect only with sets: per_task")
         if self.overlap and self.in_loss:
             raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
-        needs_keep = (steered or self.method in ("importance", "random")) and self.layers_like is None
+        needs_keep = (steered or self.method not in ("none", "gates")) and self.layers_like is None
         if needs_keep and self.keep is None:
             raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")
         if self.keep is not None and self.layers_like is not None:
             raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
-        if self.method == "importance" and self.importance_of is None:
+        if "importance_of" in effective and self.importance_of is None:
             raise ValueError("importance_of: expected a run folder whose loss ranks the heads, found nothing")
         return self
 

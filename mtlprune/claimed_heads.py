@@ -54,6 +54,8 @@ class Claim:
     """Trained to the end."""
     step: int = 0
     """Optimiser step of the best epoch, whose gates these are."""
+    frequencies: Gates | None = None
+    """(L, A): the share of halves of the data that selected a head (pruning.method: stable)."""
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -137,6 +139,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             "damaged, so train the run anew"
         )
     step, sets_of_best = chosen[-1]
+    selection = folder.selection() or {}
     claims = [
         Claim(
             run=str(folder.path),
@@ -149,6 +152,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             data=manifest["data"]["fingerprint"],
             finished="finished" in manifest,
             step=step,
+            frequencies=selection.get("frequencies"),
         )
         for key in records[0][2]
     ]

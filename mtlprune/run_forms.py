@@ -83,6 +83,13 @@ class _Gates(TypedDict):
     gates: dict[Text, Annotated[list[list[Share]], Field(min_length=1)]]
 
 
+class _Selection(TypedDict):
+    sentences: Whole
+    expected_false: Number
+    frequencies: Annotated[list[list[Share]], Field(min_length=1)]
+    selected: Annotated[list[list[Whole]], Field(min_length=1)]
+
+
 class _CountsForm(TypedDict):
     ids: Texts
     counts: dict[Text, dict[Text, list[Whole | None]]]
@@ -115,6 +122,7 @@ BEST: TypeAdapter[Any] = TypeAdapter(dict[Text, _Best])
 VOCABULARIES: TypeAdapter[Any] = TypeAdapter(dict[Text, Annotated[dict[Text, Texts], Filled]])
 METRICS: TypeAdapter[Any] = TypeAdapter(_Metrics)
 GATES: TypeAdapter[Any] = TypeAdapter(_Gates)
+SELECTION: TypeAdapter[Any] = TypeAdapter(_Selection)
 SCORES: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Text, Annotated[dict[Text, Percent], Filled]], Filled])
 COUNTS: TypeAdapter[Any] = TypeAdapter(_CountsForm)
 SENTENCE: TypeAdapter[Any] = TypeAdapter(_Sentence)

@@ -1,6 +1,6 @@
 """The run folder: one run, everything needed to doubt it. Knows nothing of torch.
 
-config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  uas.jsonl  encoder/  weights/
+config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  selection.json  uas.jsonl  encoder/  weights/
 checkpoint.safetensors  scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 
 A record (mtlprune.records) is read as a run is, as far as no weights and no predictions are needed.
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing", "to_json"]
 
 
+SELECTION = "selection.json"
+"""What halves of the data selected, of a run with pruning.method: stable."""
 ASIDE = (
     *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
     *("train.tensorboard", "train.wandb", "train.log_uas"),
@@ -303,6 +305,29 @@ class RunFolder:
         import numpy as np  # takes a tenth of a second, and commands that are refused need none
 
         return {name: np.array(rows, dtype=np.float64) for name, rows in found[-1].items()}
+
+    def selection(self) -> dict[str, NDArray[np.float64]] | None:
+        """What halves of the data selected, of a run with pruning.method: stable; None of others.
+
+        Returns:
+            "frequencies" (L, A), and what was "selected" (H, L, A) on each of H halves, two by two complements.
+
+        Raises:
+            RunError: a damaged file.
+        """
+        if not (self.path / SELECTION).is_file():
+            return None
+        import numpy as np
+
+        tree = self.read_json(SELECTION, partial(run_forms.check, run_forms.SELECTION))
+        with reading(self.path / SELECTION):
+            frequencies = np.array(tree["frequencies"], dtype=np.float64)
+            selected = np.zeros((len(tree["selected"]), *frequencies.shape))
+            for half, places in zip(selected, tree["selected"], strict=True):
+                half.flat[places] = 1
+            if not np.allclose(selected.mean(0), frequencies):
+                raise ValueError("frequencies other than those of the heads selected")
+        return {"frequencies": frequencies, "selected": selected}
 
     def score_rows(self) -> Iterator[dict[str, Any]]:
         """A row for each split, task and score, with every setting by its path; RunError where a file is damaged."""

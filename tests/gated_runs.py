@@ -69,6 +69,14 @@ def append_gates(folder: RunFolder, epoch: int, sets: Mapping[str, Any]) -> None
         handle.write(json.dumps(record) + "\n")
 
 
+def write_selection(folder: RunFolder, frequencies: ArrayLike) -> None:
+    """What ten halves of the data selected, of a run with pruning.method: stable."""
+    shares = np.asarray(frequencies, dtype=float)
+    selected = [np.flatnonzero(shares.ravel() > half / 10 + 0.05).tolist() for half in range(10)]
+    tree = {"sentences": 5, "expected_false": 1.0, "frequencies": shares.tolist(), "selected": selected}
+    folder.write_json("selection.json", tree)
+
+
 def claim(label: str, seed: int, gates: ArrayLike) -> Claim:
     """A claim without a folder."""
     return Claim(f"runs/{label}-{seed}", label, seed, "minilm", np.asarray(gates, dtype=float), [])

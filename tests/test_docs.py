@@ -35,6 +35,7 @@ CARD_OF = {
     "pruning.method": "regimes.md",
     "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-a-task",
     "pruning.penalty": "gates.md",
+    "pruning.selector": "selectors.md#stable-heads",
     "pruning.init": "gates.md#where-gates-start",
     "syntax.variant": "pretraining.md#the-penalty",
     "syntax.scale": "pretraining.md#in-multi-task-training",

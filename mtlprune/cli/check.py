@@ -122,6 +122,8 @@ def start_and_freeze(config: Config) -> str:
 
 def _plan(found: Inspection) -> Iterator[str]:
     """What pruning is going to do, a line each."""
+    from mtlprune.training.pruning.selectors import expected_false
+
     if text := start_and_freeze(found.config):
         yield text
     if found.heads is None:
@@ -129,12 +131,22 @@ def _plan(found: Inspection) -> Iterator[str]:
     settings, tasks, total = found.config.pruning, found.config.tasks, sum(found.updates)
     layers, each = found.heads
     heads = f"{layers * each} heads ({layers} layers × {each})"
-    if settings.method == "importance":
+    if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, found.sentences[found.config.data.train])
+        by = settings.selector if settings.method == "stable" else settings.method
+        how = {"importance": "that matter most to", "fisher": "of most Fisher information in", "gates": "open under"}[
+            by
+        ]
         yield (
-            f"pruning: {settings.keep} of {heads} kept, those that matter most to the loss of {settings.importance_of} "
+            f"pruning: {settings.keep} of {heads} kept, those {how} the loss of {settings.importance_of} "
             f"on {sentences:,} training sentences"
         )
+        if settings.method == "stable":
+            bound = expected_false(settings.keep or 0, settings.threshold, layers * each)
+            yield (
+                f"stable: so many on each of {settings.halves} halves of them; claimed are heads that "
+                f"{settings.threshold:g} of the halves keep; at most {bound:.1f} false claims are expected"
+            )
     elif settings.method == "random":
         like = f"as many in each layer as {settings.layers_like} has open"
         how = like if settings.layers_like else f"{settings.keep} of them, spread over the layers"

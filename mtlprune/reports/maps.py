@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ class GateMap:
     """A map, what it is called, and whose gates it shows."""
 
     kind: str
-    """run, seeds, mean, tasks or difference."""
+    """run, frequency, seeds, mean, tasks or difference."""
     name: str
     """Of the file, without its ending."""
     runs: tuple[str, ...]
@@ -159,7 +159,7 @@ def short(value: float, signed: bool = False) -> str:
 
 
 def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
-    """All maps of these groups of runs, in the order: runs, seeds, means, all tasks, differences.
+    """All maps of these groups of runs, in the order: runs, frequencies, seeds, means, all tasks, differences.
 
     Args:
         run_groups: from claimed_heads.group.
@@ -168,6 +168,7 @@ def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
     alone = [run_group for run_group in run_groups if not run_group.joint]
     return [
         *(_run(claim) for run_group in run_groups for claim in run_group.claims),
+        *(_frequency(claim) for group in run_groups for claim in group.claims if claim.frequencies is not None),
         *(_seeds(run_group, palette) for run_group in run_groups if len(run_group.claims) > 1),
         *(_mean(run_group) for run_group in run_groups),
         *([_tasks(alone)] if len(alone) > 1 else []),
@@ -218,6 +219,14 @@ def _run(claim: Claim) -> GateMap:
     about = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
     name, title = f"run-{_file(claim.label)}-seed{claim.seed}", f"{claim.label}, seed {claim.seed}"
     return _map("run", name, [claim], title, about, ALONE, numbers={"gate": claim.gates})
+
+
+def _frequency(claim: Claim) -> GateMap:
+    shares = cast("NDArray[np.float64]", claim.frequencies)
+    about = f"{claim.open.sum()} of {shares.size} heads claimed, {shares.sum():.1f} selected on each half"
+    name, title = f"frequency-{_file(claim.label)}-seed{claim.seed}", f"{claim.label}, seed {claim.seed}: selected"
+    heading = "Selected\n1: on all halves, 0: on none"
+    return _map("frequency", name, [claim], title, about, heading, numbers={"gate": shares})
 
 
 def _seeds(run_group: RunGroup, palette: str) -> GateMap:

@@ -127,7 +127,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
     elif group.leads:
-        fix_heads(run, hardware.dtype(config.train.precision))
+        fix_heads(run, folder, hardware.dtype(config.train.precision))
     if group.leads:
         take_up(folder, progress)
     return _Trainer(run, folder, optimizer, progress, group=group)

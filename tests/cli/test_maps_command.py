@@ -11,8 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gated_runs import write_run
+from gated_runs import write_run, write_selection
 from PIL import Image
+
+from mtlprune.claimed_heads import load_claims
+from mtlprune.reports.page.gates import ClaimSet, part
+from mtlprune.runs import RunFolder
 
 Make = Callable[..., Path]
 
@@ -81,6 +85,18 @@ def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make: Make, tmp_path: P
     names = {path.stem for path in (tmp_path / "m").glob("*.png")}
     assert {"run-MTL-3_POS-seed1", "difference-POS-MTL-3_POS", "difference-MTL-3_POS-MTL-3_NER"} <= names
     assert "difference-POS-MTL-3_NER" not in names
+
+
+def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, make: Make, tmp_path: Path) -> None:
+    runs = [make("pos", 1), make("pos", 2)]
+    shares = [[0.0, 0.1, 0.9, 1.0]] * 3
+    write_selection(RunFolder(runs[1]), shares)
+    assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "svg").code == 0
+    entries = {entry["files"][0]: entry for entry in json.loads((tmp_path / "m" / "maps.json").read_text())["maps"]}
+    assert entries["frequency-POS-seed2.svg"]["numbers"] == {"frequency": shares}
+    assert "frequency-POS-seed1.svg" not in entries
+    parts = [part([ClaimSet("", tuple(load_claims(some)))], []) for some in (runs, runs[:1])]
+    assert [len(one.holds["sets"][0][1]) for one in parts if one] == [2, 1]
 
 
 def test_values_palettes_and_formats_change_the_pictures(mtlprune, make: Make, tmp_path: Path) -> None:

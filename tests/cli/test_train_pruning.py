@@ -71,6 +71,8 @@ def others(trained: Path, gated: Path, lab: Any, tiny_encoder: Any, tmp_path_fac
 
 
 IMPORTANCE = ("pruning.method=importance", "pruning.keep=2")
+STABLE = ("pruning.method=stable", "pruning.keep=2")
+GATES_OF_HALVES = ("pruning.selector=gates", "pruning.warmup=0.5", "pruning.settle=0.3")
 MISTAKES = {
     "K for random": (["pruning.method=random", "pruning.keep=9"], "at most the encoder's 8 heads (2 layers × 4)"),
     "settled before the warm-up ends": (
@@ -96,6 +98,24 @@ MISTAKES = {
     ),
     "start on other labels": (["train.start={few_labels}"], "has tags of pos that {few_labels} never learnt: "),
     "importance of nothing": (IMPORTANCE, "importance_of: expected a run folder whose loss ranks the heads"),
+    "claims of which half may be false": (
+        ["pruning.method=stable", "pruning.keep=4", "pruning.importance_of={trained}"],
+        "up to 2.5 claims are expected to be false, which is half of 4 or more; keep at most 3 heads",
+    ),
+    "halves of one sentence": (
+        [*STABLE, "pruning.importance_of={trained}", "pruning.importance_sentences=1"],
+        "expected two training sentences or more to halve",
+    ),
+    "gates of halves settled before their warm-up ends": (
+        [*STABLE, "pruning.importance_of={trained}", *GATES_OF_HALVES],
+        "expected at least the warm-up's 0.5, found 0.3",
+    ),
+    "an odd number of halves": ([*STABLE, "pruning.halves=7", "pruning.importance_of={trained}"], "multiple of 2"),
+    "halves for one selection": (
+        ["pruning.method=fisher", "pruning.keep=2", "pruning.importance_of={trained}", "pruning.halves=8"],
+        "halves has no effect with method: fisher",
+    ),
+    "stable heads of nothing": (STABLE, "importance_of: expected a run folder whose loss ranks the heads"),
     "like a run without gates": (
         ["pruning.method=random", "pruning.layers_like={trained}"],
         "is a run without gates",
@@ -163,6 +183,15 @@ def test_a_finished_run_is_not_trained_on_from_itself(mtlprune: Call, lab: Any, 
                 "starts from {trained}, its best epoch",
                 "pruning: 3 of 8 heads (2 layers × 4) kept, those that matter most to the loss of {trained} on 24 "
                 "training sentences",
+            ],
+        ),
+        (
+            ["pruning=stable", "pruning.keep=2", "pruning.importance_of={trained}"],
+            [
+                "pruning: 2 of 8 heads (2 layers × 4) kept, those of most Fisher information in the loss of {trained} "
+                "on 24 training sentences",
+                "stable: so many on each of 64 halves of them; claimed are heads that 0.9 of the halves keep; at most "
+                "0.6 false claims are expected",
             ],
         ),
     ],

@@ -22,8 +22,9 @@ from mtlprune.runs import RunFolder
 from mtlprune.scores import main_score
 from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.pruning import even_counts, importance, random_mask, sentence_derivatives
+from mtlprune.training.pruning import even_counts, random_mask
 from mtlprune.training.pruning.penalty import TargetPenalty
+from mtlprune.training.pruning.selectors import Finished, importance, sentence_derivatives
 from mtlprune.training.setup import Run, prepare
 
 Settings = Callable[..., dict[str, Any]]
@@ -460,7 +461,10 @@ def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, un
     model = MultiTaskModel.load(ungated.path)
     total = torch.stack([one_at_a_time(run, model, row).abs() for row in range(60)]).sum(0)
     expected = total / total.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(importance(run, torch.float32), expected, rtol=1e-3, atol=1e-5)
+    finished = Finished(run, torch.float32)
+    assert sorted(finished.rows) == list(range(60))
+    found = importance(finished.derivatives(finished.rows))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
     folder = trained(settings, tmp_path / "run2")
     kept = {divmod(place, HEADS[1]) for place in expected.flatten().topk(3).indices.tolist()}
     for line in lines(folder):

@@ -138,13 +138,14 @@ def test_a_log_that_is_ahead_of_the_checkpoint_is_cut_back(undisturbed, tmp_path
     assert outcome(tmp_path / "run") == expected
 
 
-@pytest.mark.parametrize("method", ["importance", "random"])
+@pytest.mark.parametrize("method", ["importance", "random", "fisher", "stable"])
 def test_chosen_heads_stay_chosen(small_settings, method, tmp_path):
     first = RunFolder(tmp_path / "first")
     train(build_config(small_settings("pos", epochs=1)), first)
     settings = small_settings("pos", epochs=2, start=str(first.path), freeze="decoders")
-    source = {"importance_of": str(first.path)} if method == "importance" else {}
-    settings["pruning"] = {"method": method, "keep": 4, **source}
+    source = {} if method == "random" else {"importance_of": str(first.path)}
+    halves = {"halves": 6, "threshold": 1.0} if method == "stable" else {}
+    settings["pruning"] = {"method": method, "keep": 3, **source, **halves}
     train(build_config(settings), RunFolder(tmp_path / "whole"))
     folder = RunFolder(tmp_path / "run")
     train_until(5, settings, folder)

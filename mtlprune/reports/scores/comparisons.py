@@ -41,6 +41,8 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
         return "heads removed" if "heads removed" in tree else ""
     if method == "random":
         return "random heads" if keep is None else f"{keep} random heads"
+    if method == "stable":
+        return f"stable heads by {settings['selector']}, {keep} a half"
     how = method
     if method == "gates":
         how = ("static " if static else "") + ("own gates a task" if settings["sets"] == "per_task" else "gates")
@@ -149,7 +151,7 @@ def _updates_before(run: RunFolder, start: str | None) -> int:
 
 def _earlier(run: RunFolder, tree: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
     start, pruning = tree["train"]["start"], tree["pruning"]
-    source = start or (pruning["importance_of"] if pruning["method"] == "importance" else None)
+    source = start or pruning["importance_of"]
     if source is None:
         return ""
     before, own = _updates_before(run, source), _updates(manifest)

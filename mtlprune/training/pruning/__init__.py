@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,17 +12,15 @@ from torch import Tensor
 
 from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
 from mtlprune.config.config import Config, ConfigError
-from mtlprune.encoder.gates import Gates, overlap, top_mask
+from mtlprune.encoder.gates import Gates, overlap
 from mtlprune.model import MultiTaskModel
-from mtlprune.training.mixing import batches
-from mtlprune.training.pruning.head_gradients import derivatives
+from mtlprune.runs import RunFolder
 from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
+from mtlprune.training.pruning.selectors import choose, expected_false, gates_config, seeded
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
 
 if TYPE_CHECKING:
     from mtlprune.training.setup import Beginning, Run
-
-IMPORTANCE_BATCH = 32
 
 
 def gate_sets(model: MultiTaskModel) -> dict[str, Gates]:
@@ -123,6 +121,30 @@ def check_pruning(run: Beginning) -> None:
         )
     if settings.method == "gates":
         make_penalty(config, model, 1)
+    if settings.method == "stable":
+        check_stable(run, heads)
+
+
+def check_stable(run: Beginning, heads: int) -> None:
+    """Refuse claims of which half may be false, gates that cannot settle, and halves without sentences.
+
+    Raises:
+        ConfigError: in words.
+    """
+    settings = run.config.pruning
+    keep, threshold = cast(int, settings.keep), settings.threshold
+    bound = expected_false(keep, threshold, heads)
+    if bound >= keep / 2 > 0:
+        raise ConfigError(
+            f"pruning.keep: where each half of the data selects {keep} of {heads} heads and pruning.threshold is "
+            f"{threshold:g}, up to {bound:.1f} claims are expected to be false, which is half of {keep} or more; keep "
+            f"at most {math.ceil((2 * threshold - 1) * heads / 2) - 1} heads, or raise the threshold"
+        )
+    if settings.selector == "gates":
+        make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
+    known = sum(any(sentence.get(task) is not None for task in run.config.tasks) for sentence in run.train)
+    if min(known, settings.importance_sentences) < 2:
+        raise ConfigError("pruning.method: stable: expected two training sentences or more to halve, found fewer")
 
 
 def check_rankings(run: Beginning) -> None:
@@ -146,21 +168,19 @@ def check_rankings(run: Beginning) -> None:
 # -- fixed masks: what gates are compared with -------------------------------------------------------------------------
 
 
-def fix_heads(run: Run, precision: torch.dtype) -> None:
-    """For pruning.method importance and random: choose the heads, and fix the gates to them for the whole run.
+def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
+    """For all methods but gates: choose the heads, and fix the gates to them for the whole run.
 
     Raises:
-        RunError: a run that cannot be read.
+        RunError: a run that cannot be read; the disk is full.
     """
-    settings = run.config.pruning
-    if settings.method not in ("importance", "random"):
+    if run.config.pruning.method in ("none", "gates"):
         return
-    if settings.method == "importance":
-        mask = top_mask(importance(run, precision), cast(int, settings.keep))
+    if run.config.pruning.method == "random":
+        counts = layer_counts(run.config, run.model)
+        mask = random_mask(counts, run.model.encoder.places.heads, seeded(run.config, 4))
     else:
-        salt = zlib.crc32(",".join(run.config.tasks).encode())  # chance must not give two tasks the same heads
-        generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, salt, 4]))
-        mask = random_mask(layer_counts(run.config, run.model), run.model.encoder.places.heads, generator)
+        mask = choose(run, folder, precision)
     for gates in gate_sets(run.model).values():
         gates.fix(mask)
 
@@ -193,40 +213,3 @@ def random_mask(counts: list[int], heads: int, generator: np.random.Generator) -
     for layer, count in enumerate(counts):
         mask[layer, generator.choice(heads, count, replace=False).tolist()] = 1.0
     return mask
-
-
-def importance(run: Run, precision: torch.dtype) -> Tensor:
-    """How much each head matters to a finished run: E_x |∂L(x) / ∂ξ_h| over training sentences x, with ξ_h a factor of
-    the head's output (Michel, Levy and Neubig 2019, equation 5), normalised within each layer by the l2 norm as there.
-
-    L(x) is the loss of the sentence alone, added over tasks, times its words, so that as in training long sentences
-    count more. Sentences with none of the layers are left out.
-
-    Returns:
-        (L, A) float32.
-    """
-    settings = run.config.pruning
-    model = MultiTaskModel.load(cast(str, settings.importance_of), device=str(run.model.device))
-    known = [row for row in range(len(run.pieces)) if any(has[row] for has in run.known.values())]
-    count = min(settings.importance_sentences, len(known))
-    generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 5]))
-    rows = [known[place] for place in generator.permutation(len(known))[:count].tolist()]
-    sums = torch.zeros(model.encoder.places.layers, model.encoder.places.heads)
-    for batch in batches([run.lengths[row] for row in rows], IMPORTANCE_BATCH, 4096, generator, shuffle=False):
-        sums += sentence_derivatives(run, model, [rows[place] for place in batch], precision).abs().sum(0)
-    return sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-30)
-
-
-def sentence_derivatives(run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype) -> Tensor:
-    """∂L(x) / ∂ξ for each of some training sentences, with L as in `importance`.
-
-    Args:
-        model: in evaluation mode, with the vocabularies of the run.
-
-    Returns:
-        (len(rows), L, A) float32, on the CPU.
-    """
-    targets = {
-        name: [run.targets[name][row] if run.known[name][row] else None for row in rows] for name in run.config.tasks
-    }
-    return derivatives(model, [run.pieces[row] for row in rows], targets, precision)

@@ -1,0 +1,269 @@
+"""Heads chosen on a finished run: by importance, by Fisher information, and those on which halves of the data agree.
+
+A selector is one function ``select(finished, rows, seed)`` → mask (L, A): on a finished run, from some training
+sentences, with a seed for its noise where it has any. ``SELECTORS`` names them; ``stable`` calls one again and again.
+
+Letters for shapes: S sentences, L layers, A heads a layer, H halves of the data.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtlprune.config.config import Config
+from mtlprune.encoder.gates import Gates, top_mask
+from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
+from mtlprune.runs import SELECTION, RunFolder
+from mtlprune.training.mixing import MiniBatch, batches
+from mtlprune.training.pruning.head_gradients import derivatives
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Run
+
+log = logging.getLogger(__name__)
+
+BATCH = 32
+ROUNDING = 1e-12
+"""Of the trace of a layer's Fisher matrix: smaller gains do not move a head, so that rearranging comes to an end."""
+
+
+class Finished:
+    """A finished run (pruning.importance_of) as selectors see it, on the training sentences of the run that asks.
+
+    Args:
+        run: the one that asks.
+        precision: to compute in.
+
+    Attributes:
+        model: the finished one, in evaluation mode.
+        keep: how many heads a selector has to choose.
+        rows: the sentences to choose by, at most pruning.importance_sentences, drawn by the seed; each has a layer.
+
+    Raises:
+        RunError: a run that cannot be read.
+    """
+
+    def __init__(self, run: Run, precision: torch.dtype) -> None:
+        settings = run.config.pruning
+        self.run, self.precision, self.keep = run, precision, cast(int, settings.keep)
+        self.model = MultiTaskModel.load(cast(str, settings.importance_of), device=str(run.model.device))
+        known = [row for row in range(len(run.pieces)) if any(has[row] for has in run.known.values())]
+        count = min(settings.importance_sentences, len(known))
+        self._generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 5]))
+        self.rows = [known[place] for place in self._generator.permutation(len(known))[:count].tolist()]
+
+    @cached_property
+    def _slopes(self) -> Tensor:
+        """Of all ``rows`` in one pass, by the number of the sentence."""
+        places = self.model.encoder.places
+        found = torch.zeros(len(self.run.pieces), places.layers, places.heads)
+        lengths = [self.run.lengths[row] for row in self.rows]
+        for batch in batches(lengths, BATCH, 4096, self._generator, shuffle=False):
+            some = [self.rows[place] for place in batch]
+            found[some] = sentence_derivatives(self.run, self.model, some, self.precision)
+        return found
+
+    def derivatives(self, rows: Sequence[int]) -> Tensor:
+        """∂L(x) / ∂ξ for some of ``rows`` (see `sentence_derivatives`): whoever asks first pays the only pass.
+
+        Returns:
+            (len(rows), L, A) float32, on the CPU.
+        """
+        return self._slopes[list(rows)]
+
+
+def sentence_derivatives(run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype) -> Tensor:
+    """∂L(x) / ∂ξ for each of some training sentences, with ξ_h a factor of a head's output and L(x) the loss of the
+    sentence alone, added over tasks, times its words, so that as in training long sentences count more.
+
+    Args:
+        model: in evaluation mode, with the vocabularies of the run.
+
+    Returns:
+        (len(rows), L, A) float32, on the CPU.
+    """
+    targets = {
+        name: [run.targets[name][row] if run.known[name][row] else None for row in rows] for name in run.config.tasks
+    }
+    return derivatives(model, [run.pieces[row] for row in rows], targets, precision)
+
+
+# -- selectors ---------------------------------------------------------------------------------------------------------
+
+
+def importance(slopes: Tensor) -> Tensor:
+    """How much each head matters to a finished run: E_x |∂L(x) / ∂ξ_h| (Michel, Levy and Neubig 2019, equation 5),
+    normalised within each layer by the l2 norm as there. (S, L, A) → (L, A)"""
+    sums = slopes.abs().sum(0)
+    return sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-30)
+
+
+def fisher_mask(slopes: Tensor, keep: int) -> Tensor:
+    """The heads whose closing raises the loss least by its second-order expansion at ξ = 1, with the empirical Fisher
+    matrix F = Σ_x ∂L(x) ∂L(x)ᵀ for its curvature (Kwon et al. 2022, sections 4.2 and 4.3): the ``keep`` heads with the
+    largest F_hh stay open, then each layer exchanges heads by its whole block of F (`rearranged`).
+
+    Args:
+        slopes: (S, L, A), ∂L(x) / ∂ξ.
+
+    Returns:
+        (L, A) of 0 and 1, float32.
+    """
+    slopes = slopes.double()
+    mask = top_mask(slopes.square().sum(0), keep)
+    return torch.stack([rearranged(heads, g.T @ g) for heads, g in zip(mask, slopes.unbind(1), strict=True)])
+
+
+def rearranged(mask: Tensor, information: Tensor) -> Tensor:
+    """Exchange closed heads of a layer for open ones until no exchange of two lowers Σ_{g,h closed} F_gh any more.
+
+    A round as in the code of Kwon et al. (2022): every open head, the least important first, is closed for a trial, and
+    of the closed ones that head is opened which leaves the least. They do one round; here rounds follow until one
+    changes nothing.
+
+    Args:
+        mask: (A,) of 0 and 1.
+        information: F, (A, A), float64.
+
+    Returns:
+        (A,), as many open heads as before.
+    """
+    own = information.diagonal()
+    closed, before = mask == 0, mask == -1
+    while not torch.equal(closed, before):
+        before = closed.clone()
+        for head in own.argsort(stable=True).tolist():
+            if closed[head]:
+                continue
+            closed[head] = True
+            left = (own - 2 * information @ closed.double()).where(closed, torch.inf)  # change where one is opened
+            best = int(left.argmin())
+            closed[best if left[best] < left[head] - ROUNDING * own.sum() else head] = False
+    return (~closed).to(mask)
+
+
+def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
+    """The heads that gates leave open which are trained alone, for pruning.selector_updates with penalty: exact.
+
+    Encoder and decoders neither move nor drop out, so the seed's noise is that of gates and the order of sentences.
+    Gates of the finished run play no part. From then on its weights take no gradients.
+    """
+    from mtlprune.training.pruning import GatePenalty  # which imports this module
+
+    settings, config = finished.run.config.pruning, gates_config(finished.run.config, seed)
+    encoder, device = finished.model.requires_grad_(False).encoder, finished.model.device
+    decoders = dict(finished.model.tasks.items())
+    model = MultiTaskModel(encoder, decoders, make_gates(config, encoder)).to(device)  # type: ignore[arg-type]
+    gates = cast(Gates, model.eval().gates[SHARED].train())
+    gates.noise = torch.Generator(device).manual_seed(seed)
+    penalty = GatePenalty(config, model, settings.selector_updates)
+    optimizer = torch.optim.Adam([gates.logits], settings.rate)
+    generator, size = np.random.default_rng(seed), settings.selector_sentences
+    passes = math.ceil(settings.selector_updates * size / len(rows))
+    order = np.concatenate([generator.permutation(rows) for _ in range(passes)]).tolist()
+    for step in range(settings.selector_updates):
+        batch = finished.run.batch(MiniBatch(config.tasks, order[step * size : (step + 1) * size]))
+        with autocast(device, finished.precision):
+            losses = model.losses(batch)
+        torch.stack(list(losses.values())).sum().backward()
+        penalty.apply(set(losses), step)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        penalty.end_update(step)
+        if gates.is_fixed():
+            break
+    return gates.evaluated().detach().cpu()
+
+
+def gates_config(config: Config, seed: int) -> Config:
+    """Of gates that are trained on one half."""
+    pruning = config.pruning.model_copy(update={"method": "gates", "penalty": "exact"})
+    return config.model_copy(update={"pruning": pruning, "train": config.train.model_copy(update={"seed": seed})})
+
+
+Selector = Callable[[Finished, Sequence[int], int], Tensor]
+"""A finished run, rows of training sentences, a seed → mask (L, A) of 0 and 1."""
+
+SELECTORS: dict[str, Selector] = {  # the first two have no noise, so the seed changes nothing
+    "importance": lambda finished, rows, seed: top_mask(importance(finished.derivatives(rows)), finished.keep),
+    "fisher": lambda finished, rows, seed: fisher_mask(finished.derivatives(rows), finished.keep),
+    "gates": train_gates,
+}
+
+
+def choose(run: Run, folder: RunFolder, precision: torch.dtype) -> Tensor:
+    """The heads (L, A) that pruning.method (importance, fisher or stable) picks on a finished run; for stable,
+    selection.json is written.
+
+    Raises:
+        RunError: a run that cannot be read; the disk is full.
+    """
+    settings, seed = run.config.pruning, run.config.train.seed
+    finished = Finished(run, precision)
+    if settings.method != "stable":
+        return SELECTORS[settings.method](finished, finished.rows, seed)
+    generator = seeded(run.config, 6)
+    masks = selections(SELECTORS[settings.selector], finished, finished.rows, settings.halves, generator)
+    frequencies = masks.double().mean(0)
+    folder.write_json(
+        SELECTION,
+        {
+            "sentences": len(finished.rows) // 2,
+            "expected_false": expected_false(finished.keep, settings.threshold, frequencies.numel()),
+            "frequencies": frequencies.tolist(),
+            "selected": [mask.flatten().nonzero().flatten().tolist() for mask in masks],
+        },
+    )
+    claimed = frequencies >= settings.threshold
+    if not claimed.any():
+        log.warning("no head was selected in %g of the halves: all heads are closed", settings.threshold)
+    return claimed.float()
+
+
+# -- stability selection -----------------------------------------------------------------------------------------------
+
+
+def selections(
+    select: Selector, finished: Finished, rows: Sequence[int], number: int, generator: np.random.Generator
+) -> Tensor:
+    """What a selector chooses on each half of the sentences, with a seed of its own for each: (H, L, A)."""
+    parts = list(halves(rows, number, generator))
+    seeds = generator.integers(2**31, size=number).tolist()
+    return torch.stack([select(finished, part, seed) for part, seed in zip(parts, seeds, strict=True)])
+
+
+def halves(rows: Sequence[int], number: int, generator: np.random.Generator) -> Iterator[list[int]]:
+    """So many halves, an even number: random ones, each followed by the other half (Shah and Samworth 2013). Of an odd
+    number of sentences each pair leaves one out."""
+    size = len(rows) // 2
+    for _ in range(number // 2):
+        order = generator.permutation(rows).tolist()
+        yield from (order[:size], order[size : 2 * size])
+
+
+def expected_false(keep: int, threshold: float, heads: int) -> float:
+    """At most so many false claims are expected: q² / ((2π − 1) p) (Meinshausen and Bühlmann 2010, theorem 1).
+
+    It holds where false heads are exchangeable, and a selector is no worse than drawing heads at random.
+
+    Args:
+        keep: q, heads selected on each half.
+        threshold: π, above one half.
+        heads: p.
+    """
+    return keep**2 / ((2 * threshold - 1) * heads)
+
+
+def seeded(config: Config, purpose: int) -> np.random.Generator:
+    """Chance must not give two tasks the same heads: of the seed, the tasks, and what it is for."""
+    salt = zlib.crc32(",".join(config.tasks).encode())
+    return np.random.default_rng(np.random.SeedSequence([config.train.seed, salt, purpose]))

@@ -1,0 +1,257 @@
+"""Selectors on a finished run: Fisher information against enumeration, halves of the data, bounds on false claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from tiny import HEAD_FAMILIES, HEADS, LAYERS
+from torch import Tensor
+
+from mtlprune.claimed_heads import load_claims
+from mtlprune.config.config import build_config
+from mtlprune.corpora.grammar import build_grammar
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.gates import top_mask
+from mtlprune.files import RunError
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+from mtlprune.sweeps.recording import record
+from mtlprune.tasks import TASKS
+from mtlprune.training.loop import train
+from mtlprune.training.pruning import selectors
+from mtlprune.training.pruning.head_gradients import derivatives
+from mtlprune.training.pruning.selectors import SELECTORS, Finished, fisher_mask, halves, rearranged, selections
+from mtlprune.training.setup import prepare
+
+Settings = Callable[..., dict[str, Any]]
+
+
+# -- Fisher information ------------------------------------------------------------------------------------------------
+
+
+def removed(mask: Tensor, information: Tensor) -> float:
+    """Σ_{g,h closed} F_gh."""
+    closed = (mask == 0).double()
+    return float(closed @ information @ closed)
+
+
+def all_masks(heads: int, keep: int) -> list[Tensor]:
+    return [torch.tensor([float(h in kept) for h in range(heads)]) for kept in combinations(range(heads), keep)]
+
+
+@pytest.mark.parametrize("keep", range(7))
+def test_rearranged_masks_against_all_masks_of_a_layer(keep: int) -> None:
+    """No exchange of two heads is better; nearly always no mask at all is; never is it worse than the diagonal."""
+    generator, found = torch.Generator().manual_seed(keep), []
+    for _ in range(40):
+        slopes = torch.randn(4, 6, generator=generator, dtype=torch.float64)
+        information = slopes.T @ slopes
+        greedy = top_mask(information.diagonal()[None], keep)[0]
+        mask = rearranged(greedy, information)
+        assert set(mask.tolist()) <= {0.0, 1.0} and mask.sum() == keep
+        own = removed(mask, information)
+        assert own <= removed(greedy, information) + 1e-9
+        for other in all_masks(6, keep):
+            assert (other - mask).abs().sum() > 2 or removed(other, information) >= own - 1e-9
+        found.append(own <= min(removed(other, information) for other in all_masks(6, keep)) + 1e-9)
+        torch.testing.assert_close(rearranged(greedy, information.diagonal().diag()), greedy)
+    assert np.mean(found) > 0.7
+
+
+def test_heads_that_do_the_same_are_not_both_closed() -> None:
+    """Heads 0 and 1 say the same, 2 and 3 the opposite of each other: alone 0 and 1 matter least, together most."""
+    one, other = torch.randn(2, 50, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    slopes = torch.stack([one, one, 1.1 * other, -1.1 * other], 1)[:, None]  # (S, 1, A)
+    assert fisher_mask(slopes, 2).tolist() == [[1.0, 1.0, 0.0, 0.0]]
+    assert top_mask(slopes.square().sum(0), 2).tolist() == [[0.0, 0.0, 1.0, 1.0]]
+
+
+def test_fisher_in_closed_form_on_a_model_with_one_layer() -> None:
+    """A linear model of heads' outputs and squared loss: ∂L/∂ξ_h = (Σ_g x_g − y) · x_h, so F is known; the mask is
+    that of the smallest Σ F over all masks, and closing its heads costs less than closing the others'."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(200, 5, generator=generator, dtype=torch.float64) * torch.tensor([0.2, 2.0, 0.3, 1.0, 3.0])
+    y = x.sum(1) + torch.randn(200, generator=generator, dtype=torch.float64)
+    factors = torch.ones(200, 5, dtype=torch.float64, requires_grad=True)
+    loss = ((factors * x).sum(1) - y).square().sum() / 2
+    [slopes] = torch.autograd.grad(loss, factors)
+    closed_form = (x.sum(1) - y)[:, None] * x
+    torch.testing.assert_close(slopes, closed_form)
+    information = closed_form.T @ closed_form
+    for keep in range(1, 5):
+        best = min(all_masks(5, keep), key=lambda mask: removed(mask, information))
+        assert fisher_mask(slopes[:, None], keep)[0].tolist() == best.tolist()
+    assert fisher_mask(slopes[:, None], 3)[0].tolist() == [0.0, 1.0, 0.0, 1.0, 1.0]  # the largest coefficients
+
+
+@pytest.mark.parametrize("family", HEAD_FAMILIES)
+def test_selectors_see_the_heads_of_every_family(family: str, tiny_encoder: Callable[[str], Path]) -> None:
+    """Derivatives are those of factors at the heads' places, one sentence at a time; masks follow from them."""
+    sentences = build_grammar(6, 1, 1, seed=9)["train"][:5]
+    config = build_config(
+        {"data": {"path": "nowhere"}, "tasks": ["pos"], "encoder": {"name": str(tiny_encoder(family))}}
+    )
+    model = MultiTaskModel.build(config, {"pos": TASKS["pos"].collect(sentences, "pos")}).eval()
+    task = cast(Any, model.tasks["pos"])
+    pieces = model.encoder.tokenize_all([s.words for s in sentences])
+    targets = [task.target(s) for s in sentences]
+    found = derivatives(model, pieces, {"pos": targets})
+    for piece, target, mine in zip(pieces, targets, found, strict=True):
+        factors = torch.ones(LAYERS, HEADS, requires_grad=True)
+        encoded = model.encoder(model.encoder.collate([piece]), factors)
+        loss = task.loss(encoded, task.collate([target], encoded.sizes)) * encoded.sizes[0]
+        [expected] = torch.autograd.grad(loss, factors)
+        torch.testing.assert_close(mine, expected, rtol=2e-3, atol=1e-3 * float(expected.abs().max()))
+    mask = fisher_mask(found, 3)
+    assert mask.shape == (LAYERS, HEADS) and mask.sum() == 3
+    batch = model.encoder.collate(pieces)
+    with torch.no_grad():
+        outputs = [model.encoder(batch, gates).words for gates in (torch.ones_like(mask), mask)]
+    assert not torch.equal(*outputs)
+
+
+# -- halves of the data ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 7, 10])
+def test_halves_are_complements(size: int) -> None:
+    rows = list(range(100, 100 + size))
+    found = list(halves(rows, 6, np.random.default_rng(0)))
+    assert len(found) == 6 and {len(half) for half in found} == {size // 2}
+    for one, other in zip(found[::2], found[1::2], strict=True):
+        assert len({*one, *other}) == 2 * (size // 2) and {*one, *other} <= set(rows)
+    assert size == 2 or len({frozenset(half) for half in found}) > 2
+
+
+def test_planted_heads_are_claimed_and_false_ones_no_more_often_than_the_bound_says() -> None:
+    """Sentences whose derivatives are noise but for four heads of 72; 12 are selected on each half."""
+    generator, slopes = np.random.default_rng(0), torch.zeros(60, 6, 12)
+
+    def select(_: Finished, rows: Sequence[int], __: int) -> Tensor:
+        return top_mask(slopes[list(rows)].square().sum(0), 12)
+
+    bound, false = selectors.expected_false(12, 0.9, 72), []
+    assert bound == pytest.approx(2.5)
+    for _ in range(20):
+        slopes.copy_(torch.from_numpy(generator.normal(size=(60, 6, 12))))
+        slopes[:, 1, :4] *= 3
+        chosen = selections(select, cast(Finished, None), range(60), 32, generator)
+        assert chosen.shape == (32, 6, 12) and (chosen.sum((1, 2)) == 12).all()
+        claimed = chosen.mean(0) >= 0.9
+        assert claimed[1, :4].all()
+        false.append(int(claimed.sum()) - 4)
+    assert np.mean(false) <= bound
+
+
+@pytest.mark.parametrize(
+    ("keep", "threshold", "heads", "bound"), [(36, 0.9, 72, 22.5), (8, 0.9, 72, 1.1), (12, 1.0, 144, 1.0)]
+)
+def test_the_bound_on_false_claims(keep: int, threshold: float, heads: int, bound: float) -> None:
+    assert selectors.expected_false(keep, threshold, heads) == pytest.approx(bound, abs=0.02)
+
+
+# -- whole runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(small_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = RunFolder(tmp_path_factory.mktemp("finished") / "run")
+    assert train(build_config(small_settings("pos,dep", epochs=1)), folder).finished
+    return folder
+
+
+@pytest.fixture(scope="module")
+def asks(small_settings: Settings, finished: RunFolder) -> Settings:
+    """Settings of a run that chooses heads on ``finished`` and trains nothing."""
+
+    def settings(method: str, **pruning: Any) -> dict[str, Any]:
+        frozen = {"epochs": 1, "start": str(finished.path), "freeze": "encoder,decoders"}
+        tree = small_settings("pos,dep", **frozen)
+        return {**tree, "pruning": {"method": method, "importance_of": str(finished.path), **pruning}}
+
+    return settings
+
+
+def gates_of(settings: dict[str, Any], path: Path) -> np.ndarray:
+    folder = RunFolder(path)
+    assert train(build_config(settings), folder).finished
+    return folder.gates()["shared"]
+
+
+@pytest.mark.parametrize("method", ["importance", "fisher"])
+def test_a_run_keeps_the_heads_chosen(asks: Settings, finished: RunFolder, method: str, tmp_path: Path) -> None:
+    """Nothing is trained, so that weights are the finished run's to the bit; the mask is that of the selector."""
+    settings = asks(method, keep=3, importance_sentences=40)
+    gates = gates_of(settings, tmp_path / "run")
+    assert gates.sum() == 3 and set(np.unique(gates)) == {0.0, 1.0}
+    config = build_config(settings)
+    run = prepare(config, RunFolder(tmp_path / "other"), load_corpus(Path(config.data.path)))
+    seen = Finished(run, torch.float32)
+    assert len(set(seen.rows)) == 40
+    assert (SELECTORS[method](seen, seen.rows, 1).numpy() == gates).all()
+    before, after = (MultiTaskModel.load(folder).state_dict() for folder in (finished.path, tmp_path / "run"))
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert RunFolder(tmp_path / "run").selection() is None
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frequencies are those of the selector on each half, all from one pass; claims are the run's gates; the record of
+    the run has them too."""
+    passes: list[list[int]] = []
+    measure = selectors.sentence_derivatives
+    monkeypatch.setattr(selectors, "sentence_derivatives", lambda *given: passes.append(given[2]) or measure(*given))
+    alone = {"init": "open", "rate": 0.5, "selector_updates": 10, "selector_sentences": 5}
+    more = alone if selector == "gates" else {}
+    settings = asks("stable", keep=3, selector=selector, halves=10, threshold=1.0, **more)
+    gates = gates_of(settings, tmp_path / "run")
+    assert sorted(row for rows in passes for row in rows) == (list(range(60)) if selector != "gates" else [])
+    found = RunFolder(tmp_path / "run").selection()
+    assert found is not None and found["selected"].shape == (10, LAYERS, HEADS)
+    assert (found["selected"].sum((1, 2)) == 3).all()
+    np.testing.assert_array_equal(found["frequencies"], found["selected"].mean(0))
+    np.testing.assert_array_equal(gates, found["frequencies"] == 1)
+    assert (found["selected"].mean(0) % 1 > 0).any()  # or the halves agree on all
+    config = build_config(settings)
+    run = prepare(config, RunFolder(tmp_path / "other"), load_corpus(Path(config.data.path)))
+    seen = Finished(run, torch.float32)
+    generator = selectors.seeded(config, 6)
+    parts = list(halves(seen.rows, 10, generator))
+    for part, seed, mask in zip(parts, generator.integers(2**31, size=10).tolist(), found["selected"], strict=True):
+        np.testing.assert_array_equal(SELECTORS[selector](seen, part, seed), mask)
+    assert all(parameter.grad is None for parameter in seen.model.parameters())
+    corpus = load_corpus(Path(config.data.path))
+    list(record([tmp_path / "run"], tmp_path / "records", lambda _, __, split: list(corpus[split])))
+    for path in (tmp_path / "run", tmp_path / "records/run"):
+        [claim] = load_claims([path])
+        np.testing.assert_array_equal(claim.gates, gates)
+        assert claim.frequencies is not None
+        np.testing.assert_array_equal(claim.frequencies, found["frequencies"])
+
+
+DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no frequencies": lambda tree: tree.pop("frequencies"),
+    "above 1": lambda tree: tree["frequencies"][0].__setitem__(0, 1.5),
+    "ragged": lambda tree: tree["frequencies"][0].pop(),
+    "a head that is not there": lambda tree: tree["selected"][0].append(LAYERS * HEADS),
+    "another frequency": lambda tree: tree["selected"].append([0]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_selection_is_named(damage: str, tmp_path: Path) -> None:
+    tree = {"sentences": 5, "expected_false": 1.0, "frequencies": [[0.0] * HEADS] * LAYERS, "selected": [[], []]}
+    tree = json.loads(json.dumps(tree))
+    (tmp_path / "selection.json").write_text(json.dumps(tree))
+    assert RunFolder(tmp_path).selection() is not None
+    DAMAGES[damage](tree)
+    (tmp_path / "selection.json").write_text(json.dumps(tree))
+    with pytest.raises(RunError, match=r"selection\.json"):
+        RunFolder(tmp_path).selection()
