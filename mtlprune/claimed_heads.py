@@ -54,6 +54,23 @@ class Claim:
     """Trained to the end."""
     step: int = 0
     """Optimiser step of the best epoch, whose gates these are."""
+    start: int | str | None = None
+    """Seed of the run whose weights chose the heads (``train.start``, or ``pruning.importance_of``); that run's path
+    where it is not to be found; None: there is no other run."""
+    half: str = ""
+    """Which part of the data it saw: the setting called ``half``, else the split ``data.train``."""
+    name: str = ""
+    """What tells it apart from the other runs of its label: its seed, and what else they differ in."""
+
+    @property
+    def training(self) -> int | str:
+        """The seed of training: that of the run it began with, else its own."""
+        return self.seed if self.start is None else self.start
+
+    @property
+    def called(self) -> str:
+        """Its name among the runs of its label."""
+        return self.name or str(self.seed)
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -147,12 +164,30 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             history=[(step, sets[key]) for _, step, sets in records],
             settings={path: value for path, value in flat(filled(tree)) if path not in ASIDE},
             data=manifest["data"]["fingerprint"],
+            start=_start(folder, tree),
+            half=_half(tree),
             finished="finished" in manifest,
             step=step,
         )
         for key in records[0][2]
     ]
     return tasks, claims
+
+
+def _start(folder: RunFolder, tree: Mapping[str, Any]) -> int | str | None:
+    """The seed of the run whose weights chose the heads, found where the configuration says or beside this one."""
+    path = tree.get("pruning", {}).get("importance_of") or tree["train"].get("start")
+    if path is None:
+        return None
+    for place in (Path(path), folder.path.parent / Path(path).name):
+        if (place / "config.yaml").is_file():
+            return int(RunFolder(place).read_config().get("train", {}).get("seed", 1))
+    return str(path)
+
+
+def _half(tree: Mapping[str, Any]) -> str:
+    named = [value for path, value in flat(tree) if path.rpartition(".")[2] == "half" and value is not None]
+    return str(named[0] if named else tree.get("data", {}).get("train", "train"))
 
 
 def _records(folder: RunFolder, tasks: tuple[str, ...]) -> list[tuple[int, int, dict[str, Gates]]]:
@@ -183,7 +218,7 @@ def _records(folder: RunFolder, tasks: tuple[str, ...]) -> list[tuple[int, int, 
 
 @dataclass(frozen=True, eq=False)
 class RunGroup:
-    """All claims of one label, by rising seed."""
+    """All claims of one label, by rising seed of selection, then of training."""
 
     label: str
     claims: tuple[Claim, ...]
@@ -223,11 +258,13 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
     """RunGroups: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger.
 
     Raises:
-        ClaimError: no claim; or two claims of one label with the same seed, which are no two seeds.
+        ClaimError: no claim; or two claims of one label with the same seeds (of selection and of the run it began with)
+            and the same half of the data, which are no two observations.
     """
-    members: dict[str, dict[int, Claim]] = {}
+    members: dict[str, dict[tuple[int, str, str], Claim]] = {}
     for claim in claims:
-        duplicate = members.setdefault(claim.label, {}).setdefault(claim.seed, claim)
+        place = claim.seed, f"{claim.training!s:>20}", claim.half  # seeds in the order of numbers
+        duplicate = members.setdefault(claim.label, {}).setdefault(place, claim)
         if duplicate is not claim:
             apart = [
                 path for path in _paths([duplicate, claim]) if duplicate.settings.get(path) != claim.settings.get(path)
@@ -241,9 +278,19 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
     if not members:
         raise ClaimError("nothing to compare: expected one run or more")
     return [
-        RunGroup(label, tuple(seeds[seed] for seed in sorted(seeds)))
-        for label, seeds in sorted(members.items(), key=lambda item: _order(item[0]))
+        RunGroup(label, _named([runs[place] for place in sorted(runs)]))
+        for label, runs in sorted(members.items(), key=lambda item: _order(item[0]))
     ]
+
+
+def _named(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Claims of one label with names that tell them apart: their seeds, where these alone do."""
+    if len({claim.seed for claim in claims}) == len(claims):
+        return tuple(claims)
+    halves = len({claim.half for claim in claims}) > 1
+    return tuple(
+        replace(claim, name=f"{claim.seed} on {claim.training}{f', {claim.half}' * halves}") for claim in claims
+    )
 
 
 def _order(label: str) -> tuple[bool, int, str, int, str]:
@@ -293,7 +340,7 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
             "scaled down, not kept or removed."
         )
     if moving := [
-        f"{c.label}, seed {c.seed} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
+        f"{c.label}, seed {c.called} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
     ]:
         found.append(f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed.")
     return found
@@ -308,7 +355,7 @@ def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
             by_gates.setdefault(np.stack(every).tobytes(), []).append(claim)
         for same in by_gates.values():
             if len(same) > 1:
-                seeds = " and ".join(str(claim.seed) for claim in same)
+                seeds = " and ".join(claim.called for claim in same)
                 yield (
                     f"Seeds {seeds} of {run_group.label} have bit-identical gates at every evaluation, so they are one "
                     "observation, not several: their agreement says nothing."

@@ -1,4 +1,4 @@
-"""What the overlap of claims shows: sentences, tables and figures of a Result; docs/overlap.md says what they mean."""
+"""What the overlap of claims shows: sentences, tables and figures of a Result; docs/claims.md says what they mean."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims.maths import claim_columns, with_pooled
+from mtlprune.analyses.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
 from mtlprune.claimed_heads import Claim
 from mtlprune.reports.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
 from mtlprune.reports.grid import Grid, number, probability
@@ -46,8 +47,8 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The answer, and how many stem heads there are beside chance."""
-    found = [answer(result)]
+    """The answer, how stable claims are, and how many stem heads there are beside chance."""
+    found = [answer(result), *stable(result)]
     stem = _group(result, "stem")
     if len(stem):
         found.append(f"{claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}.")
@@ -106,6 +107,69 @@ def _by_label(result: Result) -> str:
         f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
         f"(p = {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
     )
+
+
+def stable(result: Result) -> list[str]:
+    """Φ of single tasks, how many seeds a claim needs, the nearest run, and the variance of gates by seeds; none of a
+    Result that knows nothing of them."""
+    found, frame = [], _frame(result, "stability")
+    if len(frame) and len(of := frame[frame["encoder"].isin([OVER_TASKS, *result.about["single"]])]):
+        control = of[of["term"] != "between"]["control"].iloc[-1]
+        last = of.drop_duplicates(["encoder", "other", "mode", "term", "measure"], keep="last")
+        said = {(one.encoder, one.term, one.mode, one.measure): one for one in last.itertuples()}
+        by_task = [f"{task} {_interval(said[key])}" for task in result.about["single"]
+                   if (key := (task, "within", MODES[0], "phi")) in said]  # fmt: skip
+        words = []
+        terms = {"within": "two runs of one task", "between": "two runs of different tasks"}
+        terms["within - between"] = "difference"
+        for term, who in terms.items():
+            if (OVER_TASKS, term, MODES[0], "phi") in said:
+                plain, deep = (_interval(said[OVER_TASKS, term, mode, "phi"]) for mode in MODES)
+                words.append(f"{who} {plain}, layer-centred {deep}")
+        found.append(
+            f"Stability Φ (1: the same heads, 0: independent draws; {control}, interval of 95 %): "
+            f"{'; '.join([*words, *by_task])}."
+        )
+        needed = [said.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}")) for wanted in RELIABILITIES]
+        if all(needed):
+            seeds = [f"{_needed(one.value)} ({_needed(one.low)} to {_needed(one.high)})" for one in needed if one]
+            found.append(
+                f"With this Φ the reliability of one run, that of the mean of several reaches "
+                f"{' and '.join(map(str, RELIABILITIES))} with {' and '.join(seeds)} seeds (Spearman-Brown)."
+            )
+    tests = _frame(result, "labellings")
+    if "nearest" in tests and not tests["nearest_p"].isna().all():
+        last = tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
+        each = [
+            f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p = "
+            f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
+            for test in last
+        ]
+        among = "" if len(tests) == 2 else ", of those with other seeds,"
+        found.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
+    split = _frame(result, "split")
+    if len(split) and len(mine := split[split["encoder"] == OVER_TASKS]):
+        parts = [f"{_percent(one)} {_term(one.term)}" for one in mine.itertuples()]
+        found.append(f"Of the variance of a task's gates between heads: {', '.join(parts)}.")
+    return found
+
+
+def _interval(row: Any) -> str:
+    known = "" if math.isnan(row.low) else f" [{number(row.low)}, {number(row.high)}]"
+    return f"{number(row.value)}{known}"
+
+
+def _percent(row: Any) -> str:
+    return f"{row.value:.0%} [{100 * row.low:.0f}, {100 * row.high:.0f}]"
+
+
+def _term(term: str) -> str:
+    return "in heads that all its runs share" if term == COMMON else f"with {term}"
+
+
+def _needed(runs: float) -> str:
+    """How many runs, in whole ones."""
+    return "–" if math.isnan(runs) else "∞" if math.isinf(runs) else f"{math.ceil(runs - 1e-9):,}"
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
@@ -174,6 +238,11 @@ def _within(result: Result) -> Grid:
 
 def _labellings(result: Result) -> Grid:
     tests = _frame(result, "labellings")
+    nearest: dict[str, Any] = {}
+    if "nearest" in tests:  # not of a Result of earlier versions
+        share: Any = "{:.0%}".format
+        nearest = {"nearest run": ("nearest", share), "chance": ("nearest_chance", share)}
+        nearest["p of nearest"] = ("nearest_p", probability)
     if len(tests):
         looked = zip(tests["labellings"], tests["exact"], strict=True)
         tests = tests.assign(
@@ -192,11 +261,65 @@ def _labellings(result: Result) -> Grid:
             "p": ("p", probability),
             "least p": ("least", probability),
             "labellings": "labellings",
+            **nearest,
         },
         "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
         "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
         "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out. "
-        "Least p: the smallest that is possible with these runs.",
+        "Least p: the smallest that is possible with these runs. Nearest run: share of runs whose nearest other run is "
+        "of their task, beside its mean over the labellings.",
+        texts=2,
+    )
+
+
+def _stability(result: Result) -> Grid:
+    frame = _frame(result, "stability")
+    rows = []
+    if len(frame):
+        for (label, control, term), some in frame[frame["encoder"] == frame["other"]].groupby(
+            ["encoder", "control", "term"], sort=False
+        ):
+            held = {(one.mode, one.measure): one for one in some.itertuples()}
+            words = [_interval(held[mode, "phi"]) for mode in MODES]
+            runs = [held.get((MODES[0], f"runs for {wanted}")) for wanted in RELIABILITIES]
+            of = f"{label}, {term}" if label == OVER_TASKS else str(label)
+            needed = [_needed(one.value) if one else "–" for one in runs]
+            rows.append([of, str(control), str(some["n"].iloc[0]), *words, *needed])
+    header = ["label", "runs", "pairs", "Φ", "layer-centred Φ", *(f"seeds for {wanted}" for wanted in RELIABILITIES)]
+    return Grid(
+        header,
+        rows,
+        2,
+        "Stability of claims",
+        "Φ of Nogueira, Sechidis and Brown (2018): 1 for the same heads, 0 for independent draws; layer-centred: for "
+        "draws within layers. Jack-knife intervals of 95 % over runs. Seeds for a reliability: Spearman-Brown from Φ.",
+    )
+
+
+def _phi_matrix(result: Result) -> Grid:
+    frame, names = _frame(result, "stability"), list(result.frames["labels"]["encoder"])
+    cells = {}
+    if len(frame) and len(names) > 1:
+        mine = frame[(frame["mode"] == MODES[0]) & (frame["measure"] == "phi") & (frame["encoder"] != OVER_TASKS)]
+        for one in mine.itertuples():
+            cells[one.encoder, one.other] = cells[one.other, one.encoder] = number(one.value)
+    rows = [[name, *(cells.get((name, other), "–") for other in names)] for name in names] if cells else []
+    caption = "Mean over pairs of runs; on the diagonal pairs of one label. Of unequal seeds, where some are equal."
+    return Grid(["", *names], rows, 1, "Φ within and between labels", caption)
+
+
+def _split(result: Result) -> Grid:
+    frame = _frame(result, "split")
+    if len(frame):
+        shares = [_percent(one) for one in frame.itertuples()]
+        frame = frame.assign(part=frame["term"].map(_term), share=shares)
+    columns: dict[str, Any] = {"label": "encoder", "part": "part", "% of the variance": "share", "pairs": "n"}
+    return Grid.of(
+        "Variance of gates within a label",
+        frame,
+        columns,
+        "Between heads of a run: what all runs of the label have in common, and what goes with seeds and halves of the "
+        "data, as far as these runs tell. Intervals of 95 %: bootstrap of heads.",
         texts=2,
     )
 
@@ -300,7 +423,7 @@ def _exclusive(result: Result) -> Grid:
 
 
 TABLES = (
-    *(_runs, _within, _labellings, _correlation, _pairs, _claimed_by_both),
+    *(_runs, _within, _stability, _phi_matrix, _labellings, _split, _correlation, _pairs, _claimed_by_both),
     *(_claimed_by, _variance, _stem, _exclusive),
 )
 
