@@ -135,7 +135,7 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
             within, between, nearest = _gap(runs.labels[None], pair, values, near)
             null = _gap(drawn[:, runs.units], pair, values, near)
             gap, gaps = float(within[0] - between[0]), null[0] - null[1]
-            p, least = (_p(value, gaps, exact) for value in (gap, float(gaps.max(initial=-np.inf))))
+            p, least = (_p(value, gaps, exact) for value in (gap, float(gaps.max(initial=gap))))
             chance = float(null[2].mean()) if len(drawn) else math.nan
             row = name, measure, float(within[0]), float(between[0]), p, least, len(drawn), exact
             found.append((*row, float(nearest[0]), chance, _p(float(nearest[0]), null[2], exact)))
