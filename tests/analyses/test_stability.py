@@ -168,6 +168,7 @@ def test_spearman_brown_foretells_how_means_of_runs_agree() -> None:
     assert agree == pytest.approx(number * one / (1 + (number - 1) * one), abs=0.02) == pytest.approx(0.8, abs=0.03)
     assert runs_needed(0.5, 0.8) == pytest.approx(4) and runs_needed(0.5, 0.9) == pytest.approx(9)
     assert runs_needed(1, 0.9) == 1 and runs_needed(0, 0.8) == runs_needed(-0.2, 0.8) == math.inf
+    assert math.isnan(runs_needed(math.nan, 0.8))
 
 
 # -- runs of one task and of two ---------------------------------------------------------------------------------------
@@ -387,6 +388,18 @@ def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_re
     write_result(tmp_path / "old", Result("claims", {**result.about, "encoders": plain}, old))
     text = markdown(ANALYSIS, read_results(tmp_path / "old")["claims"])
     assert "Runs of one task and of two" in text and "Φ" not in text and "nearest run" not in text
+
+
+def test_one_run_each_has_no_stability_within() -> None:
+    one, other = (scattered(np.random.default_rng(k), [2, 2], 4) for k in range(2))
+    result = overlap([claim("POS", 1, one), claim("DEP", 1, other), claim("MTL-5", 2, one)], 20)
+    assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
+    text = markdown(ANALYSIS, result)
+    assert (
+        "two runs of different tasks" in text
+        and "(Spearman-Brown)" not in text
+        and "Variance of gates within" not in text
+    )
 
 
 def test_findings_name_their_numbers() -> None:

@@ -114,7 +114,7 @@ def stable(result: Result) -> list[str]:
     Result that knows nothing of them."""
     found, frame = [], _frame(result, "stability")
     if len(frame) and len(of := frame[frame["encoder"].isin([OVER_TASKS, *result.about["single"]])]):
-        control = of[of["term"] != "between"]["control"].iloc[-1]
+        control = of["control"].iloc[-1]  # within a label all pairs may be of unequal seeds
         last = of.drop_duplicates(["encoder", "other", "mode", "term", "measure"], keep="last")
         said = {(one.encoder, one.term, one.mode, one.measure): one for one in last.itertuples()}
         by_task = [f"{task} {_interval(said[key])}" for task in result.about["single"]

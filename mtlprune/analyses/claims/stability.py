@@ -331,7 +331,7 @@ def runs_needed(reliability: float, wanted: float) -> float:
     """
     if reliability <= 0:
         return math.inf
-    return max(1.0, wanted * (1 - reliability) / (reliability * (1 - wanted)))
+    return float(np.maximum(1, wanted * (1 - reliability) / (reliability * (1 - wanted))))  # NaN of NaN
 
 
 # -- variance by seeds -------------------------------------------------------------------------------------------------
@@ -365,10 +365,10 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         factors = list(merged(runs, one, other).items())
         columns = np.stack([column for _, column in factors], axis=1)
         patterns, kind = np.unique(columns, axis=0, return_inverse=True)  # (R, factors), (Q,)
-        terms: dict[str, NDArray[np.bool_]] = {}
+        terms: dict[str, Mask] = {}
         for size in range(1, len(factors) + 1):
             for some in itertools.combinations(range(len(factors)), size):
-                tried = [*terms.values(), patterns[:, some].any(1)]
+                tried = [*terms.values(), np.asarray(patterns[:, some].any(1), dtype=bool)]
                 if np.linalg.matrix_rank(np.stack(tried)) == len(tried):
                     terms[" × ".join(factors[place][0] for place in some)] = tried[-1]
         heads = runs.gates[0].size
