@@ -60,17 +60,12 @@ class Claim:
     half: str = ""
     """Which part of the data it saw: the setting called ``half``, else the split ``data.train``."""
     name: str = ""
-    """What tells it apart from the other runs of its label: its seed, and what else they differ in."""
+    """What ``group`` tells it apart by from the other runs of its label: its seed, and what else they differ in."""
 
     @property
     def training(self) -> int | str:
         """The seed of training: that of the run it began with, else its own."""
         return self.seed if self.start is None else self.start
-
-    @property
-    def called(self) -> str:
-        """Its name among the runs of its label."""
-        return self.name or str(self.seed)
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -285,12 +280,11 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
 
 def _named(claims: Sequence[Claim]) -> tuple[Claim, ...]:
     """Claims of one label with names that tell them apart: their seeds, where these alone do."""
-    if len({claim.seed for claim in claims}) == len(claims):
-        return tuple(claims)
-    halves = len({claim.half for claim in claims}) > 1
-    return tuple(
-        replace(claim, name=f"{claim.seed} on {claim.training}{f', {claim.half}' * halves}") for claim in claims
-    )
+    names = [str(claim.seed) for claim in claims]
+    if len(set(names)) < len(names):
+        halves = len({claim.half for claim in claims}) > 1
+        names = [f"{claim.seed} on {claim.training}{f', {claim.half}' * halves}" for claim in claims]
+    return tuple(replace(claim, name=name) for claim, name in zip(claims, names, strict=True))
 
 
 def _order(label: str) -> tuple[bool, int, str, int, str]:
@@ -340,7 +334,7 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
             "scaled down, not kept or removed."
         )
     if moving := [
-        f"{c.label}, seed {c.called} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
+        f"{c.label}, seed {c.name} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
     ]:
         found.append(f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed.")
     return found
@@ -355,7 +349,7 @@ def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
             by_gates.setdefault(np.stack(every).tobytes(), []).append(claim)
         for same in by_gates.values():
             if len(same) > 1:
-                seeds = " and ".join(claim.called for claim in same)
+                seeds = " and ".join(claim.name for claim in same)
                 yield (
                     f"Seeds {seeds} of {run_group.label} have bit-identical gates at every evaluation, so they are one "
                     "observation, not several: their agreement says nothing."

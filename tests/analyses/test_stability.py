@@ -360,11 +360,9 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
     ]  # fmt: skip
     (run_group,) = group(claims)
     names = ["1 on 1, train", "1 on 4, train", "1 on 5, train-b", "2 on 5, train", "3 on elsewhere/none-9, train"]
-    assert [one.called for one in run_group.claims] == names
+    assert [one.name for one in run_group.claims] == names
     said = list(missing([run_group]))
-    assert said[0].startswith(
-        f"The run on which the heads of {lost} were chosen is not there (elsewhere/none-9), so its"
-    )
+    assert said[0].startswith(f"elsewhere/none-9, on which the heads of {lost} were chosen, is not there")
     maps = claim_maps([run_group], "rgb")
     assert len({one.name for one in maps}) == len(maps) and list(maps[5].numbers) == [
         f"seed {name}" for name in names[:3]
@@ -397,13 +395,13 @@ def test_one_run_each_has_no_stability_within() -> None:
     text = markdown(ANALYSIS, result)
     assert (
         "two runs of different tasks" in text
-        and "(Spearman-Brown)" not in text
+        and "; Spearman-Brown" not in text
         and "Variance of gates within" not in text
     )
 
 
 def test_findings_name_their_numbers() -> None:
     text = "\n".join(ANALYSIS.show.findings(overlap(frozen(np.random.default_rng(15), own=3, trained=1), 199)))
-    numbers = ["Stability Φ (1: the same heads", "seeds (Spearman-Brown)", "of a run's own task by shared heads for"]
+    numbers = ["Stability Φ (1: the same heads", "; Spearman-Brown)", "of a run's own task by shared heads for"]
     for words in (*numbers, "with training seed, ", "with selector seed, ", "; POS 0."):
         assert words in text, words

@@ -89,11 +89,8 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         **shape,
         "settings": {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS},
         "encoders": [
-            {
-                **_keys(claim),
-                **{"training": claim.training, "half": claim.half, "name": claim.called},
-                **{"kind": claim.encoder, **shape, "open": int(claim.open.sum())},
-            }
+            {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())}
+            | {"training": claim.training, "half": claim.half, "name": claim.name}
             for claim in every
         ],
         "single": [run_group.label for run_group in single],

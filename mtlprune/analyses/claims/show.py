@@ -110,57 +110,48 @@ def _by_label(result: Result) -> str:
 
 
 def stable(result: Result) -> list[str]:
-    """Φ of single tasks, how many seeds a claim needs, the nearest run, and the variance of gates by seeds; none of a
-    Result that knows nothing of them."""
-    found, frame = [], _frame(result, "stability")
-    if len(frame) and len(of := frame[frame["encoder"].isin([OVER_TASKS, *result.about["single"]])]):
-        control = of["control"].iloc[-1]  # within a label all pairs may be of unequal seeds
-        last = of.drop_duplicates(["encoder", "other", "mode", "term", "measure"], keep="last")
-        said = {(one.encoder, one.term, one.mode, one.measure): one for one in last.itertuples()}
-        by_task = [f"{task} {_interval(said[key])}" for task in result.about["single"]
-                   if (key := (task, "within", MODES[0], "phi")) in said]  # fmt: skip
-        words = []
-        terms = {"within": "two runs of one task", "between": "two runs of different tasks"}
-        terms["within - between"] = "difference"
-        for term, who in terms.items():
-            if (OVER_TASKS, term, MODES[0], "phi") in said:
-                plain, deep = (_interval(said[OVER_TASKS, term, mode, "phi"]) for mode in MODES)
-                words.append(f"{who} {plain}, layer-centred {deep}")
-        found.append(
-            f"Stability Φ (1: the same heads, 0: independent draws; {control}, interval of 95 %): "
-            f"{'; '.join([*words, *by_task])}."
-        )
-        needed = [said.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}")) for wanted in RELIABILITIES]
-        if all(needed):
-            seeds = [f"{_needed(one.value)} ({_needed(one.low)} to {_needed(one.high)})" for one in needed if one]
+    """Φ, how many seeds a claim needs, the nearest run, and the variance by seeds, of single tasks; as far as known."""
+    found, known = [], {}
+    for one in _frame(result, "stability").itertuples():
+        if one.encoder in (OVER_TASKS, *result.about["single"]) and one.other in (OVER_TASKS, one.encoder):
+            known[one.encoder, one.term, one.mode, one.measure] = (
+                one  # of unequal seeds, which stand last, where it can be
+            )
+    terms = {"within": "two runs of one task", "between": "two runs of different tasks"}
+    words = [
+        f"{who} {_interval(known[key])}, layer-centred {_interval(known[OVER_TASKS, term, MODES[1], 'phi'])}"
+        for term, who in (terms | {"within - between": "difference"}).items()
+        if (key := (OVER_TASKS, term, MODES[0], "phi")) in known
+    ]
+    keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
+    words += [f"{key[0]} {_interval(known[key])}" for key in keys if key in known]
+    if words:
+        found.append(f"Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %): {'; '.join(words)}.")
+    for wanted in RELIABILITIES:
+        if one := known.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}")):
             found.append(
-                f"With this Φ the reliability of one run, that of the mean of several reaches "
-                f"{' and '.join(map(str, RELIABILITIES))} with {' and '.join(seeds)} seeds (Spearman-Brown)."
+                f"With Φ the reliability of one run, a reliability of {wanted} takes the mean of {_needed(one.value)} "
+                f"seeds ({_needed(one.low)} to {_needed(one.high)}; Spearman-Brown)."
             )
     tests = _frame(result, "labellings")
     if "nearest" in tests and not tests["nearest_p"].isna().all():
-        last = tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         each = [
             f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p = "
             f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
-            for test in last
+            for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         ]
         among = "" if len(tests) == 2 else ", of those with other seeds,"
         found.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
-    split = _frame(result, "split")
-    if len(split) and len(mine := split[split["encoder"] == OVER_TASKS]):
-        parts = [f"{_percent(one)} {_term(one.term)}" for one in mine.itertuples()]
-        found.append(f"Of the variance of a task's gates between heads: {', '.join(parts)}.")
+    split = [one for one in _frame(result, "split").itertuples() if one.encoder == OVER_TASKS]
+    if split:
+        parts = ", ".join(f"{_interval(one)} {_term(one.term)}" for one in split)
+        found.append(f"Shares of the variance of a task's gates between heads: {parts}.")
     return found
 
 
 def _interval(row: Any) -> str:
     known = "" if math.isnan(row.low) else f" [{number(row.low)}, {number(row.high)}]"
     return f"{number(row.value)}{known}"
-
-
-def _percent(row: Any) -> str:
-    return f"{row.value:.0%} [{100 * row.low:.0f}, {100 * row.high:.0f}]"
 
 
 def _term(term: str) -> str:
@@ -273,22 +264,18 @@ def _labellings(result: Result) -> Grid:
 
 
 def _stability(result: Result) -> Grid:
-    frame = _frame(result, "stability")
-    rows = []
-    if len(frame):
-        for (label, control, term), some in frame[frame["encoder"] == frame["other"]].groupby(
-            ["encoder", "control", "term"], sort=False
-        ):
-            held = {(one.mode, one.measure): one for one in some.itertuples()}
-            words = [_interval(held[mode, "phi"]) for mode in MODES]
-            runs = [held.get((MODES[0], f"runs for {wanted}")) for wanted in RELIABILITIES]
-            of = f"{label}, {term}" if label == OVER_TASKS else str(label)
-            needed = [_needed(one.value) if one else "–" for one in runs]
-            rows.append([of, str(control), str(some["n"].iloc[0]), *words, *needed])
-    header = ["label", "runs", "pairs", "Φ", "layer-centred Φ", *(f"seeds for {wanted}" for wanted in RELIABILITIES)]
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for one in _frame(result, "stability").itertuples():
+        if one.encoder == one.other:
+            of = f"{one.encoder}, {one.term}" if one.encoder == OVER_TASKS else one.encoder
+            cells = rows.setdefault((of, one.control, one.term), [of, one.control, str(one.n), *"––––"])
+            if one.measure == "phi":
+                cells[3 + MODES.index(one.mode)] = _interval(one)
+            elif one.mode == MODES[0]:
+                cells[5 + RELIABILITIES.index(float(one.measure.rpartition(" ")[2]))] = _needed(one.value)
     return Grid(
-        header,
-        rows,
+        ["label", "runs", "pairs", "Φ", "layer-centred Φ", *(f"seeds for {wanted}" for wanted in RELIABILITIES)],
+        list(rows.values()),
         2,
         "Stability of claims",
         "Φ of Nogueira, Sechidis and Brown (2018): 1 for the same heads, 0 for independent draws; layer-centred: for "
@@ -296,31 +283,15 @@ def _stability(result: Result) -> Grid:
     )
 
 
-def _phi_matrix(result: Result) -> Grid:
-    frame, names = _frame(result, "stability"), list(result.frames["labels"]["encoder"])
-    cells = {}
-    if len(frame) and len(names) > 1:
-        mine = frame[(frame["mode"] == MODES[0]) & (frame["measure"] == "phi") & (frame["encoder"] != OVER_TASKS)]
-        for one in mine.itertuples():
-            cells[one.encoder, one.other] = cells[one.other, one.encoder] = number(one.value)
-    rows = [[name, *(cells.get((name, other), "–") for other in names)] for name in names] if cells else []
-    caption = "Mean over pairs of runs; on the diagonal pairs of one label. Of unequal seeds, where some are equal."
-    return Grid(["", *names], rows, 1, "Φ within and between labels", caption)
-
-
 def _split(result: Result) -> Grid:
-    frame = _frame(result, "split")
-    if len(frame):
-        shares = [_percent(one) for one in frame.itertuples()]
-        frame = frame.assign(part=frame["term"].map(_term), share=shares)
-    columns: dict[str, Any] = {"label": "encoder", "part": "part", "% of the variance": "share", "pairs": "n"}
-    return Grid.of(
+    rows = [[one.encoder, _term(one.term), _interval(one), str(one.n)] for one in _frame(result, "split").itertuples()]
+    return Grid(
+        ["label", "part", "share", "pairs"],
+        rows,
+        2,
         "Variance of gates within a label",
-        frame,
-        columns,
         "Between heads of a run: what all runs of the label have in common, and what goes with seeds and halves of the "
         "data, as far as these runs tell. Intervals of 95 %: bootstrap of heads.",
-        texts=2,
     )
 
 
@@ -423,7 +394,7 @@ def _exclusive(result: Result) -> Grid:
 
 
 TABLES = (
-    *(_runs, _within, _stability, _phi_matrix, _labellings, _split, _correlation, _pairs, _claimed_by_both),
+    *(_runs, _within, _stability, _labellings, _split, _correlation, _pairs, _claimed_by_both),
     *(_claimed_by, _variance, _stem, _exclusive),
 )
 

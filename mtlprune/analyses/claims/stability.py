@@ -69,10 +69,8 @@ class Runs:
 
     @cached_property
     def units(self) -> Ints:
-        """(M,): the training run of each run, numbered in the order of runs."""
-        pairs = list(zip(self.labels.tolist(), self.levels[:, 0].tolist(), strict=True))
-        numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
-        return np.array([numbers[pair] for pair in pairs])
+        """(M,): the training run of each run, numbered by label and training seed."""
+        return np.unique(self.labels * len(self.labels) + self.levels[:, 0], return_inverse=True)[1]
 
     @cached_property
     def shared(self) -> Floats:
@@ -230,13 +228,9 @@ def phi(runs: Runs, used: Mask, kept: Mask | None = None) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         found = ones @ (apart * pairs) @ ones.T / (ones @ pairs @ ones.T)
         rates = ones @ runs.opened.mean(2) / ones.sum(1, keepdims=True)  # (n, L)
-        expected = [_expected(rates.mean(1, keepdims=True)), _expected(rates)]
-        return np.where(np.array(expected) > 0, 1 - found / expected, math.nan)
-
-
-def _expected(rates: Floats) -> Floats:
-    """(n, n): from shares of open heads (n, L)."""
-    return np.asarray(((rates[:, None] + rates) / 2 - rates[:, None] * rates).mean(2))
+        both = (rates.mean(1, keepdims=True), rates)
+        expected = np.stack([((r[:, None] + r) / 2 - r[:, None] * r).mean(2) for r in both])
+        return np.where(expected > 0, 1 - found / expected, math.nan)
 
 
 def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
@@ -270,12 +264,10 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
         bounds = jackknife(whole, np.stack(left_out), strata)
         for mode, *rows in zip(MODES, whole, *bounds, strict=True):
             for name, n, *values in zip(names, [*sizes, sum(sizes[-2:])], *rows, strict=True):
-                key, within = (*name[:2], mode, control, name[2]), name[2] == "within"
-                if name[2] in ("within", "between"):
-                    values = [float(value) for value in np.clip(values, -1, 1)]
-                found.append((*key, "phi", *values, n))
-                value, low, high = values
-                for wanted in RELIABILITIES if within else ():
+                key, most = (*name[:2], mode, control, name[2]), 1 if name[2] in ("within", "between") else 2
+                value, low, high = np.clip(values, -most, most)
+                found.append((*key, "phi", value, low, high, n))
+                for wanted in RELIABILITIES if name[2] == "within" else ():
                     needed = (runs_needed(known, wanted) for known in (value, high, low))
                     found.append((*key, f"runs for {wanted}", *needed, n))
     columns = ["encoder", "other", "mode", "control", "term", "measure", "value", "low", "high", "n"]
@@ -302,8 +294,8 @@ def _units(runs: Runs) -> tuple[Ints, Ints]:
 def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Floats]:
     """Interval of 95 % by leaving out one unit after another (Tukey 1958; of U-statistics Arvesen 1969).
 
-    The variance is the sum over strata of (u − 1)/u Σ (θ₍ᵢ₎ − mean)², u its units; Student's t with degrees of freedom
-    after Welch and Satterthwaite. Nogueira's asymptotic interval covers half as often as it says with three runs.
+    Variance: the sum over strata, of u units, of (u − 1)/u Σ (θ₍ᵢ₎ − mean)²; Student's t after Satterthwaite. The
+    asymptotic interval of Nogueira, Sechidis and Brown covers half as often as it says with three runs.
 
     Args:
         value: (...), the statistics of all.
@@ -324,11 +316,8 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
 
 
 def runs_needed(reliability: float, wanted: float) -> float:
-    """How many runs the mean must be of, to be as reliable as wanted (Spearman 1910, Brown 1910); 1 at least.
-
-    n = w (1 − r) / (r (1 − w)). With Φ of pairs of runs as the reliability r of one it says with how many seeds the
-    shares of runs that open each head would correlate by w with those of as many other seeds.
-    """
+    """How many runs a mean must be of to correlate by ``wanted`` with that of as many others (Spearman 1910, Brown
+    1910): w (1 − r) / (r (1 − w)), r the reliability of one; 1 at least."""
     if reliability <= 0:
         return math.inf
     return float(np.maximum(1, wanted * (1 - reliability) / (reliability * (1 - wanted))))  # NaN of NaN
@@ -386,12 +375,11 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         common = total * heads / (heads - 1) - components.sum(1)
         parts = np.maximum(np.column_stack([common, components]), 0)
         sums = parts.sum(1, keepdims=True)
-        if not sums[0]:
-            continue
-        shares = parts[sums[:, 0] > 0] / sums[sums[:, 0] > 0]
-        low, high = np.quantile(shares[1:], (0.025, 0.975), axis=0)
-        for term, *values in zip((COMMON, *terms), shares[0], low, high, strict=True):
-            found.append((name, term, "share", *values, len(one)))
+        if sums[0]:
+            shares = parts[sums[:, 0] > 0] / sums[sums[:, 0] > 0]
+            bounds = np.quantile(shares[1:], (0.025, 0.975), axis=0)
+            each = zip((COMMON, *terms), shares[0], *bounds, strict=True)
+            found += [(name, term, "share", *values, len(one)) for term, *values in each]
     return pd.DataFrame(found, columns=["encoder", "term", "measure", "value", "low", "high", "n"])
 
 
@@ -416,9 +404,8 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     lost = [claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)]
     if lost:
         yield (
-            f"The run on which the heads of {lost[0].run} were chosen is not there ({lost[0].start}"
-            f"{f'; the same of {len(lost) - 1} more' if lost[1:] else ''}), so its training seed is not known: its "
-            "path stands for it, and whether runs of two tasks have one training seed cannot be told."
+            f"{lost[0].start}, on which the heads of {lost[0].run} were chosen, is not there (the like of {len(lost)} in "
+            "all), so its path stands for its training seed, and which tasks have equal ones is not known."
         )
     runs = Runs.of(run_groups)
     one, other = _pairs(runs, range(len(run_groups)))
