@@ -1,7 +1,6 @@
-"""What claims have in common, beside chance: pairs of labels, runs of one task, heads by number of tasks, single heads.
+"""What claims have in common, beside chance: pairs of labels, runs of one label, heads by number of tasks, single heads.
 
-Letters: n labels or tasks, S seeds, k runs of a label, M runs, Q pairs of runs, L layers, A heads a layer, H = L·A,
-P permutations or labellings, C of them a chunk.
+Letters: n labels or tasks, S seeds, k runs of a label, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
 """
 
 from __future__ import annotations

@@ -36,10 +36,8 @@ OVER_TASKS = "single tasks"
 """In the place of a label: the mean over all single-task labels."""
 MODES = ("plain", "layer-centred")
 RELIABILITIES = (0.8, 0.9)
-SAMPLES = 2_000
-"""Bootstrap samples of heads."""
-CHUNK = 4_000_000
-"""Pairs times labellings at a time."""
+SAMPLES = 2_000  # bootstrap samples of heads
+CHUNK = 4_000_000  # pairs times labellings at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,8 +235,7 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
     """Φ of every label and pair of labels, its mean over single tasks, and how many runs a claim needs.
 
     Args:
-        run_groups: single tasks first.
-        single: how many are.
+        run_groups: single tasks first; ``single``: how many are.
 
     Returns:
         ``encoder`` and ``other``, the labels (OVER_TASKS: the mean over single tasks, or their pairs); ``mode``
@@ -298,8 +295,7 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
     asymptotic interval of Nogueira, Sechidis and Brown covers half as often as it says with three runs.
 
     Args:
-        value: (...), the statistics of all.
-        left_out: (U, ...), without each unit in turn.
+        value, left_out: (...) and (U, ...), statistics of all, and without each unit in turn.
         strata: (U,), to which of several independent samples a unit belongs.
 
     Returns:
@@ -329,19 +325,18 @@ def runs_needed(reliability: float, wanted: float) -> float:
 def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.random.Generator) -> pd.DataFrame:
     """Shares of the variance of a label's gates: the same in all its runs, by training seed, selector seed, half.
 
-    Random effects of head × factor: gate = head + Σ over terms (factors and their products) of head × term. Half the
-    mean square of the difference of two runs is the sum of the components of all terms in which they differ; the means
-    over pairs that differ in the same factors are solved for the components, which for balanced runs is the analysis of
-    variance. Factors that only ever vary together are one; a term that the runs cannot tell from others lies in them.
+    Random effects: gate = head + Σ over terms (factors and their products) of head × term. Half the mean square of the
+    difference of two runs is the sum of the components of all terms in which they differ; means over pairs that differ
+    in the same factors are solved for them (of balanced runs: the analysis of variance). Factors that only vary
+    together are one; a term that the runs cannot tell from others lies in them.
 
     Args:
-        run_groups: single tasks first.
-        single: how many are.
+        run_groups: single tasks first; ``single``: how many are.
 
     Returns:
-        ``encoder``, the label (OVER_TASKS: means over single tasks); ``term``: COMMON, FACTORS that vary and their
-        products; ``measure`` "share", ``value`` with its interval of 95 % (bootstrap of SAMPLES draws of heads, for the
-        model has them independent; components below 0 count as 0); ``n``, pairs of runs.
+        ``encoder``, the label (OVER_TASKS: means over single tasks); ``term``: COMMON, FACTORS that vary, products;
+        ``measure`` "share", ``value`` with its interval of 95 % (bootstrap of heads, independent in the model;
+        components below 0 count as 0); ``n``, pairs of runs.
     """
     runs, found = Runs.of(run_groups), []
     names = {run_group.label: [place] for place, run_group in enumerate(run_groups)}
@@ -404,18 +399,15 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     lost = [claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)]
     if lost:
         yield (
-            f"{lost[0].start}, on which the heads of {lost[0].run} were chosen, is not there (the like of {len(lost)} in "
-            "all), so its path stands for its training seed, and which tasks have equal ones is not known."
+            f"{lost[0].start}, on which the heads of {lost[0].run} were chosen, is not there (nor that of "
+            f"{len(lost) - 1} more), so its path stands for its training seed: equal ones of two tasks are not known."
         )
     runs = Runs.of(run_groups)
-    one, other = _pairs(runs, range(len(run_groups)))
-    if not len(one):
-        return
-    varying = merged(runs, one, other)
+    varying = merged(runs, *_pairs(runs, range(len(run_groups))))
     constant = [name for name in FACTORS if not any(name in names for names in varying)]
     reasons = [f"{names} only vary together" for names in varying if " and " in names]
     reasons += [f"{' and '.join(constant)} {'do' if constant[1:] else 'does'} not vary"] if constant else []
-    if reasons:
+    if reasons and varying:
         yield (
             f"In the runs of a label {', '.join(reasons)}, so the variance is not split further: runs of several "
             "train.seed from each of several finished runs (train.start), on halves of the data, would tell."
