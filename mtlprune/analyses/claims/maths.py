@@ -1,4 +1,4 @@
-"""What claims have in common, beside chance: pairs of labels, runs of one label, heads by number of tasks, single heads.
+"""What claims have in common, beside chance: pairs of labels, runs of one task, heads by number of tasks, single heads.
 
 Letters: n labels or tasks, S seeds, k runs of a label, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
 """
@@ -90,15 +90,13 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
         return UNKNOWN, UNKNOWN
     most = max(len(run_group.claims) for run_group in run_groups)
     opened = np.zeros((len(run_groups), most, *run_groups[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
-    there = np.zeros((len(run_groups), most), dtype=bool)
     seeds = np.full((len(run_groups), most, 2), "", dtype=object)  # of selection and of training
     for place, run_group in enumerate(run_groups):
         opened[place, : len(run_group.claims)] = run_group.open
-        there[place, : len(run_group.claims)] = True
         seeds[place, : len(run_group.claims)] = [(claim.seed, claim.training) for claim in run_group.claims]
     first, second = np.triu_indices(len(run_groups), 1)
     same = seeds[first, :, None] == seeds[second, None]  # (pairs, k, k, 2)
-    there = there[first, :, None] & there[second, None]
+    there = (seeds[first, :, None, 0] != "") & (seeds[second, None, :, 0] != "")
 
     def shared(vectors: NDArray[np.floating], used: NDArray[np.bool_]) -> NDArray[np.float64]:
         """(C, n, k, H) → (C,): the mean over pairs of labels of the mean over used pairs of their runs."""

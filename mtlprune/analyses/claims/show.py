@@ -117,10 +117,10 @@ def stable(result: Result) -> list[str]:
             known[one.encoder, one.term, one.mode, one.measure] = (
                 one  # of unequal seeds, which stand last, where it can be
             )
-    terms = {"within": "two runs of one task", "between": "two runs of different tasks"}
+    terms = {"within": "two runs of one task", "between": "of two tasks", "within - between": "difference"}
     words = [
         f"{who} {_interval(known[key])}, layer-centred {_interval(known[OVER_TASKS, term, MODES[1], 'phi'])}"
-        for term, who in (terms | {"within - between": "difference"}).items()
+        for term, who in terms.items()
         if (key := (OVER_TASKS, term, MODES[0], "phi")) in known
     ]
     keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
@@ -229,11 +229,9 @@ def _within(result: Result) -> Grid:
 
 def _labellings(result: Result) -> Grid:
     tests = _frame(result, "labellings")
-    nearest: dict[str, Any] = {}
-    if "nearest" in tests:  # not of a Result of earlier versions
-        share: Any = "{:.0%}".format
-        nearest = {"nearest run": ("nearest", share), "chance": ("nearest_chance", share)}
-        nearest["p of nearest"] = ("nearest_p", probability)
+    share: Any = "{:.0%}".format
+    nearest = {"nearest run": ("nearest", share), "chance": ("nearest_chance", share)}
+    nearest["p of nearest"] = ("nearest_p", probability)
     if len(tests):
         looked = zip(tests["labellings"], tests["exact"], strict=True)
         tests = tests.assign(
@@ -252,7 +250,7 @@ def _labellings(result: Result) -> Grid:
             "p": ("p", probability),
             "least p": ("least", probability),
             "labellings": "labellings",
-            **nearest,
+            **(nearest if "nearest" in tests else {}),  # a Result of earlier versions has none
         },
         "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
         "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "

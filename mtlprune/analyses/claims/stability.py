@@ -119,10 +119,9 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
     unequal = runs.strangers[first, second]
     starts = np.unique(runs.units, return_index=True)[1]  # a run of each training run
     owners, seeds = runs.labels[starts], runs.levels[starts, 0]
-    kinds = [("all", np.ones_like(unequal), [np.arange(len(owners))])]
+    kinds, found = [("all", np.ones_like(unequal), [np.arange(len(owners))])], []
     if not unequal.all():
         kinds.append(("unequal seeds", unequal, [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]))
-    found = []
     for name, used, blocks in kinds:
         drawn, exact = _labellings(owners, blocks, permutations, generator)
         pair = first[used], second[used]
