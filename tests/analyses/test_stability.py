@@ -393,11 +393,7 @@ def test_one_run_each_has_no_stability_within() -> None:
     result = overlap([claim("POS", 1, one), claim("DEP", 1, other), claim("MTL-5", 2, one)], 20)
     assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
     text = markdown(ANALYSIS, result)
-    assert (
-        "two runs of different tasks" in text
-        and "; Spearman-Brown" not in text
-        and "Variance of gates within" not in text
-    )
+    assert "two runs of two tasks" in text and "; Spearman-Brown" not in text and "Variance of gates within" not in text
 
 
 def test_findings_name_their_numbers() -> None:

@@ -117,7 +117,7 @@ def stable(result: Result) -> list[str]:
             known[one.encoder, one.term, one.mode, one.measure] = (
                 one  # of unequal seeds, which stand last, where it can be
             )
-    terms = {"within": "two runs of one task", "between": "of two tasks", "within - between": "difference"}
+    terms = {"within": "two runs of one task", "between": "two runs of two tasks", "within - between": "difference"}
     words = [
         f"{who} {_interval(known[key])}, layer-centred {_interval(known[OVER_TASKS, term, MODES[1], 'phi'])}"
         for term, who in terms.items()

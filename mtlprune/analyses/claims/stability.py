@@ -30,10 +30,8 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 FACTORS = ("training seed", "selector seed", "half of the data")
-COMMON = "heads"
-"""Term of the variance: heads that all runs of a label have in common."""
-OVER_TASKS = "single tasks"
-"""In the place of a label: the mean over all single-task labels."""
+COMMON = "heads"  # term of the variance: heads that all runs of a label have in common
+OVER_TASKS = "single tasks"  # in the place of a label: the mean over all single-task labels
 MODES = ("plain", "layer-centred")
 RELIABILITIES = (0.8, 0.9)
 SAMPLES = 2_000  # bootstrap samples of heads
