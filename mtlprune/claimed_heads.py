@@ -56,6 +56,18 @@ class Claim:
     """Optimiser step of the best epoch, whose gates these are."""
     frequencies: Gates | None = None
     """(L, A): the share of halves of the data that selected a head (pruning.method: stable)."""
+    start: int | str | None = None
+    """Seed of the run whose weights chose the heads (``train.start``, or ``pruning.importance_of``); that run's path
+    where it is not to be found; None: there is no other run."""
+    half: str = ""
+    """Which part of the data it saw: the setting called ``half``, else the split ``data.train``."""
+    name: str = ""
+    """What ``group`` tells it apart by from the other runs of its label: its seed, and what else they differ in."""
+
+    @property
+    def training(self) -> int | str:
+        """The seed of training: that of the run it began with, else its own."""
+        return self.seed if self.start is None else self.start
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -150,6 +162,8 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             history=[(step, sets[key]) for _, step, sets in records],
             settings={path: value for path, value in flat(filled(tree)) if path not in ASIDE},
             data=manifest["data"]["fingerprint"],
+            start=_start(folder, tree),
+            half=_half(tree),
             finished="finished" in manifest,
             step=step,
             frequencies=selection.get("frequencies"),
@@ -157,6 +171,22 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
         for key in records[0][2]
     ]
     return tasks, claims
+
+
+def _start(folder: RunFolder, tree: Mapping[str, Any]) -> int | str | None:
+    """The seed of the run whose weights chose the heads, found where the configuration says or beside this one."""
+    path = tree.get("pruning", {}).get("importance_of") or tree["train"].get("start")
+    if path is None:
+        return None
+    for place in (Path(path), folder.path.parent / Path(path).name):
+        if (place / "config.yaml").is_file():
+            return int(RunFolder(place).read_config().get("train", {}).get("seed", 1))
+    return str(path)
+
+
+def _half(tree: Mapping[str, Any]) -> str:
+    named = [value for path, value in flat(tree) if path.rpartition(".")[2] == "half" and value is not None]
+    return str(named[0] if named else tree.get("data", {}).get("train", "train"))
 
 
 def _records(folder: RunFolder, tasks: tuple[str, ...]) -> list[tuple[int, int, dict[str, Gates]]]:
@@ -187,7 +217,7 @@ def _records(folder: RunFolder, tasks: tuple[str, ...]) -> list[tuple[int, int, 
 
 @dataclass(frozen=True, eq=False)
 class RunGroup:
-    """All claims of one label, by rising seed."""
+    """All claims of one label, by rising seed of selection, then of training."""
 
     label: str
     claims: tuple[Claim, ...]
@@ -227,11 +257,13 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
     """RunGroups: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger.
 
     Raises:
-        ClaimError: no claim; or two claims of one label with the same seed, which are no two seeds.
+        ClaimError: no claim; or two claims of one label with the same seeds (of selection and of the run it began with)
+            and the same half of the data, which are no two observations.
     """
-    members: dict[str, dict[int, Claim]] = {}
+    members: dict[str, dict[tuple[int, str, str], Claim]] = {}
     for claim in claims:
-        duplicate = members.setdefault(claim.label, {}).setdefault(claim.seed, claim)
+        place = claim.seed, f"{claim.training!s:>20}", claim.half  # seeds in the order of numbers
+        duplicate = members.setdefault(claim.label, {}).setdefault(place, claim)
         if duplicate is not claim:
             apart = [
                 path for path in _paths([duplicate, claim]) if duplicate.settings.get(path) != claim.settings.get(path)
@@ -245,9 +277,18 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
     if not members:
         raise ClaimError("nothing to compare: expected one run or more")
     return [
-        RunGroup(label, tuple(seeds[seed] for seed in sorted(seeds)))
-        for label, seeds in sorted(members.items(), key=lambda item: _order(item[0]))
+        RunGroup(label, _named([runs[place] for place in sorted(runs)]))
+        for label, runs in sorted(members.items(), key=lambda item: _order(item[0]))
     ]
+
+
+def _named(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Claims of one label with names that tell them apart: their seeds, where these alone do."""
+    names = [str(claim.seed) for claim in claims]
+    if len(set(names)) < len(names):
+        halves = len({claim.half for claim in claims}) > 1
+        names = [f"{claim.seed} on {claim.training}{f', {claim.half}' * halves}" for claim in claims]
+    return tuple(replace(claim, name=name) for claim, name in zip(claims, names, strict=True))
 
 
 def _order(label: str) -> tuple[bool, int, str, int, str]:
@@ -297,7 +338,7 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
             "scaled down, not kept or removed."
         )
     if moving := [
-        f"{c.label}, seed {c.seed} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
+        f"{c.label}, seed {c.name} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
     ]:
         found.append(f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed.")
     return found
@@ -312,7 +353,7 @@ def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
             by_gates.setdefault(np.stack(every).tobytes(), []).append(claim)
         for same in by_gates.values():
             if len(same) > 1:
-                seeds = " and ".join(str(claim.seed) for claim in same)
+                seeds = " and ".join(claim.name for claim in same)
                 yield (
                     f"Seeds {seeds} of {run_group.label} have bit-identical gates at every evaluation, so they are one "
                     "observation, not several: their agreement says nothing."

@@ -78,7 +78,8 @@ class Result:
         labels = [one["encoder"] for one in encoders]
         found = []
         for one in encoders:
-            name = one["encoder"] + (f", seed {one['seed']}" if labels.count(one["encoder"]) > 1 else "")
+            seed = one.get("name") or one["seed"]
+            name = one["encoder"] + (f", seed {seed}" if labels.count(one["encoder"]) > 1 else "")
             total = one["layers"] * one["heads"]
             found.append(name if one["open"] == total else f"{name}, {one['open']} of {total} heads")
         return found
@@ -132,7 +133,8 @@ class Result:
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
         """Measure → (L, A) of one of ``about["encoders"]``, NaN where nothing is known of a head."""
         held = self.frames.get(frame, pd.DataFrame(columns=["encoder", "seed"]))
-        mine = held[(held["encoder"] == encoder["encoder"]) & (held["seed"] == encoder["seed"])]
+        keys = [key for key in ("encoder", "run", "seed") if key in held]
+        mine = held[(held[keys] == [encoder[key] for key in keys]).all(axis=1)]
         found = {}
         for measure, rows in mine.groupby("measure", sort=False) if len(mine) else ():
             found[str(measure)] = grid = np.full((encoder["layers"], encoder["heads"]), np.nan)

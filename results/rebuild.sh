@@ -13,7 +13,7 @@ mtlprune table "$records:none-*,sampled-*" --split dev --out "$out/ewt5-minilm/s
 mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,random-*" --out "$out/ewt5-minilm/pruning.md"
 
 # Which heads do tasks claim
-mtlprune overlap "$records:gates-*" --out "$out/gates/overlap" > /dev/null
+mtlprune claims "$records:gates-*" --out "$out/gates/overlap" > /dev/null
 mtlprune maps "$records:gates-*" --out "$out/gates/maps" --format png --palette rgb
 for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \

@@ -163,7 +163,7 @@ def test_defaults_in_tables_are_those_of_a_run(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "page"), [("probe", "probes.md"), ("table", "significance.md"), ("overlap", "overlap.md")]
+    ("command", "page"), [("probe", "probes.md"), ("table", "significance.md"), ("claims", "claims.md")]
 )
 def test_defaults_of_options_are_those_of_the_verb(command: str, page: str) -> None:
     commands: Any = typer.main.get_command(app)

@@ -9,12 +9,12 @@ _OURS = {
     "syntax": "syntax",
     "degeneration": "degeneration",
     "breaks": "breaks",
-    "overlap": "claims",
+    "claims": "claims",
     "probe": "probes",
 }
 """Command of ``mtlprune analyze`` → package here whose ANALYSIS is a record, in the order of display."""
 ANALYSES = Registry(_OURS, "mtlprune.analyses", lambda point: point.name)
 """The same with those of installed packages, whose entry point is a package such as those here; command and name are
 the entry point's."""
-COMMANDS = {"overlap", "probe"}
-"""Those of them that are no command of ``mtlprune analyze`` but one by itself: ``mtlprune overlap``."""
+COMMANDS = {"claims", "probe"}
+"""Those of them that are no command of ``mtlprune analyze`` but one by itself: ``mtlprune claims``."""

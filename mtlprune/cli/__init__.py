@@ -28,7 +28,7 @@ COMMANDS = {
         "table": "Compare runs, with tests over sentences.",
         "report": "One HTML page of everything.",
         "maps": "Pictures of the heads that runs claim.",
-        "overlap": "Do tasks claim the same heads?",
+        "claims": "Do tasks claim the same heads, and would other seeds?",
         "probe": "What every head knows, without training.",
         "heads": "A table of all heads.",
         "head": "One head, and its attention in sentences.",
@@ -42,12 +42,13 @@ COMMANDS = {
     },
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here;
-overlap follows from the record of its analysis alone."""
+claims follows from the record of its analysis alone."""
 RENAMED = {
     "status": "`mtlprune sweep --status`",
     "plot probes": "`mtlprune probe --plot`",
     "plot pretraining": "`mtlprune pretrain --plot`",
     "plot": "`mtlprune probe --plot` or `mtlprune pretrain --plot`",
+    "overlap": "`mtlprune claims`",
     "heads .*--table": "the same command without --table",
     r"heads (.* )?\d+ \d+": "`mtlprune head RUN LAYER HEAD`",
     "heads .*--gradients": "`mtlprune analyze gradients RUN --corpus DIR --out DIR` and `heads --analyses`",
@@ -70,7 +71,7 @@ class CommandGroup(TyperGroup):
 
     def load(self, name: str) -> Any:
         """The function of a command, or the app of several."""
-        if name == "overlap":
+        if name == "claims":
             return import_module("mtlprune.cli.analyze").of_record(name)
         module = import_module(f"mtlprune.cli.{name}")
         return getattr(module, "app", None) or getattr(module, name)

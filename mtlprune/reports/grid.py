@@ -32,6 +32,8 @@ _LATEX = {
     "°": r"$^\circ$",
     "→": r"$\rightarrow$",
     "Δ": r"$\Delta$",
+    "Φ": r"$\Phi$",
+    "∞": r"$\infty$",
     "λ": r"$\lambda$",
 }
 

@@ -180,7 +180,7 @@ def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
     """Which maps one might have expected and why they are not there, in sentences."""
     found = []
     for run_group in run_groups:
-        seeds = [str(claim.seed) for claim in run_group.claims]
+        seeds = [claim.name for claim in run_group.claims]
         if len(seeds) == 1:
             found.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
         if len(seeds) > SEEDS_SHOWN:
@@ -217,14 +217,15 @@ def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, 
 
 def _run(claim: Claim) -> GateMap:
     about = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
-    name, title = f"run-{_file(claim.label)}-seed{claim.seed}", f"{claim.label}, seed {claim.seed}"
+    name, title = f"run-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
     return _map("run", name, [claim], title, about, ALONE, numbers={"gate": claim.gates})
 
 
 def _frequency(claim: Claim) -> GateMap:
     shares = cast("NDArray[np.float64]", claim.frequencies)
     about = f"{claim.open.sum()} of {shares.size} heads claimed, {shares.sum():.1f} selected on each half"
-    name, title = f"frequency-{_file(claim.label)}-seed{claim.seed}", f"{claim.label}, seed {claim.seed}: selected"
+    name = f"frequency-{_file(claim.label)}-seed{_file(claim.name)}"
+    title = f"{claim.label}, seed {claim.name}: selected"
     heading = "Selected\n1: on all halves, 0: on none"
     return _map("frequency", name, [claim], title, about, heading, numbers={"gate": shares})
 
@@ -235,13 +236,13 @@ def _seeds(run_group: RunGroup, palette: str) -> GateMap:
     counts = _listed([str(int(heads.sum())) for heads in opened])
     both = "both" if len(claims) == 2 else "all three"
     about = f"Open heads: {counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any"
-    numbers = {f"seed {claim.seed}": claim.gates for claim in claims}
+    numbers = {f"seed {claim.name}": claim.gates for claim in claims}
     name, title = f"{palette}-{_file(run_group.label)}", f"{run_group.label}: heads used by each seed"
     return _map("seeds", name, claims, title, about, "Head used by seed", numbers=numbers, palette=palette)
 
 
 def _mean(run_group: RunGroup) -> GateMap:
-    seeds = [str(claim.seed) for claim in run_group.claims]
+    seeds = [claim.name for claim in run_group.claims]
     several, opened = len(seeds) > 1, run_group.open
     number = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
     all_and_any = f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
@@ -284,11 +285,11 @@ class Animation:
 
     @property
     def name(self) -> str:
-        return f"training-{_file(self.claim.label)}-seed{self.claim.seed}"
+        return f"training-{_file(self.claim.label)}-seed{_file(self.claim.name)}"
 
     @property
     def title(self) -> str:
-        return f"{self.claim.label}, seed {self.claim.seed}: gates during training"
+        return f"{self.claim.label}, seed {self.claim.name}: gates during training"
 
     def gif(self, scale: int) -> bytes:
         """A frame for each evaluation."""

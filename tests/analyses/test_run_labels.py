@@ -12,8 +12,8 @@ import pytest
 from gated_runs import claim, scattered
 from scipy import stats
 
-from mtlprune.analyses.claims.maths import label_tests
 from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.claims.stability import label_tests
 from mtlprune.claimed_heads import Claim, group, notes
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")

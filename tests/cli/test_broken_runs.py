@@ -47,7 +47,7 @@ def commands(run: Path, begin: tuple[str, ...], corpus: Path, words: Path, out: 
     """Every command that reads a run folder."""
     return {
         "table": ("table", run, "--split", "dev"),
-        "overlap": ("overlap", run, "--permutations", 10, "--out", out / "overlap"),
+        "claims": ("claims", run, "--permutations", 10, "--out", out / "claims"),
         "maps": ("maps", run, "--out", out / "maps", "--format", "svg"),
         "report": ("report", run, "--out", out / "page.html", "--resamples", 10, "--permutations", 10),
         "evaluate": ("evaluate", run, "--split", "dev"),

@@ -55,7 +55,7 @@ def test_runs_of_then_are_read_by_every_command(mtlprune, here):
         ("evaluate", "half-pos", "--split", "dev"),
         ("table", "finished-pos", "finished-dep", "--split", "test", "--out", "table.md"),
         ("maps", "half-pos", "finished-dep", "--out", "maps", "--format", "svg"),
-        ("overlap", "finished-pos", "finished-dep"),
+        ("claims", "finished-pos", "finished-dep"),
         ("report", "finished-pos", "finished-dep", "--out", "page.html", "--resamples", 20, "--permutations", 20),
         ("prune", "finished-pos", "--out", "pruned", "--no-latency"),
     ):

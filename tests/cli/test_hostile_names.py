@@ -40,7 +40,7 @@ COMMANDS = {
     "table-terminal": ("table", "ALL"),
     "latex": ("table", "ALL", "--format", "latex", "--out", "OUT/table.tex"),
     "csv": ("table", "ALL", "--format", "csv", "--out", "OUT/table.csv"),
-    "overlap": ("overlap", "GATED", "--permutations", 10, "--out", "OUT/overlap"),
+    "claims": ("claims", "GATED", "--permutations", 10, "--out", "OUT/claims"),
     "maps": ("maps", "GATED", "--format", "svg", "--out", "OUT/maps"),
     "report": ("report", "ALL", "--resamples", 10, "--permutations", 10, "--out", "OUT/page.html"),
     "show": ("data", "show", "CORPUS", "dev:1"),

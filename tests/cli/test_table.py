@@ -91,7 +91,7 @@ def compared(tmp_path: Path) -> list[Path]:
 
 def test_overlap_needs_no_torch(tmp_path: Path) -> None:
     run = gated_runs.write_run(tmp_path / "run", ["pos"], np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
-    text, loaded = printed("overlap", run.path, "--permutations", 10)
+    text, loaded = printed("claims", run.path, "--permutations", 10)
     assert "| POS only             | 1-1, 1-3, 2-2 |" in text and "scipy.stats" in loaded
     assert not {"torch", "transformers", "datasets", "supar"} & loaded
 

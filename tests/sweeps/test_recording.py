@@ -87,8 +87,8 @@ PAGE = ("report", "mine", "--resamples", 50, "--permutations", 20, "--out", "mad
     [
         *(("table", "mine:none-*,gates-*", "--format", kind, "--resamples", 50) for kind in ("markdown", "json")),
         ("table", "mine:none-pos-?,removed-*", "--no-test"),
-        ("overlap", "mine:gates-*", "--out", "made", "--permutations", 50),
-        ("overlap", "mine/sets-1", "--permutations", 50),
+        ("claims", "mine:gates-*", "--out", "made", "--permutations", 50),
+        ("claims", "mine/sets-1", "--permutations", 50),
         ("maps", "mine:gates-pos-*", "--out", "made", "--format", "svg", "--animate"),
         ("heads", "mine/gates-pos-1", "mine/gates-dep-1", "--permutations", 50, "--out", "made"),
         ("analyze", "breaks", "mine/gates-pos-1", "mine/none-pos-1", "--out", "made"),

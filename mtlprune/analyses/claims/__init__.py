@@ -16,10 +16,10 @@ class ClaimsOptions(Block):
 
 ANALYSIS = Analysis(
     name="claims",
-    title="Overlap of claimed heads",
+    title="Claimed heads: overlap and stability",
     key="claims",
-    question="Do tasks claim the same heads?",
-    help="Compare which heads runs claim: correlation, shared heads and their p-values, variance, stem heads.",
+    question="Do tasks claim the same heads, and would other seeds?",
+    help="Compare which heads runs claim: stability, shared heads and their p-values, variance, stem heads.",
     needs=frozenset({"runs"}),
     options=ClaimsOptions,
     columns=None,

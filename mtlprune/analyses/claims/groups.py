@@ -1,7 +1,7 @@
 """Do heads that many tasks claim differ from others of their layers? Permutation tests within layers.
 
 Depth alone predicts both which heads tasks keep and most of what can be measured of them, so values are compared within
-layers only. Groups are those of ``mtlprune overlap``: stem heads (claimed by STEM_TASKS single tasks or more),
+layers only. Groups are those of ``mtlprune claims``: stem heads (claimed by STEM_TASKS single tasks or more),
 exclusive ones (by one), free ones (by none).
 
 Letters: L layers, A heads a layer, P permutations.

@@ -16,13 +16,13 @@ from mtlprune.analyses.claims.maths import (
     STEM_TASKS,
     claimed_by,
     compare_pairs,
-    label_tests,
     list_heads,
     share_by_seed,
     share_over_pairs,
     share_within,
     spreads,
 )
+from mtlprune.analyses.claims.stability import label_tests, missing, stability, variance_split
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims, notes
 from mtlprune.results import Result, head_rows
 from mtlprune.statistics.agreement import decompose, within_label
@@ -45,12 +45,12 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     Returns:
         ``about`` names the runs as ``encoders``, one gate set each. The frames: ``heads`` and ``layers`` of each run or
         label, ``labels``, ``pairs`` of labels, ``tests`` over all pairs, ``labellings`` of runs, ``numbers`` of tasks,
-        ``groups`` of heads, ``variance``.
+        ``groups`` of heads, ``variance``, ``stability`` (Φ), ``split`` (variance by seeds).
     """
     run_groups = group(claims)
     single = [run_group for run_group in run_groups if not run_group.joint]  # they stand first
-    between, within, layered, uniform, unequal, relabelled = (
-        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(6)
+    between, within, layered, uniform, unequal, relabelled, resampled = (
+        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(7)
     )
     null = shared_null(np.stack([run_group.times for run_group in run_groups]), permutations, between)
     pairs = compare_pairs(run_groups, null)
@@ -80,6 +80,8 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         "numbers": claimed_by([run_group.claimed for run_group in single], permutations, layered, uniform),
         "groups": list_heads(single),
         "variance": pd.DataFrame([(part, *two) for part, two in parts.items()], columns=["part", "component", "share"]),
+        "stability": stability(run_groups, len(single)),
+        "split": variance_split(run_groups, len(single), resampled),
     }
     shape = {"layers": layers, "heads": heads}
     about = {
@@ -87,10 +89,12 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         **shape,
         "settings": {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS},
         "encoders": [
-            {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())} for claim in every
+            {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())}
+            | {"training": claim.training, "half": claim.half, "name": claim.name}
+            for claim in every
         ],
         "single": [run_group.label for run_group in single],
-        "notes": [*notes(run_groups), *explain(run_groups, pairs, permutations)],
+        "notes": [*notes(run_groups), *missing(run_groups), *explain(run_groups, pairs, permutations)],
     }
     kept = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
     return Result("claims", about, kept)

@@ -1,4 +1,4 @@
-"""What the overlap of claims shows: sentences, tables and figures of a Result; docs/overlap.md says what they mean."""
+"""What the overlap of claims shows: sentences, tables and figures of a Result; docs/claims.md says what they mean."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims.maths import claim_columns, with_pooled
+from mtlprune.analyses.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
 from mtlprune.claimed_heads import Claim
 from mtlprune.reports.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
 from mtlprune.reports.grid import Grid, number, probability
@@ -46,8 +47,8 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The answer, and how many stem heads there are beside chance."""
-    found = [answer(result)]
+    """The answer, how stable claims are, and how many stem heads there are beside chance."""
+    found = [answer(result), *stable(result)]
     stem = _group(result, "stem")
     if len(stem):
         found.append(f"{claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}.")
@@ -106,6 +107,60 @@ def _by_label(result: Result) -> str:
         f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
         f"(p = {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
     )
+
+
+def stable(result: Result) -> list[str]:
+    """Φ, how many seeds a claim needs, the nearest run, and the variance by seeds, of single tasks; as far as known."""
+    found, known = [], {}
+    for one in _frame(result, "stability").itertuples():
+        if one.encoder in (OVER_TASKS, *result.about["single"]) and one.other in (OVER_TASKS, one.encoder):
+            known[one.encoder, one.term, one.mode, one.measure] = (
+                one  # of unequal seeds, which stand last, where it can be
+            )
+    terms = {"within": "two runs of one task", "between": "two runs of two tasks", "within - between": "difference"}
+    words = [
+        f"{who} {_interval(known[key])}, layer-centred {_interval(known[OVER_TASKS, term, MODES[1], 'phi'])}"
+        for term, who in terms.items()
+        if (key := (OVER_TASKS, term, MODES[0], "phi")) in known
+    ]
+    keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
+    words += [f"{key[0]} {_interval(known[key])}" for key in keys if key in known]
+    if words:
+        found.append(f"Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %): {'; '.join(words)}.")
+    for wanted in RELIABILITIES:
+        if one := known.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}")):
+            found.append(
+                f"With Φ the reliability of one run, a reliability of {wanted} takes the mean of {_needed(one.value)} "
+                f"seeds ({_needed(one.low)} to {_needed(one.high)}; Spearman-Brown)."
+            )
+    tests = _frame(result, "labellings")
+    if "nearest" in tests and not tests["nearest_p"].isna().all():
+        each = [
+            f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p = "
+            f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
+            for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
+        ]
+        among = "" if len(tests) == 2 else ", of those with other seeds,"
+        found.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
+    split = [one for one in _frame(result, "split").itertuples() if one.encoder == OVER_TASKS]
+    if split:
+        parts = ", ".join(f"{_interval(one)} {_term(one.term)}" for one in split)
+        found.append(f"Shares of the variance of a task's gates between heads: {parts}.")
+    return found
+
+
+def _interval(row: Any) -> str:
+    known = "" if math.isnan(row.low) else f" [{number(row.low)}, {number(row.high)}]"
+    return f"{number(row.value)}{known}"
+
+
+def _term(term: str) -> str:
+    return "in heads that all its runs share" if term == COMMON else f"with {term}"
+
+
+def _needed(runs: float) -> str:
+    """How many runs, in whole ones."""
+    return "–" if math.isnan(runs) else "∞" if math.isinf(runs) else f"{math.ceil(runs - 1e-9):,}"
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
@@ -174,6 +229,9 @@ def _within(result: Result) -> Grid:
 
 def _labellings(result: Result) -> Grid:
     tests = _frame(result, "labellings")
+    share: Any = "{:.0%}".format
+    nearest = {"nearest run": ("nearest", share), "chance": ("nearest_chance", share)}
+    nearest["p of nearest"] = ("nearest_p", probability)
     if len(tests):
         looked = zip(tests["labellings"], tests["exact"], strict=True)
         tests = tests.assign(
@@ -192,12 +250,46 @@ def _labellings(result: Result) -> Grid:
             "p": ("p", probability),
             "least p": ("least", probability),
             "labellings": "labellings",
+            **(nearest if "nearest" in tests else {}),  # a Result of earlier versions has none
         },
         "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
         "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
         "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out. "
-        "Least p: the smallest that is possible with these runs.",
+        "Least p: the smallest that is possible with these runs. Nearest run: share of runs whose nearest other run is "
+        "of their task, beside its mean over the labellings.",
         texts=2,
+    )
+
+
+def _stability(result: Result) -> Grid:
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for one in _frame(result, "stability").itertuples():
+        if one.encoder == one.other:
+            of = f"{one.encoder}, {one.term}" if one.encoder == OVER_TASKS else one.encoder
+            cells = rows.setdefault((of, one.control, one.term), [of, one.control, str(one.n), *"––––"])
+            if one.measure == "phi":
+                cells[3 + MODES.index(one.mode)] = _interval(one)
+            elif one.mode == MODES[0]:
+                cells[5 + RELIABILITIES.index(float(one.measure.rpartition(" ")[2]))] = _needed(one.value)
+    return Grid(
+        ["label", "runs", "pairs", "Φ", "layer-centred Φ", *(f"seeds for {wanted}" for wanted in RELIABILITIES)],
+        list(rows.values()),
+        2,
+        "Stability of claims",
+        "Φ of Nogueira, Sechidis and Brown (2018): 1 for the same heads, 0 for independent draws; layer-centred: for "
+        "draws within layers. Jack-knife intervals of 95 % over runs. Seeds for a reliability: Spearman-Brown from Φ.",
+    )
+
+
+def _split(result: Result) -> Grid:
+    rows = [[one.encoder, _term(one.term), _interval(one), str(one.n)] for one in _frame(result, "split").itertuples()]
+    return Grid(
+        ["label", "part", "share", "pairs"],
+        rows,
+        2,
+        "Variance of gates within a label",
+        "Between heads of a run: what all runs of the label have in common, and what goes with seeds and halves of the "
+        "data, as far as these runs tell. Intervals of 95 %: bootstrap of heads.",
     )
 
 
@@ -300,7 +392,7 @@ def _exclusive(result: Result) -> Grid:
 
 
 TABLES = (
-    *(_runs, _within, _labellings, _correlation, _pairs, _claimed_by_both),
+    *(_runs, _within, _stability, _labellings, _split, _correlation, _pairs, _claimed_by_both),
     *(_claimed_by, _variance, _stem, _exclusive),
 )
 

@@ -162,7 +162,7 @@ def _data(one: ClaimSet) -> dict[str, Any]:
             {
                 "label": run_group.label,
                 "joint": run_group.joint,
-                "seeds": [claim.seed for claim in run_group.claims],
+                "seeds": [claim.name for claim in run_group.claims],
                 "z": [[round(float(z), 6) for z in gates.ravel()] for gates in run_group.gates],
                 "p": _short(p),
                 "q": _short(maths.over_all_heads(p)),

@@ -1,4 +1,4 @@
-"""mtlprune overlap: what it prints and writes, and that a mistake is one sentence, code 2 and nothing written."""
+"""mtlprune claims: what it prints and writes, and that a mistake is one sentence, code 2 and nothing written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 def test_a_report_on_the_terminal_and_a_result(mtlprune: Call, runs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "new" / "results"
-    answer = mtlprune("overlap", *runs, "--out", out, "--permutations", 300, "--seed", 5)
+    answer = mtlprune("claims", *runs, "--out", out, "--permutations", 300, "--seed", 5)
     assert answer.code == 0 and answer.err == ""
     figures = [f"claims-{name}.{kind}" for name in ("correlation", "shared", "heads") for kind in ("png", "svg")]
     shown = {path.name for path in out.iterdir() if path.suffix != ".parquet"}
@@ -46,7 +46,7 @@ def test_a_report_on_the_terminal_and_a_result(mtlprune: Call, runs: list[Path],
         result.frames["tests"].set_index("mode").loc["all", "p"] < 0.05 and "they share more than depth" in answer.out
     )
     assert (result.frames["groups"]["group"] == "stem").sum() >= 8
-    assert mtlprune("overlap", *runs, "--permutations", 300, "--seed", 5).out == answer.out
+    assert mtlprune("claims", *runs, "--permutations", 300, "--seed", 5).out == answer.out
 
 
 def test_mistakes_are_sentences_and_nothing_is_written(mtlprune: Call, tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_mistakes_are_sentences_and_nothing_is_written(mtlprune: Call, tmp_path:
         ((first, tmp_path, "--out", tmp_path / "out"), "is no run folder"),
         ((first, "--out", file, "--permutations", 0), "is a file; name a folder"),
     ):
-        answer = mtlprune("overlap", *arguments)
+        answer = mtlprune("claims", *arguments)
         answer.refuses(said)
         assert answer.out == ""
-    assert mtlprune("overlap").code == 2 and mtlprune("overlap", first, "--permutations", -1).code == 2
+    assert mtlprune("claims").code == 2 and mtlprune("claims", first, "--permutations", -1).code == 2
     assert not (tmp_path / "out").exists() and file.read_text() == "a file"

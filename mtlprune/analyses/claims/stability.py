@@ -1,0 +1,411 @@
+"""The run as the unit: are claims the task's, or the seed's? Stability, runs of one task against two, variance by seed.
+
+A run has a training seed (of the finished run that its heads were chosen on; its own where there is none), a selector
+seed (its own) and a half of the data. Runs of one label with one training seed are one training run.
+
+Letters: M runs, n labels, U training runs, L layers, A heads a layer, H = L·A, Q pairs of runs, R ways in which pairs
+differ, K terms, P labellings, B bootstrap samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import factorial, prod
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from mtlprune.claimed_heads import RunGroup
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+FACTORS = ("training seed", "selector seed", "half of the data")
+COMMON = "heads"  # term of the variance: heads that all runs of a label have in common
+OVER_TASKS = "single tasks"  # in the place of a label: the mean over all single-task labels
+MODES = ("plain", "layer-centred")
+RELIABILITIES = (0.8, 0.9)
+SAMPLES = 2_000  # bootstrap samples of heads
+CHUNK = 4_000_000  # pairs times labellings at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The runs of some labels as arrays, label by label.
+
+    Attributes:
+        labels: (M,), places of labels.
+        gates, opened: (M, L, A); ``opened`` is 0 or 1.
+        levels: (M, 3), one column of each of FACTORS; equal numbers are equal seeds, or halves.
+    """
+
+    labels: Ints
+    gates: Floats
+    opened: Floats
+    levels: Ints
+
+    @classmethod
+    def of(cls, run_groups: Sequence[RunGroup]) -> Runs:
+        """All runs of the groups, in their order."""
+        claims = [claim for run_group in run_groups for claim in run_group.claims]
+        columns = zip(*((f"{c.training!s:>20}", f"{c.seed:>20}", c.half) for c in claims), strict=True)  # in order
+        levels = [np.unique(column, return_inverse=True)[1] for column in columns]
+        labels = np.repeat(np.arange(len(run_groups)), [len(run_group.claims) for run_group in run_groups])
+        opened = np.stack([claim.open for claim in claims]).astype(np.float64)
+        return cls(labels, np.stack([claim.gates for claim in claims]), opened, np.stack(levels, axis=1))
+
+    @cached_property
+    def units(self) -> Ints:
+        """(M,): the training run of each run, numbered by label and training seed."""
+        return np.unique(self.labels * len(self.labels) + self.levels[:, 0], return_inverse=True)[1]
+
+    @cached_property
+    def shared(self) -> Floats:
+        """(M, M): open heads that two runs share."""
+        flat = self.opened.reshape(len(self.labels), -1)
+        return np.asarray(flat @ flat.T)
+
+    @cached_property
+    def strangers(self) -> Mask:
+        """(M, M): whether two runs have neither training seed nor selector seed in common."""
+        return np.asarray((self.levels[:, None, :2] != self.levels[None, :, :2]).all(2))
+
+
+# -- runs of one task and of two ---------------------------------------------------------------------------------------
+
+
+COLUMNS = ["pairs", "counted", "within", "between", "p", "least", "labellings", "exact"]
+COLUMNS += ["nearest", "nearest_chance", "nearest_p"]
+
+
+def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
+    """Four tests: all pairs and pairs of unequal seeds, shared heads and what is beyond depth; none with one task or
+    seed.
+
+    Labels of training runs are permuted: runs with heads chosen on one finished run keep one label. Pairs of unequal
+    seeds are tested apart only where there are equal ones, since then labels are permuted among the training runs of
+    one seed: that keeps what such runs have in common (the order of their batches) out of the test.
+
+    Args:
+        run_groups: single tasks, in any order.
+        permutations: all labellings are enumerated where there are no more of them; 0 leaves the tests out.
+
+    Returns:
+        ``pairs`` (of runs: all, or unequal seeds); ``counted``: "shared heads", or "beyond depth", minus Σ over layers
+        a·b/A, which the open heads a and b of the two runs in each layer explain; ``within`` and ``between``, means
+        over pairs of runs of one task and of two; ``p``, the share of labellings whose within − between is as large or
+        larger (NaN where no labelling changes it, or there are none); ``least``, the smallest p that is possible with
+        these runs; ``labellings``, how many were looked at, and whether they are all (``exact``), otherwise drawn at
+        random with the observed one counted in p; ``nearest``, the share of runs whose nearest run by what is counted
+        is of the same task (of several as near, their share), the mean of that over labellings and its p.
+    """
+    if len(run_groups) < 2 or max(len(run_group.claims) for run_group in run_groups) < 2:
+        return pd.DataFrame()
+    runs = Runs.of(run_groups)
+    first, second = np.triu_indices(len(runs.labels), 1)
+    by_layer = runs.opened.sum(2)
+    shared, depth = runs.shared[first, second], (by_layer @ by_layer.T)[first, second] / runs.opened.shape[2]
+    unequal = runs.strangers[first, second]
+    starts = np.unique(runs.units, return_index=True)[1]  # a run of each training run
+    owners, seeds = runs.labels[starts], runs.levels[starts, 0]
+    kinds, found = [("all", np.ones_like(unequal), [np.arange(len(owners))])], []
+    if not unequal.all():
+        kinds.append(("unequal seeds", unequal, [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]))
+    for name, used, blocks in kinds:
+        drawn, exact = _labellings(owners, blocks, permutations, generator)
+        pair = first[used], second[used]
+        for measure, values in (("shared heads", shared[used]), ("beyond depth", (shared - depth)[used])):
+            near = _nearest(pair, values, len(runs.labels))
+            within, between, nearest = _gap(runs.labels[None], pair, values, near)
+            null = _gap(drawn[:, runs.units], pair, values, near)
+            gap, gaps = float(within[0] - between[0]), null[0] - null[1]
+            p, least = (_p(value, gaps, exact) for value in (gap, float(gaps.max(initial=gap))))
+            chance = float(null[2].mean()) if len(drawn) else math.nan
+            row = name, measure, float(within[0]), float(between[0]), p, least, len(drawn), exact
+            found.append((*row, float(nearest[0]), chance, _p(float(nearest[0]), null[2], exact)))
+    return pd.DataFrame(found, columns=COLUMNS)
+
+
+def _nearest(pair: tuple[NDArray[np.intp], NDArray[np.intp]], values: Floats, runs: int) -> Floats:
+    """(Q,): what a pair of one label adds to the share of runs whose nearest run has their label."""
+    near = np.full((runs, runs), -np.inf)
+    near[pair], near[pair[::-1]] = values, values
+    best = np.isfinite(near) & (near >= near.max(1, keepdims=True) - 1e-9)
+    number = best.sum(1)
+    weights = best / np.maximum(number, 1)[:, None] / max(1, int((number > 0).sum()))
+    return np.asarray(weights[pair] + weights[pair[::-1]])
+
+
+def _gap(
+    labels: Ints, pair: tuple[NDArray[np.intp], NDArray[np.intp]], values: Floats, near: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """(P, M) labels → (P,) means of the values (Q,) over pairs of one label, and of two; share of ``_nearest``."""
+    sums = [np.empty((0, 3))]
+    size = max(1, CHUNK // max(1, len(values)))
+    for start in range(0, len(labels), size):
+        some = labels[start : start + size]
+        one = (some[:, pair[0]] == some[:, pair[1]]).astype(np.float64)  # (P, Q)
+        sums.append(one @ np.stack([np.ones_like(values), values, near], axis=1))
+    number, inside, nearest = np.concatenate(sums).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return inside / number, (values.sum() - inside) / (len(values) - number), nearest
+
+
+def _p(observed: float, null: Floats, exact: bool) -> float:
+    if not len(null) or math.isnan(observed) or np.ptp(null) < 1e-9:
+        return math.nan
+    reached = int((null >= observed - 1e-9).sum())
+    return reached / len(null) if exact else (1 + reached) / (1 + len(null))
+
+
+def _labellings(
+    labels: Ints, blocks: Sequence[NDArray[np.intp]], permutations: int, generator: np.random.Generator
+) -> tuple[Ints, bool]:
+    """(P, M): labels permuted within blocks of runs, all different ones where they are few; whether they are all."""
+    number = prod(
+        factorial(len(block)) // prod(factorial(int(n)) for n in np.bincount(labels[block])) for block in blocks
+    )
+    if number <= permutations:
+        every = itertools.product(*(list(_arrangements(sorted(labels[block].tolist()))) for block in blocks))
+        order = np.concatenate(blocks)
+        made = np.array([list(itertools.chain(*parts)) for parts in every], dtype=np.int64)
+        drawn = np.empty_like(made)
+        drawn[:, order] = made
+        return drawn, True
+    drawn = np.repeat(labels[None], permutations, axis=0)
+    for block in blocks:
+        drawn[:, block] = generator.permuted(drawn[:, block], axis=1)
+    return drawn, False
+
+
+def _arrangements(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every different order of the values, each once."""
+    if not values:
+        yield ()
+    for value in dict.fromkeys(values):
+        place = values.index(value)
+        yield from ((value, *others) for others in _arrangements([*values[:place], *values[place + 1 :]]))
+
+
+# -- Φ -----------------------------------------------------------------------------------------------------------------
+
+
+def phi(runs: Runs, used: Mask, kept: Mask | None = None) -> Floats:
+    """Stability Φ within labels (diagonal) and between them (Nogueira, Sechidis and Brown 2018, definition 4).
+
+    1 − D / E. D: mean over pairs of runs of the share of heads that one of them opens and the other does not, halved.
+    E: the same expected of independent masks, (a + b)/2 − a·b, with a and b the mean shares of open heads of the two
+    labels; layer-centred the mean over layers of it, with each layer's own a and b. Within a label, over all pairs,
+    this is their formula: 1 − mean_h M/(M−1) p_h (1 − p_h) / (a (1 − a)), p_h the share of runs that open head h.
+
+    Args:
+        used: (M, M), pairs that count, besides a run with itself.
+        kept: (M,), runs that count (all, if not given).
+
+    Returns:
+        (2, n, n): plain and layer-centred; 1 for identical masks, 0 expected of independent ones. NaN where there is no
+        pair, or all heads or none are open.
+    """
+    kept = np.ones_like(runs.labels, dtype=bool) if kept is None else kept
+    ones = ((runs.labels == np.arange(runs.labels.max() + 1)[:, None]) & kept).astype(np.float64)  # (n, M)
+    number = np.diag(runs.shared)
+    apart = (number[:, None] + number - 2 * runs.shared) / (2 * runs.opened[0].size)
+    pairs = used & ~np.eye(len(kept), dtype=bool)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = ones @ (apart * pairs) @ ones.T / (ones @ pairs @ ones.T)
+        rates = ones @ runs.opened.mean(2) / ones.sum(1, keepdims=True)  # (n, L)
+        both = (rates.mean(1, keepdims=True), rates)
+        expected = np.stack([((r[:, None] + r) / 2 - r[:, None] * r).mean(2) for r in both])
+        return np.where(expected > 0, 1 - found / expected, math.nan)
+
+
+def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
+    """Φ of every label and pair of labels, its mean over single tasks, and how many runs a claim needs.
+
+    Args:
+        run_groups: single tasks first; ``single``: how many are.
+
+    Returns:
+        ``encoder`` and ``other``, the labels (OVER_TASKS: the mean over single tasks, or their pairs); ``mode``
+        ("plain", "layer-centred"); ``control`` ("all pairs", and where some of them share a seed also "unequal seeds");
+        ``term`` ("within", "between", or "within - between" of OVER_TASKS); ``measure``: phi, and within also "runs for
+        0.8" and "runs for 0.9", by Spearman-Brown (infinite where Φ ≤ 0); ``value`` with its jack-knife interval of
+        95 %; ``n``, pairs of runs.
+    """
+    runs, labels = Runs.of(run_groups), [run_group.label for run_group in run_groups]
+    one, other = np.triu_indices(len(runs.labels), 1)
+    cells = [(i, j) for i in range(len(labels)) for j in range(i, len(labels))]
+    names = [(labels[i], labels[j], "within" if i == j else "between") for i, j in cells]
+    names += [(OVER_TASKS, OVER_TASKS, term) for term in ("within", "between", "within - between")]
+    units, strata = _units(runs)
+    found: list[tuple[Any, ...]] = []
+    for control, used in (("all pairs", np.ones_like(runs.strangers)), ("unequal seeds", runs.strangers)):
+        counted = Counter(zip(runs.labels[one][used[one, other]], runs.labels[other][used[one, other]], strict=True))
+        sums = [[cell for cell in cells if cell[1] < single and counted[cell] and (cell[0] == cell[1]) is same]
+                for same in (True, False)]  # fmt: skip
+        sizes = [counted[cell] for cell in cells] + [sum(counted[cell] for cell in some) for some in sums]
+        whole = _over_tasks(phi(runs, used), cells, sums)
+        left_out = [_over_tasks(phi(runs, used, units != unit), cells, sums) for unit in range(len(strata))]
+        bounds = jackknife(whole, np.stack(left_out), strata)
+        for mode, *rows in zip(MODES, whole, *bounds, strict=True):
+            for name, n, *values in zip(names, [*sizes, sum(sizes[-2:])], *rows, strict=True):
+                key, most = (*name[:2], mode, control, name[2]), 1 if name[2] in ("within", "between") else 2
+                value, low, high = np.clip(values, -most, most)
+                found.append((*key, "phi", value, low, high, n))
+                for wanted in RELIABILITIES if name[2] == "within" else ():
+                    needed = (runs_needed(known, wanted) for known in (value, high, low))
+                    found.append((*key, f"runs for {wanted}", *needed, n))
+    columns = ["encoder", "other", "mode", "control", "term", "measure", "value", "low", "high", "n"]
+    frame = pd.DataFrame(found, columns=columns).dropna(subset="value")
+    return frame.drop_duplicates([name for name in columns if name not in ("control", "value", "low", "high")])
+
+
+def _over_tasks(found: Floats, cells: Sequence[tuple[int, int]], sums: Sequence[Sequence[tuple[int, int]]]) -> Floats:
+    """(2, n, n) Φ → (2, cells + 3): of the cells, means over two lists of them, and their difference."""
+    nothing = np.full(len(found), math.nan)
+    means = [np.mean([found[:, i, j] for i, j in some], axis=0) if some else nothing for some in sums]
+    return np.column_stack([*(found[:, i, j] for i, j in cells), *means, means[0] - means[1]])
+
+
+def _units(runs: Runs) -> tuple[Ints, Ints]:
+    """(M,), what a jack-knife leaves out together: a training run, or a run where its label has one training run only;
+    and (U,), the label of each."""
+    training = [len(set(runs.units[runs.labels == label])) > 1 for label in runs.labels]
+    marks = np.where(training, runs.units, len(training) + np.arange(len(training)))
+    _, starts, units = np.unique(marks, return_index=True, return_inverse=True)
+    return units, runs.labels[starts]
+
+
+def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Floats]:
+    """Interval of 95 % by leaving out one unit after another (Tukey 1958; of U-statistics Arvesen 1969).
+
+    Variance: the sum over strata, of u units, of (u − 1)/u Σ (θ₍ᵢ₎ − mean)²; Student's t after Satterthwaite. The
+    asymptotic interval of Nogueira, Sechidis and Brown covers half as often as it says with three runs.
+
+    Args:
+        value, left_out: (...) and (U, ...), statistics of all, and without each unit in turn.
+        strata: (U,), to which of several independent samples a unit belongs.
+
+    Returns:
+        low and high, (...); NaN where a statistic is not defined without some unit, or the same without any.
+    """
+    total, spread = np.zeros_like(value), np.zeros_like(value)
+    for stratum in np.unique(strata):
+        some = left_out[strata == stratum]
+        variance = (len(some) - 1) / len(some) * ((some - some.mean(0)) ** 2).sum(0)
+        total, spread = total + variance, spread + variance**2 / max(1, len(some) - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = stats.t.ppf(0.975, total**2 / spread) * np.where(total > 1e-12, np.sqrt(total), math.nan)
+    return value - half, value + half
+
+
+def runs_needed(reliability: float, wanted: float) -> float:
+    """How many runs a mean must be of to correlate by ``wanted`` with that of as many others (Spearman 1910, Brown
+    1910): w (1 − r) / (r (1 − w)), r the reliability of one; 1 at least."""
+    if reliability <= 0:
+        return math.inf
+    return float(np.maximum(1, wanted * (1 - reliability) / (reliability * (1 - wanted))))  # NaN of NaN
+
+
+# -- variance by seeds -------------------------------------------------------------------------------------------------
+
+
+def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.random.Generator) -> pd.DataFrame:
+    """Shares of the variance of a label's gates: the same in all its runs, by training seed, selector seed, half.
+
+    Random effects: gate = head + Σ over terms (factors and their products) of head × term. Half the mean square of the
+    difference of two runs is the sum of the components of all terms in which they differ; means over pairs that differ
+    in the same factors are solved for them (of balanced runs: the analysis of variance). Factors that only vary
+    together are one; a term that the runs cannot tell from others lies in them.
+
+    Args:
+        run_groups: single tasks first; ``single``: how many are.
+
+    Returns:
+        ``encoder``, the label (OVER_TASKS: means over single tasks); ``term``: COMMON, FACTORS that vary, products;
+        ``measure`` "share", ``value`` with its interval of 95 % (bootstrap of heads, independent in the model;
+        components below 0 count as 0); ``n``, pairs of runs.
+    """
+    runs, found = Runs.of(run_groups), []
+    names = {run_group.label: [place] for place, run_group in enumerate(run_groups)}
+    if single > 1:
+        names[OVER_TASKS] = list(range(single))
+    for name, places in names.items():
+        one, other = _pairs(runs, places)
+        if not len(one):
+            continue
+        factors = list(merged(runs, one, other).items())
+        columns = np.stack([column for _, column in factors], axis=1)
+        patterns, kind = np.unique(columns, axis=0, return_inverse=True)  # (R, factors), (Q,)
+        terms: dict[str, Mask] = {}
+        for size in range(1, len(factors) + 1):
+            for some in itertools.combinations(range(len(factors)), size):
+                tried = [*terms.values(), np.asarray(patterns[:, some].any(1), dtype=bool)]
+                if np.linalg.matrix_rank(np.stack(tried)) == len(tried):
+                    terms[" × ".join(factors[place][0] for place in some)] = tried[-1]
+        heads = runs.gates[0].size
+        weights = np.vstack([np.ones(heads), generator.multinomial(heads, np.full(heads, 1 / heads), SAMPLES)]) / heads
+        flat = runs.gates.reshape(len(runs.gates), heads)
+        halved = (flat[one] - flat[other]) ** 2 / 2  # (Q, H)
+        labels = runs.labels[one]
+        by_kind = []  # (R, H), every label with the same weight
+        for number in range(len(patterns)):
+            mine = [halved[(kind == number) & (labels == label)] for label in np.unique(labels[kind == number])]
+            by_kind.append(np.mean([each.mean(0) for each in mine], axis=0))
+        components = weights @ np.stack(by_kind, axis=1) @ np.linalg.pinv(np.stack([*terms.values()], axis=1)).T
+        spread = weights @ (flat**2).T - (weights @ flat.T) ** 2  # (B, M)
+        total = np.mean([spread[:, runs.labels == label].mean(1) for label in np.unique(labels)], axis=0)
+        common = total * heads / (heads - 1) - components.sum(1)
+        parts = np.maximum(np.column_stack([common, components]), 0)
+        sums = parts.sum(1, keepdims=True)
+        if sums[0]:
+            shares = parts[sums[:, 0] > 0] / sums[sums[:, 0] > 0]
+            bounds = np.quantile(shares[1:], (0.025, 0.975), axis=0)
+            each = zip((COMMON, *terms), shares[0], *bounds, strict=True)
+            found += [(name, term, "share", *values, len(one)) for term, *values in each]
+    return pd.DataFrame(found, columns=["encoder", "term", "measure", "value", "low", "high", "n"])
+
+
+def _pairs(runs: Runs, places: Sequence[int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """(Q,) and (Q,): pairs of runs of one label, of these labels."""
+    one, other = np.triu_indices(len(runs.labels), 1)
+    mine = (runs.labels[one] == runs.labels[other]) & np.isin(runs.labels[one], places)
+    return one[mine], other[mine]
+
+
+def merged(runs: Runs, one: NDArray[np.intp], other: NDArray[np.intp]) -> dict[str, Mask]:
+    """Factors in which some of the pairs differ → (Q,), which do; those that always differ together under one name."""
+    found: dict[bytes, tuple[list[str], Mask]] = {}
+    for name, differ in zip(FACTORS, (runs.levels[one] != runs.levels[other]).T, strict=True):
+        if differ.any():
+            found.setdefault(differ.tobytes(), ([], differ))[0].append(name)
+    return {" and ".join(names): differ for names, differ in found.values()}
+
+
+def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
+    """What these runs cannot say of seeds and halves, in sentences."""
+    lost = [claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)]
+    if lost:
+        yield (
+            f"{lost[0].start}, on which the heads of {lost[0].run} were chosen, is not there (nor that of "
+            f"{len(lost) - 1} more), so its path stands for its training seed: equal ones of two tasks are not known."
+        )
+    runs = Runs.of(run_groups)
+    varying = merged(runs, *_pairs(runs, range(len(run_groups))))
+    constant = [name for name in FACTORS if not any(name in names for names in varying)]
+    reasons = [f"{names} only vary together" for names in varying if " and " in names]
+    reasons += [f"{' and '.join(constant)} {'do' if constant[1:] else 'does'} not vary"] if constant else []
+    if reasons and varying:
+        yield (
+            f"In the runs of a label {', '.join(reasons)}, so the variance is not split further: runs of several "
+            "train.seed from each of several finished runs (train.start), on halves of the data, would tell."
+        )

@@ -1,0 +1,403 @@
+"""Stability of claims: formulas by hand, planted structure is found, and where there is none chance is chance."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from gated_runs import claim, scattered, write_run
+from scipy import stats
+
+from mtlprune import read_results
+from mtlprune.analyses.claims import ANALYSIS
+from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.claims.stability import (
+    COMMON,
+    OVER_TASKS,
+    Runs,
+    jackknife,
+    label_tests,
+    missing,
+    phi,
+    runs_needed,
+    stability,
+    variance_split,
+)
+from mtlprune.claimed_heads import Claim, ClaimError, group, load_claims
+from mtlprune.reports.analyses import markdown
+from mtlprune.reports.maps import claim_maps
+from mtlprune.results import Result, write_result
+
+TASKS = ("POS", "NER", "DEP", "CON", "SRL")
+
+
+def drawn(generator: np.random.Generator, likings: np.ndarray, keep: int, runs: int) -> np.ndarray:
+    """(runs, L, A) masks of ``keep`` heads each, drawn without replacement; what is liked more comes more often."""
+    keys = likings.ravel() + generator.gumbel(size=(runs, likings.size))
+    opened = np.zeros(keys.shape)
+    np.put_along_axis(opened, keys.argsort(axis=1)[:, -keep:], 1, axis=1)
+    return opened.reshape(runs, *likings.shape)
+
+
+def claims_of(label: str, masks: Sequence[np.ndarray]) -> list[Claim]:
+    return [claim(label, seed, mask) for seed, mask in enumerate(masks, 1)]
+
+
+def within(claims: Sequence[Claim], **key: str) -> Any:
+    """The row of Φ of the only label, or of the keys that are given."""
+    run_groups = group(claims)
+    found = stability(run_groups, sum(not run_group.joint for run_group in run_groups))
+    wanted = {"encoder": claims[0].label, "term": "within", "mode": "plain", "measure": "phi", "control": "all pairs"}
+    for name, value in {**wanted, **key}.items():
+        found = found[found[name] == value]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+# -- Φ ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [[[2, 3, 1]] * 4, [[2, 3, 1], [4, 0, 2], [1, 1, 5]]])
+def test_phi_is_the_formula_and_fleiss_kappa(sizes: list[list[int]]) -> None:
+    generator = np.random.default_rng(0)
+    masks = np.stack([scattered(generator, each, 6) for each in sizes])  # (M, L, A)
+    runs, heads = len(masks), masks[0].size
+    share = masks.mean(0)
+    variance = runs / (runs - 1) * share * (1 - share)
+    kept = masks.sum() / runs / heads
+    nogueira = 1 - variance.mean() / (kept * (1 - kept))
+    opened = masks.sum(0).ravel()  # Fleiss (1971): heads are subjects, runs raters, open and closed the categories
+    agree = (opened * (opened - 1) + (runs - opened) * (runs - opened - 1)).mean() / (runs * (runs - 1))
+    chance = kept**2 + (1 - kept) ** 2
+    found = within(claims_of("POS", masks))
+    assert found.value == pytest.approx(nogueira) == pytest.approx((agree - chance) / (1 - chance))
+    layers = share.mean(1)
+    centred = 1 - variance.mean() / (layers * (1 - layers)).mean()
+    assert within(claims_of("POS", masks), mode="layer-centred").value == pytest.approx(centred)
+
+
+def test_identical_masks_are_1_and_opposite_ones_the_least() -> None:
+    mask = scattered(np.random.default_rng(1), [3, 3], 6)
+    same = within(claims_of("POS", [mask] * 3))
+    assert same.value == pytest.approx(1) and math.isnan(same.low)  # runs that differ in nothing tell no error
+    assert within(claims_of("POS", [mask, 1 - mask])).value == pytest.approx(-1)
+    everything = group(claims_of("POS", [np.ones((2, 6))] * 3))
+    assert np.isnan(phi(Runs.of(everything), np.ones((3, 3), bool))).all()  # nothing is chosen
+
+
+def test_phi_between_labels_by_hand() -> None:
+    """POS opens heads 1 and 2 of four, DEP 1 and 3, and once three of them."""
+    masks = {"POS": [[1, 1, 0, 0]] * 2, "DEP": [[1, 0, 1, 0], [1, 1, 1, 0]]}
+    claims = [one for label, each in masks.items() for one in claims_of(label, [np.array([row]) for row in each])]
+    runs = Runs.of(group(claims))
+    found = phi(runs, np.ones((4, 4), bool))[0]
+    apart = np.mean([2, 1]) / 8  # heads in which two runs differ, over twice the heads
+    assert found[0, 1] == found[1, 0] == pytest.approx(1 - apart / ((0.5 + 0.625) / 2 - 0.5 * 0.625))
+    unequal = stability(group(claims), 2).query("control == 'unequal seeds' and term == 'between' and measure == 'phi'")
+    assert set(unequal["n"]) == {2}  # POS 1 with DEP 2, POS 2 with DEP 1; within labels seeds are unequal anyway
+
+
+def test_independent_masks_have_phi_around_0_and_layers_make_it_larger_but_centred() -> None:
+    generator = np.random.default_rng(2)
+    values: dict[tuple[str, str], list[float]] = {}
+    for _ in range(200):
+        anywhere = drawn(generator, np.zeros((6, 12)), 36, 3)
+        layered = [scattered(generator, [11, 9, 7, 5, 3, 1], 12) for _ in range(3)]
+        for name, masks in (("anywhere", anywhere), ("layered", layered)):
+            plain, centred = phi(Runs.of(group(claims_of("POS", masks))), np.ones((3, 3), bool))[:, 0, 0]
+            values.setdefault((name, "plain"), []).append(plain)
+            values.setdefault((name, "centred"), []).append(centred)
+    for name in (("anywhere", "plain"), ("layered", "centred")):
+        assert abs(np.mean(values[name])) < 3 * np.std(values[name]) / math.sqrt(200), name
+    assert np.mean(values["layered", "plain"]) > 0.3
+
+
+@pytest.mark.parametrize("runs", [3, 6])
+def test_the_interval_of_phi_covers_it(runs: int) -> None:
+    """Of Φ over all runs there could be; Nogueira's asymptotic interval, for comparison, covers half of the time."""
+    generator = np.random.default_rng(3)
+    likings = generator.normal(0, 1.5, (6, 12))
+    every = drawn(generator, likings, 36, 4000)
+    share = every.mean(0)
+    true = 1 - (share * (1 - share)).mean() / 0.25
+    covered = asymptotic = 0
+    for _ in range(200):
+        masks = drawn(generator, likings, 36, runs)
+        found = Runs.of(group(claims_of("POS", masks)))
+        used = np.ones((runs, runs), bool)
+        value = phi(found, used)[0, 0, 0]
+        left = np.array([phi(found, used, np.arange(runs) != i)[0, 0, 0] for i in range(runs)])
+        low, high = jackknife(value, left, np.zeros(runs, np.int64))
+        covered += not low > true and not high < true
+        flat = masks.reshape(runs, -1)
+        each = 4 * (flat @ flat.mean(0) / 72 - 0.25)  # their equation, of masks of 36 of 72
+        asymptotic += abs(value - true) <= 1.96 * 2 / runs * math.sqrt(((each - each.mean()) ** 2).sum())
+    assert covered >= 0.92 * 200 > asymptotic
+
+
+def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs() -> None:
+    generator = np.random.default_rng(4)
+    one, two = generator.normal(size=5), generator.normal(size=4) * 3
+    left = np.array([np.delete(one, i).mean() for i in range(5)])
+    low, high = jackknife(np.array(one.mean()), left, np.zeros(5, np.int64))
+    assert (low, high) == pytest.approx(stats.t.interval(0.95, 4, one.mean(), stats.sem(one)))
+    other = [two.mean() - value for value in left], [np.delete(two, i).mean() - one.mean() for i in range(4)]
+    low, high = jackknife(np.array(two.mean() - one.mean()), np.concatenate(other), np.repeat([0, 1], [5, 4]))
+    interval = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
+    assert (low, high) == pytest.approx((interval.low, interval.high))
+
+
+# -- how many seeds --------------------------------------------------------------------------------------------------
+
+
+def test_spearman_brown_foretells_how_means_of_runs_agree() -> None:
+    generator = np.random.default_rng(5)
+    likings = generator.normal(0, 1, (6, 12))
+    masks = drawn(generator, likings, 36, 4000).reshape(-1, 72)
+    one = float(np.mean([np.corrcoef(masks[i], masks[i + 1])[0, 1] for i in range(0, 1000, 2)]))
+    number = round(runs_needed(one, 0.8))
+    means = masks[: 4000 // number * number].reshape(-1, number, 72).mean(1)
+    agree = np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(means[::2], means[1::2], strict=False)])
+    assert agree == pytest.approx(number * one / (1 + (number - 1) * one), abs=0.02) == pytest.approx(0.8, abs=0.03)
+    assert runs_needed(0.5, 0.8) == pytest.approx(4) and runs_needed(0.5, 0.9) == pytest.approx(9)
+    assert runs_needed(1, 0.9) == 1 and runs_needed(0, 0.8) == runs_needed(-0.2, 0.8) == math.inf
+    assert math.isnan(runs_needed(math.nan, 0.8))
+
+
+# -- runs of one task and of two ---------------------------------------------------------------------------------------
+
+
+def frozen(generator: np.random.Generator, own: float, trained: float, tasks: int = 4) -> list[Claim]:
+    """Three selections on each of three finished runs of some tasks: likings of the task and of its finished run."""
+    made = []
+    for label in TASKS[:tasks]:
+        task = own * generator.normal(size=(4, 10))
+        for start in (1, 2, 3):
+            masks = drawn(generator, task + trained * generator.normal(size=(4, 10)), 20, 3)
+            made += [replace(one, start=start) for one in claims_of(label, masks)]
+    return made
+
+
+def by_kind(claims: Sequence[Claim], permutations: int = 199, seed: int = 0) -> dict[tuple[str, str], Any]:
+    found = label_tests(group(claims), permutations, np.random.default_rng(seed))
+    return {(test.pairs, test.counted): test for test in found.itertuples()}
+
+
+def test_planted_tasks_are_found_by_gap_and_nearest_run() -> None:
+    for test in by_kind(frozen(np.random.default_rng(6), own=3, trained=0.5)).values():
+        assert test.p == test.nearest_p == test.least <= 0.01
+        assert test.nearest > 0.95 and test.nearest_chance < 0.5
+
+
+def test_nearest_runs_by_hand() -> None:
+    """Three runs of POS and two of DEP: who is nearest to whom, and what permuting says of it."""
+    rows = {"POS": [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 1]], "DEP": [[0, 0, 0, 1, 1, 1]] * 2}
+    masks = [np.array([row]) for label in rows for row in rows[label]]
+    claims = [
+        claim(label, seed, mask)
+        for seed, (label, mask) in enumerate(zip(["POS"] * 3 + ["DEP"] * 2, masks, strict=True))
+    ]
+    test = by_kind(claims, 100)["all", "shared heads"]  # 1: 2, and 2: 1; 3: both of DEP; those: each other
+    assert test.exact and test.labellings == 10 and test.nearest == pytest.approx(4 / 5)
+    near = {0: [1], 1: [0], 2: [3, 4], 3: [4], 4: [3]}
+    shares = [
+        np.mean([np.mean([(i in pos) == (j in pos) for j in near[i]]) for i in near])
+        for pos in itertools.combinations(range(5), 3)
+    ]
+    assert test.nearest_chance == pytest.approx(np.mean(shares))
+    assert test.nearest_p == pytest.approx(np.mean(np.array(shares) >= 4 / 5 - 1e-9))
+
+
+def test_p_is_uniform_where_tasks_mean_nothing() -> None:
+    """200 studies of runs that are alike where they share a finished run, whatever their task.
+
+    Permuting single runs would find the finished runs, and call them tasks.
+    """
+    generator = np.random.default_rng(8)
+    every: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for k in range(200):
+        for kind, test in by_kind(frozen(generator, own=0, trained=1.5, tasks=3), 199, k).items():
+            every.setdefault(kind, []).append((test.p, test.nearest_p))
+    assert set(every) == set(itertools.product(("all", "unequal seeds"), ("shared heads", "beyond depth")))
+    for found in every.values():
+        gap, nearest = np.array(found).T
+        assert stats.kstest(gap, "uniform").pvalue > 0.01
+        known = nearest[~np.isnan(nearest)]  # NaN: each run is nearest to one of its finished run, whatever the labels
+        assert len(known) > 150  # a share of few runs has ties, which count as reached: p may be too large, never small
+        assert stats.kstest(known, "uniform", alternative="greater").pvalue > 0.01
+
+
+def test_one_finished_run_a_task_says_nothing_of_tasks() -> None:
+    claims = [one for one in frozen(np.random.default_rng(9), own=3, trained=0) if one.start == 1]
+    tests = by_kind(claims)
+    assert all(math.isnan(test.p) and math.isnan(test.nearest_p) for test in tests.values())
+    assert tests["all", "shared heads"].within > tests["all", "shared heads"].between + 2
+
+
+def test_what_shares_a_seed_is_left_out() -> None:
+    claims = frozen(np.random.default_rng(10), own=0, trained=8)
+    every, unequal = (within(claims, encoder=OVER_TASKS, control=name) for name in ("all pairs", "unequal seeds"))
+    assert (every.n, unequal.n) == (4 * 36, 4 * 18)  # of 9 runs a task: 3 pairs of finished runs, 3 · 2 of selectors
+    assert every.value > unequal.value + 0.15 and unequal.low < 0 < every.high
+    equal = overlap(claims, 10).frames["tests"].set_index("mode").loc[["equal seeds", "unequal seeds"], "shared"]
+    masks = {(one.label, one.start, one.seed): one.open for one in claims}
+    for same, name in ((True, "equal seeds"), (False, "unequal seeds")):
+        pairs = [
+            (masks[a] & masks[b]).sum()
+            for a, b in itertools.combinations(masks, 2)
+            if a[0] != b[0] and (a[1] == b[1]) is same and (a[2] == b[2]) is same
+        ]
+        assert equal[name] == pytest.approx(np.mean(pairs))
+
+
+# -- variance by seeds -------------------------------------------------------------------------------------------------
+
+PARTS = {
+    COMMON: 2.0,
+    "training seed": 1.0,
+    "selector seed": 0.5,
+    "half of the data": 0.25,
+    "training seed × selector seed": 0.4,
+    "training seed × half of the data": 0.0,
+    "selector seed × half of the data": 0.0,
+    "training seed × selector seed × half of the data": 0.6,
+}
+
+
+def crossed(generator: np.random.Generator, label: str, levels: tuple[int, int, int]) -> list[Claim]:
+    """Gates (any numbers) with the components above, for each training seed, selector seed and half."""
+    names = ("training seed", "selector seed", "half of the data")
+    effects = {
+        part: generator.normal(
+            0, math.sqrt(size), (*(n if name in part else 1 for name, n in zip(names, levels, strict=True)), 6, 12)
+        )
+        for part, size in PARTS.items()
+    }
+    gates = sum(effects.values())
+    return [
+        replace(claim(label, selector, gates[training, selector, half]), start=training, half=f"half-{half}")  # type: ignore[index]
+        for training, selector, half in np.ndindex(*levels)
+    ]
+
+
+def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
+    found = variance_split(group(claims), len({one.label for one in claims}), np.random.default_rng(seed))
+    return found.set_index(["encoder", "term"])
+
+
+def test_the_variance_split_is_that_of_the_analysis_of_variance() -> None:
+    """Training by selector seeds, balanced: expected mean squares of heads by rows, columns and rest, by hand."""
+    claims = group(crossed(np.random.default_rng(11), "POS", (3, 4, 1)))[0].claims  # by selector, then training seed
+    values = np.stack([one.gates.ravel() for one in claims]).reshape(4, 3, 72).swapaxes(0, 1)
+    mean = values.mean((0, 1))
+    rows, columns = values.mean(1) - mean, values.mean(0) - mean
+    rest = values - mean - rows[:, None] - columns[None]
+    noise = (rest**2).sum() / (2 * 3 * 72)
+    training = ((rows**2).sum() * 4 / (2 * 72) - noise) / 4
+    selector = ((columns**2).sum() * 3 / (3 * 72) - noise) / 3
+    found = shares(claims).loc["POS", "value"]
+    names = ["training seed", "selector seed", "training seed × selector seed"]
+    assert list(found.index) == [COMMON, *names] and found.sum() == pytest.approx(1)
+    parts = np.array([training, selector, noise])
+    assert (found[names] / found[names].sum()).to_numpy() == pytest.approx(parts / parts.sum())
+    total = values.var(2, ddof=1).mean()
+    assert found[COMMON] == pytest.approx(1 - parts.sum() / total)
+
+
+def test_planted_components_are_found_and_lie_in_their_intervals() -> None:
+    generator = np.random.default_rng(12)
+    true = pd.Series(PARTS) / sum(PARTS.values())
+    found = [shares(crossed(generator, "POS", (3, 3, 2)), k).loc["POS"] for k in range(40)]
+    mean = pd.concat([one["value"] for one in found], axis=1).mean(axis=1)
+    assert set(mean.index) == set(PARTS) and (mean - true).abs().max() < 0.03
+    inside = pd.concat([(one["low"] <= true) & (true <= one["high"]) for one in found], axis=1)
+    assert inside.mean(axis=1)[true > 0].min() >= 0.8
+
+
+def test_without_structure_nothing_is_common_and_what_varies_together_is_one() -> None:
+    generator = np.random.default_rng(13)
+    claims = [one for label in TASKS[:3] for one in claims_of(label, drawn(generator, np.zeros((6, 12)), 36, 3))]
+    found = shares(claims)
+    together = "training seed and selector seed"
+    assert [term for label, term in found.index if label == OVER_TASKS] == [COMMON, together]
+    assert found.loc[(OVER_TASKS, together), "value"] > 0.85 and found.loc[(OVER_TASKS, COMMON), "low"] < 0.02
+    (said,) = missing(group(claims))
+    assert "training seed and selector seed only vary together, half of the data does not vary" in said
+    same = [claim("POS", seed, claims[0].gates) for seed in (1, 2)]
+    assert shares(same).loc[("POS", COMMON), "value"] == 1
+
+
+# -- from runs to a Result ---------------------------------------------------------------------------------------------
+
+
+def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]) -> Path:
+    folder = write_run(path, ["pos"], gates, seed=seed)
+    tree = folder.read_config()
+    folder.write_config({**tree, **{block: {**tree.get(block, {}), **more} for block, more in settings.items()}})
+    return folder.path
+
+
+def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_path: Path) -> None:
+    gates = np.stack([scattered(np.random.default_rng(k), [2, 2], 4) for k in range(5)])
+    first, second = (started(tmp_path / f"none-{seed}", seed, gates[0]) for seed in (4, 5))
+    own = started(tmp_path / "own", 1, gates[0])
+    on_first = started(tmp_path / "a", 1, gates[1], train={"start": str(first)})
+    beside = started(tmp_path / "b", 1, gates[2], train={"start": "elsewhere/none-5"}, data={"train": "train-b"})
+    ranked = started(
+        tmp_path / "c", 2, gates[3], pruning={"method": "importance", "keep": 4, "importance_of": str(second)}
+    )
+    lost = started(tmp_path / "d", 3, gates[4], train={"start": "elsewhere/none-9"})
+    claims = load_claims([own, on_first, beside, ranked, lost])
+    assert [(one.training, one.seed, one.half) for one in claims] == [
+        (1, 1, "train"), (4, 1, "train"), (5, 1, "train-b"), (5, 2, "train"), ("elsewhere/none-9", 3, "train"),
+    ]  # fmt: skip
+    (run_group,) = group(claims)
+    names = ["1 on 1, train", "1 on 4, train", "1 on 5, train-b", "2 on 5, train", "3 on elsewhere/none-9, train"]
+    assert [one.name for one in run_group.claims] == names
+    said = list(missing([run_group]))
+    assert said[0].startswith(f"elsewhere/none-9, on which the heads of {lost} were chosen, is not there")
+    maps = claim_maps([run_group], "rgb")
+    assert len({one.name for one in maps}) == len(maps) and list(maps[5].numbers) == [
+        f"seed {name}" for name in names[:3]
+    ]
+    with pytest.raises(ClaimError, match="are both runs of POS with seed 1"):
+        group(load_claims([on_first, started(tmp_path / "again", 1, gates[2], train={"start": str(first)})]))
+
+
+def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_read(tmp_path: Path) -> None:
+    claims = frozen(np.random.default_rng(14), own=2, trained=1, tasks=2)
+    result = overlap([replace(one, run=f"runs/{one.label}-{one.start}-{one.seed}") for one in claims], 50)
+    write_result(tmp_path / "new", result)
+    stored = read_results(tmp_path / "new")["claims"]
+    assert markdown(ANALYSIS, stored) == markdown(ANALYSIS, result) and len(set(stored.names)) == 18
+    for entry, one in zip(stored.about["encoders"], [c for each in group(claims) for c in each.claims], strict=True):
+        assert (stored.grids(entry)["gate"] == one.gates).all() and entry["training"] == one.training
+    old = {name: frame for name, frame in result.frames.items() if name not in ("stability", "split")}
+    old["labellings"] = old["labellings"].drop(columns=["nearest", "nearest_chance", "nearest_p"])
+    plain = [{key: value for key, value in one.items() if key not in ("training", "half", "name")}
+             for one in result.about["encoders"]]  # fmt: skip
+    write_result(tmp_path / "old", Result("claims", {**result.about, "encoders": plain}, old))
+    text = markdown(ANALYSIS, read_results(tmp_path / "old")["claims"])
+    assert "Runs of one task and of two" in text and "Φ" not in text and "nearest run" not in text
+
+
+def test_one_run_each_has_no_stability_within() -> None:
+    one, other = (scattered(np.random.default_rng(k), [2, 2], 4) for k in range(2))
+    result = overlap([claim("POS", 1, one), claim("DEP", 1, other), claim("MTL-5", 2, one)], 20)
+    assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
+    text = markdown(ANALYSIS, result)
+    assert "two runs of two tasks" in text and "; Spearman-Brown" not in text and "Variance of gates within" not in text
+
+
+def test_findings_name_their_numbers() -> None:
+    text = "\n".join(ANALYSIS.show.findings(overlap(frozen(np.random.default_rng(15), own=3, trained=1), 199)))
+    numbers = ["Stability Φ (1: the same heads", "; Spearman-Brown)", "of a run's own task by shared heads for"]
+    for words in (*numbers, "with training seed, ", "with selector seed, ", "; POS 0."):
+        assert words in text, words
