@@ -75,11 +75,15 @@ class EncoderConfig(Block):
     """In training each sub-word becomes the mask token with this probability."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
     """Word vectors of the last layer (none), or of all layers joined; it learns at the decoders' rate."""
+    checkpointing: bool = False
+    """Compute each layer again in the backward pass instead of keeping what it computed: less memory, more time."""
 
     @model_validator(mode="after")
     def _has_layers_to_join(self) -> EncoderConfig:
         if self.fusion != "none" and not self.context:
             raise ValueError(f"fusion: {self.fusion} joins layers, and context: false has none; leave one of them out")
+        if self.checkpointing and not self.context:
+            raise ValueError("checkpointing: layers are computed again, and context: false has none; leave one out")
         return self
 
 

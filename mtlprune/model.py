@@ -85,6 +85,8 @@ class MultiTaskModel(nn.Module):
             fusion=part.fusion,
             revision=None if source else part.revision,
         )
+        if part.checkpointing:
+            encoder.use_checkpointing()
         torch.manual_seed(config.train.seed)
         tasks = {}
         for name in config.tasks:

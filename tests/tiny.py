@@ -242,7 +242,7 @@ def make_tiny(
     config = config_of(tokenizer, dropout)
     config.max_position_embeddings += positions - POSITIONS
     with torch.random.fork_rng():
-        torch.manual_seed(FAMILIES.index(family))
+        torch.manual_seed(HEAD_FAMILIES.index(family))
         model = AutoModel.from_config(config)
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

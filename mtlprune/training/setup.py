@@ -245,7 +245,10 @@ def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev:
     )
 
 
-FREE = ("name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path", "data.corpora")
+FREE = (
+    *("name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path", "data.corpora"),
+    "encoder.checkpointing",  # gradients are the same
+)
 """Settings that may change while a run continues; of data the content may not."""
 
 
