@@ -5,6 +5,7 @@ for each epoch:                       order of batches from (seed, epoch)
         for each mini-batch:          one encoding; the losses of its tasks; balance; backward
         sum the gradients             of all processes, where there are several (parallel.py)
         clip; the gates' penalty; step, schedule    (pruning.in_loss: the penalty is in the losses, and clipped)
+    (train.evaluate_every: after so many updates instead)
     predict dev, count, score; keep the best weights, joint and by task
     checkpoint
 """
@@ -35,7 +36,7 @@ from mtlprune.training import hardware, mixing
 from mtlprune.training.arcs import SyntaxTerm
 from mtlprune.training.checkpoint import AGAIN, Progress, epoch_generator, finished, load_checkpoint, seed_step
 from mtlprune.training.evaluation import Evaluation, evaluate
-from mtlprune.training.optimisation import Balance, cosreg, make_optimizer, schedule
+from mtlprune.training.optimisation import Balance, LossScale, cosreg, make_optimizer, schedule
 from mtlprune.training.parallel import ALONE, ProcessGroup, joined
 from mtlprune.training.pruning import GatePenalty, fix_heads, gate_sets
 from mtlprune.training.run_writer import RunWriter, logs, take_up, tidy
@@ -61,7 +62,7 @@ class Event:
     total: int
     """Updates of all epochs."""
     losses: dict[str, float]
-    """Of the update; at an evaluation, means over the epoch as metrics.jsonl has them."""
+    """Of the update; at an evaluation, means since the last one as metrics.jsonl has them."""
     sentences: int
     evaluation: Evaluation | None = None
     gates: dict[str, Any] | None = None
@@ -127,7 +128,9 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
     elif group.leads:
-        fix_heads(run, hardware.dtype(config.train.precision))
+        # nothing scales the derivatives that rank heads, so fp16 would not hold the small ones
+        precision = "fp32" if config.train.precision == "fp16" else config.train.precision
+        fix_heads(run, hardware.dtype(precision))
     if group.leads:
         take_up(folder, progress)
     return _Trainer(run, folder, optimizer, progress, group=group)
@@ -150,6 +153,7 @@ class _Trainer:
         self.group = group
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
         self.precision = hardware.dtype(self.config.train.precision)
+        self.scale = LossScale() if self.precision == torch.float16 else None
         clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
         self.parameters = [p for group in clipped for p in group["params"]]
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
@@ -160,6 +164,8 @@ class _Trainer:
         self.penalty = GatePenalty(self.config, self.model, self.total) if gated else None
         with reading(folder.checkpoint_path, RunError, AGAIN):
             self.balance.restore(progress.balance)
+            if self.scale is not None:
+                self.scale.restore(progress.scale)
             if self.penalty is not None:
                 self.penalty.penalty.restore(progress.penalty)
             done = sum(updates[: progress.epoch]) + progress.update
@@ -183,6 +189,11 @@ class _Trainer:
             updates = self.plan(self.progress.epoch)
             self.model.train()
             for update in updates[self.progress.update :]:
+                if self.due():  # after the update before, or after the one that was the last before a stop
+                    self.evaluation(len(updates))
+                    if self.progress.finished or self.group.any(self.stop()):
+                        return self.progress
+                    self.model.train()
                 losses, sentences = self.update(update)
                 self.progress.update += 1
                 self.progress.step += 1
@@ -193,10 +204,14 @@ class _Trainer:
                     return self.progress
                 if self.writer.due():
                     self.checkpoint()
-            self.end_epoch(len(updates))
-            if self.group.any(self.stop()):
+            if self.end_epoch(len(updates)) and self.group.any(self.stop()):
                 break  # a checkpoint was written just now
         return self.progress
+
+    def due(self) -> bool:
+        """Whether train.evaluate_every asks for an evaluation that has not been: it ends what losses are added up."""
+        every = self.config.train.evaluate_every
+        return every is not None and self.progress.step % every == 0 and bool(self.progress.losses)
 
     def update(self, mini_batches: list[mixing.MiniBatch]) -> tuple[dict[str, float], int]:
         """One step of the optimizer; returns the unweighed losses and the number of sentences."""
@@ -211,13 +226,15 @@ class _Trainer:
             for task, value in values.items():
                 sums.setdefault(task, []).append(value)
         self.group.sum_gradients(self.moving)
+        fits = self.scale is None or self.scale.take_out(self.moving)
         norm = nn.utils.clip_grad_norm_(self.parameters, settings.clip)
-        if not math.isfinite(norm):
+        if not math.isfinite(norm) and (self.scale is None or self.scale.factor < 1):
             raise self.broken(f"the gradient is {float(norm)}", list(sums))
-        if self.penalty is not None:
+        if fits and self.penalty is not None:
             self.seed_gates(len(mini_batches))
             self.penalty.apply(set(sums), self.progress.step)
-        self.optimizer.step()
+        if fits:
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
         if self.penalty is not None:
             self.penalty.end_update(self.progress.step)
@@ -253,7 +270,7 @@ class _Trainer:
         if weighed:  # none where there are more processes than sentences
             total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
             if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
-                total.backward()
+                (total if self.scale is None else total * self.scale.factor).backward()
         return values
 
     def seed_gates(self, place: int) -> None:
@@ -269,24 +286,33 @@ class _Trainer:
             f"Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
         )
 
-    def end_epoch(self, updates: int) -> None:
+    def end_epoch(self, updates: int) -> bool:
+        """Evaluate where it is time; whether it was."""
+        self.progress.epoch += 1
+        self.progress.update = 0
+        settings = self.config.train
+        now = settings.evaluate_every is None or self.due() or self.progress.epoch == settings.epochs
+        if now:
+            self.evaluation(updates)
+        return now
+
+    def evaluation(self, updates: int) -> None:
         """Score dev, keep what is best, write a checkpoint."""
         progress, settings = self.progress, self.config.train
-        progress.epoch += 1
-        progress.update = 0
+        number = settings.evaluations(progress.epoch, progress.step)
         self.group.check_same(self.model)
         evaluation = evaluate(self.model, self.dev, self.precision, self.group)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
         if not self.may_be_best(last=progress.epoch >= settings.epochs):
             better = []
-        progress.best.update({key: {"epoch": progress.epoch, "score": current[key]} for key in better})
+        progress.best.update({key: {"epoch": number, "score": current[key]} for key in better})
         train_losses = {task: past / number for task, (past, number) in progress.losses.items()}
         progress.losses = {}
-        since = progress.epoch - int(progress.best["joint"]["epoch"]) if progress.best else 0
+        since = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
-        gates = self.writer.evaluated(evaluation, better, train_losses)
+        gates = self.writer.evaluated(number, evaluation, better, train_losses)
         if progress.finished:
             self.note()
             self.writer.finish()
@@ -299,7 +325,7 @@ class _Trainer:
         """Whether the present weights may count as the best: gates that are steered have to come to their number.
 
         Args:
-            last: whether there is no further epoch; where none came to it, the last one is kept, with a warning.
+            last: whether there is no further evaluation; where none came to it, the last is kept, with a warning.
         """
         if self.penalty is None:
             return True
@@ -322,6 +348,7 @@ class _Trainer:
         """Bring the record of where training stands up to date."""
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
         self.progress.balance = self.balance.state()
+        self.progress.scale = self.scale.state() if self.scale is not None else {}
         if self.penalty is not None:
             self.progress.penalty = self.penalty.penalty.state()
 
