@@ -5,18 +5,19 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import files_below
+from mtlprune.corpora.spool import Spool
 from mtlprune.corpora.tables import source_digest
 from mtlprune.layers import Layer
 from mtlprune.sentence import Sentence, declared
 
-Splits = dict[str, list[Sentence]]
+Splits = dict[str, Sequence[Sentence]]
 Tell = Callable[[str], None]
 SHARES = "80/10/10"
 
@@ -55,7 +56,7 @@ def read_files(files: Files, read: Callable[[Path], Iterable[Sentence]], tell: T
     if not files.together and not apart:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
     paths = {split: expand(names) for split, names in (apart or {"all": files.together}).items()}
-    splits = {split: [sentence for path in found for sentence in read(path)] for split, found in paths.items()}
+    splits: Splits = {split: Spool(s for path in found for s in read(path)) for split, found in paths.items()}
     for split, sentences in splits.items():
         if not sentences:
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
@@ -91,34 +92,33 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int) -> Splits:
     ends = [round(len(sentences) * sum(percent[: k + 1]) / 100) for k in range(3)]
     order = list(range(len(sentences)))
     random.Random(seed).shuffle(order)
-    splits = {}
+    splits: Splits = {}
     for split, share, begin, end in zip(("train", "dev", "test"), percent, [0, *ends], ends, strict=False):
         if share and begin == end:
             raise CorpusError(f"--split: {len(sentences)} sentences are too few for {share} % of {split}; take more")
         if share:
-            splits[split] = [sentences[place] for place in sorted(order[begin:end])]
+            own = set(order[begin:end])
+            splits[split] = Spool(sentence for place, sentence in enumerate(sentences) if place in own)
     return splits
 
 
-def with_own_ids(splits: Splits, tell: Tell) -> Splits:
+def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits:
     """The second sentence of an id gets ``~2`` at its end, and so on."""
     taken = Counter[str]()
-    renamed = 0
-    result: Splits = {}
     known = {sentence.id for sentences in splits.values() for sentence in sentences}
-    for split, sentences in splits.items():
-        result[split] = []
+    if double := sum(map(len, splits.values())) - len(known):
+        tell(f"{double} sentences had the id of an earlier one and have got another, such as ID~2")
+
+    def renamed(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         for sentence in sentences:
             taken[sentence.id] += 1
             name = sentence.id
             while taken[sentence.id] > 1 and (name := f"{sentence.id}~{taken[sentence.id]}") in known:
                 taken[sentence.id] += 1
-            renamed += name != sentence.id
             known.add(name)
-            result[split].append(replace(sentence, id=name))
-    if renamed:
-        tell(f"{renamed} sentences had the id of an earlier one and have got another, such as ID~2")
-    return result
+            yield replace(sentence, id=name)
+
+    return {split: Spool(renamed(sentences)) if double else sentences for split, sentences in splits.items()}
 
 
 def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -> Splits:
@@ -133,7 +133,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     Raises:
         CorpusError: a layer is of two kinds.
     """
-    result: Splits = {}
+    result: dict[str, list[Sentence]] = {}
     kinds: dict[str, tuple[str, str]] = {}
     for name, splits in corpora.items():
         joined = appended = other = 0

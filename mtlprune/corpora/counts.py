@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -37,23 +37,24 @@ class Counts:
         return {key: value for key, value in asdict(self).items() if key != "further" or value}
 
 
-def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> Counts:
+def count(sentences: Collection[Sentence], layers: Mapping[str, str] = LAYERS) -> Counts:
     """Count one split; tags, relations, constituent_labels and roles are numbers of distinct labels.
 
     Args:
+        sentences: they are gone through once, and once more for each layer that is known of any.
         layers: those of the corpus, and their kinds.
     """
-    sentences = list(sentences)
-    values: dict[str, list[Any]] = {name: [] for name in layers}
-    counts = Counts(len(sentences), sum(map(len, sentences)), max(map(len, sentences), default=0))
+    counts, known = Counts(len(sentences)), Counter[str]()
     for sentence in sentences:
-        known = sentence.layers()
-        counts.all_layers += LAYERS.keys() <= set(known)
-        for name in known:
-            values[name].append(sentence.get(name))
-    counts.known = {name: len(found) for name, found in values.items()}
+        names = sentence.layers()
+        counts.words += len(sentence)
+        counts.longest = max(counts.longest, len(sentence))
+        counts.all_layers += LAYERS.keys() <= set(names)
+        known.update(names)
+    counts.known = {name: known[name] for name in layers}
     for name, kind in layers.items():
-        found = _BY_KIND[kind_of(kind)](values[name])
+        values = (value for s in sentences if (value := s.get(name)) is not None) if known[name] else iter(())
+        found = _BY_KIND[kind_of(kind)](values)
         if name in LAYERS:
             for key, number in found.items():
                 setattr(counts, key, number)
@@ -62,31 +63,37 @@ def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> 
     return counts
 
 
-def _count_tags(values: list[Any]) -> dict[str, Any]:
+def _count_tags(values: Iterable[Any]) -> dict[str, Any]:
     return {"tags": len({tag for tags in values for tag in tags})}
 
 
-def _count_spans(values: list[Any]) -> dict[str, Any]:
+def _count_spans(values: Iterable[Any]) -> dict[str, Any]:
     return {"entities": dict(sorted(Counter(span.label for spans in values for span in spans).items()))}
 
 
-def _count_trees(values: list[Any]) -> dict[str, Any]:
-    relations = {relation for tree in values for relation in tree.relations}
-    return {"relations": len(relations), "non_projective": sum(not is_projective(tree.heads) for tree in values)}
+def _count_trees(values: Iterable[Any]) -> dict[str, Any]:
+    relations, crossing = set[str](), 0
+    for tree in values:
+        relations.update(tree.relations)
+        crossing += not is_projective(tree.heads)
+    return {"relations": len(relations), "non_projective": crossing}
 
 
-def _count_brackets(values: list[Any]) -> dict[str, Any]:
-    labels = [span.label for brackets in values for span in brackets]
-    return {"constituents": len(labels), "constituent_labels": len(set(labels))}
+def _count_brackets(values: Iterable[Any]) -> dict[str, Any]:
+    labels = Counter(span.label for brackets in values for span in brackets)
+    return {"constituents": labels.total(), "constituent_labels": len(labels)}
 
 
-def _count_frames(values: list[Any]) -> dict[str, Any]:
-    labels = [span.label for frames in values for predicate in frames for span in predicate.arguments]
-    labels = [label for label in labels if label not in NOT_ARGUMENTS]
-    return {"predicates": sum(map(len, values)), "arguments": len(labels), "roles": len(set(labels))}
+def _count_frames(values: Iterable[Any]) -> dict[str, Any]:
+    predicates, labels = 0, Counter[str]()
+    for frames in values:
+        predicates += len(frames)
+        labels.update(span.label for predicate in frames for span in predicate.arguments)
+    arguments = sum(number for label, number in labels.items() if label not in NOT_ARGUMENTS)
+    return {"predicates": predicates, "arguments": arguments, "roles": len(labels.keys() - NOT_ARGUMENTS)}
 
 
-_BY_KIND: dict[str, Callable[[list[Any]], dict[str, Any]]] = {
+_BY_KIND: dict[str, Callable[[Iterable[Any]], dict[str, Any]]] = {
     "tags": _count_tags,
     "spans": _count_spans,
     "tree": _count_trees,

@@ -136,7 +136,7 @@ def _sentences(
         if words:
             turned.append((number, cells))
     kinds = list(columns.values())
-    notation = Notation(kinds, {c.name: [cells[c] for _, cells in turned] for c in kinds if c.kind == "spans"}, repair)
+    notation = Notation(kinds, lambda column: (cells[column] for _, cells in turned), repair)
     for name, scheme in notation.converted():
         tell(f"{source}, split {split}: column {name} is written in {scheme} and was converted")
     for number, cells in turned:
