@@ -12,12 +12,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from interrupted import outcome
 from one_update import gradients, trainer
 
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
+from mtlprune.training import setup
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, train
 from mtlprune.training.mixing import MiniBatch
@@ -164,6 +166,16 @@ def test_dev_is_scored_every_so_many_updates_and_training_is_the_same(small_sett
     assert best["joint"] == max(lines, key=lambda line: line["joint"])["epoch"]
     assert set(folder.weights_path(0).parent.iterdir()) == {folder.weights_path(number) for number in best.values()}
     assert folder.read_manifest()["finished"]["epoch"] == 3
+
+
+def test_what_does_not_fit_into_memory_trains_the_same(small_settings: Settings, tmp_path, monkeypatch):
+    settings = small_settings(epochs=1) | {"syntax": {"strength": 0.1}}
+    found = []
+    for name, most in (("memory", 60), ("disk", 59)):
+        monkeypatch.setattr(setup, "MOST_IN_MEMORY", most)
+        train(build_config(settings), RunFolder(tmp_path / name))
+        found.append(outcome(tmp_path / name))
+    assert found[0] == found[1]
 
 
 def test_patience_counts_evaluations(small_settings: Settings, tmp_path):
