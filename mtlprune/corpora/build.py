@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import files_below
-from mtlprune.corpora.spool import Spool
+from mtlprune.corpora.spool import spooled
 from mtlprune.corpora.tables import source_digest
 from mtlprune.layers import Layer
 from mtlprune.sentence import Sentence, declared
@@ -56,7 +56,7 @@ def read_files(files: Files, read: Callable[[Path], Iterable[Sentence]], tell: T
     if not files.together and not apart:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
     paths = {split: expand(names) for split, names in (apart or {"all": files.together}).items()}
-    splits: Splits = {split: Spool(s for path in found for s in read(path)) for split, found in paths.items()}
+    splits: Splits = {split: spooled(s for path in found for s in read(path)) for split, found in paths.items()}
     for split, sentences in splits.items():
         if not sentences:
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
@@ -98,7 +98,7 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int) -> Splits:
             raise CorpusError(f"--split: {len(sentences)} sentences are too few for {share} % of {split}; take more")
         if share:
             own = set(order[begin:end])
-            splits[split] = Spool(sentence for place, sentence in enumerate(sentences) if place in own)
+            splits[split] = spooled(sentence for place, sentence in enumerate(sentences) if place in own)
     return splits
 
 
@@ -118,7 +118,7 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits
             known.add(name)
             yield replace(sentence, id=name)
 
-    return {split: Spool(renamed(sentences)) if double else sentences for split, sentences in splits.items()}
+    return {split: spooled(renamed(sentences)) if double else sentences for split, sentences in splits.items()}
 
 
 def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -> Splits:

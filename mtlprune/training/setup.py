@@ -20,7 +20,7 @@ import torch
 from mtlprune import __version__
 from mtlprune.blocks import Block
 from mtlprune.config.config import Config, ConfigError, TrainConfig, validated
-from mtlprune.corpora.spool import Spool, batched
+from mtlprune.corpora.spool import Spool, arrays_from_bytes, arrays_to_bytes, batched
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
@@ -240,12 +240,15 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], lis
 def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:
     """Tokenise and make targets, once."""
 
-    def rows() -> Any:
-        return Spool(block=1) if len(train) > MOST_IN_MEMORY else []
+    many = len(train) > MOST_IN_MEMORY
 
-    pieces, trees, lengths = rows(), rows(), list[int]()
+    def rows(encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> Any:
+        return Spool(lambda rows: encode(rows[0]), lambda data: [decode(data)], 1) if many else []
+
+    pieces = rows(lambda row: arrays_to_bytes(vars(row)), lambda data: Pieces(**arrays_from_bytes(data) or {}))
+    targets = {name: rows(arrays_to_bytes, arrays_from_bytes) for name in config.tasks}
     known: dict[str, list[bool]] = {name: [] for name in config.tasks}
-    targets = {name: rows() for name in config.tasks}
+    lengths, trees = list[int](), list[Dependencies | None]()
     for some in batched(train, MOST_IN_MEMORY // 10):
         for row in model.encoder.tokenize_all([sentence.words for sentence in some]):
             pieces.append(row)
@@ -255,8 +258,7 @@ def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], 
             for sentence in some:
                 known[name].append(task.known(sentence))
                 targets[name].append(task.target(sentence) if known[name][-1] else None)
-        for sentence in some if config.syntax.strength else ():
-            trees.append(sentence.dep)
+        trees += [sentence.dep for sentence in some] if config.syntax.strength else []
     return Run(config, model, pieces, targets, lengths, known, dev, trees)
 
 

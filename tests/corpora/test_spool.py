@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import tempfile
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from random_sentences import corpora
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.spool import Spool, batched
+from mtlprune.corpora.spool import arrays_from_bytes, arrays_to_bytes, batched, spooled
 
 
-@given(st.lists(st.text(), max_size=30), st.integers(1, 7), st.slices(30), st.integers(0, 30))
+@given(corpora(), st.integers(1, 7), st.slices(30), st.integers(0, 30))
 def test_it_is_a_list(items, block, some, begun):
-    found = Spool(items[:begun], block)
+    found = spooled(items[:begun], block)
     for place, item in enumerate(items[begun:], len(found)):
         assert len(found) == place and list(found) == items[:place]
         found.append(item)
@@ -25,6 +27,15 @@ def test_it_is_a_list(items, block, some, begun):
         found[len(items)]
 
 
+def test_arrays_come_back_as_they_were():
+    row = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "b": np.zeros((0, 4), np.float64), "c": np.array(True)}
+    found = arrays_from_bytes(arrays_to_bytes(row))
+    assert list(found) == list(row)
+    for name, part in row.items():
+        assert found[name].dtype == part.dtype and found[name].shape == part.shape and (found[name] == part).all()
+    assert arrays_from_bytes(arrays_to_bytes(None)) is None and arrays_from_bytes(arrays_to_bytes({})) == {}
+
+
 def test_batches_hold_everything_in_order():
     assert list(batched(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]] and list(batched([], 3)) == []
 
@@ -32,4 +43,4 @@ def test_batches_hold_everything_in_order():
 def test_a_disk_that_refuses_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(CorpusError, match=r"gone: expected room .* found: No such file.*environment variable TMPDIR"):
-        Spool([1])
+        spooled([])
