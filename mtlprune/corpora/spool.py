@@ -10,7 +10,7 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,80 +22,53 @@ T = TypeVar("T")
 
 
 class Spool(Sequence[T]):
-    """A list whose items lie in a file that goes with it; in memory are their places and the block last begun.
+    """A list whose items lie in a file that goes with it; in memory are their places.
 
     Args:
-        encode, decode: a block of items to bytes and back.
-        block: items that are written and read together.
+        encode, decode: an item to bytes and back.
 
     Raises:
-        CorpusError: from appending and reading, when the disk refuses.
+        CorpusError: from appending and reading too, when the disk refuses.
     """
 
-    def __init__(self, encode: Callable[[list[T]], bytes], decode: Callable[[bytes], list[T]], block: int) -> None:
-        self._encode, self._decode, self._block = encode, decode, block
+    def __init__(self, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
+        self._encode, self._decode, self._ends = encode, decode, array("q", [0])
         with _told():
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 (it is closed, and gone, with its owner)
-        self._ends, self._last = array("q", [0]), list[T]()
 
     def append(self, item: T) -> None:
-        self._last.append(item)
-        if len(self._last) == self._block:
-            with _told():
-                self._ends.append(self._ends[-1] + self._file.write(self._encode(self._last)))
-            self._last = []
+        with _told():
+            self._ends.append(self._ends[-1] + self._file.write(self._encode(item)))
 
     def __len__(self) -> int:
-        return (len(self._ends) - 1) * self._block + len(self._last)
+        return len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[T]: ...
-
-    def __getitem__(self, place: int | slice) -> T | list[T]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(len(self))[place]]
-        block, inside = divmod(range(len(self))[place], self._block)
-        return self._read(block)[inside]
-
-    def __iter__(self) -> Iterator[T]:
-        for block in range(len(self._ends)):
-            yield from self._read(block)
-
-    def _read(self, block: int) -> list[T]:
-        if block == len(self._ends) - 1:
-            return self._last
-        start, end = self._ends[block : block + 2]
+    def __getitem__(self, place: int) -> T:  # type: ignore[override]  # nobody asks for slices
+        place = range(len(self))[place]
+        start, end = self._ends[place : place + 2]
         with _told():
             self._file.flush()
             return self._decode(os.pread(self._file.fileno(), end - start, start))
 
 
-def spooled(sentences: Iterable[Sentence], block: int = 1024) -> Spool[Sentence]:
-    """Sentences, to be gone through in order."""
-    found = Spool(_sentences_to_bytes, _sentences_from_bytes, block)
+def spooled(sentences: Iterable[Sentence]) -> Spool[Sentence]:
+    """Sentences in a temporary file."""
+    found = Spool(_sentence_to_bytes, _sentence_from_bytes)
     for sentence in sentences:
         found.append(sentence)
     return found
 
 
-def _sentences_to_bytes(sentences: list[Sentence]) -> bytes:
-    rows = []
-    for sentence in sentences:
-        kinds = sentence.kinds().items()
-        layers = [[name, kind, KINDS[kind_of(kind)].to_json(sentence.get(name))] for name, kind in kinds]
-        rows.append([sentence.id, sentence.words, layers])
-    return json.dumps(rows).encode()
+def _sentence_to_bytes(sentence: Sentence) -> bytes:
+    kinds = sentence.kinds().items()
+    layers = [[name, kind, KINDS[kind_of(kind)].to_json(sentence.get(name))] for name, kind in kinds]
+    return json.dumps([sentence.id, sentence.words, layers]).encode()
 
 
-def _sentences_from_bytes(data: bytes) -> list[Sentence]:
-    found = []
-    for name, words, written in json.loads(data):
-        layers = {layer: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for layer, kind, value in written}
-        found.append(Sentence(name, tuple(words)).with_layers(**layers))
-    return found
+def _sentence_from_bytes(data: bytes) -> Sentence:
+    name, words, written = json.loads(data)
+    layers = {layer: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for layer, kind, value in written}
+    return Sentence(name, tuple(words)).with_layers(**layers)
 
 
 def arrays_to_bytes(row: Mapping[str, Any] | None) -> bytes:

@@ -315,18 +315,16 @@ class HeadPlaces:
 
     def again(self) -> AbstractContextManager[None]:
         """A context to run a layer in once more, whatever is on by then: with the gates that are on now, unwatched."""
-        gates = self._gates
+        return self._again(self._gates)
 
-        @contextmanager
-        def entered() -> Iterator[None]:
-            outside = self._gates, self._seen
-            self._gates, self._seen = gates, None
-            try:
-                yield
-            finally:
-                self._gates, self._seen = outside
-
-        return entered()
+    @contextmanager
+    def _again(self, gates: list[Tensor] | None) -> Iterator[None]:
+        outside = self._gates, self._seen
+        self._gates, self._seen = gates, None
+        try:
+            yield
+        finally:
+            self._gates, self._seen = outside
 
     @contextmanager
     def watched(self) -> Iterator[list[Tensor]]:

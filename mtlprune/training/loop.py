@@ -36,7 +36,7 @@ from mtlprune.training import hardware, mixing
 from mtlprune.training.arcs import SyntaxTerm
 from mtlprune.training.checkpoint import AGAIN, Progress, epoch_generator, finished, load_checkpoint, seed_step
 from mtlprune.training.evaluation import Evaluation, evaluate
-from mtlprune.training.optimisation import Balance, LossScale, cosreg, make_optimizer, schedule
+from mtlprune.training.optimisation import Balance, cosreg, make_optimizer, schedule
 from mtlprune.training.parallel import ALONE, ProcessGroup, joined
 from mtlprune.training.pruning import GatePenalty, fix_heads, gate_sets
 from mtlprune.training.run_writer import RunWriter, logs, take_up, tidy
@@ -153,7 +153,7 @@ class _Trainer:
         self.group = group
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
         self.precision = hardware.dtype(self.config.train.precision)
-        self.scale = LossScale() if self.precision == torch.float16 else None
+        self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=self.precision == torch.float16)
         clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
         self.parameters = [p for group in clipped for p in group["params"]]
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
@@ -164,8 +164,8 @@ class _Trainer:
         self.penalty = GatePenalty(self.config, self.model, self.total) if gated else None
         with reading(folder.checkpoint_path, RunError, AGAIN):
             self.balance.restore(progress.balance)
-            if self.scale is not None:
-                self.scale.restore(progress.scale)
+            if progress.scale:
+                self.scaler.load_state_dict(progress.scale)
             if self.penalty is not None:
                 self.penalty.penalty.restore(progress.penalty)
             done = sum(updates[: progress.epoch]) + progress.update
@@ -226,15 +226,21 @@ class _Trainer:
             for task, value in values.items():
                 sums.setdefault(task, []).append(value)
         self.group.sum_gradients(self.moving)
-        fits = self.scale is None or self.scale.take_out(self.moving)
+        gradients = [parameter.grad for parameter in self.moving if parameter.grad is not None]
+        scaled = self.scaler.is_enabled() and bool(gradients)
+        if scaled:
+            self.scaler.unscale_(self.optimizer)
+        fits = not scaled or math.isfinite(nn.utils.get_total_norm(gradients))  # else this update is left out
         norm = nn.utils.clip_grad_norm_(self.parameters, settings.clip)
-        if not math.isfinite(norm) and (self.scale is None or self.scale.factor < 1):
+        if not math.isfinite(norm) and (fits or self.scaler.get_scale() < 1):
             raise self.broken(f"the gradient is {float(norm)}", list(sums))
         if fits and self.penalty is not None:
             self.seed_gates(len(mini_batches))
             self.penalty.apply(set(sums), self.progress.step)
         if fits:
             self.optimizer.step()
+        if scaled:
+            self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
         if self.penalty is not None:
             self.penalty.end_update(self.progress.step)
@@ -270,7 +276,7 @@ class _Trainer:
         if weighed:  # none where there are more processes than sentences
             total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
             if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
-                (total if self.scale is None else total * self.scale.factor).backward()
+                self.scaler.scale(total).backward()
         return values
 
     def seed_gates(self, place: int) -> None:
@@ -348,7 +354,7 @@ class _Trainer:
         """Bring the record of where training stands up to date."""
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
         self.progress.balance = self.balance.state()
-        self.progress.scale = self.scale.state() if self.scale is not None else {}
+        self.progress.scale = self.scaler.state_dict()
         if self.penalty is not None:
             self.progress.penalty = self.penalty.penalty.state()
 

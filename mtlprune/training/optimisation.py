@@ -69,37 +69,6 @@ class Balance:
         self.history = {task: deque(past, maxlen=self.window) for task, past in state.items()}
 
 
-class LossScale:
-    """The factor of losses in fp16, whose small gradients would be 0 without it; before they are used it is taken out.
-
-    It halves where a gradient overflows (that update is left out), and doubles after GROWS good updates in a row, from
-    2¹⁶ on, as torch's GradScaler has it.
-    """
-
-    GROWS = 2000
-
-    def __init__(self) -> None:
-        self.factor, self.good = 2.0**16, 0
-
-    def take_out(self, parameters: Iterable[nn.Parameter]) -> bool:
-        """Divide gradients by the factor, and choose the next one; False where one is not finite."""
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        for gradient in gradients:
-            gradient.mul_(1 / self.factor)
-        fits = bool(torch.stack([gradient.isfinite().all() for gradient in gradients]).all()) if gradients else True
-        self.good = self.good + 1 if fits else 0
-        if not fits or self.good == self.GROWS:
-            self.factor, self.good = self.factor * (2.0 if fits else 0.5), 0
-        return fits
-
-    def state(self) -> dict[str, float]:
-        """What a checkpoint must remember."""
-        return {"factor": self.factor, "good": self.good}
-
-    def restore(self, state: Mapping[str, float]) -> None:
-        self.factor, self.good = state.get("factor", self.factor), int(state.get("good", 0))
-
-
 # -- CosReg on label weights: a penalty on the cosines between the rows of a decoder's last layer (Gao et al. 2019) --
 
 

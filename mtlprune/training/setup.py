@@ -243,7 +243,7 @@ def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], 
     many = len(train) > MOST_IN_MEMORY
 
     def rows(encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> Any:
-        return Spool(lambda rows: encode(rows[0]), lambda data: [decode(data)], 1) if many else []
+        return Spool(encode, decode) if many else []
 
     pieces = rows(lambda row: arrays_to_bytes(vars(row)), lambda data: Pieces(**arrays_from_bytes(data) or {}))
     targets = {name: rows(arrays_to_bytes, arrays_from_bytes) for name in config.tasks}
