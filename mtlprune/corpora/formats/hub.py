@@ -30,7 +30,7 @@ def read_dataset(
     revision: str | None = None,
     repair: bool = False,
     tell: Any = lambda line: None,
-) -> dict[str, list[Sentence]]:
+) -> dict[str, Sequence[Sentence]]:
     """Read a dataset whose rows are sentences and whose columns are lists with a value a word.
 
     Args:
@@ -47,7 +47,7 @@ def read_dataset(
         CorpusError: the hub cannot be reached, there is no such dataset, or a row is malformed; in words.
     """
     with _loaded(source, subset, revision) as loaded:
-        splits: dict[str, list[Sentence]] = {}
+        splits: dict[str, Sequence[Sentence]] = {}
         for split, rows in loaded.items():
             chosen = _choose(source, list(rows.column_names), columns)
             if not splits:
