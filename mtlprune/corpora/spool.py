@@ -9,7 +9,7 @@ import os
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from mtlprune.layers import KINDS, Layer, kind_of
 from mtlprune.sentence import Sentence
 
 T = TypeVar("T")
+FEW = 20_000
 
 
 class Spool(Sequence[T]):
@@ -51,10 +52,14 @@ class Spool(Sequence[T]):
             return self._decode(os.pread(self._file.fileno(), end - start, start))
 
 
-def spooled(sentences: Iterable[Sentence]) -> Spool[Sentence]:
-    """Sentences in a temporary file."""
+def spooled(sentences: Iterable[Sentence]) -> Sequence[Sentence]:
+    """Sentences in a temporary file; those of a few are as quickly kept in memory."""
+    left = iter(sentences)
+    few = list(islice(left, FEW + 1))
+    if len(few) <= FEW:
+        return few
     found = Spool(_sentence_to_bytes, _sentence_from_bytes)
-    for sentence in sentences:
+    for sentence in chain(few, left):
         found.append(sentence)
     return found
 

@@ -182,8 +182,9 @@ class Encoder(nn.Module):
                 "leave it out and take smaller mini-batches (train.accumulate), or take another encoder"
             )
         # the public method also asks for gradients of the embeddings where they are frozen
-        again = partial(checkpoint, use_reentrant=False, context_fn=self._contexts)
-        transformer._set_gradient_checkpointing(True, again)
+        transformer._set_gradient_checkpointing(
+            True, partial(checkpoint, use_reentrant=False, context_fn=self._contexts)
+        )
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """In which a layer runs, and runs again."""

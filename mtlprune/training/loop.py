@@ -5,8 +5,7 @@ for each epoch:                       order of batches from (seed, epoch)
         for each mini-batch:          one encoding; the losses of its tasks; balance; backward
         sum the gradients             of all processes, where there are several (parallel.py)
         clip; the gates' penalty; step, schedule    (pruning.in_loss: the penalty is in the losses, and clipped)
-    (train.evaluate_every: after so many updates instead)
-    predict dev, count, score; keep the best weights, joint and by task
+    predict dev, count, score; keep the best weights, joint and by task    (train.evaluate_every: within epochs too)
     checkpoint
 """
 
@@ -128,9 +127,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
     elif group.leads:
-        # nothing scales the derivatives that rank heads, so fp16 would not hold the small ones
-        precision = "fp32" if config.train.precision == "fp16" else config.train.precision
-        fix_heads(run, hardware.dtype(precision))
+        fix_heads(run, hardware.dtype(config.train.precision.replace("fp16", "fp32")))  # nothing is scaled there
     if group.leads:
         take_up(folder, progress)
     return _Trainer(run, folder, optimizer, progress, group=group)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import corpora
 
-from mtlprune.corpora import CorpusError
+from mtlprune.corpora import CorpusError, spool
 from mtlprune.corpora.build import Files, cut, expand, merge, read_files, with_own_ids
 from mtlprune.layers import Layer
 from mtlprune.sentence import Sentence, Span
@@ -24,7 +24,9 @@ def lines(path: Path) -> list[Sentence]:
     return [Sentence(f"s{k}", tuple(text.split())) for k, text in enumerate(path.read_text().splitlines())]
 
 
-def test_files_folders_and_patterns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("few", [0, 100], ids=["on the disk", "in memory"])
+def test_files_folders_and_patterns(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "FEW", few)
     for name in ("b/2.txt", "b/1.txt", "a.txt", "b/.hidden"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{name} x\n")

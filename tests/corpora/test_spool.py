@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import corpora
 
-from mtlprune.corpora import CorpusError
-from mtlprune.corpora.spool import arrays_from_bytes, arrays_to_bytes, batched, spooled
+from mtlprune.corpora import CorpusError, spool
+from mtlprune.corpora.spool import Spool, arrays_from_bytes, arrays_to_bytes, batched, spooled
+from mtlprune.sentence import Sentence
 
 
 @given(corpora(), st.integers(0, 5))
 def test_it_is_a_list(items, begun):
-    found = spooled(items[:begun])
+    found = Spool(spool._sentence_to_bytes, spool._sentence_from_bytes)
+    for item in items[:begun]:
+        found.append(item)
     for place, item in enumerate(items[begun:], len(found)):
         assert len(found) == place and list(found) == items[:place]
         found.append(item)
@@ -36,6 +39,14 @@ def test_arrays_come_back_as_they_were():
     assert arrays_from_bytes(arrays_to_bytes(None)) is None and arrays_from_bytes(arrays_to_bytes({})) == {}
 
 
+@pytest.mark.parametrize("few", [2, 3])
+def test_a_few_stay_in_memory(few, monkeypatch):
+    monkeypatch.setattr(spool, "FEW", few)
+    sentences = [Sentence(str(number), ("a",)) for number in range(3)]
+    found = spooled(iter(sentences))
+    assert list(found) == sentences and isinstance(found, list) is (few == 3)
+
+
 def test_batches_hold_everything_in_order():
     assert list(batched(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]] and list(batched([], 3)) == []
 
@@ -43,4 +54,4 @@ def test_batches_hold_everything_in_order():
 def test_a_disk_that_refuses_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(CorpusError, match=r"gone: expected room .* found: No such file.*environment variable TMPDIR"):
-        spooled([])
+        Spool(arrays_to_bytes, arrays_from_bytes)
