@@ -56,10 +56,8 @@ def spooled(sentences: Iterable[Sentence]) -> Sequence[Sentence]:
     """Sentences in a temporary file; those of a few are as quickly kept in memory."""
     left = iter(sentences)
     few = list(islice(left, FEW + 1))
-    if len(few) <= FEW:
-        return few
-    found = Spool(_sentence_to_bytes, _sentence_from_bytes)
-    for sentence in chain(few, left):
+    found: Any = few if len(few) <= FEW else Spool(_sentence_to_bytes, _sentence_from_bytes)
+    for sentence in chain(few, left) if found is not few else ():
         found.append(sentence)
     return found
 
@@ -104,7 +102,5 @@ def _told() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CorpusError(
-            f"{tempfile.gettempdir()}: expected room for what does not fit into memory, found: {error.strerror}; make "
-            "room there, or name another folder in the environment variable TMPDIR"
-        ) from error
+        what = f"{tempfile.gettempdir()}: expected room for a temporary file, found: {error.strerror}"
+        raise CorpusError(f"{what}; make some, or name another folder in the environment variable TMPDIR") from error

@@ -261,15 +261,8 @@ def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], 
     return Run(config, model, pieces, targets, lengths, known, dev, trees)
 
 
-FREE: tuple[str, ...] = (
-    "name",
-    "train.checkpoint_minutes",
-    "train.tensorboard",
-    "train.log_uas",
-    "data.path",
-    "data.corpora",
-)
-FREE += ("encoder.checkpointing",)  # gradients are the same
+FREE = {"name", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas", "data.path", "data.corpora"}
+FREE.add("encoder.checkpointing")  # gradients are the same
 """Settings that may change while a run continues; of data the content may not."""
 
 
