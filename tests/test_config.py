@@ -153,7 +153,7 @@ def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     config = load_config("he-choi-2021")
     assert config.tasks == ("pos", "ner", "dep", "con", "srl")
     encoder = {"name": "bert-base-cased", "pooling": "mean", "word_dropout": 0.2, "random": False, "context": True}
-    assert config.encoder.model_dump() == {**encoder, "fusion": "none", "revision": None}
+    assert config.encoder.model_dump() == {**encoder, "fusion": "none", "revision": None, "checkpointing": False}
     decoders = """
         pos: {}
         ner: {size: 150, loss_per: span}
