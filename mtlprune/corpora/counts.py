@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -37,24 +37,26 @@ class Counts:
         return {key: value for key, value in asdict(self).items() if key != "further" or value}
 
 
-def count(sentences: Collection[Sentence], layers: Mapping[str, str] = LAYERS) -> Counts:
+def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> Counts:
     """Count one split; tags, relations, constituent_labels and roles are numbers of distinct labels.
 
     Args:
-        sentences: they are gone through once, and once more for each layer that is known of any.
         layers: those of the corpus, and their kinds.
     """
-    counts, known = Counts(len(sentences)), Counter[str]()
+    counts, known = Counts(), Counter[str]()
+    labels = {name: Counter[str | None]() for name in layers}
     for sentence in sentences:
         names = sentence.layers()
+        counts.sentences += 1
         counts.words += len(sentence)
         counts.longest = max(counts.longest, len(sentence))
         counts.all_layers += LAYERS.keys() <= set(names)
         known.update(names)
+        for name in names:
+            labels[name].update(_LABELS[kind_of(layers[name])](sentence.get(name)))
     counts.known = {name: known[name] for name in layers}
     for name, kind in layers.items():
-        values = (value for s in sentences if (value := s.get(name)) is not None) if known[name] else iter(())
-        found = _BY_KIND[kind_of(kind)](values)
+        found = _NUMBERS[kind_of(kind)](labels[name])
         if name in LAYERS:
             for key, number in found.items():
                 setattr(counts, key, number)
@@ -63,42 +65,35 @@ def count(sentences: Collection[Sentence], layers: Mapping[str, str] = LAYERS) -
     return counts
 
 
-def _count_tags(values: Iterable[Any]) -> dict[str, Any]:
-    return {"tags": len({tag for tags in values for tag in tags})}
+def _of_tree(tree: Any) -> list[str | None]:
+    return [*tree.relations, *([] if is_projective(tree.heads) else [None])]
 
 
-def _count_spans(values: Iterable[Any]) -> dict[str, Any]:
-    return {"entities": dict(sorted(Counter(span.label for spans in values for span in spans).items()))}
+def _of_frames(frames: Any) -> list[str | None]:
+    return [*(span.label for predicate in frames for span in predicate.arguments), *[None] * len(frames)]
 
 
-def _count_trees(values: Iterable[Any]) -> dict[str, Any]:
-    relations, crossing = set[str](), 0
-    for tree in values:
-        relations.update(tree.relations)
-        crossing += not is_projective(tree.heads)
-    return {"relations": len(relations), "non_projective": crossing}
+def _of_spans(spans: Any) -> list[str | None]:
+    return [span.label for span in spans]
 
 
-def _count_brackets(values: Iterable[Any]) -> dict[str, Any]:
-    labels = Counter(span.label for brackets in values for span in brackets)
-    return {"constituents": labels.total(), "constituent_labels": len(labels)}
+_LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
+    "tags": tuple, "spans": _of_spans, "tree": _of_tree, "brackets": _of_spans, "frames": _of_frames
+}  # fmt: skip
+"""The labels of a value, by kind; None, which is no label, for each tree that is not projective and each predicate."""
 
 
-def _count_frames(values: Iterable[Any]) -> dict[str, Any]:
-    predicates, labels = 0, Counter[str]()
-    for frames in values:
-        predicates += len(frames)
-        labels.update(span.label for predicate in frames for span in predicate.arguments)
-    arguments = sum(number for label, number in labels.items() if label not in NOT_ARGUMENTS)
-    return {"predicates": predicates, "arguments": arguments, "roles": len(labels.keys() - NOT_ARGUMENTS)}
+def _frames(found: Counter[str | None]) -> dict[str, Any]:
+    roles = {label: number for label, number in found.items() if label is not None and label not in NOT_ARGUMENTS}
+    return {"predicates": found[None], "arguments": sum(roles.values()), "roles": len(roles)}
 
 
-_BY_KIND: dict[str, Callable[[Iterable[Any]], dict[str, Any]]] = {
-    "tags": _count_tags,
-    "spans": _count_spans,
-    "tree": _count_trees,
-    "brackets": _count_brackets,
-    "frames": _count_frames,
+_NUMBERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "tags": lambda found: {"tags": len(found)},
+    "spans": lambda found: {"entities": dict(sorted(found.items()))},
+    "tree": lambda found: {"relations": len(found.keys() - {None}), "non_projective": found[None]},
+    "brackets": lambda found: {"constituents": found.total(), "constituent_labels": len(found)},
+    "frames": _frames,
 }
 
 
