@@ -23,6 +23,11 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 WRONG = [
+    (
+        {"encoder": {"checkpointing": True, "context": False}},
+        "checkpointing: layers are computed again, and context: f",
+    ),
+    ({"train": {"evaluate_every": 0}}, "train.evaluate_every: input should be greater than or equal to 1, found 0"),
     ({"trian": {}}, "mine.yaml: unknown key trian (did you mean 'train'?); known there: name, data, tasks"),
     ({"train": {"encoder_rat": 1}}, "key train.encoder_rat (did you mean 'encoder_rate'?); known there: start, freeze"),
     ({"decoders": {"sRl": {}}}, "unknown key decoders.sRl (did you mean 'srl'?); known there: pos, ner, dep, con, srl"),
