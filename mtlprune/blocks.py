@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -75,11 +76,15 @@ class EncoderConfig(Block):
     """In training each sub-word becomes the mask token with this probability."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
     """Word vectors of the last layer (none), or of all layers joined; it learns at the decoders' rate."""
+    checkpointing: bool = False
+    """Compute each layer again in the backward pass instead of keeping what it computed: less memory, more time."""
 
     @model_validator(mode="after")
     def _has_layers_to_join(self) -> EncoderConfig:
         if self.fusion != "none" and not self.context:
             raise ValueError(f"fusion: {self.fusion} joins layers, and context: false has none; leave one of them out")
+        if self.checkpointing and not self.context:
+            raise ValueError("checkpointing: layers are computed again, and context: false has none; leave one out")
         return self
 
 
@@ -127,15 +132,17 @@ class TrainConfig(Block):
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient over encoder and decoders together."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop after so many epochs without a better dev score (never, if not given)."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """auto takes bf16 autocast where the hardware has it."""
+    """Stop after so many evaluations without a better dev score (never, if not given)."""
+    evaluate_every: int | None = Field(default=None, ge=1)
+    """Score dev after so many updates each, and at the end (after every epoch, if not given)."""
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
+    """auto takes bf16 autocast where the hardware has it. fp16 is for GPUs without; losses are scaled to fit it."""
     device: str = "auto"
     """auto takes the first GPU where there is one; else a torch device such as cpu or cuda:1."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads (all cores, if not given)."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
-    """A resumable state is written after every epoch and whenever so much time has passed."""
+    """A resumable state is written after every evaluation and whenever so much time has passed."""
     tensorboard: bool = False
     """Also write losses, scores and the map of the gates for TensorBoard (extra `tensorboard`)."""
     wandb: bool = False
@@ -144,6 +151,10 @@ class TrainConfig(Block):
     """Also write, at every evaluation, how often each head attends from a word to its head in dev's trees."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Everything random follows from it."""
+
+    def evaluations(self, epochs: int, updates: int) -> int:
+        """How many evaluations there have been at the end of so many epochs, or at one after so many updates."""
+        return epochs if self.evaluate_every is None else math.ceil(updates / self.evaluate_every)
 
     @field_validator("freeze", mode="before")
     @classmethod

@@ -85,6 +85,8 @@ class MultiTaskModel(nn.Module):
             fusion=part.fusion,
             revision=None if source else part.revision,
         )
+        if part.checkpointing:
+            encoder.use_checkpointing()
         torch.manual_seed(config.train.seed)
         tasks = {}
         for name in config.tasks:
@@ -257,5 +259,5 @@ def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[Any]:
-    """bf16 autocast, or nothing for fp32."""
+    """bf16 or fp16 autocast, or nothing for fp32."""
     return torch.autocast(device.type, precision, enabled=precision != torch.float32)

@@ -37,6 +37,7 @@ class _Standing(TypedDict):
     best: NotRequired[dict[Text, _Best]]
     balance: NotRequired[dict[Text, list[Number]]]
     penalty: NotRequired[dict[Text, dict[Text, Number]]]
+    scale: NotRequired[dict[Text, Number]]
     losses: NotRequired[dict[Text, list[Number]]]
     log_size: NotRequired[Whole]
     gates_size: NotRequired[Whole]

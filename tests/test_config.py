@@ -23,6 +23,11 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 WRONG = [
+    (
+        {"encoder": {"checkpointing": True, "context": False}},
+        "checkpointing: layers are computed again, and context: f",
+    ),
+    ({"train": {"evaluate_every": 0}}, "train.evaluate_every: input should be greater than or equal to 1, found 0"),
     ({"trian": {}}, "mine.yaml: unknown key trian (did you mean 'train'?); known there: name, data, tasks"),
     ({"train": {"encoder_rat": 1}}, "key train.encoder_rat (did you mean 'encoder_rate'?); known there: start, freeze"),
     ({"decoders": {"sRl": {}}}, "unknown key decoders.sRl (did you mean 'srl'?); known there: pos, ner, dep, con, srl"),
@@ -153,7 +158,7 @@ def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     config = load_config("he-choi-2021")
     assert config.tasks == ("pos", "ner", "dep", "con", "srl")
     encoder = {"name": "bert-base-cased", "pooling": "mean", "word_dropout": 0.2, "random": False, "context": True}
-    assert config.encoder.model_dump() == {**encoder, "fusion": "none", "revision": None}
+    assert config.encoder.model_dump() == {**encoder, "fusion": "none", "revision": None, "checkpointing": False}
     decoders = """
         pos: {}
         ner: {size: 150, loss_per: span}

@@ -162,10 +162,12 @@ def conllu(path: Path, pos: str) -> Iterable[Sentence]:
     from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.conllu import read_conllu
 
-    sentences = list(read_conllu(path, pos, beside=True))
-    if pos != "upos" and not any(set(sentence.pos or "-") - {"-"} for sentence in sentences):
+    found = pos == "upos"
+    for sentence in read_conllu(path, pos, beside=True):
+        found = found or bool(set(sentence.pos or "-") - {"-"})
+        yield sentence
+    if not found:
         raise CorpusError(f"{path}: expected {pos} at some word, found it at none; take --pos upos, or another")
-    return sentences
 
 
 Columns = Annotated[

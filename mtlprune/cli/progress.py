@@ -15,6 +15,7 @@ from typing_extensions import Self
 from mtlprune.cli.console import console
 
 if TYPE_CHECKING:
+    from mtlprune.blocks import TrainConfig
     from mtlprune.pretraining.loop import PretrainingEvent as PretrainingEvent
     from mtlprune.training.loop import Event
 
@@ -119,31 +120,33 @@ class Watch:
 
 
 class TrainingWatch(Watch):
-    """Of a training: a line an epoch; losses, speed, time left, the best score and open heads beside the bar."""
+    """Of a training: a line an evaluation; losses, speed, time left, the best score and open heads beside the bar."""
 
-    def __init__(self, terminal: Console, epochs: int) -> None:
+    def __init__(self, terminal: Console, train: TrainConfig) -> None:
         super().__init__(terminal)
-        self.epochs, self.heads = epochs, ""
+        self.train, self.heads = train, ""
 
     def __call__(self, event: Event) -> None:
-        epoch, best = event.progress.epoch, event.progress.best.get("joint", {})
+        step, epoch, best = event.progress.step, event.progress.epoch, event.progress.best.get("joint", {})
+        number, epochs = self.train.evaluations(epoch, step), self.train.epochs
         self.pace.see(event, event.evaluation is not None)
-        pace = self.pace.text(event.total - event.progress.step, self.epochs - epoch)
+        pace = self.pace.text(event.total - step, self.train.evaluations(epochs, event.total) - number)
         if event.evaluation is not None:
             dev = "  ".join(f"{task} {score:.2f}" for task, score in event.evaluation.main().items())
-            mark = "  (best so far)" if best.get("epoch") == epoch else ""
+            mark = "  (best so far)" if best.get("epoch") == number else ""
             if not event.progress.best:
                 mark = "  (cannot be the best: gates are still closing)"
             heads = f"; {open_heads(event.gates)}" if event.gates else ""
+            when = f"update {step}/{event.total}" if self.train.evaluate_every else f"epoch {epoch}/{epochs}"
             self.terminal.print(
-                f"epoch {epoch}/{self.epochs}: loss {in_line(event.losses)}; dev {dev}; joint "
+                f"{when}: loss {in_line(event.losses)}; dev {dev}; joint "
                 f"{event.evaluation.joint():.2f}{mark}{heads}; {pace}"
             )
         if event.gates:
             self.heads = f"  {open_heads_short(event.gates)}"
         dev = f"  best dev {best['score']:.2f}" if best else ""
         status = f"{pace}{dev}  loss {self.pace.losses}{self.heads}"
-        self._move(event, f"epoch {min(epoch + 1, self.epochs)}/{self.epochs}", status)
+        self._move(event, f"epoch {min(epoch + 1, epochs)}/{epochs}", status)
 
 
 class PretrainingWatch(Watch):

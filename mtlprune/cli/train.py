@@ -88,7 +88,7 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     done_before = finished(folder) is not None
     begins = start_and_freeze(config)
     terminal.print(f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}")
-    watch = TrainingWatch(terminal, config.train.epochs)
+    watch = TrainingWatch(terminal, config.train)
     progress = attended(terminal, watch, partial(train_model, config, folder))
     state = "was finished already" if done_before else "finished"
     epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
@@ -139,8 +139,9 @@ def _best_table(config: Config, folder: RunFolder) -> object:
 
     best, decoders = folder.read_best(), config.model_dump()["decoders"]
     scores = folder.read_scores(config.data.dev)
-    title = f"{config.data.dev}, best epoch {best['joint']['epoch']}"
-    table = new_table(title, "task", "score", ">%", ">own best", ">in epoch")
+    what = "evaluation" if config.train.evaluate_every else "epoch"
+    title = f"{config.data.dev}, best {what} {best['joint']['epoch']}"
+    table = new_table(title, "task", "score", ">%", ">own best", f">in {what}")
     for task, values in scores.items():
         own, main = best[task], main_score(task, decoders)
         shown = f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import files_below
+from mtlprune.corpora.spool import spooled
 from mtlprune.corpora.tables import source_digest
 from mtlprune.layers import KINDS, Layer, kind_of
 from mtlprune.sentence import Sentence, declared
 
-Splits = dict[str, list[Sentence]]
+Splits = dict[str, Sequence[Sentence]]
 Tell = Callable[[str], None]
 SHARES = "80/10/10"
 
@@ -56,7 +57,7 @@ def read_files(files: Files, read: Callable[[Path], Iterable[Sentence]], tell: T
     if not files.together and not apart:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
     paths = {split: expand(names) for split, names in (apart or {"all": files.together}).items()}
-    splits = {split: [sentence for path in found for sentence in read(path)] for split, found in paths.items()}
+    splits: Splits = {split: spooled(s for path in found for s in read(path)) for split, found in paths.items()}
     for split, sentences in splits.items():
         if not sentences:
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
@@ -93,38 +94,42 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int) -> Splits:
     ends = [round(len(sentences) * sum(percent[: k + 1]) / 100) for k in range(3)]
     order = list(range(len(sentences)))
     random.Random(seed).shuffle(order)
-    splits = {}
+    splits: Splits = {}
     for split, share, begin, end in zip(("train", "dev", "test"), percent, [0, *ends], ends, strict=False):
         if share and begin == end:
             raise CorpusError(f"--split: {len(sentences)} sentences are too few for {share} % of {split}; take more")
         if share:
-            splits[split] = [sentences[place] for place in sorted(order[begin:end])]
+            own = set(order[begin:end])
+            splits[split] = spooled(sentence for place, sentence in enumerate(sentences) if place in own)
     return splits
 
 
-def with_own_ids(splits: Splits, tell: Tell, counted: Collection[str] = ()) -> Splits:
+def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell, counted: Collection[str] = ()) -> Splits:
     """The second sentence of an id gets ``~2`` at its end, and so on.
 
     Args:
         counted: what ids begin with that readers gave by counting, as files named none; a change of them is not told.
     """
     taken = Counter[str]()
-    renamed = 0
-    result: Splits = {}
-    known = {sentence.id for sentences in splits.values() for sentence in sentences}
-    for split, sentences in splits.items():
-        result[split] = []
+    known = set[str]()
+    double = told = 0
+    for name in (sentence.id for sentences in splits.values() for sentence in sentences):
+        double += name in known
+        told += name in known and re.sub(r"[-/]\d+$", "", name) not in counted
+        known.add(name)
+    if told:
+        tell(f"{told} sentences had the id of an earlier one and have got another, such as ID~2")
+
+    def renamed(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         for sentence in sentences:
             taken[sentence.id] += 1
             name = sentence.id
             while taken[sentence.id] > 1 and (name := f"{sentence.id}~{taken[sentence.id]}") in known:
                 taken[sentence.id] += 1
-            renamed += name != sentence.id and re.sub(r"[-/]\d+$", "", sentence.id) not in counted
             known.add(name)
-            result[split].append(replace(sentence, id=name))
-    if renamed:
-        tell(f"{renamed} sentences had the id of an earlier one and have got another, such as ID~2")
-    return result
+            yield replace(sentence, id=name)
+
+    return {split: spooled(renamed(sentences)) if double else sentences for split, sentences in splits.items()}
 
 
 def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
@@ -132,14 +137,14 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
 
     All of these are read and trained on.
     """
-    trained = {sentence.words for sentence in splits.get("train", ())}
+    trained = {hash(sentence.words) for sentence in splits.get("train", ())}  # of 64 bits: words would fill the memory
     said = []
     for split, sentences in splits.items():
         found: dict[str, list[str]] = defaultdict(list)
         size = 0
         for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
-            if split != "train" and sentence.words in trained:
+            if split != "train" and hash(sentence.words) in trained:
                 found["have the words of one of train"].append(sentence.id)
             if any(tree.heads.count(0) > 1 for tree in trees):
                 found["have several roots, and a predicted tree has one"].append(sentence.id)
@@ -166,7 +171,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     Raises:
         CorpusError: a layer is of two kinds.
     """
-    result: Splits = {}
+    result: dict[str, list[Sentence]] = {}
     kinds: dict[str, tuple[str, str]] = {}
     labels: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))  # layer → corpus → ...
     for name, splits in corpora.items():

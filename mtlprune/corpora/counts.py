@@ -43,17 +43,20 @@ def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> 
     Args:
         layers: those of the corpus, and their kinds.
     """
-    sentences = list(sentences)
-    values: dict[str, list[Any]] = {name: [] for name in layers}
-    counts = Counts(len(sentences), sum(map(len, sentences)), max(map(len, sentences), default=0))
+    counts, known = Counts(), Counter[str]()
+    labels = {name: Counter[str | None]() for name in layers}
     for sentence in sentences:
-        known = sentence.layers()
-        counts.all_layers += LAYERS.keys() <= set(known)
-        for name in known:
-            values[name].append(sentence.get(name))
-    counts.known = {name: len(found) for name, found in values.items()}
+        names = sentence.layers()
+        counts.sentences += 1
+        counts.words += len(sentence)
+        counts.longest = max(counts.longest, len(sentence))
+        counts.all_layers += LAYERS.keys() <= set(names)
+        known.update(names)
+        for name in names:
+            labels[name].update(_LABELS[kind_of(layers[name])](sentence.get(name)))
+    counts.known = {name: known[name] for name in layers}
     for name, kind in layers.items():
-        found = _BY_KIND[kind_of(kind)](values[name])
+        found = _NUMBERS[kind_of(kind)](labels[name])
         if name in LAYERS:
             for key, number in found.items():
                 setattr(counts, key, number)
@@ -62,36 +65,35 @@ def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> 
     return counts
 
 
-def _count_tags(values: list[Any]) -> dict[str, Any]:
-    return {"tags": len({tag for tags in values for tag in tags})}
+def _of_tree(tree: Any) -> list[str | None]:
+    return [*tree.relations, *([] if is_projective(tree.heads) else [None])]
 
 
-def _count_spans(values: list[Any]) -> dict[str, Any]:
-    return {"entities": dict(sorted(Counter(span.label for spans in values for span in spans).items()))}
+def _of_frames(frames: Any) -> list[str | None]:
+    return [*(span.label for predicate in frames for span in predicate.arguments), *[None] * len(frames)]
 
 
-def _count_trees(values: list[Any]) -> dict[str, Any]:
-    relations = {relation for tree in values for relation in tree.relations}
-    return {"relations": len(relations), "non_projective": sum(not is_projective(tree.heads) for tree in values)}
+def _of_spans(spans: Any) -> list[str | None]:
+    return [span.label for span in spans]
 
 
-def _count_brackets(values: list[Any]) -> dict[str, Any]:
-    labels = [span.label for brackets in values for span in brackets]
-    return {"constituents": len(labels), "constituent_labels": len(set(labels))}
+_LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
+    "tags": tuple, "spans": _of_spans, "tree": _of_tree, "brackets": _of_spans, "frames": _of_frames
+}  # fmt: skip
+"""The labels of a value, by kind; None, which is no label, for each tree that is not projective and each predicate."""
 
 
-def _count_frames(values: list[Any]) -> dict[str, Any]:
-    labels = [span.label for frames in values for predicate in frames for span in predicate.arguments]
-    labels = [label for label in labels if label not in NOT_ARGUMENTS]
-    return {"predicates": sum(map(len, values)), "arguments": len(labels), "roles": len(set(labels))}
+def _frames(found: Counter[str | None]) -> dict[str, Any]:
+    roles = {label: number for label, number in found.items() if label is not None and label not in NOT_ARGUMENTS}
+    return {"predicates": found[None], "arguments": sum(roles.values()), "roles": len(roles)}
 
 
-_BY_KIND: dict[str, Callable[[list[Any]], dict[str, Any]]] = {
-    "tags": _count_tags,
-    "spans": _count_spans,
-    "tree": _count_trees,
-    "brackets": _count_brackets,
-    "frames": _count_frames,
+_NUMBERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "tags": lambda found: {"tags": len(found)},
+    "spans": lambda found: {"entities": dict(sorted(found.items()))},
+    "tree": lambda found: {"relations": len(found.keys() - {None}), "non_projective": found[None]},
+    "brackets": lambda found: {"constituents": found.total(), "constituent_labels": len(found)},
+    "frames": _frames,
 }
 
 

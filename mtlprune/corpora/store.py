@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
+from mtlprune.corpora.spool import batched
 from mtlprune.corpora.tables import fingerprint
 from mtlprune.corpora.tables import source_digest as source_digest  # part of this module too
 from mtlprune.errors import out_of_memory
@@ -62,15 +63,14 @@ def save_corpus(
     """
     out = Path(out)
     check_free(out, overwrite)
-    sentences = {split: list(content) for split, content in splits.items()}
+    sentences = {k: content if isinstance(content, Sequence) else list(content) for k, content in splits.items()}
     for split, content in sentences.items():
         if not re.fullmatch(r"\w+", split):
             raise CorpusError(f"expected split names of letters, digits and _, found {split!r}; rename the split")
         if not content:
             raise CorpusError(f"{out}: expected at least one sentence in {split!r}, found none; leave the split out")
-    for sentence in check_unique(sentence for content in sentences.values() for sentence in content):
-        sentence.validate()
-    layers = declared(sentence for content in sentences.values() for sentence in content)
+    every = check_unique(sentence for content in sentences.values() for sentence in content)
+    layers = declared(sentence.validate() for sentence in every)
     info = {
         **_FORMAT,
         "name": name,
@@ -89,7 +89,7 @@ def save_corpus(
     return load_corpus(out)
 
 
-def _write(sentences: Mapping[str, list[Sentence]], out: Path, info: dict[str, Any]) -> None:
+def _write(sentences: Mapping[str, Sequence[Sentence]], out: Path, info: dict[str, Any]) -> None:
     """Write a new corpus beside ``out``, or into the corpus that ``out`` is.
 
     One rename of a folder or of corpus.json makes it the corpus of that name, on every file system: before it, the old
@@ -161,20 +161,30 @@ def check_free(out: Path, overwrite: bool) -> None:
         raise CorpusError(f"{out}: only a corpus is ever overwritten, and this is none ({error}); remove it") from error
 
 
-def _write_tables(sentences: Mapping[str, list[Sentence]], folder: Path, mark: str, layers: Mapping[str, str]) -> None:
+def _write_tables(
+    sentences: Mapping[str, Sequence[Sentence]], folder: Path, mark: str, layers: Mapping[str, str]
+) -> None:
     import datasets
+    import pyarrow as pa
 
-    from mtlprune.corpora.tables import to_table
+    from mtlprune.corpora.tables import schema, to_table
 
+    folder.mkdir(exist_ok=True)
     hidden = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
         parts = {}
         for split, content in sentences.items():
+            rows = folder / f"{split}.rows"  # whatever their number, a block of them is in memory
+            with pa.OSFile(str(rows), "wb") as file, pa.ipc.new_stream(file, schema(layers)) as stream:
+                for block in batched(content, _ROWS_AT_ONCE):
+                    stream.write_table(to_table(block, layers))
             # with a fingerprint given, datasets need not hash the table by pickling it
-            table = datasets.table.InMemoryTable(to_table(content, layers))
+            table = datasets.table.MemoryMappedTable.from_file(str(rows))
             parts[split] = datasets.Dataset(table, fingerprint=f"{mark[:12]}{split}")
         datasets.DatasetDict(parts).save_to_disk(folder)
+        for split in parts:
+            (folder / f"{split}.rows").unlink()
     finally:
         if not hidden:
             datasets.enable_progress_bars()
@@ -325,6 +335,10 @@ class StoredSentences(Sequence[Sentence]):
     def __iter__(self) -> Iterator[Sentence]:
         for start in range(0, len(self), _ROWS_AT_ONCE):
             yield from self[start : start + _ROWS_AT_ONCE]
+
+    def first(self, number: int | None) -> StoredSentences:
+        """The first so many; all, if not given."""
+        return StoredSentences(self._table.slice(0, number), self._layers)
 
     def ids(self) -> list[str]:
         """The ids of all sentences in order."""

@@ -12,7 +12,7 @@ its place, B rows of the batch, T slots a row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
@@ -247,8 +247,8 @@ class HeadPlaces:
     """The places of all heads of one model: gates go in and head outputs come out there.
 
     Hooks are registered once, here, and do nothing outside the contexts. The state dict stays as it is. A deep copy of
-    the model, or of what holds model and places, has places of its own, with no context on. With gradient checkpointing
-    ``backward`` has to be called inside the context too, because it runs the layers again.
+    the model, or of what holds model and places, has places of its own, with no context on. Gradient checkpointing runs
+    the layers again in ``backward``, which has to be called inside the context too, or inside :meth:`again`.
 
     Args:
         transformer: a model of a family in ``FAMILIES``.
@@ -312,6 +312,19 @@ class HeadPlaces:
             yield
         finally:
             self._gates = None
+
+    def again(self) -> AbstractContextManager[None]:
+        """A context to run a layer in once more, whatever is on by then: with the gates that are on now, unwatched."""
+        return self._again(self._gates)
+
+    @contextmanager
+    def _again(self, gates: list[Tensor] | None) -> Iterator[None]:
+        outside = self._gates, self._seen
+        self._gates, self._seen = gates, None
+        try:
+            yield
+        finally:
+            self._gates, self._seen = outside
 
     @contextmanager
     def watched(self) -> Iterator[list[Tensor]]:

@@ -7,14 +7,15 @@ longest sentence, H the hidden size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, cast
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
@@ -170,6 +171,24 @@ class Encoder(nn.Module):
         if not isinstance(self.transformer, PreTrainedModel):
             raise EncoderError("an encoder without context has no attention heads")
         return HeadPlaces(self.transformer, self.head_map.kept if self.head_map else None)
+
+    def use_checkpointing(self) -> None:
+        """From now on, in training, keep of each layer only its input for the backward pass and run it again there,
+        with the same dropout and the same gates. In place. Raises EncoderError for a family that cannot do that."""
+        transformer = self.transformer
+        if not isinstance(transformer, PreTrainedModel) or not transformer.supports_gradient_checkpointing:
+            raise EncoderError(
+                f"encoder.checkpointing: transformers has no gradient checkpointing for {self.config.model_type!r}; "
+                "leave it out and take smaller mini-batches (train.accumulate), or take another encoder"
+            )
+        # the public method also asks for gradients of the embeddings where they are frozen
+        transformer._set_gradient_checkpointing(
+            True, partial(checkpoint, use_reentrant=False, context_fn=self._contexts)
+        )
+
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """In which a layer runs, and runs again."""
+        return nullcontext(), self.places.again() if "places" in vars(self) else nullcontext()
 
     def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
         """Encode a batch that lies on the encoder's device.

@@ -147,9 +147,10 @@ def _state(place: Place, splits: list[str]) -> State:
 def _progress(place: Place) -> str:
     if not place.run.config_path.is_file():
         return "beginning"
-    epochs = place.run.read_config().get("train", {}).get("epochs", "?")
+    train = place.run.read_config().get("train", {})
     done = len(place.run.read_metrics())
-    return "scoring" if place.finished() else f"{done} of {epochs} epochs done"
+    what = f"{done} evaluations" if train.get("evaluate_every") else f"{done} of {train.get('epochs', '?')} epochs"
+    return "scoring" if place.finished() else f"{what} done"
 
 
 def labels(root: Path) -> dict[str, list[str]]:

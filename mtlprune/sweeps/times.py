@@ -78,12 +78,12 @@ class Times:
         return self.kinds[cell.name]
 
     def left(self, cell: Cell) -> float | None:
-        """Seconds until a cell is trained; what it has behind it counts by whole epochs."""
+        """Seconds until a cell is trained; what it has behind it counts by whole epochs, if it evaluates after each."""
         there = cell.place.label in self.there
         if there and cell.place.finished():
             return 0.0
         whole = self.whole(cell)
-        if whole is None or not there:
+        if whole is None or not there or cell.config.train.evaluate_every:
             return whole
         try:
             done = len(cell.place.run.read_metrics()) / cell.config.train.epochs
@@ -131,7 +131,8 @@ def measured_seconds(cell: Cell, threads: int) -> float:
     evaluate(run.model.eval(), some[-2:], precision)  # the first one loads and allocates
     with clock(run.model.device) as seconds:
         evaluate(run.model, some, precision)
-    return config.train.epochs * (epoch + seconds[0] / share)
+    epochs = config.train.epochs
+    return epochs * epoch + config.train.evaluations(epochs, epochs * len(updates)) * seconds[0] / share
 
 
 def part_of(lengths: Sequence[int]) -> tuple[list[int], float]:

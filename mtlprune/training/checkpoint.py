@@ -30,7 +30,7 @@ from mtlprune.strict import parse_json
 from mtlprune.training.hardware import peak_memory
 
 AGAIN = "remove it to begin anew"
-LATER = frozenset({"uas_size", "logs"})
+LATER = frozenset({"uas_size", "logs", "scale"})
 """What checkpoints of earlier releases lack: it was not kept then."""
 
 SIZES = {"metrics.jsonl": "log_size", "curves.jsonl": "log_size", "gates.jsonl": "gates_size", "uas.jsonl": "uas_size"}
@@ -53,8 +53,10 @@ class Progress:
     """What the loss balance remembers."""
     penalty: dict[str, dict[str, float]] = field(default_factory=dict)
     """What the penalty on the gates remembers."""
+    scale: dict[str, float] = field(default_factory=dict)
+    """What the scale of losses in fp16 remembers."""
     losses: dict[str, list[float]] = field(default_factory=dict)
-    """Task → sum and number of its losses in the present epoch."""
+    """Task → sum and number of its losses since the last evaluation."""
     log_size: int = 0
     """Bytes of metrics.jsonl (pretraining: curves.jsonl) that belong to this state."""
     gates_size: int = 0

@@ -63,7 +63,8 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     config = setup.decide(config)
     corpus.verify()
     train, dev = setup.read_splits(config, corpus)
-    splits = {config.data.train: train, config.data.dev: dev}
+    train = list(train)  # it is gone through often
+    splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}
     model, vocabularies = setup.build_model(config, train, dev)
     pieces = {name: model.encoder.tokenize_all([s.words for s in content]) for name, content in splits.items()}
     windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}

@@ -5,7 +5,7 @@ for each epoch:                       order of batches from (seed, epoch)
         for each mini-batch:          one encoding; the losses of its tasks; balance; backward
         sum the gradients             of all processes, where there are several (parallel.py)
         clip; the gates' penalty; step, schedule    (pruning.in_loss: the penalty is in the losses, and clipped)
-    predict dev, count, score; keep the best weights, joint and by task
+    predict dev, count, score; keep the best weights, joint and by task    (train.evaluate_every: within epochs too)
     checkpoint
 """
 
@@ -61,7 +61,7 @@ class Event:
     total: int
     """Updates of all epochs."""
     losses: dict[str, float]
-    """Of the update; at an evaluation, means over the epoch as metrics.jsonl has them."""
+    """Of the update; at an evaluation, means since the last one as metrics.jsonl has them."""
     sentences: int
     evaluation: Evaluation | None = None
     gates: dict[str, Any] | None = None
@@ -127,7 +127,8 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
     elif group.leads:
-        fix_heads(run, folder, hardware.dtype(config.train.precision))
+        precision = config.train.precision.replace("fp16", "fp32")  # nothing scales the derivatives by which it chooses
+        fix_heads(run, folder, hardware.dtype(precision))
     if group.leads:
         take_up(folder, progress)
     return _Trainer(run, folder, optimizer, progress, group=group)
@@ -150,6 +151,7 @@ class _Trainer:
         self.group = group
         self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
         self.precision = hardware.dtype(self.config.train.precision)
+        self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=self.precision == torch.float16)
         clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
         self.parameters = [p for group in clipped for p in group["params"]]
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
@@ -160,6 +162,8 @@ class _Trainer:
         self.penalty = GatePenalty(self.config, self.model, self.total) if gated else None
         with reading(folder.checkpoint_path, RunError, AGAIN):
             self.balance.restore(progress.balance)
+            if progress.scale:
+                self.scaler.load_state_dict(progress.scale)
             if self.penalty is not None:
                 self.penalty.penalty.restore(progress.penalty)
             done = sum(updates[: progress.epoch]) + progress.update
@@ -183,6 +187,11 @@ class _Trainer:
             updates = self.plan(self.progress.epoch)
             self.model.train()
             for update in updates[self.progress.update :]:
+                if self.due():  # after the update before, or after the one that was the last before a stop
+                    self.evaluation(len(updates))
+                    if self.progress.finished or self.group.any(self.stop()):
+                        return self.progress
+                    self.model.train()
                 losses, sentences = self.update(update)
                 self.progress.update += 1
                 self.progress.step += 1
@@ -193,10 +202,14 @@ class _Trainer:
                     return self.progress
                 if self.writer.due():
                     self.checkpoint()
-            self.end_epoch(len(updates))
-            if self.group.any(self.stop()):
+            if self.end_epoch(len(updates)) and self.group.any(self.stop()):
                 break  # a checkpoint was written just now
         return self.progress
+
+    def due(self) -> bool:
+        """Whether train.evaluate_every asks for an evaluation that has not been: it ends what losses are added up."""
+        every = self.config.train.evaluate_every
+        return every is not None and self.progress.step % every == 0 and bool(self.progress.losses)
 
     def update(self, mini_batches: list[mixing.MiniBatch]) -> tuple[dict[str, float], int]:
         """One step of the optimizer; returns the unweighed losses and the number of sentences."""
@@ -211,13 +224,21 @@ class _Trainer:
             for task, value in values.items():
                 sums.setdefault(task, []).append(value)
         self.group.sum_gradients(self.moving)
+        gradients = [parameter.grad for parameter in self.moving if parameter.grad is not None]
+        scaled = self.scaler.is_enabled() and bool(gradients)
+        if scaled:
+            self.scaler.unscale_(self.optimizer)
+        fits = not scaled or math.isfinite(nn.utils.get_total_norm(gradients))  # else this update is left out
         norm = nn.utils.clip_grad_norm_(self.parameters, settings.clip)
-        if not math.isfinite(norm):
+        if not math.isfinite(norm) and (fits or self.scaler.get_scale() < 1):
             raise self.broken(f"the gradient is {float(norm)}", list(sums))
-        if self.penalty is not None:
+        if fits and self.penalty is not None:
             self.seed_gates(len(mini_batches))
             self.penalty.apply(set(sums), self.progress.step)
-        self.optimizer.step()
+        if fits:
+            self.optimizer.step()
+        if scaled:
+            self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
         if self.penalty is not None:
             self.penalty.end_update(self.progress.step)
@@ -253,7 +274,7 @@ class _Trainer:
         if weighed:  # none where there are more processes than sentences
             total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
             if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
-                total.backward()
+                self.scaler.scale(total).backward()
         return values
 
     def seed_gates(self, place: int) -> None:
@@ -269,24 +290,33 @@ class _Trainer:
             f"Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
         )
 
-    def end_epoch(self, updates: int) -> None:
+    def end_epoch(self, updates: int) -> bool:
+        """Evaluate where it is time; whether it was."""
+        self.progress.epoch += 1
+        self.progress.update = 0
+        settings = self.config.train
+        now = settings.evaluate_every is None or self.due() or self.progress.epoch == settings.epochs
+        if now:
+            self.evaluation(updates)
+        return now
+
+    def evaluation(self, updates: int) -> None:
         """Score dev, keep what is best, write a checkpoint."""
         progress, settings = self.progress, self.config.train
-        progress.epoch += 1
-        progress.update = 0
+        number = settings.evaluations(progress.epoch, progress.step)
         self.group.check_same(self.model)
         evaluation = evaluate(self.model, self.dev, self.precision, self.group)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
         if not self.may_be_best(last=progress.epoch >= settings.epochs):
             better = []
-        progress.best.update({key: {"epoch": progress.epoch, "score": current[key]} for key in better})
+        progress.best.update({key: {"epoch": number, "score": current[key]} for key in better})
         train_losses = {task: past / number for task, (past, number) in progress.losses.items()}
         progress.losses = {}
-        since = progress.epoch - int(progress.best["joint"]["epoch"]) if progress.best else 0
+        since = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
-        gates = self.writer.evaluated(evaluation, better, train_losses)
+        gates = self.writer.evaluated(number, evaluation, better, train_losses)
         if progress.finished:
             self.note()
             self.writer.finish()
@@ -299,7 +329,7 @@ class _Trainer:
         """Whether the present weights may count as the best: gates that are steered have to come to their number.
 
         Args:
-            last: whether there is no further epoch; where none came to it, the last one is kept, with a warning.
+            last: whether there is no further evaluation; where none came to it, the last is kept, with a warning.
         """
         if self.penalty is None:
             return True
@@ -322,6 +352,7 @@ class _Trainer:
         """Bring the record of where training stands up to date."""
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
         self.progress.balance = self.balance.state()
+        self.progress.scale = self.scaler.state_dict()
         if self.penalty is not None:
             self.progress.penalty = self.penalty.penalty.state()
 

@@ -38,10 +38,11 @@ def batches(
     noise = generator.uniform(1 - LENGTH_NOISE, 1 + LENGTH_NOISE, len(size)) if shuffle else 1.0
     order = np.argsort(-size * noise, kind="stable").tolist()
     cut: list[list[int]] = []
-    while order:
-        count = fitting([lengths[row] for row in order[:sentences]], tokens)
-        cut.append(order[:count])
-        order = order[count:]
+    start = 0
+    while start < len(order):
+        rows = order[start : start + sentences]
+        cut.append(rows[: fitting([lengths[row] for row in rows], tokens)])
+        start += len(cut[-1])
     return [cut[place] for place in generator.permutation(len(cut))] if shuffle else cut
 
 

@@ -44,13 +44,14 @@ class RunWriter:
             tracker.scalars(self.progress.step, {f"loss/{task}": loss for task, loss in losses.items()})
 
     def evaluated(
-        self, evaluation: Evaluation, better: Iterable[str], losses: Mapping[str, float]
+        self, number: int, evaluation: Evaluation, better: Iterable[str], losses: Mapping[str, float]
     ) -> dict[str, Any] | None:
         """Weights, logs and results of an evaluation; before the checkpoint that knows of them.
 
         Args:
+            number: of the evaluation, from 1; called epoch in all files, because mostly there is one an epoch.
             better: joint and the tasks of which this is the best so far.
-            losses: mean losses of the epoch.
+            losses: means since the last evaluation.
 
         Returns:
             In a run with gates, their line in gates.jsonl.
@@ -60,16 +61,16 @@ class RunWriter:
         progress, folder, model = self.progress, self.folder, self.run.model
         better = list(better)
         if better:
-            sha256 = save_weights(folder.weights_path(progress.epoch), model)
+            sha256 = save_weights(folder.weights_path(number), model)
             progress.best |= {key: {**progress.best[key], "sha256": sha256} for key in better}
         joint = evaluation.joint()
-        line = {"epoch": progress.epoch, "step": progress.step, "loss": losses, "dev": evaluation.scores}
+        line = {"epoch": number, "step": progress.step, "loss": losses, "dev": evaluation.scores}
         progress.log(folder.metrics_path, {**line, "joint": joint})
-        gates = record(model, progress.epoch, progress.step) if model.gates else None
+        gates = record(model, number, progress.step) if model.gates else None
         if gates is not None:
             progress.log(folder.gates_path, gates)
         if self.run.config.train.log_uas:
-            progress.log(folder.uas_path, uas_line(model, self.run.dev, progress.epoch, progress.step))
+            progress.log(folder.uas_path, uas_line(model, self.run.dev, number, progress.step))
         for tracker in self.trackers:
             tracker.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
         folder.write_json("best.json", progress.best)  # first, so that results of others come before what follows

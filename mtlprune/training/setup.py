@@ -10,8 +10,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ import torch
 from mtlprune import __version__
 from mtlprune.blocks import Block
 from mtlprune.config.config import Config, ConfigError, TrainConfig, validated
+from mtlprune.corpora.spool import Spool, arrays_from_bytes, arrays_to_bytes, batched
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
@@ -41,22 +42,25 @@ log = logging.getLogger(__name__)
 Decided = TypeVar("Decided", bound=Any)
 """A configuration of a training or a pretraining."""
 
+MOST_IN_MEMORY = 100_000
+"""Training sentences; the sub-words and targets of more lie in a temporary file, made once as those of fewer are."""
+
 PACKAGES = ("torch", "transformers", "datasets", "supar", "numpy", "safetensors", "tokenizers")
 
 
 @dataclass
 class Run:
-    """What training needs, in memory."""
+    """What training needs."""
 
     config: Config
     model: MultiTaskModel
-    pieces: list[Pieces]
-    targets: dict[str, list[Target | None]]
+    pieces: Sequence[Pieces]
+    targets: Mapping[str, Sequence[Target | None]]
     lengths: list[int]
     """Sub-words of each training sentence with its special tokens."""
     known: dict[str, list[bool]]
     dev: Sequence[Sentence]
-    trees: list[Dependencies | None] = field(default_factory=list)
+    trees: Sequence[Dependencies | None] = ()
     """Of each training sentence, where attention along arcs has a penalty."""
 
     def batch(self, mini_batch: MiniBatch) -> Batch:
@@ -213,14 +217,16 @@ def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
     return config.model_copy(update={"train": settings.model_copy(update=fixed)})
 
 
-def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Sentence]]:
-    """Training and development sentences; every task must be known somewhere in both."""
+def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], list[Sentence]]:
+    """Training sentences (very many stay on the disk) and those of dev; every task must be known in both."""
     for name in (config.data.train, config.data.dev):
         if name not in corpus.splits:
             raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
-    train = list(corpus[config.data.train])[: config.data.train_sentences]
+    stored = corpus[config.data.train].first(config.data.train_sentences)
+    train = stored if len(stored) > MOST_IN_MEMORY else list(stored)
     dev = list(corpus[config.data.dev])
-    for name, sentences in ((config.data.train, train), (config.data.dev, dev)):
+    splits: list[tuple[str, Sequence[Sentence]]] = [(config.data.train, train), (config.data.dev, dev)]
+    for name, sentences in splits:
         missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]
         if missing:
             several = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
@@ -233,23 +239,33 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     return train, dev
 
 
-def load_data(config: Config, model: MultiTaskModel, train: list[Sentence], dev: list[Sentence]) -> Run:
+def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:
     """Tokenise and make targets, once."""
-    pieces = model.encoder.tokenize_all([sentence.words for sentence in train])
-    known: dict[str, list[bool]] = {}
-    targets: dict[str, list[Target | None]] = {}
-    for name in config.tasks:
-        task: Any = model.tasks[name]
-        known[name] = [task.known(sentence) for sentence in train]
-        targets[name] = [task.target(s) if has else None for s, has in zip(train, known[name], strict=True)]
-    trees = [sentence.dep for sentence in train] if config.syntax.strength else []
-    return Run(
-        config, model, pieces, targets, [len(p.ids) + model.encoder.frame.size for p in pieces], known, dev, trees
-    )
+
+    many = len(train) > MOST_IN_MEMORY
+
+    def rows(encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> Any:
+        return Spool(encode, decode) if many else []
+
+    pieces = rows(lambda row: arrays_to_bytes(vars(row)), lambda data: Pieces(**arrays_from_bytes(data) or {}))
+    targets = {name: rows(arrays_to_bytes, arrays_from_bytes) for name in config.tasks}
+    known: dict[str, list[bool]] = {name: [] for name in config.tasks}
+    lengths, trees = list[int](), list[Dependencies | None]()
+    for some in batched(train, MOST_IN_MEMORY // 10):
+        for row in model.encoder.tokenize_all([sentence.words for sentence in some]):
+            pieces.append(row)
+            lengths.append(len(row.ids) + model.encoder.frame.size)
+        for name in config.tasks:
+            task: Any = model.tasks[name]
+            for sentence in some:
+                known[name].append(task.known(sentence))
+                targets[name].append(task.target(sentence) if known[name][-1] else None)
+        trees += [sentence.dep for sentence in some] if config.syntax.strength else []
+    return Run(config, model, pieces, targets, lengths, known, dev, trees)
 
 
-FREE: tuple[str, ...] = ("name", "train.checkpoint_minutes", "train.log_uas", "data.path", "data.corpora")
-FREE += tuple(f"train.{name}" for name in TRACKERS)
+FREE = {"name", "train.checkpoint_minutes", "train.log_uas", "data.path", "data.corpora"}
+FREE |= {"encoder.checkpointing", *(f"train.{name}" for name in TRACKERS)}  # gradients are the same
 """Settings that may change while a run continues; of data the content may not."""
 
 

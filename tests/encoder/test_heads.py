@@ -7,11 +7,12 @@ import copy
 import pytest
 import torch
 from head_models import CASES, IDS, MASK, SHARED, WIDTH, build, run
-from tiny import HEAD_FAMILIES, HEADS, HIDDEN
+from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_tiny
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.heads import FAMILIES, HeadPlaces, by_layer, family_of
+from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import FLOAT32_ONLY
 
@@ -210,20 +211,38 @@ def test_copies_have_places_of_their_own(family):
 CHECKPOINTED = [name for name in HEAD_FAMILIES if name not in ("albert", "mpnet")]  # transformers has none for these
 
 
-@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable.:FutureWarning")  # 5.0 knows no other name
 @pytest.mark.parametrize("family", CHECKPOINTED)
-def test_gradient_checkpointing_inside_the_context(family):
-    model = build(family, dropout=0.1).train()
-    places = HeadPlaces(model)
-    slopes = []
-    for on in (False, True):
-        if on:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        gates = drawn(places).requires_grad_()
-        with places.gated(gates):
-            run(model).square().sum().backward()
-        slopes.append(gates.grad)
-    assert torch.equal(*slopes)
+def test_checkpointing_runs_layers_again_with_the_same_gates_and_dropout(family, tmp_path):
+    """Two gate sets on one batch, as two tasks have them: bit for bit the gradients of all that can learn."""
+    encoder = Encoder.load(str(make_tiny(family, tmp_path, dropout=0.1)), word_dropout=0.2).train()
+    batch = encoder.collate(encoder.tokenize_all([["the", "old", "dogs", "walked"], ["Paris"]]))
+    copied = copy.deepcopy(encoder)
+    copied.use_checkpointing()
+    copied = copy.deepcopy(copied)  # has to ask its own places
+    found, calls = [], []
+    for one in (encoder, copied):
+        runs: list[int] = []
+        by_layer(one.transformer, family_of(one.transformer).attention)[0].register_forward_hook(
+            lambda *_, runs=runs: runs.append(1)
+        )
+        first, second = drawn(one.places).requires_grad_(), (1 - drawn(one.places)).requires_grad_()
+        torch.manual_seed(1)
+        loss = sum(one(batch, gates).words.square().sum() for gates in (first, second, None))
+        with one.places.watched() as seen:
+            loss.backward()
+        assert seen == []
+        found.append([first.grad, second.grad, *(p.grad for p in one.parameters() if p.grad is not None)])
+        calls.append(len(runs))
+    assert calls == [3, 6] and len(found[0]) == len(found[1])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+    with torch.no_grad():
+        assert torch.equal(encoder.eval()(batch).words, copied.eval()(batch).words)
+
+
+@pytest.mark.parametrize("family", sorted(set(HEAD_FAMILIES) - set(CHECKPOINTED)))
+def test_checkpointing_is_refused_where_there_is_none(family, tmp_path):
+    with pytest.raises(EncoderError, match=f"no gradient checkpointing for '{family}'"):
+        Encoder.load(str(make_tiny(family, tmp_path))).use_checkpointing()
 
 
 def test_albert_layers_have_gates_of_their_own():

@@ -12,12 +12,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from interrupted import outcome
 from one_update import gradients, trainer
 
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
+from mtlprune.training import setup
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, train
 from mtlprune.training.mixing import MiniBatch
@@ -141,6 +143,77 @@ def test_the_last_checkpoint_is_kept_when_a_loss_is_no_number(small_settings, tm
             train(config, folder)
     assert folder.checkpoint_path.read_bytes() == good and folder.read_metrics() == []
     assert train(config, folder).finished
+
+
+def test_dev_is_scored_every_so_many_updates_and_training_is_the_same(small_settings: Settings, tmp_path):
+    """Ten sentences a batch: six updates an epoch, 18 in all."""
+    settings, losses = {"batch_sentences": 10}, {}
+    for name, more in (("plain", {}), ("every", {"evaluate_every": 4})):
+        seen: list[Any] = []
+        config = build_config(small_settings("pos,dep", **settings, **more))
+        watch = lambda event, seen=seen: seen.append(event)  # noqa: E731
+        train(config, RunFolder(tmp_path / name), watch=watch)
+        losses[name] = [event.losses for event in seen if event.evaluation is None]
+    assert losses["plain"] == losses["every"]
+    lines = RunFolder(tmp_path / "every").read_metrics()
+    assert [(line["epoch"], line["step"]) for line in lines] == [(1, 4), (2, 8), (3, 12), (4, 16), (5, 18)]
+    between = [losses["every"][first:last] for first, last in ((0, 4), (4, 8), (8, 12), (12, 16), (16, 18))]
+    for line, part in zip(lines, between, strict=True):
+        assert line["loss"]["dep"] == pytest.approx(sum(one["dep"] for one in part) / len(part))
+    assert lines[-1]["dev"] == RunFolder(tmp_path / "plain").read_metrics()[-1]["dev"]
+    folder = RunFolder(tmp_path / "every")
+    best = {key: one["epoch"] for key, one in folder.read_best().items()}
+    assert best["joint"] == max(lines, key=lambda line: line["joint"])["epoch"]
+    assert set(folder.weights_path(0).parent.iterdir()) == {folder.weights_path(number) for number in best.values()}
+    assert folder.read_manifest()["finished"]["epoch"] == 3
+
+
+def test_what_does_not_fit_into_memory_trains_the_same(small_settings: Settings, tmp_path, monkeypatch):
+    settings = small_settings(epochs=1) | {"syntax": {"strength": 0.1}}
+    found = []
+    for name, most in (("memory", 60), ("disk", 59)):
+        monkeypatch.setattr(setup, "MOST_IN_MEMORY", most)
+        train(build_config(settings), RunFolder(tmp_path / name))
+        found.append(outcome(tmp_path / name))
+    assert found[0] == found[1]
+
+
+def test_patience_counts_evaluations(small_settings: Settings, tmp_path):
+    slow = {"encoder_rate": 1e-12, "decoder_rate": 1e-12, "batch_sentences": 10}
+    config = build_config(small_settings("pos", **slow, evaluate_every=4, patience=1))
+    progress = train(config, RunFolder(tmp_path / "run"))
+    assert (progress.step, progress.epoch, progress.finished) == (8, 1, True)
+    assert train(config, RunFolder(tmp_path / "run")).end() == progress.end()
+
+
+def test_losses_are_scaled_for_fp16(small_settings: Settings, tmp_path):
+    """Losses so small that fp16 has no gradients for them: scaled, they come out as those of fp32."""
+    small = {"balance": "fixed", "weights": {"pos": 1e-6, "dep": 1e-6}, "clip": 1e6}
+    batch = [MiniBatch(("pos", "dep"), [1, 2, 4, 5])]
+    exact = gradients(trainer(small_settings("pos,dep", **small), tmp_path / "fp32"), *batch)
+    made = trainer(small_settings("pos,dep", **small, precision="fp16"), tmp_path / "fp16")
+    found = gradients(made, *batch)
+    error = norm({name: found[name] - grad for name, grad in exact.items()})
+    assert 0 < error < 0.05 * norm(exact)
+    made.scaler.load_state_dict(made.scaler.state_dict() | {"scale": 1.0})
+    without = gradients(made, *batch)
+    assert norm({name: grad for name, grad in without.items() if name.startswith("encoder")}) < 0.5 * norm(exact)
+
+
+def test_an_update_that_overflows_fp16_is_left_out(small_settings: Settings, tmp_path):
+    made = trainer(small_settings("pos", precision="fp16"), tmp_path / "run")
+    batch, start = [MiniBatch(("pos",), [1, 2, 4, 5])], {n: p.clone() for n, p in made.model.named_parameters()}
+    state = made.scaler.state_dict()
+    made.scaler.load_state_dict(state | {"scale": 2.0**40, "_growth_tracker": 7})
+    assert gradients(made, *batch) == {}  # no step
+    assert all(torch.equal(start[name], weight) for name, weight in made.model.named_parameters())
+    assert made.scaler.state_dict() == state | {"scale": 2.0**39, "_growth_tracker": 0}
+    made.scaler.load_state_dict(state | {"scale": 2.0**10, "_growth_tracker": state["growth_interval"] - 1})
+    assert gradients(made, *batch) and made.scaler.get_scale() == 2.0**11
+    with torch.no_grad():
+        made.model.tasks["pos"].scores.bias[0] = 7e4  # fp16 ends at 65,504
+    with pytest.raises(TrainingError, match="task pos: the loss is"):
+        made.update(batch)
 
 
 def test_patience(small_settings: Settings, tmp_path):

@@ -22,9 +22,16 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settin
     "sampled": (ALL, SAMPLED | {"batch_sentences": 40, "balance_window": 3, "weight_decay": 0.01}, {}),
     "cosreg": ("dep", {"cosreg": 1.0}, {}),
     "fusion": ("pos,dep", {}, {}),  # of the kind gate
+    # 18 updates, 6 an epoch: evaluations at 4, 8, 12, 16, 18
+    "evaluate_every": (
+        "pos,dep",
+        {"evaluate_every": 4, "batch_sentences": 10, "balance": "running_mean"},
+        {"penalty": "lambda", "strength": 0.5, "rate": 0.1},
+    ),
     # those below have 12 updates; exact fixes its gates after 8
     "lambda-shared": ("pos,dep", {}, {"penalty": "lambda", "strength": 0.5, "warmup": 0.5, "rate": 0.1}),
     "lambda-in-loss": ("pos,dep", SAMPLED, {"penalty": "lambda", "strength": 0.5, "rate": 0.1, "in_loss": True}),
+    "fp16": ("pos,dep", {"precision": "fp16"}, TARGET | {"keep": 4, "init": "open"}),
     "target-shared": ("pos,dep,srl", {}, TARGET | {"keep": 4, "init": "open"}),
     "target-per_task": ("pos,dep", SAMPLED, TARGET | {"keep": 3, "sets": "per_task", "overlap": 0.1}),
     "exact-shared": ("pos", {}, EXACT | {"keep": 4}),
@@ -62,7 +69,7 @@ CASES = [
     for name in names
     for moment in moments
 ]
-QUICK = ("cosreg", "fusion", "lambda-in-loss", "exact-per_task")  # the others are slow
+QUICK = ("cosreg", "fusion", "evaluate_every", "fp16", "lambda-in-loss", "exact-per_task")  # the others are slow
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +86,9 @@ def undisturbed(request, small_settings, tmp_path_factory) -> tuple[dict[str, An
     assert {"config.yaml", "metrics.jsonl", "best.json", "scores/dev.json", "counts/dev.json"} <= set(expected)
     assert "checkpoint.safetensors" not in expected and any(name.startswith("weights/") for name in expected)
     if pruning:
-        assert expected["manifest.json"]["step"] == 12 and len(expected["gates.jsonl"].splitlines()) == 3
+        updates, evaluations = (18, 5) if request.param == "evaluate_every" else (12, 3)
+        assert expected["manifest.json"]["step"] == updates
+        assert len(expected["gates.jsonl"].splitlines()) == evaluations
     return settings, expected
 
 
@@ -100,6 +109,15 @@ def test_stopped_and_gone_on(undisturbed, updates, tmp_path):
     folder = RunFolder(tmp_path / "run")
     train_until(updates, settings, folder)
     assert train(build_config(settings), folder).finished
+    assert outcome(folder.path) == expected
+
+
+@pytest.mark.parametrize("undisturbed", ["exact-per_task"], indirect=True)
+def test_layers_may_be_computed_again_from_some_update_on(undisturbed, tmp_path):
+    settings, expected = undisturbed
+    folder = RunFolder(tmp_path / "run")
+    train_until(3, settings, folder)
+    assert train(build_config({**settings, "encoder": {**settings["encoder"], "checkpointing": True}}), folder).finished
     assert outcome(folder.path) == expected
 
 

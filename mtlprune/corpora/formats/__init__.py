@@ -72,12 +72,16 @@ def read_lines(path: Path) -> Iterator[NumberedLine]:
     Raises:
         CorpusError: the file is missing, unreadable or not UTF-8.
     """
+    number, raw = 0, b"\n"
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as stream:
+            for number, raw in enumerate(stream, 1):
+                yield decode_line(raw, number, path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise CorpusError(f"{path}: expected a readable file, found: {reason}; check the path") from error
-    yield from decode_lines(data, path)
+    if raw.endswith(b"\n"):  # an empty line follows the last line break
+        yield NumberedLine(number + 1, "")
 
 
 def decode_lines(data: bytes, source: str | Path) -> Iterator[NumberedLine]:

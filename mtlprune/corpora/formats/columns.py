@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,15 +69,16 @@ class Notation:
     """How the spans of each column are written, found in all of its sentences before they are read."""
 
     def __init__(
-        self, columns: Sequence[FileColumn], rows: Mapping[str, Sequence[Sequence[str]]], repair: bool
+        self, columns: Sequence[FileColumn], rows: Callable[[FileColumn], Iterable[Sequence[str]]], repair: bool
     ) -> None:
-        """``rows``: column name → the cells of each sentence."""
+        """``rows``: column → the cells of each sentence, asked for twice."""
         self.repair = repair
         self.schemes = {}
-        for name in (column.name for column in columns if column.kind == "spans"):
-            known = [cells for cells in rows[name] if set(cells) != {"_"}]
-            stars = bool(known) and all(_STAR.fullmatch(cell) for cells in known for cell in cells)
-            self.schemes[name] = "stars" if stars else scheme_of(known)
+        for column in (column for column in columns if column.kind == "spans"):
+            stars = (all(map(_STAR.fullmatch, cells)) for cells in rows(column) if set(cells) != {"_"})
+            written = next(stars, False) and all(stars)
+            known = (cells for cells in rows(column) if set(cells) != {"_"})
+            self.schemes[column.name] = "stars" if written else scheme_of(known)
 
     def spans(self, name: str, cells: Sequence[str]) -> tuple[Span, ...]:
         """Flat spans; of nested stars the outermost."""
@@ -160,9 +161,28 @@ def read_columns(
     Raises:
         CorpusError: with file, line and column.
     """
-    frames = columns[-1].kind == "frames"
-    width = len(columns)
-    found: list[tuple[str, list[NumberedLine], list[list[str]]]] = []
+    plain = [place for place, column in enumerate(columns) if column.name != SKIP]
+    place_of = {column: place for place, column in enumerate(columns)}
+
+    def cells_of(column: FileColumn) -> Iterator[list[str]]:
+        return ([row[place_of[column]] for row in cells] for _, _, cells in _tables(path, columns))
+
+    notation = Notation(columns, cells_of, repair)
+    for name, rows, cells in _tables(path, columns):
+        values = {columns[place]: [row[place] for row in cells] for place in plain}
+        sentence = assemble(str(path), rows, name, values, notation)
+        if columns[-1].kind == "frames":
+            srl = _frames(str(path), rows, cells, columns)
+            with on_lines(path, rows):
+                sentence = sentence.with_layers(**{columns[-1].name: Layer("frames", srl)}).validate()
+        yield sentence
+    for name, scheme in notation.converted():
+        tell(f"{path}: column {name} is written in {scheme} and was converted")
+
+
+def _tables(path: Path, columns: Sequence[FileColumn]) -> Iterator[tuple[str, list[NumberedLine], list[list[str]]]]:
+    """The id of each sentence, its lines and their cells. Raises CorpusError."""
+    frames, width, number = columns[-1].kind == "frames", len(columns), 0
     for block in blocks(read_lines(path)):
         rows, cells = [], []
         for line in block:
@@ -180,19 +200,8 @@ def read_columns(
             rows.append(line)
             cells.append(row)
         if rows:
-            found.append((sentence_id(block) or f"{path.stem}-{len(found) + 1}", rows, cells))
-    plain = [place for place, column in enumerate(columns) if column.name != SKIP]
-    turned = [{columns[place]: [row[place] for row in cells] for place in plain} for _, _, cells in found]
-    notation = Notation(columns, {c.name: [one[c] for one in turned] for c in columns if c.kind == "spans"}, repair)
-    for (name, rows, cells), values in zip(found, turned, strict=True):
-        sentence = assemble(str(path), rows, name, values, notation)
-        if frames:
-            srl = _frames(str(path), rows, cells, columns)
-            with on_lines(path, rows):
-                sentence = sentence.with_layers(**{columns[-1].name: Layer("frames", srl)}).validate()
-        yield sentence
-    for name, scheme in notation.converted():
-        tell(f"{path}: column {name} is written in {scheme} and was converted")
+            number += 1
+            yield sentence_id(block) or f"{path.stem}-{number}", rows, cells
 
 
 def _frames(

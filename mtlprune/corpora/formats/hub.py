@@ -30,7 +30,7 @@ def read_dataset(
     revision: str | None = None,
     repair: bool = False,
     tell: Any = lambda line: None,
-) -> dict[str, list[Sentence]]:
+) -> dict[str, Sequence[Sentence]]:
     """Read a dataset whose rows are sentences and whose columns are lists with a value a word.
 
     Args:
@@ -47,7 +47,7 @@ def read_dataset(
         CorpusError: the hub cannot be reached, there is no such dataset, or a row is malformed; in words.
     """
     with _loaded(source, subset, revision) as loaded:
-        splits: dict[str, list[Sentence]] = {}
+        splits: dict[str, Sequence[Sentence]] = {}
         for split, rows in loaded.items():
             chosen = _choose(source, list(rows.column_names), columns)
             if not splits:
@@ -137,7 +137,7 @@ def _sentences(
         if words:
             turned.append((number, cells))
     kinds = list(columns.values())
-    notation = Notation(kinds, {c.name: [cells[c] for _, cells in turned] for c in kinds if c.kind == "spans"}, repair)
+    notation = Notation(kinds, lambda column: (cells[column] for _, cells in turned), repair)
     for number, cells in turned:
         own = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
         places = [(number, word) for word in next(v for c, v in cells.items() if c.name == WORD)]
