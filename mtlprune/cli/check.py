@@ -139,6 +139,8 @@ def _plan(found: Inspection) -> Iterator[str]:
         like = f"as many in each layer as {settings.layers_like} has open"
         how = like if settings.layers_like else f"{settings.keep} of them, spread over the layers"
         yield f"pruning: {heads}, kept at random: {how}"
+    elif settings.method == "topk":
+        yield f"pruning: exactly {settings.keep} of {heads} open at every step (top-K gates); rate {settings.rate:g}"
     else:
         own = settings.sets == "per_task"
         sets = f"one set a task, so {len(tasks)} encodings of a batch instead of one" if own else "one set"
@@ -147,7 +149,7 @@ def _plan(found: Inspection) -> Iterator[str]:
         if settings.penalty == "lambda":
             yield f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
             return
-        fixed = " and those heads are fixed" if settings.penalty == "exact" else ""
+        fixed = "" if settings.penalty == "target" else " and those heads are fixed"
         yield (
             f"penalty {settings.penalty}: {settings.keep} heads{' a set' * own}; after update {found.settled:,} of "
             f"{total:,} an epoch may be the best{fixed}"

@@ -155,7 +155,7 @@ class Config(Block):
             raise ValueError(
                 "pruning.sets: per_task needs several tasks; with one task the shared set is the task's own"
             )
-        if self.train.freeze == ("decoders", "encoder") and self.pruning.method != "gates":
+        if self.train.freeze == ("decoders", "encoder") and not self.pruning.learns:
             raise ValueError("train.freeze: encoder and decoders are frozen, and there are no gates: nothing to train")
         if "decoders" in self.train.freeze and self.train.cosreg:
             raise ValueError("train.cosreg has no effect where train.freeze leaves the decoders as they are")

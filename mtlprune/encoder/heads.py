@@ -278,6 +278,7 @@ class HeadPlaces:
         self.kept = [everything] * self.layers if kept is None else [tuple(heads) for heads in kept]
         check_kept(self.kept, self.heads, self.width, outputs)
         self._gates: list[Tensor] | None = None
+        self._shifts: list[Tensor] | None = None
         self._seen: list[Tensor] | None = None
         self._calls = 0
         shared = len(set(outputs)) < self.layers
@@ -288,11 +289,12 @@ class HeadPlaces:
             transformer.base_model.register_forward_pre_hook(self._restart)
 
     @contextmanager
-    def gated(self, values: Tensor) -> Iterator[None]:
+    def gated(self, values: Tensor, means: Tensor | None = None) -> Iterator[None]:
         """Multiply every head by its gate at its place, in the dtype found there: all gates 1 changes no bit.
 
         Args:
             values: (L, A) in original numbering, float32; gradients flow back to the gates of heads that are there.
+            means: (L, A, d), what closed heads say instead of nothing: see `shifts`.
 
         Raises:
             EncoderError: wrong shape, or gates are on already.
@@ -308,10 +310,21 @@ class HeadPlaces:
             row if heads == tuple(range(self.heads)) else row[list(heads)]
             for row, heads in zip(values.unbind(), self.kept, strict=True)
         ]
+        self._shifts = None if means is None else self.shifts(values, means)
         try:
             yield
         finally:
-            self._gates = None
+            self._gates = self._shifts = None
+
+    def shifts(self, values: Tensor, means: Tensor) -> list[Tensor]:
+        """(1 − gate) · mean of the heads that a layer has, (n, d) for each layer: what mean ablation adds to a gated
+        head, so that a closed one says its mean whatever it reads.
+
+        Args:
+            values: (L, A) and means: (L, A, d), in original numbering.
+        """
+        rows = ((1 - values)[..., None] * means.to(values)).unbind()
+        return [row[list(heads)] for row, heads in zip(rows, self.kept, strict=True)]
 
     @contextmanager
     def watched(self) -> Iterator[list[Tensor]]:
@@ -351,8 +364,10 @@ class HeadPlaces:
                 self._seen.append(heads)
         if self._gates is not None:
             heads = heads * self._gates[layer].to(heads).unsqueeze(-1)
+        if self._shifts is not None:
+            heads = heads + self._shifts[layer].to(heads)
         return (heads.flatten(-2), *args[1:])
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: a context that is on belongs to the original (and non-leaf tensors cannot be copied)."""
-        return self.__dict__ | {"_gates": None, "_seen": None, "_calls": 0}
+        return self.__dict__ | {"_gates": None, "_shifts": None, "_seen": None, "_calls": 0}

@@ -7,7 +7,7 @@ longest sentence, H the hidden size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast
@@ -62,7 +62,10 @@ class Encoder(nn.Module):
         head_map: which heads are left, where some were removed; else None.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
+        head_means: (layers, heads, d), what closed heads say instead of nothing (mean ablation); None without.
     """
+
+    head_means: Tensor | None
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class Encoder(nn.Module):
         self.config, self.tokenizer = config, tokenizer
         self.head_map: KeptHeads | None = None
         self.commit: str | None = None
+        self.register_buffer("head_means", None)
         self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
         table = input_embeddings(transformer)
@@ -171,6 +175,10 @@ class Encoder(nn.Module):
             raise EncoderError("an encoder without context has no attention heads")
         return HeadPlaces(self.transformer, self.head_map.kept if self.head_map else None)
 
+    def gated(self, gates: Tensor) -> AbstractContextManager[None]:
+        """Within it heads are under gates, (layers, heads); see :meth:`HeadPlaces.gated`."""
+        return self.places.gated(gates, self.head_means)
+
     def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
         """Encode a batch that lies on the encoder's device.
 
@@ -182,7 +190,7 @@ class Encoder(nn.Module):
             plain = self.config.model_type in FLOAT32_ONLY
             with (
                 torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
-                nullcontext() if gates is None else self.places.gated(gates),
+                nullcontext() if gates is None else self.gated(gates),
             ):
                 hidden = self._contextual(ids, batch.attention_mask)
         else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.claims import maths
+from mtlprune.blocks import PruningConfig
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims
 from mtlprune.reports import pictures
 from mtlprune.reports.analyses import Figure
@@ -61,7 +62,7 @@ def claim_sets(runs: Sequence[ReadRun]) -> tuple[list[ClaimSet], list[str]]:
         ready.setdefault((run.encoder, run.pruning), []).append(run)
     several = len({encoder for encoder, _ in ready}) > 1
     made = []
-    methods = ("gates", "importance", "random")
+    methods = get_args(PruningConfig.model_fields["method"].annotation)
     order = {key: (key[0], methods.index(some[0].tree["pruning"]["method"]), key[1]) for key, some in ready.items()}
     for (encoder, pruning), members in sorted(ready.items(), key=lambda item: order[item[0]]):
         for distinction, some in _without_duplicates(members):
