@@ -259,7 +259,7 @@ def relaxed_subset(scores: Tensor, keep: int, temperature: Tensor | float) -> Te
         scores: (N,) float64; under Gumbel noise, T to 0 makes a draw without replacement of it.
 
     Returns:
-        (N,), in [0, 1] and adding up to ``keep``.
+        (N,), at least 0 and adding up to ``keep``.
     """
     total = torch.zeros_like(scores)
     for _ in range(keep):

@@ -277,8 +277,7 @@ class HeadPlaces:
         everything = tuple(range(self.heads))
         self.kept = [everything] * self.layers if kept is None else [tuple(heads) for heads in kept]
         check_kept(self.kept, self.heads, self.width, outputs)
-        self._gates: list[Tensor] | None = None
-        self._shifts: list[Tensor] | None = None
+        self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # and what they add, where there are means
         self._seen: list[Tensor] | None = None
         self._calls = 0
         shared = len(set(outputs)) < self.layers
@@ -306,15 +305,15 @@ class HeadPlaces:
             )
         if self._gates is not None:
             raise EncoderError("gates are on already; expected one gated() at a time: multiply the values instead")
+        shifts = [None] * self.layers if means is None else self.shifts(values, means)
         self._gates = [
-            row if heads == tuple(range(self.heads)) else row[list(heads)]
-            for row, heads in zip(values.unbind(), self.kept, strict=True)
+            (row if heads == tuple(range(self.heads)) else row[list(heads)], shift)
+            for row, heads, shift in zip(values.unbind(), self.kept, shifts, strict=True)
         ]
-        self._shifts = None if means is None else self.shifts(values, means)
         try:
             yield
         finally:
-            self._gates = self._shifts = None
+            self._gates = None
 
     def shifts(self, values: Tensor, means: Tensor) -> list[Tensor]:
         """(1 − gate) · mean of the heads that a layer has, (n, d) for each layer: what mean ablation adds to a gated
@@ -363,11 +362,11 @@ class HeadPlaces:
             else:
                 self._seen.append(heads)
         if self._gates is not None:
-            heads = heads * self._gates[layer].to(heads).unsqueeze(-1)
-        if self._shifts is not None:
-            heads = heads + self._shifts[layer].to(heads)
+            gates, shift = self._gates[layer]
+            heads = heads * gates.to(heads).unsqueeze(-1)
+            heads = heads if shift is None else heads + shift.to(heads)
         return (heads.flatten(-2), *args[1:])
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: a context that is on belongs to the original (and non-leaf tensors cannot be copied)."""
-        return self.__dict__ | {"_gates": None, "_shifts": None, "_seen": None, "_calls": 0}
+        return self.__dict__ | {"_gates": None, "_seen": None, "_calls": 0}

@@ -171,7 +171,7 @@ def fix_heads(run: Run, precision: torch.dtype) -> None:
     settings, means = run.config.pruning, run.model.encoder.head_means
     if means is not None:
         means.copy_(measure_means(run.model.encoder, run.pieces))
-    if settings.method not in ("importance", "random"):
+    if settings.method == "none" or settings.learns:
         return
     if settings.method == "importance":
         mask = top_mask(importance(run, precision), cast(int, settings.keep))
