@@ -160,8 +160,8 @@ class PruningConfig(Block):
     sets: Literal["shared", "per_task"] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
     closed: Literal["zero", "mean"] = "zero"
-    """What a closed head says: nothing, or its mean over the sub-words of the training sentences (mean ablation),
-    measured before the first update with all heads open."""
+    """What a closed head contributes: nothing, or its mean over the sub-words of the training sentences (mean
+    ablation), measured before the first update with all heads open."""
     penalty: Literal["lambda", "target", "exact", "lagrangian"] = "lambda"
     """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
     lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""

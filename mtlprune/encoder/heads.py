@@ -293,7 +293,7 @@ class HeadPlaces:
 
         Args:
             values: (L, A) in original numbering, float32; gradients flow back to the gates of heads that are there.
-            means: (L, A, d), what closed heads say instead of nothing: see `shifts`.
+            means: (L, A, d), what closed heads contribute instead of nothing: see `shifts`.
 
         Raises:
             EncoderError: wrong shape, or gates are on already.
@@ -317,7 +317,7 @@ class HeadPlaces:
 
     def shifts(self, values: Tensor, means: Tensor) -> list[Tensor]:
         """(1 − gate) · mean of the heads that a layer has, (n, d) for each layer: what mean ablation adds to a gated
-        head, so that a closed one says its mean whatever it reads.
+        head, so that a closed one contributes its mean whatever it reads.
 
         Args:
             values: (L, A) and means: (L, A, d), in original numbering.

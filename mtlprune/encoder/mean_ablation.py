@@ -1,7 +1,7 @@
-"""Mean ablation: a closed head says its mean output instead of nothing (The Heuristic Core, Bhaskar et al. 2024).
+"""Mean ablation: a closed head contributes its mean output instead of nothing (Bhaskar, Friedman and Chen 2024).
 
-The head at gate z adds z · output + (1 − z) · mean (`HeadPlaces.gated`). The mean is one vector a head, over all slots
-of the windows of the training sentences, special tokens included and padding left out, with all heads open.
+A head at gate z contributes z · output + (1 − z) · mean (`HeadPlaces.gated`). The mean is one vector a head, over all
+slots of the windows of the training sentences, special tokens included and padding left out, with all heads open.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Encoder(nn.Module):
         head_map: which heads are left, where some were removed; else None.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
-        head_means: (layers, heads, d), what closed heads say instead of nothing (mean ablation); None without.
+        head_means: (layers, heads, d), what closed heads contribute instead of nothing (mean ablation); None without.
     """
 
     head_means: Tensor | None

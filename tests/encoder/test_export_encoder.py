@@ -57,7 +57,7 @@ def test_transformers_alone_compute_what_gates_make_of_it(family: str, tmp_path:
 @torch.no_grad()
 @pytest.mark.parametrize("family", FAMILIES)
 def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_path: Path) -> None:
-    """Folded ≡ mean ablation, with heads closed and with heads removed; without a bias of one's own refused in words."""
+    """Folded ≡ mean ablation, with heads closed and with heads removed; refused in words where there is no bias."""
     encoder = Encoder.load(str(tiny_encoder(family)))
     gates, places = drawn(encoder.places.layers), encoder.places
     gates[:, [0, 2]] = 0

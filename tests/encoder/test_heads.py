@@ -101,7 +101,7 @@ def same(model: PreTrainedModel, layer: int, other: int) -> bool:
 
 
 @pytest.mark.parametrize(("family", "attention"), CASES)
-def test_a_closed_head_says_its_mean(family, attention):
+def test_a_closed_head_contributes_its_mean(family, attention):
     """Gate 1 is no gate; gate 0 is the head's output replaced, in all slots alike; in between, both by their share."""
     model = build(family, attention)
     open_, places = run(model), HeadPlaces(model)

@@ -162,7 +162,7 @@ def check_rankings(run: Beginning) -> None:
 
 
 def fix_heads(run: Run, precision: torch.dtype) -> None:
-    """What is decided before the first update: what closed heads say (pruning.closed), and for pruning.method
+    """What is decided before the first update: what closed heads contribute (pruning.closed), and for pruning.method
     importance and random the heads, to which gates are fixed for the whole run, or by pruning.noise only in the end.
 
     Raises:
