@@ -129,16 +129,17 @@ def _plan(found: Inspection) -> Iterator[str]:
     settings, tasks, total = found.config.pruning, found.config.tasks, sum(found.updates)
     layers, each = found.heads
     heads = f"{layers * each} heads ({layers} layers × {each})"
+    drawn = f"; the others close by update {found.settled:,}, with the noise of gates" if settings.noise else ""
     if settings.method == "importance":
         sentences = min(settings.importance_sentences, found.sentences[found.config.data.train])
         yield (
             f"pruning: {settings.keep} of {heads} kept, those that matter most to the loss of {settings.importance_of} "
-            f"on {sentences:,} training sentences"
+            f"on {sentences:,} training sentences{drawn}"
         )
     elif settings.method == "random":
         like = f"as many in each layer as {settings.layers_like} has open"
         how = like if settings.layers_like else f"{settings.keep} of them, spread over the layers"
-        yield f"pruning: {heads}, kept at random: {how}"
+        yield f"pruning: {heads}, kept at random: {how}{drawn}"
     elif settings.method == "topk":
         yield f"pruning: exactly {settings.keep} of {heads} open at every step (top-K gates); rate {settings.rate:g}"
     else:

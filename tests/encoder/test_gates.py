@@ -271,9 +271,11 @@ def test_top_k_at_its_limits(keep: int, temperature: float):
     assert gates.temperature.dtype == gates.logits.dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
         values = gates()
-    values.sum().backward()
     assert values.dtype == torch.float32 and values.sum() == gates.open_count() == gates.expected_open() == keep
-    assert gates.logits.grad is None or gates.logits.grad.isfinite().all()
+    assert values.requires_grad == (keep > 0)
+    if keep:
+        values.sum().backward()
+        assert gates.logits.grad.isfinite().all()
     gates.logits.data = torch.tensor([[0.1, 0.9, 0.2], [0.8, 0.3, 0.7]])
     assert torch.equal(gates.eval()(), top_mask(gates.logits, keep))  # no noise
     again = TopKGates(2, 3, keep)

@@ -206,7 +206,7 @@ def test_multipliers_rise_by_adam_and_their_heads_are_exact_in_the_end():
         adam.zero_grad()
         wanted.backward()
         adam.step()
-    found = torch.tensor([penalty.ascents["shared"].first, penalty.ascents["shared"].second])
+    found = torch.tensor([penalty.state()["shared"][name] for name in ("first", "second")])
     torch.testing.assert_close(found.double(), multipliers.detach(), rtol=1e-4, atol=1e-5)
     assert simulate(LagrangianPenalty(36, ALL, STEPS), "thousandth to tenth").open[280:] == [36] * 120
 

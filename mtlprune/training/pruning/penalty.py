@@ -18,6 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -138,6 +139,9 @@ class TargetPenalty(Penalty):
         ConfigError: K or a share is out of range.
     """
 
+    remembered: type = _Multiplier
+    """Of each set."""
+
     def __init__(
         self,
         keep: int,
@@ -161,7 +165,7 @@ class TargetPenalty(Penalty):
         self.keep, self.heads, self.total = keep, heads, total
         self.warmup, self.settle = warmup, settle
         self.rate, self.damping, self.limit = rate, damping, limit
-        self.multipliers: dict[str, _Multiplier] = {}
+        self.multipliers: dict[str, Any] = {}
 
     def fallen(self, step: int) -> float:
         """How much of the warm-up is done after update ``step`` (from 0), 0 to 1."""
@@ -188,7 +192,7 @@ class TargetPenalty(Penalty):
             raise RuntimeError(f"gates {name!r} have no gradient; call the penalty after the mini-batches' backward")
         expected = gates.expected_open()
         (slope,) = torch.autograd.grad(expected, gates.logits, retain_graph=True)
-        multiplier = self.multipliers.setdefault(name, _Multiplier())
+        multiplier = self.multipliers.setdefault(name, self.remembered())
         pull, give = float(gates.logits.grad.abs().sum()), float(slope.sum())
         multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
@@ -212,7 +216,7 @@ class TargetPenalty(Penalty):
         return {name: asdict(multiplier) for name, multiplier in self.multipliers.items()}
 
     def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        self.multipliers = {name: _Multiplier(**values) for name, values in state.items()}
+        self.multipliers = {name: self.remembered(**values) for name, values in state.items()}
 
 
 class ExactPenalty(TargetPenalty):
@@ -266,29 +270,21 @@ class LagrangianPenalty(ExactPenalty):
     below.
     """
 
+    remembered = _Ascent
+
     def __init__(self, keep: int, heads: int, total: int, multiplier_rate: float = 1.0, **shares: float) -> None:
         super().__init__(keep, heads, total, **shares)
         self.multiplier_rate = multiplier_rate
-        self.ascents: dict[str, _Ascent] = {}
 
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
         if gates.is_fixed():
             return gates.logits.new_zeros(())
         excess = (gates.expected_open() - self.wanted(step)) / self.heads
-        ascent = self.ascents.setdefault(name, _Ascent())
+        ascent = self.multipliers.setdefault(name, _Ascent())
         penalty = ascent.first * excess + ascent.second * excess**2
         value = float(excess.detach())
         ascent.rise({"first": value, "second": value**2}, self.multiplier_rate)
         return penalty
-
-    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
-        return {}  # settled gates are fixed
-
-    def state(self) -> dict[str, dict[str, float]]:
-        return {name: asdict(ascent) for name, ascent in self.ascents.items()}
-
-    def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        self.ascents = {name: _Ascent(**values) for name, values in state.items()}  # type: ignore[arg-type]
 
 
 class ClosingSchedule(ExactPenalty):
