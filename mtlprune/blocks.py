@@ -167,31 +167,41 @@ class TrainConfig(Block):
 class PruningConfig(Block):
     """Which attention heads a run may use. See docs/gates.md."""
 
-    method: Literal["none", "gates", "importance", "random", "fisher", "stable"] = "none"
-    """gates: Hard Concrete gates learn which heads to close. Others fix a mask: importance and fisher choose it on a
-    finished run, stable keeps what `selector` chooses on most halves of the data, random is the control."""
+    method: Literal["none", "gates", "topk", "importance", "random", "fisher", "stable"] = "none"
+    """gates: Hard Concrete gates learn which heads to close. topk: gates of which exactly `keep` are open at every
+    step. Others fix a mask: importance and fisher choose it on a finished run, stable keeps what `selector` chooses on
+    most halves of the data, random is the control."""
     sets: Literal["shared", "per_task"] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
-    penalty: Literal["lambda", "target", "exact"] = "lambda"
-    """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`."""
+    closed: Literal["zero", "mean"] = "zero"
+    """What a closed head contributes: nothing, or its mean over the sub-words of the training sentences (mean
+    ablation), measured before the first update with all heads open."""
+    penalty: Literal["lambda", "target", "exact", "lagrangian"] = "lambda"
+    """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
+    lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""
     strength: float = Field(default=0.01, ge=0)
     """λ, of penalty: lambda."""
     in_loss: bool = False
     """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
     2021, released code)."""
+    multiplier_rate: float = Field(default=1.0, gt=0)
+    """lagrangian: rate of the multipliers' ascent (Adam)."""
     keep: int | None = Field(default=None, ge=0)
-    """Heads to keep (of each set): for the penalties target and exact, and for fixed masks; stable: on each half."""
+    """Heads to keep (of each set): for all penalties but lambda, topk and fixed masks; stable: on each half."""
     warmup: float | None = Field(default=None, ge=0, le=1)
-    """Share of the updates over which λ rises (default 0), or the wanted number of heads falls (default 0.4)."""
+    """Share of the updates over which λ rises (default 0), the wanted number of heads falls (default 0.4), or the
+    temperature of topk falls (default 0.68)."""
     settle: float | None = Field(default=None, ge=0, le=1)
-    """target, exact: share of the updates after which an epoch may count as the best (default 0.6 and 0.7; with exact
-    the heads are fixed then)."""
+    """Share of the updates after which an epoch may count as the best: target 0.6 by default; exact, lagrangian and
+    noise 0.7, and the heads are fixed then."""
     init: Literal["paper", "open"] = "paper"
     """Where gates start: half open with some noise, as in the original, or fully open."""
     rate: float = Field(default=1e-3, gt=0)
     """Learning rate of the gates (Adam, constant)."""
     temperature: float = Field(default=0.33, gt=0)
-    """Temperature of the Hard Concrete distribution."""
+    """Temperature of the Hard Concrete distribution; of topk's gradients in the end."""
+    anneal_from: float = Field(default=1000.0, gt=0)
+    """topk: temperature at the first update; it falls geometrically."""
     overlap: float = Field(default=0.0, ge=0)
     """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
     importance_of: str | None = None
@@ -210,20 +220,38 @@ class PruningConfig(Block):
     """stable: how many halves of the sentences; every other one is the complement of the one before."""
     threshold: float = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
+    noise: bool = False
+    """importance, random: the other heads close as gates do, from all open over `warmup`, drawn with the noise of Hard
+    Concrete gates until `settle`, instead of being closed from the first update on."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether gates are trained."""
+        return self.method in ("gates", "topk")
+
+    @property
+    def moves(self) -> bool:
+        """Whether gates change from update to update."""
+        return self.learns or self.noise
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> PruningConfig:
         """Nothing is ignored: a setting that has no effect on the method is refused."""
         steered = self.method == "gates" and self.penalty != "lambda"
-        ranked = {"keep", "importance_of", "importance_sentences"}
+        learnt = {"closed", "sets", "init", "rate", "temperature", "warmup"}
+        masked = {"closed", "keep", "noise"} | ({"warmup", "settle", "temperature"} if self.noise else set())
+        ranked = masked | {"importance_of", "importance_sentences"}
         trained = {"init", "rate", "temperature", "warmup", "settle", "selector_updates", "selector_sentences"}
         effective = {
-            "gates": {"sets", "penalty", "init", "rate", "temperature", "overlap", "warmup"}
-            | ({"keep", "settle"} if steered else {"strength", "in_loss"}),
+            "gates": learnt
+            | {"penalty", "overlap"}
+            | ({"keep", "settle"} if steered else {"strength", "in_loss"})
+            | ({"multiplier_rate"} if self.penalty == "lagrangian" else set()),
+            "topk": learnt | {"keep", "anneal_from"},
             "importance": ranked,
             "fisher": ranked,
             "stable": ranked | {"selector", "halves", "threshold"} | (trained if self.selector == "gates" else set()),
-            "random": {"keep", "layers_like"},
+            "random": masked | {"layers_like"},
         }.get(self.method, set())
         how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
         for name, field in type(self).model_fields.items():

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mtlprune.config.config import Config, build_config
 from mtlprune.encoder.batch import by_length
-from mtlprune.encoder.gates import Gates, HardConcrete
+from mtlprune.encoder.gates import Gates, HardConcrete, TopKGates
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import read_weights
@@ -87,6 +87,9 @@ class MultiTaskModel(nn.Module):
         )
         if part.checkpointing:
             encoder.use_checkpointing()
+        if config.pruning.closed == "mean":
+            places = encoder.places
+            encoder.head_means = torch.zeros(places.layers, places.heads, places.width)
         torch.manual_seed(config.train.seed)
         tasks = {}
         for name in config.tasks:
@@ -250,7 +253,14 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
     size = encoder.places.layers, encoder.places.heads
     salt = zlib.crc32(",".join(config.tasks).encode())  # gates of different tasks must not begin alike
     seeds = np.random.SeedSequence([config.train.seed, salt, 3]).generate_state(len(names)).tolist()
-    return {name: Gates(*size, settings.init, seed, law) for name, seed in zip(names, seeds, strict=True)}
+    made: dict[str, Gates] = {}
+    for name, seed in zip(names, seeds, strict=True):
+        if settings.method == "topk":
+            made[name] = TopKGates(*size, cast(int, settings.keep), settings.init, seed, settings.anneal_from)
+        else:
+            made[name] = Gates(*size, "open" if settings.noise else settings.init, seed, law)
+        made[name].requires_grad_(settings.learns)
+    return made
 
 
 def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:

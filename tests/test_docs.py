@@ -34,6 +34,7 @@ CARD_OF = {
     "train.schedule": "training.md#settings",
     "pruning.method": "regimes.md",
     "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-a-task",
+    "pruning.closed": "gates.md#what-a-closed-head-contributes",
     "pruning.penalty": "gates.md",
     "pruning.selector": "selectors.md#stable-heads",
     "pruning.init": "gates.md#where-gates-start",

@@ -158,7 +158,7 @@ def _source(name: str) -> Source:
     run = RunFolder.with_weights(name)
     config = build_config(run.read_config(), str(run.config_path))
     kind = f"{config.encoder.name}, without context" if not config.encoder.context else config.encoder.name
-    static = "static " if config.train.start and config.pruning.method == "gates" else ""
+    static = "static " if config.train.start and config.pruning.learns else ""
     parts = [
         static + config.pruning.method if config.pruning.method != "none" else "",
         "heads removed" if (run.encoder_path / head_map.FILE).is_file() else "",

@@ -131,6 +131,7 @@ def _plan(found: Inspection) -> Iterator[str]:
     settings, tasks, total = found.config.pruning, found.config.tasks, sum(found.updates)
     layers, each = found.heads
     heads = f"{layers * each} heads ({layers} layers × {each})"
+    drawn = f"; the others close by update {found.settled:,}, with the noise of gates" if settings.noise else ""
     if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, found.sentences[found.config.data.train])
         by = settings.selector if settings.method == "stable" else settings.method
@@ -139,7 +140,7 @@ def _plan(found: Inspection) -> Iterator[str]:
         ]
         yield (
             f"pruning: {settings.keep} of {heads} kept, those {how} the loss of {settings.importance_of} "
-            f"on {sentences:,} training sentences"
+            f"on {sentences:,} training sentences{drawn}"
         )
         if settings.method == "stable":
             bound = expected_false(settings.keep or 0, settings.threshold, layers * each)
@@ -150,7 +151,9 @@ def _plan(found: Inspection) -> Iterator[str]:
     elif settings.method == "random":
         like = f"as many in each layer as {settings.layers_like} has open"
         how = like if settings.layers_like else f"{settings.keep} of them, spread over the layers"
-        yield f"pruning: {heads}, kept at random: {how}"
+        yield f"pruning: {heads}, kept at random: {how}{drawn}"
+    elif settings.method == "topk":
+        yield f"pruning: exactly {settings.keep} of {heads} open at every step (top-K gates); rate {settings.rate:g}"
     else:
         own = settings.sets == "per_task"
         sets = f"one set a task, so {len(tasks)} encodings of a batch instead of one" if own else "one set"
@@ -159,7 +162,7 @@ def _plan(found: Inspection) -> Iterator[str]:
         if settings.penalty == "lambda":
             yield f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
             return
-        fixed = " and those heads are fixed" if settings.penalty == "exact" else ""
+        fixed = "" if settings.penalty == "target" else " and those heads are fixed"
         yield (
             f"penalty {settings.penalty}: {settings.keep} heads{' a set' * own}; after update {found.settled:,} of "
             f"{total:,} an epoch may be the best{fixed}"

@@ -248,3 +248,60 @@ class Gates(nn.Module):
             return there if there.dtype == tensor.dtype else tensor.to(there.device)
 
         return super()._apply(moved, recurse)
+
+
+def relaxed_subset(scores: Tensor, keep: int, temperature: Tensor | float) -> Tensor:
+    """``keep`` soft-maxes one after another, each over what the earlier ones left (Xie and Ermon 2019).
+
+        p_1 = softmax(s / T),   s ← s + log(1 − p_j),   p_j+1 = softmax(s / T);   the result is Σ p_j
+
+    Args:
+        scores: (N,) float64; under Gumbel noise, T to 0 makes a draw without replacement of it.
+
+    Returns:
+        (N,), at least 0 and adding up to ``keep``.
+    """
+    total = torch.zeros_like(scores)
+    for _ in range(keep):
+        chosen = torch.softmax(scores / temperature, 0)
+        total = total + chosen
+        scores = scores + torch.log((1 - chosen).clamp(min=1e-100))
+    return total
+
+
+class TopKGates(Gates):
+    """Gates of which exactly ``keep`` are 1 and the others 0 at every step (Li, Cotterell and Sachan 2021).
+
+    In training the ``keep`` largest logits after Gumbel noise are open, so a head is drawn as often as in sequential
+    draws without replacement by softmax(logits); gradients are those of `relaxed_subset` of the same noisy logits
+    (straight through). In evaluation the ``keep`` largest logits are open.
+
+    Args:
+        layers, heads, init, seed: as for `Gates`.
+        keep: K, at most layers · heads.
+        temperature: T of the gradients, above 0; it is saved with the module, and whoever trains may lower it.
+    """
+
+    temperature: Tensor
+
+    def __init__(
+        self, layers: int, heads: int, keep: int, init: Init = "paper", seed: int = 0, temperature: float = 1.0
+    ) -> None:
+        super().__init__(layers, heads, init, seed)
+        self.keep = keep
+        self.register_buffer("temperature", torch.tensor(temperature))
+
+    def forward(self) -> Tensor:
+        if not self.training or self.is_fixed():
+            return self.evaluated()
+        with torch.autocast(self.logits.device.type, enabled=False):
+            drawn = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device).double()
+            scores = self.logits - torch.log(-torch.log(drawn.clamp(1e-12, 1 - 1e-12)))  # float64
+            soft = relaxed_subset(scores.flatten(), self.keep, self.temperature).view_as(scores).float()
+            return top_mask(scores, self.keep) + (soft - soft.detach())
+
+    def evaluated(self) -> Tensor:
+        return super().evaluated() if self.is_fixed() else top_mask(self.logits, self.keep)
+
+    def expected_open(self) -> Tensor:
+        return self.evaluated().sum()

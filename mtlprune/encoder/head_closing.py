@@ -84,7 +84,7 @@ def closings(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None)
 
 def _whole(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[Tensor, ...]:
     """Hidden states of a pass: embeddings and each layer."""
-    with encoder.places.gated(values.to(batch.input_ids.device)):
+    with encoder.gated(values.to(batch.input_ids.device)):
         output = cast(PreTrainedModel, encoder.transformer)(
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
         )
@@ -126,7 +126,7 @@ def _is_chain(calls: list[_Call], hidden: tuple[Tensor, ...]) -> bool:
 
 def _from_layer(encoder: Encoder, calls: list[_Call], values: Tensor) -> tuple[Tensor, Tensor]:
     """Hidden states after the first of some layers, and after the last of them."""
-    with encoder.places.gated(values.to(calls[0].output.device)):
+    with encoder.gated(values.to(calls[0].output.device)):
         after = last = calls[0].again(calls[0].args[0])
         for call in calls[1:]:
             last = call.again(last)

@@ -277,7 +277,7 @@ class HeadPlaces:
         everything = tuple(range(self.heads))
         self.kept = [everything] * self.layers if kept is None else [tuple(heads) for heads in kept]
         check_kept(self.kept, self.heads, self.width, outputs)
-        self._gates: list[Tensor] | None = None
+        self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # and what they add, where there are means
         self._seen: list[Tensor] | None = None
         self._calls = 0
         shared = len(set(outputs)) < self.layers
@@ -288,11 +288,12 @@ class HeadPlaces:
             transformer.base_model.register_forward_pre_hook(self._restart)
 
     @contextmanager
-    def gated(self, values: Tensor) -> Iterator[None]:
+    def gated(self, values: Tensor, means: Tensor | None = None) -> Iterator[None]:
         """Multiply every head by its gate at its place, in the dtype found there: all gates 1 changes no bit.
 
         Args:
             values: (L, A) in original numbering, float32; gradients flow back to the gates of heads that are there.
+            means: (L, A, d), what closed heads contribute instead of nothing: see `shifts`.
 
         Raises:
             EncoderError: wrong shape, or gates are on already.
@@ -304,9 +305,10 @@ class HeadPlaces:
             )
         if self._gates is not None:
             raise EncoderError("gates are on already; expected one gated() at a time: multiply the values instead")
+        shifts = [None] * self.layers if means is None else self.shifts(values, means)
         self._gates = [
-            row if heads == tuple(range(self.heads)) else row[list(heads)]
-            for row, heads in zip(values.unbind(), self.kept, strict=True)
+            (row if heads == tuple(range(self.heads)) else row[list(heads)], shift)
+            for row, heads, shift in zip(values.unbind(), self.kept, shifts, strict=True)
         ]
         try:
             yield
@@ -325,6 +327,16 @@ class HeadPlaces:
             yield
         finally:
             self._gates, self._seen = outside
+
+    def shifts(self, values: Tensor, means: Tensor) -> list[Tensor]:
+        """(1 − gate) · mean of the heads that a layer has, (n, d) for each layer: what mean ablation adds to a gated
+        head, so that a closed one contributes its mean whatever it reads.
+
+        Args:
+            values: (L, A) and means: (L, A, d), in original numbering.
+        """
+        rows = ((1 - values)[..., None] * means.to(values)).unbind()
+        return [row[list(heads)] for row, heads in zip(rows, self.kept, strict=True)]
 
     @contextmanager
     def watched(self) -> Iterator[list[Tensor]]:
@@ -363,7 +375,9 @@ class HeadPlaces:
             else:
                 self._seen.append(heads)
         if self._gates is not None:
-            heads = heads * self._gates[layer].to(heads).unsqueeze(-1)
+            gates, shift = self._gates[layer]
+            heads = heads * gates.to(heads).unsqueeze(-1)
+            heads = heads if shift is None else heads + shift.to(heads)
         return (heads.flatten(-2), *args[1:])
 
     def __getstate__(self) -> dict[str, Any]:

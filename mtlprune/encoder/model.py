@@ -63,7 +63,10 @@ class Encoder(nn.Module):
         head_map: which heads are left, where some were removed; else None.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
+        head_means: (layers, heads, d), what closed heads contribute instead of nothing (mean ablation); None without.
     """
+
+    head_means: Tensor | None
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class Encoder(nn.Module):
         self.config, self.tokenizer = config, tokenizer
         self.head_map: KeptHeads | None = None
         self.commit: str | None = None
+        self.register_buffer("head_means", None)
         self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
         table = input_embeddings(transformer)
@@ -190,6 +194,10 @@ class Encoder(nn.Module):
         """In which a layer runs, and runs again."""
         return nullcontext(), self.places.again() if "places" in vars(self) else nullcontext()
 
+    def gated(self, gates: Tensor) -> AbstractContextManager[None]:
+        """Within it heads are under gates, (layers, heads); see :meth:`HeadPlaces.gated`."""
+        return self.places.gated(gates, self.head_means)
+
     def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
         """Encode a batch that lies on the encoder's device.
 
@@ -201,7 +209,7 @@ class Encoder(nn.Module):
             plain = self.config.model_type in FLOAT32_ONLY
             with (
                 torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
-                nullcontext() if gates is None else self.places.gated(gates),
+                nullcontext() if gates is None else self.gated(gates),
             ):
                 hidden = self._contextual(ids, batch.attention_mask)
         else:

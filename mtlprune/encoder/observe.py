@@ -185,7 +185,7 @@ def observe(
     with ExitStack() as stack:
         seen = stack.enter_context(places.watched()) if "heads" in want else []
         if gates is not None:
-            stack.enter_context(places.gated(gates))
+            stack.enter_context(encoder.gated(gates))
         if "norms" in want:
             norms = stack.enter_context(_norms_watched(transformer, batch.input_ids.shape))
         output = transformer(
@@ -201,6 +201,9 @@ def observe(
         if gates is not None:
             rows = zip(seen, gates, places.kept, strict=True)
             found.heads = [heads * row[list(kept)].to(heads)[:, None] for heads, row, kept in rows]
+            if encoder.head_means is not None:
+                shifts = places.shifts(gates, encoder.head_means)
+                found.heads = [heads + shift.to(heads) for heads, shift in zip(found.heads, shifts, strict=True)]
     if "hidden" in want:
         found.hidden = list(output.hidden_states)
     if "attention" in want:

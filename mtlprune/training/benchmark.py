@@ -175,8 +175,7 @@ class Stepper:
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
         self.run, self.tasks, self.precision = run, tasks, precision
         self.optimizer = make_optimizer(run.model, run.config)
-        gated = run.config.pruning.method == "gates"
-        self.penalty = GatePenalty(run.config, run.model, STEPS) if gated else None
+        self.penalty = GatePenalty(run.config, run.model, STEPS) if run.config.pruning.moves else None
         decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
         encoder, heads, _ = self.optimizer.param_groups
         heads["params"] = [p for p in heads["params"] if id(p) in decoders]

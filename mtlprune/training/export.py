@@ -16,6 +16,7 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
 from mtlprune.encoder.gates import OPEN, Gates
 from mtlprune.encoder.head_map import KeptHeads
+from mtlprune.encoder.mean_ablation import fold_means
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.removal import load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import quiet
@@ -138,8 +139,10 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
         gates = gates * (gates > OPEN) if asked.remove else gates
     task: Any = model.tasks[asked.head] if asked.head is not None else None
     linear = task.linear() if task is not None else None
-    with encoder.places.gated(gates) if gates is not None else contextlib.nullcontext():
+    with encoder.gated(gates) if gates is not None else contextlib.nullcontext():
         before = states(transformer, encoder.limit, linear and linear[0])
+    if gates is not None:
+        fold_means(encoder, gates)
     heads = _removed(asked, model, gates) if asked.remove else encoder.head_map
     if not asked.remove:
         if gates is not None:

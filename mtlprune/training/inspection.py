@@ -102,7 +102,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
 
 def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
     """Of so many updates, those after which the gates count as settled."""
-    if config.pruning.method != "gates":
+    if not config.pruning.moves:
         return 0
     penalty = make_penalty(config, model, total)
     return next(step for step in range(total + 1) if penalty.settled(step))

@@ -158,8 +158,8 @@ class _Trainer:
         self.sets = gate_sets(self.model)
         updates = [len(self.plan(epoch)) for epoch in range(self.config.train.epochs)]
         self.total = sum(updates)
-        gated = self.config.pruning.method == "gates"
-        self.penalty = GatePenalty(self.config, self.model, self.total) if gated else None
+        moving = self.config.pruning.moves
+        self.penalty = GatePenalty(self.config, self.model, self.total) if moving else None
         with reading(folder.checkpoint_path, RunError, AGAIN):
             self.balance.restore(progress.balance)
             if progress.scale:

@@ -127,7 +127,7 @@ def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
     and a constant one for gates, which do not decay; the fused kernel where there is one. What is frozen is left out.
     """
     settings = config.train
-    gates = model.gates if config.pruning.method == "gates" else nn.ModuleDict()
+    gates = model.gates if config.pruning.learns else nn.ModuleDict()
     fusion = list(model.encoder.fusion.parameters()) if model.encoder.fusion is not None else []
     new = {id(parameter) for parameter in fusion}
     groups = [

@@ -133,6 +133,8 @@ def _best_weights(folder: RunFolder) -> Path:
 def start_from(path: str, model: MultiTaskModel) -> None:
     """Give a model the encoder and the decoders of a finished run, at its best joint epoch; gates begin anew."""
     source = MultiTaskModel.load(path)
-    model.encoder.load_state_dict(source.encoder.state_dict())
+    own = {"head_means": model.encoder.head_means} if model.encoder.head_means is not None else {}  # not yet measured
+    source.encoder.head_means = None
+    model.encoder.load_state_dict(source.encoder.state_dict() | own)
     for name, task in model.tasks.items():
         task.load_state_dict(source.tasks[name].state_dict())

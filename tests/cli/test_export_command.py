@@ -138,6 +138,27 @@ def test_heads_removed_and_heads_put_back(mtlprune: Command, mask: Path, tmp_pat
     compare({**as_the_card_says(cut), "tokenizer": tokenizer}, wanted)
 
 
+def test_means_of_closed_heads_go_along(mtlprune: Command, train: Callable[..., Path], tmp_path: Path) -> None:
+    """The command itself compares what it wrote with the run, whose closed heads contribute their means."""
+    run = train(
+        "means", "tasks=pos", "pruning.method=random", "pruning.keep=3", "pruning.closed=mean", "train.epochs=1"
+    )
+    model = MultiTaskModel.load(run)
+    gates, tokenizer = model.gates[SHARED].evaluated(), AutoTokenizer.from_pretrained(run / "encoder")
+    inputs = tokenizer(TEXTS[0], return_tensors="pt")
+    with model.encoder.gated(gates), torch.no_grad():
+        wanted = model.encoder.transformer(**inputs).last_hidden_state
+    with model.encoder.places.gated(gates), torch.no_grad():
+        assert not torch.allclose(model.encoder.transformer(**inputs).last_hidden_state, wanted, atol=1e-4)
+    for options in ((), ("--remove",)):
+        out = exported(mtlprune, tmp_path / f"out{len(options)}", run, *options)
+        found = as_the_card_says(out)["model"](**inputs).last_hidden_state
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5 * float(wanted.abs().max()))
+    assert mtlprune("prune", run, "--out", tmp_path / "pruned", "--no-latency").code == 0
+    before, after = (RunFolder(path).read_scores("dev") for path in (run, tmp_path / "pruned"))
+    assert before == after
+
+
 def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(mask: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError), quiet():
         AutoModel.from_pretrained(mask / "encoder")

@@ -83,6 +83,14 @@ MISTAKES = {
         [*TARGET, "pruning.in_loss=true"],
         "in_loss has no effect with method: gates, penalty: target",
     ),
+    "K for top-K": (["pruning.method=topk", "pruning.keep=9"], "at most the encoder's 8 heads (2 layers × 4)"),
+    "top-K without K": (["pruning=topk"], "keep: expected how many heads to keep (needed with method: topk)"),
+    "means without gates": (["pruning.closed=mean"], "closed has no effect with method: none"),
+    "noise of trained gates": ([*TARGET, "pruning.noise=true"], "noise has no effect with method: gates"),
+    "a warm-up of fixed heads": (
+        ["pruning.method=random", "pruning.keep=2", "pruning.warmup=0.3"],
+        "warmup has no effect with method: random",
+    ),
     "no heads": (["encoder.context=false", "pruning=gates"], "an encoder without context"),
     "an unknown family": (
         ["encoder.name={unknown_family}", "encoder.random=true", "pruning=gates"],

@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
 from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.mean_ablation import fold_means
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import load_pruned, remove_heads, save_pruned
@@ -51,6 +52,36 @@ def test_transformers_alone_compute_what_gates_make_of_it(family: str, tmp_path:
         model.save_pretrained(tmp_path)
         again = AutoModel.from_pretrained(tmp_path).eval()
     assert apart(run(again).detach(), wanted) <= 1e-6
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_path: Path) -> None:
+    """Folded ≡ mean ablation, with heads closed and with heads removed; refused in words where there is no bias."""
+    encoder = Encoder.load(str(tiny_encoder(family)))
+    gates, places = drawn(encoder.places.layers), encoder.places
+    gates[:, [0, 2]] = 0
+    batch = encoder.collate([encoder.tokenize(["the", "old", "dog", "saw", "it"]), encoder.tokenize(["cats"])])
+    means = torch.randn(places.layers, places.heads, places.width, generator=torch.Generator().manual_seed(1))
+    zero = encoder(batch, gates).words
+    encoder.head_means = means
+    wanted = encoder(batch, gates).words
+    assert apart(wanted, zero) > 1e-3
+    before = {name: weight.clone() for name, weight in encoder.transformer.state_dict().items()}
+    if family in ("albert", "modernbert", "eurobert"):
+        why = "layers 1 and 2 share their weights" if family == "albert" else "projection has no bias"
+        with pytest.raises(EncoderError, match=f"cannot be folded into the biases of this {family}: .*{why}"):
+            fold_means(encoder, gates)
+        assert all(torch.equal(weight, before[name]) for name, weight in encoder.transformer.state_dict().items())
+        assert torch.equal(encoder(batch, gates).words, wanted)
+        return
+    removed = copy.deepcopy(encoder)
+    fold_means(encoder, gates)
+    fold_gates(encoder.transformer, gates, places.kept)
+    assert apart(encoder(batch).words, wanted) <= 1e-5 and encoder.head_means is None
+    fold_means(removed, gates)
+    remove_heads(removed.transformer, gates)
+    assert apart(removed(batch).words, wanted) <= 1e-5
 
 
 def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import pytest
 import torch
@@ -16,12 +17,14 @@ from mtlprune.encoder.gates import (
     PAPER,
     Gates,
     HardConcrete,
+    TopKGates,
     deterministic,
     expected_open,
     first_logits,
     overlap,
     probability_one,
     probability_open,
+    relaxed_subset,
     sample,
     top_mask,
 )
@@ -200,3 +203,81 @@ def test_overlap_counts_every_pair_once(tasks: int, seed: int):
     (gradient,) = torch.autograd.grad(total, sets[0])
     others = sum(sets[1:], torch.zeros(3, 4))
     torch.testing.assert_close(gradient, others)  # as the original's, which sums over the other tasks
+
+
+# -- exactly so many ---------------------------------------------------------------------------------------------------
+
+
+def inclusion(logits: Tensor, keep: int) -> Tensor:
+    """P(head is among ``keep`` draws without replacement by softmax(logits)), by enumerating all orders."""
+    weights, found = logits.double().flatten().exp(), torch.zeros(logits.numel(), dtype=torch.float64)
+    for order in permutations(range(logits.numel()), keep):
+        chance, left = 1.0, float(weights.sum())
+        for head in order:
+            chance *= float(weights[head]) / left
+            left -= float(weights[head])
+        found[list(order)] += chance
+    return found.view_as(logits)
+
+
+def top_k(logits: list[list[float]], keep: int, temperature: float = 1.0) -> TopKGates:
+    values = torch.tensor(logits)
+    gates = TopKGates(*values.shape, keep, temperature=temperature)
+    gates.logits.data.copy_(values)
+    return gates
+
+
+@pytest.mark.parametrize("keep", [1, 2, 4])
+def test_heads_are_drawn_as_often_as_enumeration_says(keep: int):
+    gates = top_k([[0.0, 1.0, -1.0], [2.0, 0.5, -0.3]], keep)
+    torch.manual_seed(3)
+    drawn = torch.stack([gates().detach() for _ in range(3000)])
+    assert set(drawn.unique().tolist()) == {0.0, 1.0} and (drawn.sum((1, 2)) == keep).all()
+    expected = inclusion(gates.logits.detach(), keep)
+    assert float(expected.sum()) == pytest.approx(keep)
+    error = (expected * (1 - expected) / len(drawn)).sqrt()
+    assert ((drawn.double().mean(0) - expected).abs() < 4.5 * error).all()
+
+
+def test_the_relaxed_subset_adds_up_and_becomes_the_draw():
+    scores = torch.randn(7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for keep in (0, 1, 4, 7):
+        for temperature in (1000.0, 1.0, 1e-8):
+            soft = relaxed_subset(scores, keep, temperature)
+            assert float(soft.sum()) == pytest.approx(keep) and soft.min() >= 0
+        torch.testing.assert_close(soft.float(), top_mask(scores.view(1, 7), keep)[0])
+    logits = scores[:4].clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda values: relaxed_subset(values, 2, 0.7), logits)
+
+
+def test_top_k_gradients_are_those_of_the_relaxed_subset_of_the_same_noise():
+    gates, weights = top_k([[0.0, 1.0], [2.0, 0.5]], 2, temperature=0.5), torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    torch.manual_seed(5)
+    values = gates()
+    (values * weights).sum().backward()
+    torch.manual_seed(5)
+    noise = -torch.log(-torch.log(torch.rand(2, 2).double()))
+    logits = gates.logits.detach().double().requires_grad_()
+    soft = relaxed_subset((logits + noise).flatten(), 2, 0.5).view(2, 2)
+    (soft * weights).sum().backward()
+    torch.testing.assert_close(gates.logits.grad, logits.grad.float())
+    assert torch.equal(values, top_mask(logits + noise, 2)) and gates.logits.grad.abs().min() > 0
+
+
+@pytest.mark.parametrize("keep", [0, 3, 6])
+@pytest.mark.parametrize("temperature", [1e-8, 1000.0])
+def test_top_k_at_its_limits(keep: int, temperature: float):
+    gates = TopKGates(2, 3, keep, "open", temperature=temperature).to(torch.bfloat16)
+    assert gates.temperature.dtype == gates.logits.dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        values = gates()
+    assert values.dtype == torch.float32 and values.sum() == gates.open_count() == gates.expected_open() == keep
+    assert values.requires_grad == (keep > 0)
+    if keep:
+        values.sum().backward()
+        assert gates.logits.grad.isfinite().all()
+    gates.logits.data = torch.tensor([[0.1, 0.9, 0.2], [0.8, 0.3, 0.7]])
+    assert torch.equal(gates.eval()(), top_mask(gates.logits, keep))  # no noise
+    again = TopKGates(2, 3, keep)
+    again.load_state_dict(gates.state_dict())
+    assert again.temperature == gates.temperature and torch.equal(again.evaluated(), gates.evaluated())

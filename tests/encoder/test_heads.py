@@ -11,6 +11,7 @@ from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_tiny
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from mtlprune.encoder.gates import TopKGates
 from mtlprune.encoder.heads import FAMILIES, HeadPlaces, by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
@@ -98,6 +99,53 @@ def test_a_closed_gate_equals_zeroed_value_rows(family, attention):
 def same(model: PreTrainedModel, layer: int, other: int) -> bool:
     attentions = by_layer(model, family_of(model).attention)
     return attentions[layer] is attentions[other]
+
+
+@pytest.mark.parametrize(("family", "attention"), CASES)
+def test_a_closed_head_contributes_its_mean(family, attention):
+    """Gate 1 is no gate; gate 0 is the head's output replaced, in all slots alike; in between, both by their share."""
+    model = build(family, attention)
+    open_, places = run(model), HeadPlaces(model)
+    means = torch.randn(places.layers, HEADS, WIDTH, generator=torch.Generator().manual_seed(2))
+    means[1::2] = means[::2]  # in ALBERT two layers are one module
+    with places.gated(ones(places), means):
+        assert torch.equal(run(model), open_)
+    for head in range(HEADS):
+        gates, share = ones(places), 0.0 if head else 0.25
+        gates[:, head] = share
+        with places.gated(gates, means):
+            closed = run(model)
+        oracle = copy.deepcopy(model)
+        outputs = by_layer(oracle, family_of(oracle).output)
+        for layer, output in enumerate(outputs):
+            if output not in outputs[:layer]:
+                output.register_forward_pre_hook(replaced(head, share, means[layer, head]))
+        torch.testing.assert_close(closed, run(oracle), rtol=0, atol=1e-6)
+        assert not torch.allclose(closed, open_, atol=1e-4)
+
+
+def replaced(head: int, share: float, mean: Tensor):
+    """A hook that puts a vector in the place of a head's output, but for a share of it."""
+
+    def hook(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        heads = args[0].unflatten(-1, (HEADS, WIDTH)).clone()
+        heads[..., head, :] = share * heads[..., head, :] + (1 - share) * mean
+        return (heads.flatten(-2), *args[1:])
+
+    return hook
+
+
+@pytest.mark.parametrize("family", HEAD_FAMILIES)
+def test_top_k_gates_act(family):
+    """Exactly K heads speak, and the gradient reaches gates that are open and gates that are closed."""
+    model = build(family).train()
+    places = HeadPlaces(model)
+    gates = TopKGates(places.layers, HEADS, 3, "open")
+    with places.gated(gates()):
+        drawn, kept = run(model), places._gates
+    assert sum(float(row.detach().sum()) for row, _ in kept) == 3 and not torch.allclose(drawn, run(model), atol=1e-4)
+    drawn.square().sum().backward()
+    assert gates.logits.grad.isfinite().all() and gates.logits.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)

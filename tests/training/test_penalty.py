@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.gates import Gates, deterministic, probability_open
-from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
+from mtlprune.training.pruning.penalty import ExactPenalty, LagrangianPenalty, LambdaPenalty, Penalty, TargetPenalty
 
 LAYERS, HEADS = 6, 12
 ALL = LAYERS * HEADS
@@ -189,6 +189,28 @@ def test_gates_are_fixed_at_the_settling_share_and_no_earlier():
     assert not penalty({"shared": simulation.gates}, 300).requires_grad
 
 
+def test_multipliers_rise_by_adam_and_their_heads_are_exact_in_the_end():
+    """Against torch's own Adam on λ₁ · d + λ₂ · d², maximised."""
+    penalty, gates = (
+        LagrangianPenalty(36, ALL, STEPS, multiplier_rate=0.5, warmup=0.5, settle=0.8),
+        Gates(LAYERS, HEADS),
+    )
+    multipliers = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([multipliers], lr=0.5, maximize=True)
+    for step in range(30):
+        gates.logits.data.uniform_(-2, 3 if step < 20 else 0, generator=torch.Generator().manual_seed(step))
+        excess = (probability_open(gates.logits).sum() - penalty.wanted(step)) / ALL
+        wanted = multipliers @ torch.stack([excess, excess**2]).double()
+        found = penalty({"shared": gates}, step)
+        assert float(found.detach()) == pytest.approx(float(wanted.detach()), rel=1e-4, abs=1e-6)
+        adam.zero_grad()
+        wanted.backward()
+        adam.step()
+    found = torch.tensor([penalty.state()["shared"][name] for name in ("first", "second")])
+    torch.testing.assert_close(found.double(), multipliers.detach(), rtol=1e-4, atol=1e-5)
+    assert simulate(LagrangianPenalty(36, ALL, STEPS), "thousandth to tenth").open[280:] == [36] * 120
+
+
 # resume
 
 
@@ -199,6 +221,7 @@ def test_gates_are_fixed_at_the_settling_share_and_no_earlier():
         (lambda: TargetPenalty(36, ALL, STEPS), 100),
         (lambda: ExactPenalty(36, ALL, STEPS), 240),  # continues past where gates are fixed
         (lambda: ExactPenalty(36, ALL, STEPS), 310),
+        (lambda: LagrangianPenalty(36, ALL, STEPS), 240),
     ],
 )
 def test_stopped_and_resumed_is_never_stopped(make: Callable[[], Penalty], stop: int):

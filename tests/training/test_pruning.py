@@ -13,10 +13,12 @@ import pytest
 import torch
 from one_update import gradients, trainer
 from safetensors.torch import load_file
+from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.encoder.gates import Gates, deterministic, probability_open
+from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
+from mtlprune.encoder.mean_ablation import measure_means
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.scores import main_score
@@ -496,3 +498,127 @@ def test_random_masks_are_uniform_within_a_layer():
     chi = ((counts - expected) ** 2 / expected).sum(1)
     assert chi[0] < 16.3 and chi[1] < 16.3  # 3 degrees of freedom, p = 0.001
     assert math.isclose(counts.sum(), 8000)
+
+
+def test_random_heads_may_close_with_the_noise_of_gates(gated: Settings, tmp_path):
+    """From all open to the same heads as without noise: logits fall by the schedule, samples are noisy, then fixed."""
+    settings = {"method": "random", "keep": 3, "closed": "mean"}
+    wanted = lines(trained(gated(train={"epochs": 1}, **settings), tmp_path / "plain"))[0]["gates"]
+    found = lines(trained(gated(train={"epochs": 4}, noise=True, **settings), tmp_path / "noisy"))
+    assert [line["step"] for line in found] == [4, 8, 12, 16]  # the warm-up ends after 6.4, fixed after ⌈0.7 · 16⌉ = 12
+    assert found[0]["open"] == {"shared": 8} and found[0]["expected"]["shared"] < 8
+    assert [line["open"] for line in found[1:]] == [{"shared": 3}] * 3
+    assert found[1]["expected"]["shared"] > 3 and found[2]["gates"] == found[3]["gates"] == wanted
+
+    made = trainer(gated(noise=True, **settings), tmp_path / "steps")  # 12 updates
+    gates = made.model.gates["shared"].train()
+    gates.mask.copy_(torch.tensor(wanted["shared"]))
+    for step in range(9):
+        fall = OPEN_LOGIT * (1 - 2 * min(1.0, step / 4.8))
+        expected = torch.where(gates.mask == 1, OPEN_LOGIT, fall)
+        torch.testing.assert_close(gates.logits.detach(), expected)
+        assert gates.is_fixed() == (step >= 9) and len({tuple(gates().flatten().tolist()) for _ in range(20)}) > 5
+        made.update([MiniBatch(("pos",), [1, 2])])
+        made.progress.step += 1
+    assert gates.is_fixed() and torch.equal(gates(), gates.mask) and gates.logits.grad is None
+
+
+# -- exactly so many at every step -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sets", ["shared", "per_task"])
+def test_top_k_has_exactly_so_many_at_every_step(gated: Settings, sets, tmp_path):
+    tasks = {"method": "topk", "keep": 3, "sets": sets, "anneal_from": 10.0, "temperature": 0.1, "warmup": 0.5}
+    made = trainer(gated("pos,dep", {"epochs": 2}, rate=0.1, **tasks), tmp_path / "run")
+    made.model.train()
+    counts, masks = [], set()
+    for gates in made.model.gates.values():
+        gates.register_forward_hook(lambda module, args, values: counts.append(float(values.detach().sum())))
+        gates.register_forward_hook(lambda module, args, values: masks.add(tuple(values.flatten().tolist())))
+    before = {name: gates.logits.detach().clone() for name, gates in made.model.gates.items()}
+    for step in range(made.total):  # 8
+        for gates in made.model.gates.values():
+            assert float(gates.temperature) == pytest.approx(10 * 0.01 ** min(1.0, step / 4))
+        made.update([MiniBatch(("pos", "dep"), [1, 2])])
+        made.progress.step += 1
+    assert set(counts) == {3.0} and len(masks) > 3 and {value for mask in masks for value in mask} == {0.0, 1.0}
+    for name, gates in made.model.gates.items():
+        assert not torch.equal(gates.logits, before[name]) and gates.open_count() == 3
+
+
+def test_top_k_of_a_frozen_run_moves_gates_alone(gated: Settings, ungated: RunFolder, tmp_path):
+    frozen = {"start": str(ungated.path), "freeze": "encoder,decoders", "epochs": 2}
+    folder = trained(gated("dep", frozen, method="topk", keep=5, rate=0.1, closed="mean"), tmp_path / "run")
+    assert (
+        [line["open"] for line in lines(folder)] == [line["expected"] for line in lines(folder)] == [{"shared": 5}] * 2
+    )
+    start, weights = best_weights(ungated), best_weights(folder)
+    means = weights.pop("encoder.head_means")
+    assert compare(start, weights) == {"encoder": True, "tasks": True} and means.shape == (*HEADS, 8)
+    model = MultiTaskModel.load(folder.path)  # what a closed head contributes is read back, and matters
+    [plain] = [list(model.annotate(folder_dev(folder))) for _ in range(1)]
+    assert [s.dep for s in plain] == [s.dep for s in folder.read_predictions("dev")]
+    torch.testing.assert_close(model.encoder.head_means, means, rtol=0, atol=0)
+    go_on = build_config(gated("dep", {"start": str(folder.path)}, method="none"))  # a run that has no closed heads
+    run = prepare(go_on, RunFolder(tmp_path / "next"), load_corpus(Path(go_on.data.path)))
+    assert run.model.encoder.head_means is None
+
+
+def folder_dev(folder: RunFolder) -> list[Any]:
+    tree = folder.read_config()
+    return list(load_corpus(Path(tree["data"]["path"]))["dev"])
+
+
+def test_a_selection_on_a_frozen_run_takes_no_gradients_of_weights(gated: Settings, ungated: RunFolder, tmp_path):
+    """No weight has a gradient or moments; the backward pass computes those of activations alone, not twice as much."""
+
+    def flops(freeze: str) -> float:
+        settings = {"start": str(ungated.path), "freeze": freeze}
+        made = trainer(gated("pos", settings, penalty="exact", keep=4, rate=0.1), tmp_path / (freeze or "free"))
+        batch = MiniBatch(("pos",), [1, 2, 4, 5])
+        with FlopCounterMode(display=False) as forward, torch.no_grad():
+            made.model.losses(made.data.batch(batch))
+        with FlopCounterMode(display=False) as whole:
+            found = gradients(made, batch)
+        moving = {name for name, weight in made.model.named_parameters() if weight.requires_grad}
+        assert set(found) <= moving and len(made.optimizer.state) <= len(moving)
+        if freeze == "encoder,decoders":
+            assert set(found) == moving == {"gates.shared.logits"} and len(made.optimizer.state) == 1
+        return whole.get_total_flops() / forward.get_total_flops()
+
+    assert flops("encoder,decoders") < 2.05 < 2.5 < flops("decoders")
+
+
+# -- what closed heads contribute --------------------------------------------------------------------------------------
+
+
+def test_means_are_over_all_slots_of_the_training_sentences(small_settings: Settings, tmp_path):
+    """By the definition, sentence by sentence: windows of long ones too, special tokens, no padding, no dropout."""
+    config = build_config(small_settings("pos"))
+    run = prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)))
+    encoder, seen = run.model.encoder.train(), []
+    found = measure_means(encoder, run.pieces)
+    assert encoder.training
+    for pieces in run.pieces:
+        batch = encoder.eval().collate([pieces])
+        with torch.no_grad(), encoder.places.watched() as heads:
+            encoder(batch)
+        there = batch.attention_mask.bool()
+        seen.append(torch.stack([layer[there] for layer in heads]).transpose(0, 1).double())  # (slots, L, A, d)
+    assert len(run.model.encoder.collate(run.pieces).input_ids) > len(run.pieces)  # or windows are not tested
+    torch.testing.assert_close(found, torch.cat(seen).mean(0).float(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["gates", "importance"])
+def test_means_are_measured_once_before_the_first_update(gated: Settings, ungated: RunFolder, method, tmp_path):
+    settings = gated("pos", {"start": str(ungated.path), "epochs": 2}, method=method, keep=3, closed="mean")
+    settings["pruning"] |= {"importance_of": str(ungated.path)} if method == "importance" else {"penalty": "exact"}
+    config = build_config(settings)
+    run = prepare(config, RunFolder(tmp_path / "same"), load_corpus(Path(config.data.path)))
+    wanted = measure_means(run.model.encoder, run.pieces)
+    weights = best_weights(trained(settings, tmp_path / "run"))
+    assert torch.equal(weights["encoder.head_means"], wanted) and wanted.abs().max() > 0.01
+    assert not torch.equal(
+        weights["encoder.transformer.encoder.layer.0.attention.self.query.weight"],
+        best_weights(ungated)["encoder.transformer.encoder.layer.0.attention.self.query.weight"],
+    )

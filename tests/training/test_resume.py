@@ -35,6 +35,9 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settin
     "target-shared": ("pos,dep,srl", {}, TARGET | {"keep": 4, "init": "open"}),
     "target-per_task": ("pos,dep", SAMPLED, TARGET | {"keep": 3, "sets": "per_task", "overlap": 0.1}),
     "exact-shared": ("pos", {}, EXACT | {"keep": 4}),
+    "lagrangian": ("pos", {}, EXACT | {"penalty": "lagrangian", "keep": 4, "closed": "mean"}),
+    "topk": ("pos,dep", {}, {"method": "topk", "keep": 3, "rate": 0.1, "sets": "per_task"}),
+    "random-noise": ("pos", {}, {"method": "random", "keep": 3, "noise": True, "settle": 0.65, "closed": "mean"}),
     "exact-per_task": ("pos,con", {"weight_decay": 0.01}, EXACT | {"keep": 3, "sets": "per_task"}),
 }
 GATED = [name for name, (_, _, pruning) in RUNS.items() if pruning]
@@ -69,7 +72,7 @@ CASES = [
     for name in names
     for moment in moments
 ]
-QUICK = ("cosreg", "fusion", "evaluate_every", "fp16", "lambda-in-loss", "exact-per_task")  # the others are slow
+QUICK = ("cosreg", "fusion", "evaluate_every", "fp16", "lambda-in-loss", "topk", "random-noise", "exact-per_task")
 
 
 @pytest.fixture(scope="module")

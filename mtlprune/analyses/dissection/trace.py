@@ -143,7 +143,7 @@ def _layer(
 
 
 def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
-    """(n, d): gate · bias of the values, for the heads that a layer has."""
+    """(n, d): gate · bias of the values, for the heads that a layer has; with mean ablation + (1 − gate) · mean."""
     transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.places
     family, kept = places.family, places.kept[number]
     attention = by_layer(transformer, family.attention)[number]
@@ -161,7 +161,10 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
     if hasattr(outputs[number], "layer_gates"):  # ALBERT after removal: gates that differ between calls of one module
         call = outputs[:number].count(outputs[number])
         found = found * outputs[number].layer_gates[call][:, None].to(found)
-    return found if gates is None else found * gates[number, list(kept)][:, None].to(found)
+    if gates is None:
+        return found
+    found = found * gates[number, list(kept)][:, None].to(found)
+    return found if encoder.head_means is None else found + places.shifts(gates, encoder.head_means)[number].to(found)
 
 
 def _norm(module: Any, read: Tensor) -> Norm:

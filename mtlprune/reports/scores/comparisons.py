@@ -44,8 +44,9 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
     if method == "stable":
         return f"stable heads by {settings['selector']}, {keep} a half"
     how = method
-    if method == "gates":
-        how = ("static " if static else "") + ("own gates a task" if settings["sets"] == "per_task" else "gates")
+    if method in ("gates", "topk"):
+        how = "gates" if method == "gates" else "top-K gates"
+        how = ("static " if static else "") + (f"own {how} a task" if settings["sets"] == "per_task" else how)
     many = f"{keep} heads by " if keep is not None else "heads by "
     penalty = f", λ {settings['strength']:g}" if method == "gates" and settings["penalty"] == "lambda" else ""
     return many + how + penalty

@@ -13,9 +13,18 @@ from torch import Tensor
 from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, overlap
+from mtlprune.encoder.mean_ablation import measure_means
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
-from mtlprune.training.pruning.penalty import ExactPenalty, LambdaPenalty, Penalty, TargetPenalty
+from mtlprune.training.pruning.penalty import (
+    Annealing,
+    ClosingSchedule,
+    ExactPenalty,
+    LagrangianPenalty,
+    LambdaPenalty,
+    Penalty,
+    TargetPenalty,
+)
 from mtlprune.training.pruning.selectors import choose, expected_false, gates_config, seeded
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
 
@@ -33,7 +42,7 @@ class GatePenalty:
     with ``pruning.in_loss`` as a part of each task's loss instead.
 
     Args:
-        config: with pruning.method: gates.
+        config: one whose gates move.
         total: updates of the run.
 
     Raises:
@@ -71,14 +80,20 @@ class GatePenalty:
 
 
 def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
-    """The penalty that the configuration names; its own defaults where the configuration is silent."""
+    """The penalty that the configuration names, or the schedule; its own defaults where the configuration is silent."""
     settings = config.pruning
-    if settings.penalty == "lambda":
-        return LambdaPenalty(settings.strength, total, settings.warmup or 0.0)
     heads = model.encoder.places.layers * model.encoder.places.heads
     given = {name: value for name in ("warmup", "settle") if (value := getattr(settings, name)) is not None}
-    kind = ExactPenalty if settings.penalty == "exact" else TargetPenalty
+    if settings.method == "topk":
+        return Annealing(settings.anneal_from, settings.temperature, total, **given)
+    if settings.noise:
+        return ClosingSchedule(0, heads, total, **given)
+    if settings.penalty == "lambda":
+        return LambdaPenalty(settings.strength, total, settings.warmup or 0.0)
     assert settings.keep is not None  # the configuration was checked
+    if settings.penalty == "lagrangian":
+        return LagrangianPenalty(settings.keep, heads, total, settings.multiplier_rate, **given)
+    kind = ExactPenalty if settings.penalty == "exact" else TargetPenalty
     return kind(settings.keep, heads, total, **given)
 
 
@@ -119,7 +134,7 @@ def check_pruning(run: Beginning) -> None:
             f"pruning.keep: expected at most the encoder's {heads} heads ({places.layers} layers × {places.heads}), "
             f"found {settings.keep}"
         )
-    if settings.method == "gates":
+    if settings.moves:
         make_penalty(config, model, 1)
     if settings.method == "stable":
         check_stable(run, heads)
@@ -169,12 +184,16 @@ def check_rankings(run: Beginning) -> None:
 
 
 def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """For all methods but gates: choose the heads, and fix the gates to them for the whole run.
+    """What is decided before the first update: what closed heads contribute (pruning.closed), and for methods that do
+    not learn gates the heads, to which gates are fixed for the whole run, or by pruning.noise only in the end.
 
     Raises:
         RunError: a run that cannot be read; the disk is full.
     """
-    if run.config.pruning.method in ("none", "gates"):
+    settings, means = run.config.pruning, run.model.encoder.head_means
+    if means is not None:
+        means.copy_(measure_means(run.model.encoder, run.pieces))
+    if settings.method == "none" or settings.learns:
         return
     if run.config.pruning.method == "random":
         counts = layer_counts(run.config, run.model)
@@ -182,7 +201,10 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
     else:
         mask = choose(run, folder, precision)
     for gates in gate_sets(run.model).values():
-        gates.fix(mask)
+        if settings.noise:
+            gates.mask.copy_(mask)
+        else:
+            gates.fix(mask)
 
 
 def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:

@@ -20,6 +20,7 @@ from mtlprune.claimed_heads import SHARED, load_claims
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
+from mtlprune.encoder.mean_ablation import fold_means
 from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.errors import out_of_memory
 from mtlprune.files import file_sha256, replacing_folder
@@ -164,6 +165,7 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
     kept_before, full = encoder.places.kept, copy.deepcopy(transformer)
     left = MultiTaskModel(encoder, {name: model.tasks[name] for name in asked.tasks})  # type: ignore[misc]
     sizes = {"before": left.sizes()}
+    fold_means(encoder, gates)
     encoder.head_map = remove_heads(transformer, gates, kept_before)
     del encoder.places  # they knew the heads as they lay before
     sizes["after"] = left.sizes()

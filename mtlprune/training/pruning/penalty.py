@@ -1,4 +1,4 @@
-"""What makes gates closed: three penalties behind one interface.
+"""What makes gates closed: penalties, and schedules of gates that feel none, behind one interface.
 
 An update with gates, in this order:
 
@@ -18,12 +18,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mtlprune.config.config import ConfigError
-from mtlprune.encoder.gates import Gates, top_mask
+from mtlprune.encoder.gates import OPEN_LOGIT, Gates, TopKGates, top_mask
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ LEAST_SCALE = 1e-6
 
 
 class Penalty(ABC):
-    """What the three have in common: as they stand, weights always count, and nothing is remembered."""
+    """What all have in common: as they stand, weights always count, and nothing is remembered."""
 
     @abstractmethod
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
@@ -82,8 +83,7 @@ class LambdaPenalty(Penalty):
         self.weight, self.total, self.warmup = weight, total, _share("warm-up", warmup)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        rise = self.warmup * self.total
-        weight = self.weight * (min(1.0, (step + 1) / rise) if rise else 1.0)
+        weight = self.weight * _done(self.warmup * self.total, step)
         return weight * torch.stack([gates.expected_open() / len(gates.logits) for gates in sets.values()]).sum()
 
 
@@ -139,6 +139,9 @@ class TargetPenalty(Penalty):
         ConfigError: K or a share is out of range.
     """
 
+    remembered: type = _Multiplier
+    """Of each set."""
+
     def __init__(
         self,
         keep: int,
@@ -162,12 +165,11 @@ class TargetPenalty(Penalty):
         self.keep, self.heads, self.total = keep, heads, total
         self.warmup, self.settle = warmup, settle
         self.rate, self.damping, self.limit = rate, damping, limit
-        self.multipliers: dict[str, _Multiplier] = {}
+        self.multipliers: dict[str, Any] = {}
 
     def fallen(self, step: int) -> float:
         """How much of the warm-up is done after update ``step`` (from 0), 0 to 1."""
-        fall = self.warmup * self.total
-        return min(1.0, (step + 1) / fall) if fall else 1.0
+        return _done(self.warmup * self.total, step)
 
     def wanted(self, step: int) -> float:
         """How many heads should be open after update ``step`` (from 0)."""
@@ -190,7 +192,7 @@ class TargetPenalty(Penalty):
             raise RuntimeError(f"gates {name!r} have no gradient; call the penalty after the mini-batches' backward")
         expected = gates.expected_open()
         (slope,) = torch.autograd.grad(expected, gates.logits, retain_graph=True)
-        multiplier = self.multipliers.setdefault(name, _Multiplier())
+        multiplier = self.multipliers.setdefault(name, self.remembered())
         pull, give = float(gates.logits.grad.abs().sum()), float(slope.sum())
         multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
@@ -214,7 +216,7 @@ class TargetPenalty(Penalty):
         return {name: asdict(multiplier) for name, multiplier in self.multipliers.items()}
 
     def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        self.multipliers = {name: _Multiplier(**values) for name, values in state.items()}
+        self.multipliers = {name: self.remembered(**values) for name, values in state.items()}
 
 
 class ExactPenalty(TargetPenalty):
@@ -234,6 +236,94 @@ class ExactPenalty(TargetPenalty):
             if not gates.is_fixed():
                 log.info("gates %s: %d heads open, fixed to the %d largest", name, gates.open_count(), self.keep)
                 gates.fix(top_mask(gates.logits, self.keep))
+
+
+@dataclass
+class _Ascent:
+    """Two multipliers and the moments of their Adam."""
+
+    first: float = 0.0
+    second: float = 0.0
+    first_mean: float = 0.0
+    second_mean: float = 0.0
+    first_square: float = 0.0
+    second_square: float = 0.0
+    count: int = 0
+
+    def rise(self, slopes: dict[str, float], rate: float) -> None:
+        """One step of Adam (0.9, 0.999) upwards."""
+        self.count += 1
+        for name, slope in slopes.items():
+            mean = 0.9 * getattr(self, f"{name}_mean") + 0.1 * slope
+            square = 0.999 * getattr(self, f"{name}_square") + 0.001 * slope**2
+            size = math.sqrt(square / (1 - 0.999**self.count)) + 1e-8
+            setattr(self, name, getattr(self, name) + rate * mean / (1 - 0.9**self.count) / size)
+            setattr(self, f"{name}_mean", mean)
+            setattr(self, f"{name}_square", square)
+
+
+class LagrangianPenalty(ExactPenalty):
+    """As `ExactPenalty`, with the multipliers of Wang, Wohlwend and Lei (2020), CoFi (Xia, Zhong and Chen 2022) and
+    The Heuristic Core (Bhaskar, Friedman and Chen 2024): λ₁ · d + λ₂ · d², d = (expected − wanted) / heads.
+
+    Both multipliers begin at 0 and rise by Adam of rate ``multiplier_rate`` while d is above 0; λ₁ falls where it is
+    below.
+    """
+
+    remembered = _Ascent
+
+    def __init__(self, keep: int, heads: int, total: int, multiplier_rate: float = 1.0, **shares: float) -> None:
+        super().__init__(keep, heads, total, **shares)
+        self.multiplier_rate = multiplier_rate
+
+    def _term(self, name: str, gates: Gates, step: int) -> Tensor:
+        if gates.is_fixed():
+            return gates.logits.new_zeros(())
+        excess = (gates.expected_open() - self.wanted(step)) / self.heads
+        ascent = self.multipliers.setdefault(name, _Ascent())
+        penalty = ascent.first * excess + ascent.second * excess**2
+        value = float(excess.detach())
+        ascent.rise({"first": value, "second": value**2}, self.multiplier_rate)
+        return penalty
+
+
+class ClosingSchedule(ExactPenalty):
+    """No penalty: gates whose mask is given close as trained ones do, and are fixed to it after the settling share.
+
+    Logits of the mask's heads stay where open gates start, a; those of the others fall linearly from a to −a over the
+    warm-up, so that they are drawn with the noise of gates that close.
+    """
+
+    def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
+        return torch.zeros(())
+
+    @torch.no_grad()
+    def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
+        for gates in sets.values():
+            gates.logits.copy_(OPEN_LOGIT * (1 - 2 * self.fallen(step) * (1 - gates.mask)))
+            if self.settled(step + 1):
+                gates.fix(gates.mask.clone())
+
+
+class Annealing(Penalty):
+    """No penalty: the temperature of `TopKGates` falls geometrically from ``first`` to ``last`` over the warm-up."""
+
+    def __init__(self, first: float, last: float, total: int, warmup: float = 0.68) -> None:
+        self.first, self.last, self.total, self.warmup = first, last, total, _share("warm-up", warmup)
+
+    def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
+        return torch.zeros(())
+
+    def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
+        share = _done(self.warmup * self.total, step)
+        for gates in sets.values():
+            if isinstance(gates, TopKGates):
+                gates.temperature.fill_(self.first ** (1 - share) * self.last**share)
+
+
+def _done(updates: float, step: int) -> float:
+    """Which share of so many updates is done after update ``step`` (from 0)."""
+    return min(1.0, (step + 1) / updates) if updates else 1.0
 
 
 def _share(what: str, value: float) -> float:
