@@ -320,7 +320,7 @@ class HeadPlaces:
         return self._again(self._gates)
 
     @contextmanager
-    def _again(self, gates: list[Tensor] | None) -> Iterator[None]:
+    def _again(self, gates: list[tuple[Tensor, Tensor | None]] | None) -> Iterator[None]:
         outside = self._gates, self._seen
         self._gates, self._seen = gates, None
         try:
