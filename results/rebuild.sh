@@ -14,6 +14,10 @@ mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,ra
 
 # Which heads do tasks claim
 mtlprune claims "$records:gates-*" --out "$out/gates/overlap" > /dev/null
+for kind in static importance random; do
+    test -n "$(find "$records" -maxdepth 1 -name "$kind-*")" || continue
+    mkdir -p "$out/claims" && mtlprune claims "$records:$kind-*" > "$out/claims/$kind.md"
+done
 mtlprune maps "$records:gates-*" --out "$out/gates/maps" --format png --palette rgb
 for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \
