@@ -10,6 +10,7 @@ out=${2:-results}
 # Single tasks, all pairs, all five
 mtlprune table "$records:none-*,sampled-*" --out "$out/ewt5-minilm/scores.md"
 mtlprune table "$records:none-*,sampled-*" --split dev --out "$out/ewt5-minilm/scores-dev.md"
+mtlprune table "$records:none-???-?,none-mtl5-?" --split test --margin 1.0 --out "$out/ewt5-minilm/records.md"
 mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,random-*" --out "$out/ewt5-minilm/pruning.md"
 
 # Which heads do tasks claim
