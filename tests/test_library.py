@@ -75,7 +75,7 @@ def test_a_grid_shows_its_cells_and_nobody_s_markup() -> None:
 
 
 def test_a_table_has_the_numbers_of_its_runs() -> None:
-    runs = [*RECORDS.glob("none-pos-*"), *RECORDS.glob("none-mtl5-*")]
+    runs = [*RECORDS.glob("none-pos-?-*"), *RECORDS.glob("none-mtl5-*")]
     made = mtlprune.table(*runs, resamples=50)
     frame = made.frame().set_index(["task", "column"])
     scores = mtlprune.read_runs(*map(mtlprune.RunFolder, runs)).query("main and split == 'test' and task == 'pos'")
@@ -86,7 +86,7 @@ def test_a_table_has_the_numbers_of_its_runs() -> None:
     assert f"{delta:.2f}" in " ".join(Cells(made._repr_html_()).found) and repr(made).startswith("| task")
     assert not mtlprune.table(*runs, resamples=0).tests
     with pytest.raises(RunError, match="is not scored on 'blind'"):
-        mtlprune.table(RECORDS / "none-pos-*", split="blind")
+        mtlprune.table(RECORDS / "none-pos-?-*", split="blind")
 
 
 def test_maps_are_of_the_runs_with_gates() -> None:

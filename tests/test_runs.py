@@ -121,7 +121,7 @@ BROKEN = [
     ("config.yaml", lambda f: f.read_config(), "a: [", r"config.yaml: not readable as YAML"),
     ("metrics.jsonl", lambda f: f.read_metrics(), '{"epoch": 1}\nx\n', r"metrics.jsonl, line 2: not readable as JSON"),
     ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), None, r"dev.jsonl is missing; `mtlprune evaluate "),
-    ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), "{}\n", r"dev.jsonl, line 1: .*no sentence"),
+    ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), "{}\n", r"dev.jsonl, line 1: .*nothing called id"),
 ]
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-import numpy as np
-
 from mtlprune.corpora import CorpusError
 from mtlprune.layers import KINDS, Layer, kind_of
 from mtlprune.sentence import Sentence
@@ -82,6 +80,8 @@ def arrays_to_bytes(row: Mapping[str, Any] | None) -> bytes:
 
 def arrays_from_bytes(data: bytes) -> dict[str, Any] | None:
     """The reverse; the arrays cannot be written to."""
+    import numpy as np
+
     start = data.index(b"\n") + 1
     names, found = json.loads(data[:start]), {}
     for name, (kind, shape) in (names or {}).items():

@@ -140,6 +140,7 @@ def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
 
 def test_norms_are_found_in_every_layer_and_leave_no_hook(encoder: Encoder) -> None:
     batch = batch_of(encoder)
+    assert encoder.places  # whose hooks stay
     hooks = [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
     seen = observe(encoder, batch, want={"norms"})
     kind = encoder.config.model_type

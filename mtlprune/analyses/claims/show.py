@@ -114,14 +114,13 @@ def stable(result: Result) -> list[str]:
     found, known = [], {}
     for one in _frame(result, "stability").itertuples():
         if one.encoder in (OVER_TASKS, *result.about["single"]) and one.other in (OVER_TASKS, one.encoder):
-            known[one.encoder, one.term, one.mode, one.measure] = (
-                one  # of unequal seeds, which stand last, where it can be
-            )
+            # of unequal seeds, which stand last, where it can be
+            known[one.encoder, one.term, one.mode, one.measure] = one
     terms = {"within": "two runs of one task", "between": "two runs of two tasks", "within - between": "difference"}
     words = [
-        f"{who} {_interval(known[key])}, layer-centred {_interval(known[OVER_TASKS, term, MODES[1], 'phi'])}"
+        f"{who} {', layer-centred '.join(_interval(known[key]) for key in keys if key in known)}"
         for term, who in terms.items()
-        if (key := (OVER_TASKS, term, MODES[0], "phi")) in known
+        if (keys := [(OVER_TASKS, term, mode, "phi") for mode in MODES])[0] in known
     ]
     keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
     words += [f"{key[0]} {_interval(known[key])}" for key in keys if key in known]

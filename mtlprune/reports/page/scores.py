@@ -206,7 +206,8 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
 
 def _counted(tests: Mapping[str, Tested]) -> str:
     told = {
-        task: f"{task.upper()} {test.difference.delta:+.1f} {span(test.difference.low, test.difference.high)}"
+        task: f"{task.upper()} {test.difference.delta:+.1f} "
+        + span(*(test.interval if test.significant else (test.difference.low, test.difference.high)))
         for task, test in tests.items()
     }
     worse = [told[task].replace("-", "−") for task, test in tests.items() if test.difference.delta < 0]
