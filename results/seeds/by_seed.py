@@ -18,8 +18,8 @@ def table(title: str, frame: pd.DataFrame, row: str, column: str, columns: dict[
         "| " + " | ".join([row, *(shown for shown, _ in columns.values())]) + " |",
         "|:--|" + "--:|" * len(columns),
     ]
-    for name, mine in frame.groupby(row, sort=False):
-        cells = [name]
+    for name, mine in frame.dropna(subset="value").groupby(row, sort=False):
+        cells = [name.upper() if row == "task" else name]
         for key, (_, digits) in columns.items():
             values = mine.loc[mine[column] == key, "value"].dropna()
             sd = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
