@@ -10,7 +10,6 @@ from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.claims.show import answer, claimed_by_several
-from mtlprune.analyses.gradients.show import alike
 from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
@@ -61,9 +60,9 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
             if path.name == heads.FILE:
                 section, found = heads.section(path.parent), []
             else:
-                result = read(path.parent, path.stem)
-                section = shown.section(find(path.stem), result)
-                found = list(filter(None, [alike(result)])) if path.stem == LEAD else []
+                analysis, result = find(path.stem), read(path.parent, path.stem)
+                section = shown.section(analysis, result)
+                found = analysis.show.findings(result)[:1] if path.stem == LEAD else []
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
