@@ -57,8 +57,9 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     made: list[Part] = []
     for path in (folder / file for file in FILES for folder in every if (folder / file).is_file()):
         with reading(path, RunError, "make it anew"):
+            found: list[str] = []
             if path.name == heads.FILE:
-                section, found = heads.section(path.parent), []
+                section = heads.section(path.parent)
             else:
                 analysis, result = find(path.stem), read(path.parent, path.stem)
                 section = shown.section(analysis, result)
