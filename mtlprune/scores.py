@@ -10,7 +10,7 @@ counts. Which official scorer each score reproduces, and every difference, is in
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -293,6 +293,13 @@ def main_score(layer: str, decoders: Mapping[str, Mapping[str, Any]]) -> str:
 def name_of(layer: str, main: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """The main score of a layer, or of a kind, in words; ``main`` as :func:`main_score` gives it."""
     return NAMES[main if main in NAMES else kind_of(layer, decoders)]
+
+
+def count_names(kind: str, score: str) -> tuple[str, ...]:
+    """The counts that a score of a kind of layer is made of."""
+    used: defaultdict[str, float] = defaultdict(float)
+    SCORES[kind][score](used)
+    return tuple(sorted(used))
 
 
 def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:

@@ -9,6 +9,7 @@ _OURS = {
     "syntax": "syntax",
     "degeneration": "degeneration",
     "breaks": "breaks",
+    "cross": "cross",
     "claims": "claims",
     "probe": "probes",
 }

@@ -72,7 +72,7 @@ app = typer.Typer(cls=Analyses, no_args_is_help=True, **PLAIN)
 
 @app.callback()
 def analyze() -> None:
-    """Over-smoothing, exact decomposition, syntactic attention, degeneration."""
+    """Gradients on heads, other tasks' heads closed, over-smoothing, syntactic attention, degeneration."""
 
 
 def of_record(name: str) -> Callable[..., None]:
@@ -160,7 +160,7 @@ def run(
             names,
             corpus or Path(),
             analysis.options(**own),
-            claims=claims or (),
+            claims=[Path(one) for one in expanded(claims or (), having="gates.jsonl")],
             on_status=on_status,
             on_batch=on_batch,
             **values,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,7 +139,8 @@ def _difference(
         swapped = _enumerated(first, second, differing)
     reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
     low, high = np.percentile(booted, [2.5, 97.5])
-    error, free = float(reseeded.std()), _free(float(reseeded.var()), scores, _paired(first, second))
+    sides = [scores[0] - scores[1]] if _paired(first, second) else scores
+    error, free = float(reseeded.std()), _free(float(reseeded.var()), sides)
     wide = float(stats.t.ppf(1 - LEVEL / 2, free)) * error
     return Difference(
         delta=delta,
@@ -213,13 +214,47 @@ def _reseeded(first: Floats, second: Floats, paired: bool, generator: np.random.
     """
     if min(first.shape[1], second.shape[1]) < 2:
         return np.full(len(first), math.nan)
+    return _redrawn(first - second, generator) if paired else _redrawn(first, generator) - _redrawn(second, generator)
 
-    def redrawn(values: Floats) -> Floats:
-        number, mean = values.shape[1], values.mean(1)
-        drawn = np.take_along_axis(values, generator.integers(0, number, values.shape), axis=1).mean(1)
-        return np.asarray(mean + math.sqrt(number / (number - 1)) * (drawn - mean), dtype=np.float64)
 
-    return redrawn(first - second) if paired else redrawn(first) - redrawn(second)
+def _redrawn(values: Floats, generator: np.random.Generator) -> Floats:
+    """(C, S) → (C,): the mean of runs drawn with replacement in every resample."""
+    number, mean = values.shape[1], values.mean(1)
+    drawn = np.take_along_axis(values, generator.integers(0, number, values.shape), axis=1).mean(1)
+    return np.asarray(mean + math.sqrt(number / (number - 1)) * (drawn - mean), dtype=np.float64)
+
+
+def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iterator[list[Floats]]:
+    """Counts of every system (C, S, K), summed over sentences drawn with replacement, the same for all; in chunks."""
+    sentences = systems[0].counts.shape[1]
+    generator = np.random.default_rng([seed, sentences])
+    places = dict(enumerate(systems))
+    wide = np.concatenate([each.counts.transpose(1, 0, 2).reshape(sentences, -1) for each in systems], axis=1)
+    size = max(1, CHUNK // sentences)
+    for done in range(0, resamples, size):
+        rows = min(size, resamples - done)
+        drawn = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
+        weights = np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences)
+        yield list(_split(places, weights.astype(float) @ wide.astype(float)).values())
+
+
+def over_seeds(observed: Floats, booted: Floats, seed: int) -> dict[str, float]:
+    """Any figure of several runs, its mean, interval and two-sided p over seeds and sentences, as of a Difference; over
+    sentences alone where there is one run.
+
+    Args:
+        observed: (S,), of each run on all sentences.
+        booted: (C, S), of each run on resampled sentences.
+    """
+    delta = float(observed.mean())
+    if len(observed) < 2:
+        low, high = np.percentile(booted, [2.5, 97.5])
+        return {"delta": delta, "low": float(low), "high": float(high), "p": math.nan}
+    drawn = _redrawn(booted, np.random.default_rng([seed, 1]))
+    error, free = float(drawn.std()), _free(float(drawn.var()), [observed])
+    wide = float(stats.t.ppf(1 - LEVEL / 2, free)) * error
+    p = min(1.0, 2 * _upper_tail(abs(delta), error, free))
+    return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": p}
 
 
 def _split(systems: Mapping[int, System], sums: Floats) -> dict[int, Floats]:
@@ -270,11 +305,10 @@ def _effect(delta: float, first: System, second: System) -> float:
     return delta / spread if spread > 1e-12 else math.nan
 
 
-def _free(total: float, scores: Sequence[Floats], paired: bool) -> float:
+def _free(total: float, sides: Sequence[Floats]) -> float:
     """Degrees of freedom of a variance ``total`` (Welch, Satterthwaite): the seeds' share of it is known from few."""
-    if min(map(len, scores)) < 2:
+    if min(map(len, sides)) < 2:
         return math.nan
-    sides = [scores[0] - scores[1]] if paired else scores
     noise = sum((float(side.var(ddof=1)) / len(side)) ** 2 / (len(side) - 1) for side in sides)
     return total**2 / noise if noise else math.inf
 

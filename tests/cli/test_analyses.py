@@ -32,6 +32,7 @@ FEW = {
     "dissection": ("--train-sentences", 12, "--epochs", 2, "--hidden", 8),
     "syntax": (),
     "gradients": ("--permutations", 49),
+    "cross": ("--sentences", 6, "--draws", 2, "--resamples", 99),
 }
 FIGURES = {
     "smoothing": ("layers", "sigma", "labels", "heads"),
@@ -39,6 +40,7 @@ FIGURES = {
     "dissection": ("importance", "heads", "subsets", "agreement", "losses"),
     "syntax": ("relations", "heads"),
     "gradients": ("maps", "cosine"),
+    "cross": ("matrix",),
 }
 STORED = [
     pytest.param("smoothing", "", "", marks=pytest.mark.slow),
@@ -117,6 +119,25 @@ def test_gradients(mtlprune: Call, lab: Any, trained: Path, single: Path, encode
     assert answer.code == 0, answer.err
     assert "importance DEP in MTL-5" in (table / "heads.csv").read_text()
     assert "analyze gradients" in mtlprune("heads", "--gradients", trained, "--out", table).err
+
+
+def test_cross(mtlprune: Call, lab: Any, single: Path, trained: Path, claims: list[str], tmp_path: Path) -> None:
+    """Of the same heads the difference is that of the scores; a run whose heads are closed already is left out."""
+    out, pruned = tmp_path / "results", tmp_path / "pruned"
+    words = ("pruning=random", "pruning.keep=4", "tasks=pos", "train.epochs=1", "--out", pruned)
+    assert mtlprune("train", lab.config, *words).code == 0
+    arguments = (single, trained, pruned, "--corpus", lab.corpus, "--out", out, *FEW["cross"], *claims)
+    answer = mtlprune("analyze", "cross", *arguments)
+    assert answer.code == 0, answer.err
+    result = files_and_section("cross", out, tables=1)
+    assert "closed already" in result.about["notes"][0]
+    cells = result.frames["cells"].set_index(["encoder", "task", "other"])
+    assert len(cells) == (1 + 5) * 4 and cells["holm"].isna().to_numpy().sum() == 1
+    assert np.allclose(cells["delta"], cells["closed"] - cells["random"], atol=1e-3)
+    claimed = result.frames["scores"].query("mode == 'claimed'").set_index(["encoder", "task", "other"])["value"]
+    assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
+    answer = mtlprune("analyze", "cross", single, "--corpus", lab.corpus, "--out", tmp_path / "none")
+    assert answer.code == 2 and "--claims" in answer.err
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from mtlprune.reports.grid import probability
 from mtlprune.reports.scores.comparisons import Comparison, compare
 from mtlprune.reports.scores.layouts import details
 from mtlprune.reports.scores.tables import markdown
-from mtlprune.reports.scores.tests import count_names, with_tests
+from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
-from mtlprune.scores import SCORES, main_score
+from mtlprune.scores import SCORES, count_names, main_score
 from mtlprune.sentence import LAYERS
 from mtlprune.statistics.significance import System, differences, holm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mtlprune.reports.scores.comparisons import MARGIN, Comparison, ScoreColumn, ScoredRun
 from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import SCORES
+from mtlprune.scores import SCORES, count_names
 from mtlprune.statistics.significance import LEVEL, Difference, SignFlip, System, differences, holm, sign_flip
 
 OF_GOLD = frozenset({"gold", "words", "words_no_punct"})
@@ -124,13 +124,6 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     return dataclasses.replace(
         comparison, tests=tests, untested=untested, resamples=resamples, seed=seed, margin=margin
     )
-
-
-def count_names(kind: str, score: str) -> tuple[str, ...]:
-    """The counts that a score of a kind of layer is made of."""
-    used: defaultdict[str, float] = defaultdict(float)
-    SCORES[kind][score](used)
-    return tuple(sorted(used))
 
 
 def _read(split: str, path: str) -> dict[str, Any]:

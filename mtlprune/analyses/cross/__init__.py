@@ -1,0 +1,30 @@
+"""Do tasks fight over the same heads? What closing the heads that one task claims costs every other task."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.blocks import Block
+
+
+class CrossOptions(Block):
+    """What is closed beside the claimed heads, and how scores are compared."""
+
+    draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
+    margin: float = Field(default=1.0, gt=0, description="Points below which a difference counts as none.")
+    resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
+
+
+ANALYSIS = Analysis(
+    name="cross",
+    title="Closing one task's heads in every task's runs",
+    key="cross",
+    question="Does a task need the heads that another task claims?",
+    help="""Close the heads that each task claims (--claims) in finished runs of every task, and score these.
+
+    Beside it as many other heads of the same layers, drawn at random. Nothing is trained.""",
+    needs=frozenset({"encoders", "decoders", "claims"}),
+    options=CrossOptions,
+    columns=(),
+)
