@@ -210,12 +210,12 @@ class PruningConfig(Block):
     """importance, fisher, stable: training sentences to choose by."""
     layers_like: str | None = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
-    selector: Literal["importance", "fisher", "gates"] = "fisher"
-    """stable: what chooses `keep` heads on each half; gates are trained alone, with penalty: exact."""
+    selector: Literal["importance", "fisher", "gates", "topk"] = "fisher"
+    """stable: what chooses `keep` heads on each half; gates and topk are trained alone, gates with penalty: exact."""
     selector_updates: int = Field(default=250, ge=1)
-    """stable, selector: gates: updates on each half."""
+    """stable, selector: gates or topk: updates on each half."""
     selector_sentences: int = Field(default=4, ge=1)
-    """stable, selector: gates: sentences an update."""
+    """stable, selector: gates or topk: sentences an update."""
     halves: int = Field(default=64, ge=2, multiple_of=2)
     """stable: how many halves of the sentences; every other one is the complement of the one before."""
     threshold: float = Field(default=0.9, gt=0.5, le=1)
@@ -241,7 +241,8 @@ class PruningConfig(Block):
         learnt = {"closed", "sets", "init", "rate", "temperature", "warmup"}
         masked = {"closed", "keep", "noise"} | ({"warmup", "settle", "temperature"} if self.noise else set())
         ranked = masked | {"importance_of", "importance_sentences"}
-        trained = {"init", "rate", "temperature", "warmup", "settle", "selector_updates", "selector_sentences"}
+        alone = {"init", "rate", "temperature", "warmup", "selector_updates", "selector_sentences"}
+        trained = {"gates": alone | {"settle"}, "topk": alone | {"anneal_from"}}.get(self.selector, set())
         effective = {
             "gates": learnt
             | {"penalty", "overlap"}
@@ -250,7 +251,7 @@ class PruningConfig(Block):
             "topk": learnt | {"keep", "anneal_from"},
             "importance": ranked,
             "fisher": ranked,
-            "stable": ranked | {"selector", "halves", "threshold"} | (trained if self.selector == "gates" else set()),
+            "stable": ranked | {"selector", "halves", "threshold"} | trained,
             "random": masked | {"layers_like"},
         }.get(self.method, set())
         how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")

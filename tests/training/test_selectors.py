@@ -209,10 +209,10 @@ def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, mo
     measure = selectors.sentence_derivatives
     monkeypatch.setattr(selectors, "sentence_derivatives", lambda *given: passes.append(given[2]) or measure(*given))
     alone = {"init": "open", "rate": 0.5, "selector_updates": 10, "selector_sentences": 5}
-    more = alone if selector == "gates" else {}
+    more = alone if selector in ("gates", "topk") else {}
     settings = asks("stable", keep=3, selector=selector, halves=10, threshold=1.0, **more)
     gates = gates_of(settings, tmp_path / "run")
-    assert sorted(row for rows in passes for row in rows) == (list(range(60)) if selector != "gates" else [])
+    assert sorted(row for rows in passes for row in rows) == (list(range(60)) if not more else [])
     found = RunFolder(tmp_path / "run").selection()
     assert found is not None and found["selected"].shape == (10, LAYERS, HEADS)
     assert (found["selected"].sum((1, 2)) == 3).all()

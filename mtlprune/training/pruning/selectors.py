@@ -152,7 +152,8 @@ def rearranged(mask: Tensor, information: Tensor) -> Tensor:
 
 
 def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
-    """The heads that gates leave open which are trained alone, for pruning.selector_updates with penalty: exact.
+    """The heads that gates leave open which are trained alone, for pruning.selector_updates: Hard Concrete gates with
+    penalty: exact, or top-K gates, as pruning.selector says.
 
     Encoder and decoders neither move nor drop out, so the seed's noise is that of gates and the order of sentences.
     Gates of the finished run play no part. From then on its weights take no gradients.
@@ -186,7 +187,7 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
 
 def gates_config(config: Config, seed: int) -> Config:
     """Of gates that are trained on one half."""
-    pruning = config.pruning.model_copy(update={"method": "gates", "penalty": "exact"})
+    pruning = config.pruning.model_copy(update={"method": config.pruning.selector, "penalty": "exact"})
     return config.model_copy(update={"pruning": pruning, "train": config.train.model_copy(update={"seed": seed})})
 
 
@@ -197,6 +198,7 @@ SELECTORS: dict[str, Selector] = {  # the first two have no noise, so the seed c
     "importance": lambda finished, rows, seed: top_mask(importance(finished.derivatives(rows)), finished.keep),
     "fisher": lambda finished, rows, seed: fisher_mask(finished.derivatives(rows), finished.keep),
     "gates": train_gates,
+    "topk": train_gates,
 }
 
 
