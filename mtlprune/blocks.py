@@ -57,6 +57,8 @@ class DataConfig(Block):
     """Split that chooses the best epoch."""
     train_sentences: int | None = Field(default=None, ge=1)
     """Use only the first so many training sentences (all, if not given)."""
+    half: Literal[1, 2] | None = None
+    """Of these, one of two random halves (the same two for all seeds)."""
 
 
 class EncoderConfig(Block):

@@ -340,6 +340,15 @@ class StoredSentences(Sequence[Sentence]):
         """The first so many; all, if not given."""
         return StoredSentences(self._table.slice(0, number), self._layers)
 
+    def half(self, which: int | None) -> StoredSentences:
+        """The first or second of two random halves, in the same order, always the same; all, if not given."""
+        if which is None:
+            return self
+        import numpy as np
+
+        places = np.random.default_rng(0).permutation(len(self))[which - 1 :: 2]
+        return StoredSentences(self._table.take(np.sort(places)), self._layers)
+
     def ids(self) -> list[str]:
         """The ids of all sentences in order."""
         return self._table.column("id").to_pylist()

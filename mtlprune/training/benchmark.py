@@ -195,7 +195,8 @@ class Stepper:
         with clock(self.run.model.device) as seconds:
             with autocast(self.run.model.device, self.precision):
                 loss = self.loss(rows)
-            loss.backward()
+            if loss.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed
+                loss.backward()
             nn.utils.clip_grad_norm_(self.parameters, self.run.config.train.clip)
             if self.penalty is not None:
                 self.penalty.apply(set(self.tasks), 0)

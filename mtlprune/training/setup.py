@@ -222,7 +222,7 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], lis
     for name in (config.data.train, config.data.dev):
         if name not in corpus.splits:
             raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
-    stored = corpus[config.data.train].first(config.data.train_sentences)
+    stored = corpus[config.data.train].first(config.data.train_sentences).half(config.data.half)
     train = stored if len(stored) > MOST_IN_MEMORY else list(stored)
     dev = list(corpus[config.data.dev])
     splits: list[tuple[str, Sequence[Sentence]]] = [(config.data.train, train), (config.data.dev, dev)]

@@ -87,6 +87,9 @@ def test_splits_are_sequences(tmp_path: Path) -> None:
     assert train.ids() == [sentence.id for sentence in many]
     assert train.find("s7") == many[7]
     assert train.find("s77") is None
+    halves = [train.half(which).ids() for which in (1, 2)]
+    assert sorted(halves[0] + halves[1]) == sorted(train.ids()) and halves[0] == sorted(halves[0])
+    assert train.half(1)[0] == many[int(halves[0][0][1:])] and train.half(None).ids() == train.ids()
 
 
 def test_no_pickle_is_written(tmp_path: Path) -> None:
