@@ -232,9 +232,12 @@ def _labellings(result: Result) -> Grid:
     nearest = {"nearest run": ("nearest", share), "chance": ("nearest_chance", share)}
     nearest["p of nearest"] = ("nearest_p", probability)
     if len(tests):
+        tests = tests.assign(value=tests["within"] - tests["between"])
+        if "low" not in tests:  # a Result of earlier versions
+            tests = tests.assign(low=math.nan, high=math.nan)
         looked = zip(tests["labellings"], tests["exact"], strict=True)
         tests = tests.assign(
-            difference=[f"{gap:+.2f}" for gap in tests["within"] - tests["between"]],
+            difference=[_interval(row) for row in tests.itertuples()],
             labellings=[f"{many:,}{' (all)' if exact else ''}" for many, exact in looked],
         )
     return Grid.of(
@@ -249,13 +252,13 @@ def _labellings(result: Result) -> Grid:
             "p": ("p", probability),
             "least p": ("least", probability),
             "labellings": "labellings",
-            **(nearest if "nearest" in tests else {}),  # a Result of earlier versions has none
+            **(nearest if "nearest" in tests else {}),  # earlier versions had none
         },
         "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
         "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
         "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out. "
-        "Least p: the smallest that is possible with these runs. Nearest run: share of runs whose nearest other run is "
-        "of their task, beside its mean over the labellings.",
+        "Interval of 95 % by jack-knife over training runs. Least p: the smallest that is possible with these runs. "
+        "Nearest run: share of runs whose nearest other run is of their task, beside its mean over the labellings.",
         texts=2,
     )
 

@@ -84,7 +84,7 @@ class Runs:
 
 
 COLUMNS = ["pairs", "counted", "within", "between", "p", "least", "labellings", "exact"]
-COLUMNS += ["nearest", "nearest_chance", "nearest_p"]
+COLUMNS += ["nearest", "nearest_chance", "nearest_p", "low", "high"]
 
 
 def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
@@ -106,7 +106,8 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
         larger (NaN where no labelling changes it, or there are none); ``least``, the smallest p that is possible with
         these runs; ``labellings``, how many were looked at, and whether they are all (``exact``), otherwise drawn at
         random with the observed one counted in p; ``nearest``, the share of runs whose nearest run by what is counted
-        is of the same task (of several as near, their share), the mean of that over labellings and its p.
+        is of the same task (of several as near, their share), the mean of that over labellings and its p; ``low`` and
+        ``high``, the jack-knife interval of 95 % of within − between.
     """
     if len(run_groups) < 2 or max(len(run_group.claims) for run_group in run_groups) < 2:
         return pd.DataFrame()
@@ -117,6 +118,7 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
     unequal = runs.strangers[first, second]
     starts = np.unique(runs.units, return_index=True)[1]  # a run of each training run
     owners, seeds = runs.labels[starts], runs.levels[starts, 0]
+    units, strata = _units(runs)
     kinds, found = [("all", np.ones_like(unequal), [np.arange(len(owners))])], []
     if not unequal.all():
         kinds.append(("unequal seeds", unequal, [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]))
@@ -130,8 +132,15 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
             gap, gaps = float(within[0] - between[0]), null[0] - null[1]
             p, least = (_p(value, gaps, exact) for value in (gap, float(gaps.max(initial=gap))))
             chance = float(null[2].mean()) if len(drawn) else math.nan
+            left_out = []
+            for unit in range(len(strata)):
+                kept = (units[pair[0]] != unit) & (units[pair[1]] != unit)
+                one, two, _ = _gap(runs.labels[None], (pair[0][kept], pair[1][kept]), values[kept], near[kept])
+                left_out.append(one - two)
+            low, high = jackknife(np.array([gap]), np.stack(left_out), strata)
             row = name, measure, float(within[0]), float(between[0]), p, least, len(drawn), exact
-            found.append((*row, float(nearest[0]), chance, _p(float(nearest[0]), null[2], exact)))
+            row += float(nearest[0]), chance, _p(float(nearest[0]), null[2], exact)
+            found.append((*row, float(low[0]), float(high[0])))
     return pd.DataFrame(found, columns=COLUMNS)
 
 
