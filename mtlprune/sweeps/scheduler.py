@@ -112,14 +112,16 @@ class Scheduler:
 
     def run(self) -> dict[str, State]:
         """Until every cell is done, has failed, or is blocked by one that has; what became of each."""
+        look = True
         try:
             while not self.stop():
-                self._reap()
-                standing = self.standing()
-                if len(self.final) == len(self.cells):
-                    return self.final
-                self._start(standing)
-                self._wait(standing)
+                if self._reap() or look:
+                    standing = self.standing()
+                    if len(self.final) == len(self.cells):
+                        return self.final
+                    self._start(standing)
+                    self._wait(standing)
+                    look = len(self.workers) < self.jobs  # else nothing can be started before a process has ended
                 time.sleep(POLL)
         finally:
             self._end()
@@ -180,11 +182,13 @@ class Scheduler:
         self.workers.append(Worker(cell, process, slot, time.monotonic()))
         self.tell("started", cell, "")
 
-    def _reap(self) -> None:
-        """Take note of processes that have ended."""
-        for worker in [worker for worker in self.workers if worker.process.poll() is not None]:
+    def _reap(self) -> bool:
+        """Take note of processes that have ended; whether any has."""
+        ended = [worker for worker in self.workers if worker.process.poll() is not None]
+        for worker in ended:
             self.workers.remove(worker)
             self._ended(worker)
+        return bool(ended)
 
     def _ended(self, worker: Worker) -> None:
         cell, code = worker.cell, worker.process.returncode

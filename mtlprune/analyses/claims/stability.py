@@ -139,8 +139,8 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
                 left_out.append(one - two)
             low, high = jackknife(np.array([gap]), np.stack(left_out), strata)
             row = name, measure, float(within[0]), float(between[0]), p, least, len(drawn), exact
-            row += float(nearest[0]), chance, _p(float(nearest[0]), null[2], exact)
-            found.append((*row, float(low[0]), float(high[0])))
+            near_p = _p(float(nearest[0]), null[2], exact)
+            found.append((*row, float(nearest[0]), chance, near_p, float(low[0]), float(high[0])))
     return pd.DataFrame(found, columns=COLUMNS)
 
 
