@@ -345,10 +345,12 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
 
 
 def _identical(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """Seeds of a label that have the same gates to the last bit: one observation that is counted as several."""
+    """Seeds of a label whose learnt gates are the same to the last bit: one observation that is counted as several."""
     for run_group in run_groups:
         by_gates: dict[bytes, list[Claim]] = {}
         for claim in run_group.claims:
+            if claim.settings.get("pruning.method") not in ("gates", "topk"):
+                continue  # two runs may well choose the same fixed heads
             every = [claim.gates, *(gates for _, gates in claim.history)]
             by_gates.setdefault(np.stack(every).tobytes(), []).append(claim)
         for same in by_gates.values():

@@ -172,6 +172,7 @@ def test_notes_name_identical_fractional_and_unsettled_gates() -> None:
     duplicates = [made("POS", seed, mask, steered, np.ones((2, 4))) for seed in (1, 2, 3)]
     (note,) = notes(group(duplicates))
     assert note.startswith("Seeds 1 and 2 and 3 of POS have bit-identical gates")
+    assert notes(group([made("POS", seed, mask, {"pruning.method": "stable"}, mask) for seed in (1, 2)])) == []
     half = [made("POS", 1, np.where(mask > 0, 0.5, 0), steered, mask), made("POS", 2, mask, steered, mask)]
     (note,) = notes(group(half))
     assert note.startswith("Gates strictly between 0 and 1: POS 4 of 16 (25%).")
