@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from gated_runs import scattered
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -121,16 +120,3 @@ def test_no_p_is_zero_and_ties_count() -> None:
     null = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])
     assert (tail(1.0, null).greater, tail(1.0, null).equal, tail(1.0, null).p) == (1, 2, 0.8)
     assert tail(9.0, null).p == 0.2
-
-
-def test_p_values_of_scattered_heads_are_uniform() -> None:
-    """With ties broken at random, for p-values of whole numbers are only then exactly uniform."""
-    generator = np.random.default_rng(11)
-    found = []
-    for _ in range(200):
-        each = generator.integers(1, 8, 6)
-        sets = np.stack([scattered(generator, each, 8), scattered(generator, each[::-1], 8)]).astype(int)
-        null = shared_null(sets, 500, generator)[:, 0, 1]
-        one = tail(float((sets[0] * sets[1]).sum()), null)
-        found.append((one.greater + generator.random() * (one.equal + 1)) / (one.permutations + 1))
-    assert stats.kstest(found, "uniform").pvalue > 0.05

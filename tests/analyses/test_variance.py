@@ -77,12 +77,6 @@ def test_what_cannot_be_told_apart(shape: tuple[int, ...], void: set[str]) -> No
     assert sum(share for part, share in found.shares.items() if part not in void) == pytest.approx(1)
 
 
-def test_one_seed_puts_the_seeds_into_tasks_by_heads() -> None:
-    generator = np.random.default_rng(3)
-    draws = [decompose(draw(generator, [1, 1, 1, 1])).components["tasks_by_heads"] for _ in range(1500)]
-    assert np.mean(draws) == pytest.approx(TRUE["tasks_by_heads"] + SEEDS["heads"], rel=0.05)
-
-
 def test_equal_gates_and_no_gates() -> None:
     equal = decompose([np.full((3, 4, 5), 0.3)] * 2)
     assert all(math.isnan(share) for share in equal.shares.values())
