@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,7 @@ from shared_corpora import EWT, needs_ewt
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.ewt5 import build_ewt5, read_masked_tags
-from mtlprune.corpora.export import export
-from mtlprune.corpora.formats.brackets import read_ptb
-from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
-from mtlprune.corpora.formats.propbank import read_props
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 Corpus = dict[str, list[Sentence]]
@@ -170,17 +165,6 @@ def test_the_real_counts(ewt5: Corpus) -> None:
 
 
 @needs_ewt
-def test_every_real_sentence_is_valid_and_its_arguments_are_flat_and_in_order(ewt5: Corpus) -> None:
-    for sentences in ewt5.values():
-        for sentence in sentences:
-            sentence.validate()
-            for predicate in sentence.srl or ():
-                spans = predicate.arguments
-                assert all(a.end <= b.start for a, b in pairwise(spans))
-                assert "V" in {span.label for span in spans}
-
-
-@needs_ewt
 def test_real_sentences_that_are_not_one_to_one(ewt5: Corpus) -> None:
     train = {sentence.id: sentence for sentence in ewt5["train"]}
     # one skeleton sentence over two of UD
@@ -218,18 +202,3 @@ def test_what_the_masked_tokens_add() -> None:
     pairs = zip(plain, repaired, strict=True)
     longer = sum(len(set(after.ner or ()) - set(before.ner or ())) for before, after in pairs)
     assert longer == 38  # 17 entities more, 21 longer ones
-
-
-@needs_ewt
-def test_the_real_dev_set_is_exported_and_read_equal(ewt5: Corpus, tmp_path: Path) -> None:
-    dev = ewt5["dev"]
-    known = [sentence for sentence in dev if sentence.con is not None]
-    sizes = {layer: export(dev, layer, tmp_path / layer) for layer in ("pos", "ner", "dep", "con", "srl")}
-    assert sizes == {"pos": 2_001, "ner": 2_001, "dep": 2_001, "con": 1_973, "srl": 1_973}
-    expected = [Sentence(s.id, s.words, pos=s.pos, dep=s.dep) for s in dev]
-    assert list(read_conllu(tmp_path / "pos")) == expected
-    assert list(read_conllu(tmp_path / "dep")) == expected
-    assert [(s.words, s.ner) for s in read_iob2(tmp_path / "ner")] == [(s.words, s.ner) for s in dev]
-    assert list(read_props(tmp_path / "srl")) == [tuple(p._replace(roleset=None) for p in s.srl or ()) for s in known]
-    trees = [s.con for s in read_ptb(tmp_path / "con")]
-    assert trees == [s.con for s in known]
