@@ -16,25 +16,11 @@ from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
 from mtlprune.files import file_sha256
 from mtlprune.runs import RunFolder
-from mtlprune.scores import score
 from mtlprune.sentence import Predicate, Sentence, Span
 from mtlprune.training import evaluation as scoring
 from mtlprune.training.loop import train
 
 Call = Callable[..., Any]
-
-
-def test_results_are_kept_in_the_run(trained: Path, lab: Any) -> None:
-    run = RunFolder(trained)
-    gold = list(load_corpus(lab.corpus)["test"])
-    predicted = run.read_predictions("test")
-    assert [s.words for s in predicted] == [s.words for s in gold]
-    assert all(sentence.validate().layers() == ("pos", "ner", "dep", "con", "srl") for sentence in predicted)
-    stored = run.read_counts("test")
-    assert stored["ids"] == [s.id for s in gold]
-    for task, columns in stored["counts"].items():
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        assert score(task, rows) == run.read_scores("test")[task]
 
 
 def test_evaluating_dev_again_gives_what_training_found(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
