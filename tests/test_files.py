@@ -87,10 +87,3 @@ def test_what_is_written_is_read_again_and_numbers_that_are_none_are_null(tmp_pa
         "loss": None,
         "grid": wanted["grid"],
     }
-
-
-def test_measured_numbers_have_so_many_digits_and_others_all(tmp_path):
-    write_json(tmp_path / "all.json", {"third": 1 / 3})
-    write_json(tmp_path / "six.json", {"third": 1 / 3, "grid": [[1.0, 2.0]]}, 6)
-    assert read_json(tmp_path / "all.json") == {"third": 1 / 3}
-    assert read_json(tmp_path / "six.json") == {"third": 0.333333, "grid": [[1.0, 2.0]]}
