@@ -1,4 +1,4 @@
-"""Runs of one task against runs of two: enumeration, calibration where tasks mean nothing, planted structure."""
+"""Runs of one task against runs of two: enumeration, planted structure."""
 
 from __future__ import annotations
 
@@ -56,6 +56,13 @@ def test_enumeration_by_hand() -> None:
     assert test.least == np.mean([gap >= max(gaps.values()) - 1e-9 for gap in gaps.values()]) >= 0.1
     deep = found["all", "beyond depth"]  # every run opens as many heads of a layer: 9/6 + 4/6 are depth's
     assert deep.within == pytest.approx(test.within - 13 / 6) and deep.p == pytest.approx(test.p)
+
+
+def test_planted_tasks_are_found_among_drawn_labellings() -> None:
+    """No labelling reaches what is planted; the observed one counts among them, so that p is never 0."""
+    test = by_kind(alike(np.random.default_rng(7), 4, 4, own=6), permutations=99)["all", "shared heads"]
+    assert not test.exact and test.labellings == 99 and test.nearest == 1
+    assert test.p == test.least == test.nearest_p == 0.01
 
 
 def test_labels_of_equal_seeds_are_permuted_among_each_other() -> None:
