@@ -119,6 +119,15 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
 # -- how many seeds --------------------------------------------------------------------------------------------------
 
 
+def test_what_the_jackknife_leaves_out_is_a_training_run() -> None:
+    masks = drawn(np.random.default_rng(6), np.linspace(0, 2, 24).reshape(2, 12), 8, 8)
+    claims = [replace(claim("POS", k % 2, mask), start=k // 2) for k, mask in enumerate(masks)]
+    found = within(claims)
+    left = np.array([within([one for one in claims if one.start != training]).value for training in range(4)])
+    half = stats.t.ppf(0.975, 3) * math.sqrt(3 / 4 * ((left - left.mean()) ** 2).sum())
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half))
+
+
 def test_spearman_brown_foretells_how_means_of_runs_agree() -> None:
     generator = np.random.default_rng(5)
     likings = generator.normal(0, 1, (6, 12))
