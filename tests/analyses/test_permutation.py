@@ -15,6 +15,7 @@ from scipy import stats
 from mtlprune.statistics.permutation import (
     corrected,
     hypergeometric_p,
+    layer_orders,
     layered_hypergeometric_p,
     layered_rank_test,
     permuted,
@@ -192,6 +193,7 @@ def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders
     assert layered_rank_test(x[1:], y[1:], 9, (0,)).value == pytest.approx(stats.spearmanr(x[1], y[1]).statistic)
     ranks, others, layers = ranks_within_layers(x, y)
     assert layers.tolist() == [0] * 3 + [1] * 4 and ranks[:3].sum() == ranks[3:].sum() == 0
+    assert (layers[layer_orders(layers, 50, (1,))] == layers).all()
     orders = [[*a, *b] for a, b in product(permutations(ranks[:3]), permutations(ranks[3:]))]
     exact = np.mean(np.abs(np.array(orders) @ others) >= abs(ranks @ others) - 1e-9)
     found = layered_rank_test(x, y, 20_000, (1,))

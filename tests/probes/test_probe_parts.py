@@ -80,4 +80,4 @@ def test_sentences_of_different_sizes_are_resampled_as_wholes() -> None:
     sums = np.bincount(sentence, gap)
     rows = generator.integers(0, 80, (20_000, 80))
     plain = np.quantile(sums[rows].sum(1) / sizes[rows].sum(1), [0.025, 0.975])
-    assert np.allclose(paired_interval(gap, sentence), plain, atol=0.02)
+    assert np.allclose(paired_interval(gap, sentence), plain, atol=0.01)

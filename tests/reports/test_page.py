@@ -259,7 +259,7 @@ PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")))
 
 
 def analysis_part(*blocks: str | Grid | Figure) -> Part:
-    return Part("x", "x", {"blocks": blocks}, template="analysis_part")
+    return Part("x", "x", {"blocks": blocks}, template="analysis")
 
 
 @given(PRINTABLE)
@@ -278,7 +278,7 @@ def test_no_text_can_open_a_tag_or_break_the_file(words: str) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.recursive(st.none() | PRINTABLE | st.integers() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
 def test_data_comes_back_and_cannot_end_its_element(tree: object) -> None:
-    part = Part("x", "x", {"blocks": []}, data={"tree": tree, "undefined": math.nan}, template="analysis_part")
+    part = Part("x", "x", {"blocks": []}, data={"tree": tree, "undefined": math.nan}, template="analysis")
     made = rendered("t", [part], [Path("run")])
     inner = made.partition('id="data">')[2].partition("</script>")[0]
     assert not set("<>&") & set(inner)
