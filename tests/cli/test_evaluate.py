@@ -16,11 +16,21 @@ from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
 from mtlprune.files import file_sha256
 from mtlprune.runs import RunFolder
+from mtlprune.scores import score
 from mtlprune.sentence import Predicate, Sentence, Span
 from mtlprune.training import evaluation as scoring
 from mtlprune.training.loop import train
 
 Call = Callable[..., Any]
+
+
+def test_stored_counts_are_of_the_stored_sentences_and_make_the_stored_scores(trained: Path) -> None:
+    run = RunFolder(trained)
+    stored = run.read_counts("test")
+    assert stored["ids"] == [sentence.id for sentence in run.read_predictions("test")]
+    for task, columns in stored["counts"].items():
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        assert score(task, rows) == run.read_scores("test")[task]
 
 
 def test_evaluating_dev_again_gives_what_training_found(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
