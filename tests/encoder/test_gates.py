@@ -58,6 +58,14 @@ def test_closed_forms_are_what_samples_show(name: str, logit: float):
         assert (values <= between).float().mean() == pytest.approx(cdf(law, logit, between), abs=tolerance)
 
 
+def test_the_blog_differs_from_the_code_by_the_temperature_only():
+    logits = torch.linspace(-4, 4, 41)
+    by_hand = torch.sigmoid(logits - math.log(0.1 / 1.1))
+    torch.testing.assert_close(probability_open(logits, BLOG), by_hand)
+    assert torch.equal(deterministic(logits, BLOG), deterministic(logits))
+    assert (probability_open(logits, BLOG) > probability_open(logits)).all()
+
+
 def test_evaluation_shuts_and_opens_where_the_original_does():
     values = deterministic(torch.tensor([-2.399, -2.397, 0.0, 2.397, 2.399]))
     assert values[0] == 0 and 0 < values[1] < 1e-3 and values[2] == 0.5 and 0.999 < values[3] < 1 and values[4] == 1
