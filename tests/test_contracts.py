@@ -55,7 +55,7 @@ ROWS = {
         task: Row((task,), {task: SMALL.get(task, {})}, families=tuple(CONTRACT_FAMILIES[place % 3 :: 3]))
         for place, task in enumerate(LAYERS)
     },
-    "joint": Row(tuple(LAYERS), SMALL, families=("bert",)),
+    "joint": Row(tuple(LAYERS), SMALL, families=("bert", "deberta-v2")),
     "ner, by bio": Row(("ner",), {"ner": {"type": "bio"}}, families=("bert",)),
     "dep, relations by mlp": Row(("dep",), {"dep": {**SMALL["dep"], "relation_scorer": "mlp"}}, families=("bert",)),
     "dep, projective": Row(("dep",), {"dep": {**SMALL["dep"], "projective": True}}, families=("roberta",)),
@@ -69,7 +69,7 @@ ROWS = {
         families=("distilbert",),
     ),
 }
-SLOW = {*LAYERS, "joint"}  # with the families not named in the row
+SLOW = {*LAYERS}  # with the families not named in the row
 LONG = {"joint", "srl, ranked, arguments by mlp"}  # with any family
 
 
@@ -234,7 +234,7 @@ def losses_of(
 
 
 @pytest.mark.parametrize(
-    "family", ["bert", *(pytest.param(family, marks=pytest.mark.slow) for family in CONTRACT_FAMILIES[1:])]
+    "family", ["bert", *(pytest.param(family, marks=pytest.mark.slow) for family in ("deberta-v2", "modernbert"))]
 )
 def test_stopped_and_resumed_equals_never_stopped(family, ten, corpus, tmp_path):
     """With every kind of dropout on; the same with killed processes is in tests/training/test_resume.py."""

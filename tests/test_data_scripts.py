@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +12,9 @@ from served import Server, script, serving, tar
 from shared_corpora import CORPORA, EWT, needs_ewt
 
 from mtlprune.corpora.store import load_corpus
+from mtlprune.sentence import Span
 
 ewt5 = script("ewt5")
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving() as found:
-        yield found
 
 
 PROPBANK = f"/{ewt5.PROPBANK_ARCHIVE}"
@@ -26,6 +22,7 @@ DEV = f"/{ewt5.UNER}/en_ewt-ud-dev.iob2"
 TRAIN = f"/{ewt5.UNER}/en_ewt-ud-train.iob2"
 
 
+@functools.cache
 def release_archive() -> bytes:
     """PropBank's skeletons as the release's archive holds them, among files that are not wanted."""
     members = {f"{ewt5.PROPBANK}/README.md": b"...", f"{ewt5.PROPBANK}/data/google/ewt/answers/00/x.xml.prop": b"..."}
@@ -37,14 +34,28 @@ def release_archive() -> bytes:
     return tar(members)
 
 
-@pytest.fixture
-def mirror(server: Server) -> Server:
+def filled(server: Server) -> Server:
     """Every pinned address, with the early version of UNER's train file (the release's is not at hand)."""
     for pin in (*ewt5.FILES, ewt5.UNER_TRAIN["early"]):
         path = EWT / pin.name
         server.addresses[f"/{pin.repository}/{path.name}"] = path.read_bytes
     server.addresses[PROPBANK] = release_archive
     return server
+
+
+@pytest.fixture
+def mirror() -> Iterator[Server]:
+    with serving() as server:
+        yield filled(server)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    """The mirror, and the folder of the corpus that was built from it once."""
+    folder = tmp_path_factory.mktemp("built")
+    with serving() as server:
+        assert run(filled(server), folder, "--uner-train", "early") == 0
+        yield server, folder
 
 
 def run(mirror: Server, folder: Path, *more: str) -> int:
@@ -59,17 +70,20 @@ def files(folder: Path) -> set[str]:
 
 
 @needs_ewt
-def test_ewt5_from_a_mirror(mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(mirror, tmp_path, "--uner-train", "early") == 0
-    assert "train 12,544, dev 2,001, test 2,077 sentences" in capsys.readouterr().out
-    corpus = load_corpus(tmp_path / "ewt5")
-    counts = corpus.info["splits"]
-    assert [counts[split]["all_layers"] for split in ("train", "dev", "test")] == [12544, 1973, 2062]
-    assert [counts[split]["predicates"] for split in ("train", "dev", "test")] == [40486, 4977, 4799]
-    assert counts["train"]["entities"] == {"PER": 2873, "LOC": 2698, "ORG": 1434}
+def test_ewt5_from_a_mirror(built: tuple[Server, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    mirror, folder = built
+    corpus = load_corpus(folder / "ewt5")
+    counts = [corpus.info["splits"][split] for split in ("train", "dev", "test")]
+    expected = {
+        "sentences": [12_544, 2_001, 2_077], "words": [204_577, 25_147, 25_094], "all_layers": [12_544, 1_973, 2_062],
+        "predicates": [40_486, 4_977, 4_799], "arguments": [81_396, 9_580, 9_329],
+    }  # fmt: skip
+    assert {name: [one[name] for one in counts] for name in expected} == expected
+    entities = [tuple(one["entities"][kind] for kind in ("PER", "LOC", "ORG")) for one in counts]
+    assert entities == [(2_873, 2_698, 1_434), (343, 399, 224), (449, 317, 322)]
     assert corpus.info["licence"] == "CC BY-SA 4.0"
     assert set(corpus.info["sources"]) >= {"ud/en_ewt-ud-train.conllu", "propbank/data/google/ewt"}
-    downloads = tmp_path / "downloads"
+    downloads = folder / "downloads"
     assert len([name for name in files(downloads) if name.startswith("propbank/data/google/ewt/")]) == 1145
     assert {name for name in files(downloads) if not name.startswith("propbank/")} == {
         f"{source}/en_ewt-ud-{split}.{ending}"
@@ -78,7 +92,7 @@ def test_ewt5_from_a_mirror(mirror: Server, tmp_path: Path, capsys: pytest.Captu
     }
     # what is there is neither built over nor fetched again
     mirror.asked.clear()
-    assert run(mirror, tmp_path, "--uner-train", "early") == 2
+    assert run(mirror, folder, "--uner-train", "early") == 2
     assert "found one; name another, or replace it (--overwrite)" in capsys.readouterr().err
     ewt5.download(downloads, "early", mirror.url, mirror.url)
     assert mirror.asked == []
@@ -86,6 +100,33 @@ def test_ewt5_from_a_mirror(mirror: Server, tmp_path: Path, capsys: pytest.Captu
     next((downloads / "propbank").rglob("*.gold_skel")).write_text("changed")
     with pytest.raises(ewt5.CorpusError, match=r"expected git tree 94b8c0f.*remove the folder"):
         ewt5.download(downloads, "early", mirror.url, mirror.url)
+
+
+@needs_ewt
+def test_real_sentences_that_are_not_one_to_one(built: tuple[Server, Path]) -> None:
+    corpus = load_corpus(built[1] / "ewt5")
+    train = {sentence.id: sentence for sentence in corpus["train"]}
+    # one skeleton sentence over two of UD
+    first, second = train["reviews-275919-0010"], train["reviews-275919-0011"]
+    assert [(len(s), [p.lemma for p in s.srl or ()]) for s in (first, second)] == [
+        (13, ["bill", "take", "take", "train"]),
+        (8, ["get", "answer"]),
+    ]
+    assert second.con is not None
+    assert second.con[:3] == (Span(0, 8, "S"), Span(0, 7, "SBARQ"), Span(0, 2, "WHADVP"))
+    # the skeleton's it + 's is the word it's, and its noun phrases follow
+    its = train["email-enronsent09_01-0033"]
+    assert its.words[18:21] == ("since", "it's", "creation")
+    assert its.con is not None
+    assert its.con[-3:] == (Span(18, 21, "PP"), Span(19, 21, "NP"), Span(19, 20, "NP"))
+    # the skeleton's one token at the beginning is two words, and an argument
+    moving = train["answers-20111108091938AAmE8Tv_ans-0003"]
+    assert moving.words[:3] == ("I", "m", "moving")
+    assert moving.srl is not None
+    assert moving.srl[0].arguments[:2] == (Span(0, 2, "ARG1"), Span(2, 3, "V"))
+    (backslash,) = (s for s in corpus["dev"] if s.id == "answers-20110909115731AAl3uzs_ans-0004")
+    assert backslash.words == ("\\\\", "//")
+    assert backslash.con == (Span(0, 2, "X"),)
 
 
 @needs_ewt

@@ -205,12 +205,6 @@ FOLDERS = ("experiments", "data_scripts", "results")
 LINKED = [*ROOT.glob("*.md"), *PAGES, *(page for name in FOLDERS for page in (ROOT / name).glob("*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_has_an_idea_has_its_limitations(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert "**Idea.**" not in text or "imitations" in text
-
-
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_pages_and_headings(page: Path) -> None:
     for path, place in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):

@@ -75,6 +75,13 @@ def test_two_writers_of_one_file_both_end_well(tmp_path):
     assert path.read_text() == "one" and [p.name for p in path.parent.iterdir()] == ["f"]
 
 
+def test_measured_numbers_have_so_many_digits_and_others_all(tmp_path):
+    write_json(tmp_path / "all.json", {"third": 1 / 3})
+    write_json(tmp_path / "six.json", {"third": 1 / 3, "grid": [[1.0, 2.0]]}, 6)
+    assert read_json(tmp_path / "all.json") == {"third": 1 / 3}
+    assert read_json(tmp_path / "six.json") == {"third": 0.333333, "grid": [[1.0, 2.0]]}
+
+
 @pytest.mark.parametrize("digits", [None, 6])
 def test_what_is_written_is_read_again_and_numbers_that_are_none_are_null(tmp_path, digits):
     path = tmp_path / "numbers.json"
@@ -87,10 +94,3 @@ def test_what_is_written_is_read_again_and_numbers_that_are_none_are_null(tmp_pa
         "loss": None,
         "grid": wanted["grid"],
     }
-
-
-def test_measured_numbers_have_so_many_digits_and_others_all(tmp_path):
-    write_json(tmp_path / "all.json", {"third": 1 / 3})
-    write_json(tmp_path / "six.json", {"third": 1 / 3, "grid": [[1.0, 2.0]]}, 6)
-    assert read_json(tmp_path / "all.json") == {"third": 1 / 3}
-    assert read_json(tmp_path / "six.json") == {"third": 0.333333, "grid": [[1.0, 2.0]]}

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 import mtlprune
-from mtlprune.claimed_heads import Claim, group
 from mtlprune.reports.grid import Grid, Strong
-from mtlprune.reports.maps import GateMaps, claim_maps, side_by_side
 from mtlprune.runs import RunError
 
 ROOT = Path(__file__).parents[1]
@@ -103,16 +101,6 @@ def test_maps_are_of_the_runs_with_gates() -> None:
     for run, said in ((bare, "is a run without gates"), (RECORDS / "none-*", "no run is found at")):
         with pytest.raises(RunError, match=said):
             mtlprune.maps(run)
-
-
-def test_gate_sets_of_tasks_in_several_seeds_share_a_chart() -> None:
-    z = np.eye(2, 3)
-    claims = [Claim("r", f"MTL-2:{task}", seed, "tiny", z, [(1, z)]) for task in ("POS", "DEP") for seed in (1, 2)]
-    made = GateMaps({one.name: one for one in claim_maps(group(claims), "rgb")})
-    _, seeds = side_by_side(made.values())
-    assert [one.name for one in seeds] == ["rgb-MTL-2_POS", "rgb-MTL-2_DEP"]
-    html = made._repr_html_()
-    assert html.count("<svg") == 2 and html.count("MTL-2:POS") >= 2
 
 
 def test_a_result_says_what_was_found() -> None:

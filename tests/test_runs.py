@@ -9,7 +9,7 @@ from hypothesis import given
 from random_sentences import sentences
 
 from mtlprune.files import append_line, log_size, make_room, restore_log
-from mtlprune.runs import RunError, RunFolder, from_json, replacing, task_labels, to_json
+from mtlprune.runs import RunError, RunFolder, from_json, replacing, to_json
 from mtlprune.sentence import Sentence, Span
 
 
@@ -36,14 +36,6 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
     message = r"file could not be written \(No space left on device\); what was there before is untouched"
     with pytest.raises(RunError, match=message), replacing(path):
         raise OSError(28, "No space left on device")
-
-
-def test_runs_are_named_by_their_tasks():
-    five, three = ("pos", "ner", "dep", "con", "srl"), ("pos", "ner", "dep")
-    assert task_labels([("pos",), ("pos", "dep"), five, three, five, ()]) == [
-        "POS", "POS+DEP", "MTL-5", "MTL-3", "MTL-5", ""
-    ]  # fmt: skip
-    assert task_labels([three, ("pos", "con", "srl")]) == ["POS+NER+DEP", "POS+CON+SRL"]
 
 
 def test_a_folder_has_one_owner_at_a_time(tmp_path):
@@ -113,25 +105,6 @@ def test_metrics_are_appended_cut_back_and_read(tmp_path):
     assert folder.read_metrics() == [{"epoch": 7}]
     restore_log(log, None, 0)
     assert folder.read_metrics() == []
-
-
-BROKEN = [
-    ("best.json", lambda f: f.read_json("best.json"), '{"a": \n 1,}', r"best.json, line 2: not readable as JSON"),
-    ("best.json", lambda f: f.read_json("best.json"), None, r"best.json is missing; is this run complete\?"),
-    ("config.yaml", lambda f: f.read_config(), "a: [", r"config.yaml: not readable as YAML"),
-    ("metrics.jsonl", lambda f: f.read_metrics(), '{"epoch": 1}\nx\n', r"metrics.jsonl, line 2: not readable as JSON"),
-    ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), None, r"dev.jsonl is missing; `mtlprune evaluate "),
-    ("predictions/dev.jsonl", lambda f: f.read_predictions("dev"), "{}\n", r"dev.jsonl, line 1: .*nothing called id"),
-]
-
-
-@pytest.mark.parametrize(("name", "read", "text", "message"), BROKEN)
-def test_broken_files_are_told_in_words(tmp_path, name, read, text, message):
-    folder = RunFolder(tmp_path)
-    if text is not None:
-        folder.write_text(name, text)
-    with pytest.raises(RunError, match=message):
-        read(folder)
 
 
 def test_what_is_no_run_folder(tmp_path):

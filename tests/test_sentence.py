@@ -138,19 +138,3 @@ def test_a_notebook_shows_every_word_and_layer(sentence):
     rows = Rows(sentence._repr_html_()).rows
     assert [row[0] for row in rows[1:]] == list(sentence.words)
     assert rows[0][1:] == list(sentence.layers()) and {len(row) for row in rows} == {1 + len(sentence.layers())}
-
-
-def test_cells_of_a_notebook_say_what_a_layer_says():
-    sentence = Sentence(
-        "1",
-        ("dogs", "<saw>", "cats"),
-        ner=(Span(0, 2, "X"),),
-        dep=Dependencies((2, 0, 2), ("nsubj", "root", "obj")),
-        srl=(Predicate(1, "see.01", (Span(0, 1, "ARG0"), Span(2, 3, "ARG1"))),),
-    )
-    assert Rows(sentence._repr_html_()).rows == [
-        ["", "ner", "dep", "srl"],
-        ["dogs", "X: dogs <saw>", "nsubj of <saw>", ""],
-        ["<saw>", "", "root of root", "see.01; ARG0: dogs; ARG1: cats"],
-        ["cats", "", "obj of <saw>", ""],
-    ]

@@ -37,14 +37,6 @@ def test_a_line_has_no_break_nor_has_one_that_flattens_out(delta: float | None) 
     assert find_break(STEPS, np.minimum(STEPS, 40), delta).step is None
 
 
-@pytest.mark.parametrize("delta", [None, 1, 5])
-def test_adding_a_line_and_scaling_do_not_move_it(delta: float | None) -> None:
-    for curve in (KINK, LOGISTIC):
-        expected = find_break(STEPS, curve, delta).step
-        assert find_break(STEPS, 0.3 * curve - 0.7 * STEPS + 11, delta).step == expected
-        assert find_break(STEPS, 1e4 * curve, delta).step == expected
-
-
 def test_a_drop_is_found_by_its_mirror() -> None:
     found = find_break(STEPS, KINK)
     assert found.step == 40 and found.bend == pytest.approx(1) and found.points == 101

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 from found import column, grids, without_heads
-from gated_runs import claim
 from tiny import WORDS
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.claims.groups import compare, read_groups
 from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
 from mtlprune.analyses.degeneration.maths import draw
@@ -146,19 +144,3 @@ def test_encoders_that_cannot_be_taken_apart_say_so(tiny_encoder: Callable[[str]
     bare = measured(Encoder.load(str(tiny_encoder("bert")), context=False))
     assert bare.frames.keys() == {"embeddings", "spectra", "points"} and "has no layers" in bare.notes[0]
     assert column(bare, "embeddings", "rows") > 0
-
-
-def test_claims_are_compared_within_layers() -> None:
-    """Claimed heads are more isotropic in every layer, and layers differ by more: only a test within layers sees it."""
-    generator = np.random.default_rng(2)
-    claimed = np.tile([1.0] * 4 + [0.0] * 4, (6, 1))
-    layers = np.arange(6)[:, None] * 10.0
-    heads = {name: generator.standard_normal((6, 8)) for name in HEAD_MEASURES} | {"gate": np.ones((6, 8))}
-    heads["isoscore"] = layers + claimed + 0.1 * generator.standard_normal((6, 8))
-    for gates, terms in ((claimed, set()), (claimed * generator.uniform(0.5, 1, (6, 8)), {"gates"})):
-        groups = read_groups([claim(task, 1, gates) for task in ("POS", "NER", "DEP")])
-        tests = compare(groups, heads, HEAD_MEASURES, 400, 0, salt=75, gates=True)
-        pairs = {"stem - exclusive", "stem - free", "exclusive - free"}
-        assert {test["term"] for test in tests} == {*pairs, "tasks", *terms}
-        strong = [test for test in tests if test["p"] < 0.004]
-        assert {test["measure"] for test in strong} == {"isoscore"} and len(strong) == 2 + len(terms)

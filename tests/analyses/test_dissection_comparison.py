@@ -35,18 +35,6 @@ def test_r2_is_that_of_direct_least_squares() -> None:
     assert found["held_out"] < expected and found["tokens"] == 60
 
 
-def test_a_linear_part_is_linear_and_a_constant_one_gives_a_number() -> None:
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(80, 6))
-    x[:, 5] = x[:, 4]  # not of full rank
-    y = np.column_stack([x @ rng.normal(size=(6, 3)) + 2, np.full(80, 4.0)])
-    found = linearity(moments(x[:40], y[:40]), moments(x[40:], y[40:]), 6)
-    assert found["in_sample"] == pytest.approx(1) and found["held_out"] == pytest.approx(1)
-    flat = moments(x, np.zeros((80, 2)))
-    assert math.isfinite(linearity(flat, flat, 6)["held_out"])
-    assert math.isnan(r2(np.zeros((9, 9)), np.zeros((7, 2))))
-
-
 def test_correlations_are_scipys_and_undefined_where_nothing_moves() -> None:
     rng = np.random.default_rng(2)
     one, other = rng.normal(size=(2, 40, 3, 4)).astype(np.float32)

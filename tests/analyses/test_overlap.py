@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from gated_runs import claim, scattered
-from scipy import stats
 
 from mtlprune.analyses.claims.maths import SHARING
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.claimed_heads import Claim, group
+from mtlprune.claimed_heads import Claim
 from mtlprune.results import Result
-from mtlprune.statistics.permutation import shared_null, tail
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")
 EVEN = [6] * 12  # open heads in each of 12 layers, of 12
@@ -89,32 +86,6 @@ def test_a_common_preference_for_layers_is_not_taken_for_overlap() -> None:
     assert by_all.uniform_more < 0.001 and by_all["heads"] > 3 * by_all.uniform_expected
     assert by_all.layers_more > 0.05 and abs(by_all["heads"] - by_all.layers_expected) < 6
     assert row(found, "variance", part="layers").share > 0.3 and row(found, "variance", part="heads").share < 0.05
-
-
-@pytest.mark.slow
-def test_p_values_are_uniform_where_tasks_share_layers_only() -> None:
-    """200 draws of tasks whose three seeds agree, with no overlap beyond layers.
-
-    Ties of whole numbers count as reached, which makes p a little too large, never too small (in 1,500 such draws
-    p ≤ 0.05 in 4.8 % of them); with ties broken at random it is exactly uniform.
-    """
-    generator = np.random.default_rng(2)
-    p_pair, p_broken, p_all, plain = [], [], [], []
-    for _ in range(200):
-        sets = [scattered(generator, MIDDLE, 12) for _ in range(3)]
-        claims = [one for label, wanted in zip(TASKS, sets, strict=False) for one in seeds_of(generator, label, wanted)]
-        found = overlap(claims, permutations=300, seed=int(generator.integers(2**31)))
-        pair = found.frames["pairs"].iloc[0]
-        p_pair.append(pair.p)
-        p_all.append(tasks_of(found).p)
-        plain.append(pair.p_anywhere)
-        times = np.stack([run_group.times for run_group in group(claims)[:2]])
-        one = tail(float((times[0] * times[1]).sum()), shared_null(times, 300, generator)[:, 0, 1])
-        p_broken.append((one.greater + generator.random() * (one.equal + 1)) / (one.permutations + 1))
-    assert stats.kstest(p_pair, "uniform").pvalue > 0.01 and stats.kstest(p_all, "uniform").pvalue > 0.01
-    assert stats.kstest(p_broken, "uniform").pvalue > 0.05
-    assert np.mean(np.array(p_pair) <= 0.05) < 0.09 and np.mean(np.array(p_all) <= 0.05) < 0.09
-    assert np.mean(np.array(plain) < 0.05) > 0.9  # the plain one calls nearly every draw significant
 
 
 @pytest.mark.slow
@@ -196,13 +167,6 @@ def test_labels_that_say_nothing(gates: np.ndarray, words: list[str]) -> None:
         assert math.isnan(pair.pearson) and "POS has the same mean gate for all heads" in text
 
 
-def test_labels_that_meet_in_no_layer() -> None:
-    found = overlap([claim("POS", 1, [[1, 0], [0, 0]]), claim("DEP", 1, [[0, 0], [0, 1]])], permutations=20)
-    pair = found.frames["pairs"].iloc[0]
-    assert math.isnan(pair.p) and pair.shared == 0
-    assert "POS and DEP choose among the heads of no layer both, so permuting" in "\n".join(found.about["notes"])
-
-
 def test_one_run_only() -> None:
     found = overlap([claim("POS", 1, [[1, 0, 1], [0, 1, 0]])], permutations=20)
     assert "pairs" not in found.frames and found.frames["numbers"]["heads"].tolist() == [3]
@@ -210,27 +174,6 @@ def test_one_run_only() -> None:
     text = "\n".join(found.about["notes"])
     for words in ("POS has one seed", "one label only", "one single-task label", "fewer than 3", "cannot be resampled"):
         assert words in text
-
-
-def test_different_numbers_of_seeds() -> None:
-    generator = np.random.default_rng(6)
-    wanted = scattered(generator, EVEN, 12)
-    claims = [one for number, label in enumerate(TASKS, 1) for one in seeds_of(generator, label, wanted, number)]
-    found = overlap(claims, permutations=500)
-    pairs = found.frames["pairs"]
-    assert tasks_of(found).p < 0.01 and (pairs["q"] < 0.05).all()
-    assert pairs["jaccard_number"].tolist() == [a * b for a, b in itertools.combinations(range(1, 6), 2)]
-    assert found.frames["labels"]["multiple_last"].isna().tolist() == [True, False, False, False, False]
-    assert "Labels have different numbers of seeds (POS 1, NER 2, DEP 3, CON 4, SRL 5)" in found.about["notes"][0]
-
-
-def test_no_permutations() -> None:
-    generator = np.random.default_rng(7)
-    found = compare(generator, [scattered(generator, EVEN, 12) for _ in range(3)], permutations=0)
-    pair = found.frames["pairs"].iloc[0]
-    assert math.isnan(tasks_of(found).p) and math.isnan(pair.q) and not math.isnan(tasks_of(found).z)
-    assert not math.isnan(pair.p_layers) and not math.isnan(row(found, "numbers", tasks=1).layers_expected)
-    assert found.about["notes"][-1] == "No permutations were asked for, so there are no p-values from permutations."
 
 
 def test_the_seed_decides() -> None:
@@ -241,13 +184,3 @@ def test_the_seed_decides() -> None:
     assert not one.frames["pairs"].equals(other.frames["pairs"])
     turned = overlap(claims[::-1], permutations=300, seed=1)  # and not the order in which runs are given
     assert all(frame.equals(turned.frames[name]) for name, frame in one.frames.items())
-
-
-def test_equal_and_unequal_seeds_apart() -> None:
-    """Tasks that follow their seed, and nothing else: only runs of equal seeds share heads."""
-    sets = {seed: np.eye(3, 4)[[seed % 3, (seed + 1) % 3, (seed + 2) % 3]] for seed in (1, 2, 3)}
-    found = overlap([claim(label, seed, gates) for label in ("POS", "NER") for seed, gates in sets.items()], 10)
-    assert row(found, "tests", mode="equal seeds").shared == 3 and row(found, "tests", mode="unequal seeds").shared == 0
-    alone = overlap([claim(label, 1, sets[1]) for label in ("POS", "NER")], 10)
-    assert row(alone, "tests", mode="equal seeds").shared == 3
-    assert math.isnan(row(alone, "tests", mode="unequal seeds").shared)

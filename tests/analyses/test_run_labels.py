@@ -1,4 +1,4 @@
-"""Runs of one task against runs of two: enumeration, calibration where tasks mean nothing, planted structure."""
+"""Runs of one task against runs of two: enumeration, planted structure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from gated_runs import claim, scattered
-from scipy import stats
 
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.claims.stability import label_tests
@@ -59,6 +58,13 @@ def test_enumeration_by_hand() -> None:
     assert deep.within == pytest.approx(test.within - 13 / 6) and deep.p == pytest.approx(test.p)
 
 
+def test_planted_tasks_are_found_among_drawn_labellings() -> None:
+    """No labelling reaches what is planted; the observed one counts among them, so that p is never 0."""
+    test = by_kind(alike(np.random.default_rng(7), 4, 4, own=6), permutations=99)["all", "shared heads"]
+    assert not test.exact and test.labellings == 99 and test.nearest == 1
+    assert test.p == test.least == test.nearest_p == 0.01
+
+
 def test_labels_of_equal_seeds_are_permuted_among_each_other() -> None:
     """What runs of one seed have in common, whatever their task, is no difference between tasks, nor hides one."""
     generator = np.random.default_rng(5)
@@ -69,43 +75,6 @@ def test_labels_of_equal_seeds_are_permuted_among_each_other() -> None:
     assert found["unequal seeds", "shared heads"].labellings == math.factorial(3) ** 3
     assert found["unequal seeds", "shared heads"].exact
     assert math.isnan(found["unequal seeds", "shared heads"].p)  # every labelling gives the same
-
-
-@pytest.mark.parametrize(("seeds", "permutations"), [(2, 500), (3, 199)])
-def test_p_is_uniform_where_tasks_mean_nothing(seeds: int, permutations: int) -> None:
-    """200 studies of four tasks whose runs fall anywhere within layers; p at most as often small as it says."""
-    generator = np.random.default_rng(6)
-    every: dict[tuple[str, str], list[float]] = {}
-    for k in range(200):
-        for kind, test in by_kind(alike(generator, 4, seeds), permutations, k).items():
-            every.setdefault(kind, []).append(test.p)
-    for found in every.values():  # ties of whole numbers count as reached: p may be too large, never too small
-        assert stats.kstest(found, "uniform", alternative="greater").pvalue > 0.01
-        assert 0.08 <= np.mean(np.array(found) <= 0.2) <= 0.28 and np.mean(np.array(found) <= 0.05) < 0.09
-
-
-def test_planted_tasks_are_found() -> None:
-    generator = np.random.default_rng(7)
-    found = by_kind(alike(generator, 4, 3, own=3))
-    assert all(test.p < 0.01 and test.within > test.between + 2 for test in found.values())
-    tests = overlap(alike(generator, 4, 3, own=3), permutations=1000).frames["labellings"]
-    assert set(tests["pairs"]) == {"all", "unequal seeds"} and (tests["p"] < 0.01).all()
-
-
-def test_depth_alone_is_taken_out() -> None:
-    """Tasks like layers of their own: their runs share more heads, but not beyond depth."""
-    generator = np.random.default_rng(8)
-    p_deep = []
-    for k in range(40):
-        claims = [
-            claim(task, seed, scattered(generator, each, 12))
-            for task, each in zip(TASKS, ([9, 3, 3], [3, 9, 3], [3, 3, 9]), strict=False)
-            for seed in range(3)
-        ]
-        found = by_kind(claims, 300, k)
-        assert found["all", "shared heads"].p < 0.05
-        p_deep.append(found["all", "beyond depth"].p)
-    assert np.mean(np.array(p_deep) <= 0.05) < 0.2
 
 
 def test_what_cannot_be_tested() -> None:

@@ -104,44 +104,6 @@ def test_phi_between_labels_by_hand() -> None:
     assert set(unequal["n"]) == {2}  # POS 1 with DEP 2, POS 2 with DEP 1; within labels seeds are unequal anyway
 
 
-def test_independent_masks_have_phi_around_0_and_layers_make_it_larger_but_centred() -> None:
-    generator = np.random.default_rng(2)
-    values: dict[tuple[str, str], list[float]] = {}
-    for _ in range(200):
-        anywhere = drawn(generator, np.zeros((6, 12)), 36, 3)
-        layered = [scattered(generator, [11, 9, 7, 5, 3, 1], 12) for _ in range(3)]
-        for name, masks in (("anywhere", anywhere), ("layered", layered)):
-            plain, centred = phi(Runs.of(group(claims_of("POS", masks))), np.ones((3, 3), bool))[:, 0, 0]
-            values.setdefault((name, "plain"), []).append(plain)
-            values.setdefault((name, "centred"), []).append(centred)
-    for name in (("anywhere", "plain"), ("layered", "centred")):
-        assert abs(np.mean(values[name])) < 3 * np.std(values[name]) / math.sqrt(200), name
-    assert np.mean(values["layered", "plain"]) > 0.3
-
-
-@pytest.mark.parametrize("runs", [3, 6])
-def test_the_interval_of_phi_covers_it(runs: int) -> None:
-    """Of Φ over all runs there could be; Nogueira's asymptotic interval, for comparison, covers half of the time."""
-    generator = np.random.default_rng(3)
-    likings = generator.normal(0, 1.5, (6, 12))
-    every = drawn(generator, likings, 36, 4000)
-    share = every.mean(0)
-    true = 1 - (share * (1 - share)).mean() / 0.25
-    covered = asymptotic = 0
-    for _ in range(200):
-        masks = drawn(generator, likings, 36, runs)
-        found = Runs.of(group(claims_of("POS", masks)))
-        used = np.ones((runs, runs), bool)
-        value = phi(found, used)[0, 0, 0]
-        left = np.array([phi(found, used, np.arange(runs) != i)[0, 0, 0] for i in range(runs)])
-        low, high = jackknife(value, left, np.zeros(runs, np.int64))
-        covered += not low > true and not high < true
-        flat = masks.reshape(runs, -1)
-        each = 4 * (flat @ flat.mean(0) / 72 - 0.25)  # their equation, of masks of 36 of 72
-        asymptotic += abs(value - true) <= 1.96 * 2 / runs * math.sqrt(((each - each.mean()) ** 2).sum())
-    assert covered >= 0.92 * 200 > asymptotic
-
-
 def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs() -> None:
     generator = np.random.default_rng(4)
     one, two = generator.normal(size=5), generator.normal(size=4) * 3
@@ -155,6 +117,15 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
 
 
 # -- how many seeds --------------------------------------------------------------------------------------------------
+
+
+def test_what_the_jackknife_leaves_out_is_a_training_run() -> None:
+    masks = drawn(np.random.default_rng(6), np.linspace(0, 2, 24).reshape(2, 12), 8, 8)
+    claims = [replace(claim("POS", k % 2, mask), start=k // 2) for k, mask in enumerate(masks)]
+    found = within(claims)
+    left = np.array([within([one for one in claims if one.start != training]).value for training in range(4)])
+    half = stats.t.ppf(0.975, 3) * math.sqrt(3 / 4 * ((left - left.mean()) ** 2).sum())
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half))
 
 
 def test_spearman_brown_foretells_how_means_of_runs_agree() -> None:
@@ -311,16 +282,6 @@ def test_the_variance_split_is_that_of_the_analysis_of_variance() -> None:
     assert found[COMMON] == pytest.approx(1 - parts.sum() / total)
 
 
-def test_planted_components_are_found_and_lie_in_their_intervals() -> None:
-    generator = np.random.default_rng(12)
-    true = pd.Series(PARTS) / sum(PARTS.values())
-    found = [shares(crossed(generator, "POS", (3, 3, 2)), k).loc["POS"] for k in range(40)]
-    mean = pd.concat([one["value"] for one in found], axis=1).mean(axis=1)
-    assert set(mean.index) == set(PARTS) and (mean - true).abs().max() < 0.03
-    inside = pd.concat([(one["low"] <= true) & (true <= one["high"]) for one in found], axis=1)
-    assert inside.mean(axis=1)[true > 0].min() >= 0.8
-
-
 def test_without_structure_nothing_is_common_and_what_varies_together_is_one() -> None:
     generator = np.random.default_rng(13)
     claims = [one for label in TASKS[:3] for one in claims_of(label, drawn(generator, np.zeros((6, 12)), 36, 3))]
@@ -394,10 +355,3 @@ def test_one_run_each_has_no_stability_within() -> None:
     assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
     text = markdown(ANALYSIS, result)
     assert "two runs of two tasks" in text and "; Spearman-Brown" not in text and "Variance of gates within" not in text
-
-
-def test_findings_name_their_numbers() -> None:
-    text = "\n".join(ANALYSIS.show.findings(overlap(frozen(np.random.default_rng(15), own=3, trained=1), 199)))
-    numbers = ["Stability Φ (1: the same heads", "; Spearman-Brown)", "of a run's own task by shared heads for"]
-    for words in (*numbers, "with training seed, ", "with selector seed, ", "; POS 0."):
-        assert words in text, words

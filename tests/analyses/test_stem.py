@@ -12,7 +12,6 @@ from gated_runs import claim
 
 from mtlprune.analyses.claims import maths
 from mtlprune.analyses.claims.maths import (
-    claim_probabilities,
     claimed_by,
     count_distribution,
     list_heads,
@@ -54,19 +53,6 @@ def test_bootstrap_of_one_task_against_enumeration(seeds: int, times: int) -> No
     samples = list(itertools.product(range(seeds), repeat=seeds))
     claimed = [2 * sum(seed < times for seed in sample) > seeds for sample in samples]
     assert majority_probability(seeds, times) == pytest.approx(np.mean(claimed))
-
-
-def test_bootstrap_of_several_tasks_against_drawing() -> None:
-    generator = np.random.default_rng(0)
-    gates = {label: (generator.random((3, 2, 3)) < 0.6).astype(float) for label in ("POS", "NER", "DEP", "CON")}
-    found = group(claim(label, seed, one) for label, runs in gates.items() for seed, one in enumerate(runs))
-    drawn = np.zeros((5, 2, 3))
-    for _ in range(4000):
-        samples = [runs[generator.integers(0, 3, 3)] for runs in gates.values()]
-        counts = sum((sample.sum(0) >= 2).astype(int) for sample in samples)
-        for number in range(5):
-            drawn[number] += counts == number
-    assert np.abs(claim_probabilities(found) - drawn / 4000).max() < 0.035
 
 
 def test_one_seed_gives_no_confidence() -> None:
@@ -128,15 +114,3 @@ def test_p_is_the_share_of_all_placements(seed: int) -> None:
     for layer, head in np.ndindex(2, 4):
         assert p[layer, head] == pytest.approx(enumerated(open_, layer, head))
     assert (p >= maths.least(open_) - 1e-12).all()
-
-
-def test_a_layer_that_is_all_open_shows_nothing() -> None:
-    open_ = np.zeros((3, 2, 4), dtype=bool)
-    open_[:, 0] = True
-    open_[:, 1, 0] = True
-    p = maths.by_maps(open_)
-    assert p[0].tolist() == [1, 1, 1, 1]
-    assert p[1].tolist() == pytest.approx([1 / 64, 1, 1, 1])
-    open_[0, 1, 0] = False  # one map opens nothing in the layer: two of three is the most there can be
-    assert maths.least(open_) == pytest.approx(1 / 16)
-    assert maths.over_all_heads(p)[1, 0] == pytest.approx(8 / 64)

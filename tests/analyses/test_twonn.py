@@ -18,16 +18,6 @@ def test_ratios_of_the_assumed_law_give_the_dimension(dimension: int) -> None:
     assert abs(fit - dimension) < 6 * dimension / np.sqrt(5000)
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 5])
-@pytest.mark.parametrize("kind", ["normal", "uniform"])
-def test_clouds_of_few_dimensions(kind: str, dimension: int) -> None:
-    points = getattr(np.random.default_rng(1), kind)(size=(2000, dimension))
-    found = twonn(points)
-    assert abs(found.fit - dimension) < 0.15 * dimension and abs(found.likelihood - dimension) < 0.15 * dimension
-    # on a line of 2,000 points one or two lie within a millionth of its length
-    assert found.points + found.dropped == 2000 and found.dropped <= 2 * (dimension == 1)
-
-
 def test_the_line_is_fitted_to_all_but_the_largest_tenth() -> None:
     ratios = np.random.default_rng(3).uniform(1, 3, size=50)
     x = np.sort(np.log(ratios))[:45]

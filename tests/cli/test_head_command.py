@@ -14,7 +14,6 @@ from gated_runs import write_run
 from PIL import Image
 from probe_results import row, write_probes, write_rows
 
-from mtlprune.analyses.probes.show.card import Example
 from mtlprune.reports.charts import ABOVE
 
 
@@ -92,17 +91,6 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(
     ElementTree.parse(outs[1])
     with Image.open(outs[2]) as picture:
         picture.verify()
-
-
-def test_thickness_is_weight_and_sought_pairs_are_blue() -> None:
-    weights = np.array([[1, 0, 0, 0], [0.04, 0.1, 0.86, 0], [0.3, 0.6, 0.1, 0], [1, 0, 0, 0]])
-    example = Example(("[start]", "a", "b", "[end]"), weights, frozenset({(1, 2)}))
-    lines = {row.told.partition(":")[0]: row for row in example.lines().itertuples()}
-    assert lines.keys() == {f"{x} attends to {y}" for x, y in ("aa", "ab", "ba", "bb")} | {"b attends to [start]"}
-    assert lines["a attends to b"].wide > lines["b attends to a"].wide > lines["a attends to a"].wide
-    blue = {told for told, row in lines.items() if row.colour == ABOVE}
-    assert blue == {"a attends to b", "b attends to a"}
-    assert example.strongest() == [(1, 2, 0.86), (2, 1, 0.6)]
 
 
 def test_mistakes_are_sentences_and_nothing_is_written(

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from mtlprune.claimed_heads import load_claims
-from mtlprune.encoder.removal import KeptHeads, load_pruned
+from mtlprune.encoder.removal import KeptHeads
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 
@@ -35,12 +34,6 @@ def train(mtlprune: Command, lab: Any, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def random_mask(train: Callable[..., Path]) -> Path:
-    """Three heads of eight are open, in both layers, as a fixed mask."""
-    return train("random", "tasks=pos,dep", "pruning.method=random", "pruning.keep=3")
-
-
-@pytest.fixture(scope="module")
 def gated(train: Callable[..., Path]) -> Path:
     """One task with gates between 0 and 1."""
     return train("gated", "tasks=pos", "pruning.method=gates", "pruning.rate=0.3", "train.seed=2")
@@ -52,25 +45,14 @@ def own_gates(train: Callable[..., Path]) -> Path:
     return train("own", "tasks=pos,ner", "pruning.method=gates", "pruning.sets=per_task", "pruning.rate=0.3")
 
 
-@pytest.fixture(scope="module")
-def pruned(mtlprune: Command, random_mask: Path) -> Path:
-    """What `mtlprune prune` makes of the run with the mask."""
-    out = random_mask.parent / "random-pruned"
-    answer = mtlprune("prune", random_mask, "--out", out, "--no-latency")
-    assert answer.code == 0, answer.err
-    assert "heads: 3 of 8 are kept; 0 gates below 1" in answer.out
-    assert "parameters of encoder: 26,880 before" in answer.out
-    return out
-
-
-def test_the_run_is_whole_and_says_where_it_came_from(pruned: Path, random_mask: Path) -> None:
-    source, folder = RunFolder(random_mask), RunFolder(pruned)
-    (claim,) = load_claims([random_mask])
+def test_the_run_is_whole_and_says_where_it_came_from(pruned: Path, masked: Path) -> None:
+    source, folder = RunFolder(masked), RunFolder(pruned)
+    (claim,) = load_claims([masked])
     kept = [np.flatnonzero(row).tolist() for row in claim.open]
     assert [list(row) for row in KeptHeads.read(folder.encoder_path).kept] == kept
     manifest = folder.read_manifest()
     record = manifest["pruned"]
-    assert record["heads"] == kept and record["heads_kept"] == 3 and record["from"] == str(random_mask)
+    assert record["heads"] == kept and record["heads_kept"] == 3 and record["from"] == str(masked)
     assert record["epoch"] == source.read_best()["joint"]["epoch"] and record["gates"] == "shared"
     assert record["config"] == source.read_config()
     assert manifest["data"] == source.read_manifest()["data"]
@@ -83,29 +65,23 @@ def test_the_run_is_whole_and_says_where_it_came_from(pruned: Path, random_mask:
     assert [path.name for path in pruned.parent.glob(".*")] == []
 
 
-def test_it_predicts_what_the_masked_run_predicts(mtlprune: Command, pruned: Path, random_mask: Path) -> None:
-    assert RunFolder(pruned).read_predictions("dev") == RunFolder(random_mask).read_predictions("dev")
-    scores = [RunFolder(path).read_scores("dev") for path in (pruned, random_mask)]
+def test_it_predicts_what_the_masked_run_predicts(mtlprune: Command, pruned: Path, masked: Path) -> None:
+    assert RunFolder(pruned).read_predictions("dev") == RunFolder(masked).read_predictions("dev")
+    scores = [RunFolder(path).read_scores("dev") for path in (pruned, masked)]
     assert scores[0] == scores[1]
     best = RunFolder(pruned).read_best()
-    assert best["joint"]["score"] == RunFolder(random_mask).read_best()["joint"]["score"]
+    assert best["joint"]["score"] == RunFolder(masked).read_best()["joint"]["score"]
     assert best["pos"]["score"] == scores[0]["pos"]["accuracy"]
-    for path in (pruned, random_mask):
+    for path in (pruned, masked):
         assert mtlprune("evaluate", path, "--split", "test").code == 0
-    assert RunFolder(pruned).read_predictions("test") == RunFolder(random_mask).read_predictions("test")
+    assert RunFolder(pruned).read_predictions("test") == RunFolder(masked).read_predictions("test")
     words = ["the", "dog", "saw", "London"]
-    found = [MultiTaskModel.load(path).parse(words)[0] for path in (pruned, random_mask)]
+    found = [MultiTaskModel.load(path).parse(words)[0] for path in (pruned, masked)]
     assert found[0].pos is not None and found[0] == found[1]
 
 
-def test_its_encoder_is_that_of_plain_transformers(pruned: Path) -> None:
-    inputs = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
-    ours = MultiTaskModel.load(pruned).encoder.transformer(**inputs).last_hidden_state
-    assert torch.equal(load_pruned(pruned / "encoder")(**inputs).last_hidden_state, ours)
-
-
-def test_other_verbs_take_it(mtlprune: Command, pruned: Path, random_mask: Path, tmp_path: Path) -> None:
-    table = mtlprune("table", random_mask, pruned, "--split", "dev")
+def test_other_verbs_take_it(mtlprune: Command, pruned: Path, masked: Path, tmp_path: Path) -> None:
+    table = mtlprune("table", masked, pruned, "--split", "dev")
     assert table.code == 0 and "tiny-pruned" in table.out, table.err
     again = mtlprune("train", pruned / "config.yaml", "--out", pruned)
     assert again.code == 2 and "was made by `mtlprune prune` and is not trained on" in again.err
@@ -163,18 +139,18 @@ def refusal(mtlprune: Command, place: Path, *arguments: object) -> str:
     return answer.err
 
 
-def test_what_cannot_be_done_is_refused_and_nothing_is_written(mtlprune, random_mask, trained, tmp_path):
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(mtlprune, masked, trained, tmp_path):
     out = tmp_path / "out"
-    said = refusal(mtlprune, tmp_path, random_mask, "--out", out, "--heads", 9)
+    said = refusal(mtlprune, tmp_path, masked, "--out", out, "--heads", 9)
     assert "--heads 9: expected at most 8 heads" in said and "(2 layers of 4)" in said
     assert "is a run without gates" in refusal(mtlprune, tmp_path, trained, "--out", out)
     assert "is no run folder" in refusal(mtlprune, tmp_path, tmp_path, "--out", out)
-    said = refusal(mtlprune, tmp_path, random_mask, "--out", out, "--task", "pos")
+    said = refusal(mtlprune, tmp_path, masked, "--out", out, "--task", "pos")
     assert "has no gates of the task 'pos': it has one gate set that all tasks share; leave --task out" in said
     out.mkdir()
     (out / "notes.txt").write_text("mine")
-    assert "is not empty; name a new folder" in refusal(mtlprune, tmp_path, random_mask, "--out", out)
-    assert "is a file" in refusal(mtlprune, tmp_path, random_mask, "--out", out / "notes.txt")
+    assert "is not empty; name a new folder" in refusal(mtlprune, tmp_path, masked, "--out", out)
+    assert "is a file" in refusal(mtlprune, tmp_path, masked, "--out", out / "notes.txt")
 
 
 def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune: Command, gated: Path, tmp_path: Path) -> None:

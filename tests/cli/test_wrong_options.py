@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
@@ -47,33 +46,6 @@ def test_a_wrong_override_is_named_and_nothing_is_written(mtlprune, lab, place, 
     key, sign, _ = override.partition("=")
     assert not sign or key in error or key in ("data.path", "data.train", "encoder.name")  # what they name is named
     assert not error.startswith(f"mtlprune: {lab.config}"), error  # the file has no part in it
-
-
-LINES = {
-    "int": ("epochs: !!int x", "line 3: epochs: expected what int means"),
-    "time": ("epochs: !!timestamp 2001-99-99", "line 3: epochs: expected what timestamp means"),
-    "no time": ("epochs: 2001-99-99", "train.epochs"),
-    "digits": ("epochs: " + "9" * 5000, "line 3: epochs: .*thousands of digits"),
-    "twice": ("epochs: 1, epochs: 2", "line 3: epochs is given a second time"),
-    "aliases": (f"weights: {ALIASES}]", "once its aliases are written out"),
-    "half": ('start: "\\ud800"', "half a character|no run|train.start"),
-}
-
-
-@pytest.mark.parametrize("name", LINES)
-@pytest.mark.parametrize("command", ["train", "pretrain", "sweep"])
-def test_a_wrong_line_of_a_file_is_named(mtlprune, lab, place, tmp_path, name, command):
-    line, expected = LINES[name]
-    path = tmp_path / "wrong.yaml"
-    if command == "sweep":
-        path.write_text(f"base: {lab.config}\nsettings:\n  train: {{{line}}}\ngrid:\n  tasks: [pos]\n")
-    elif command == "pretrain":
-        path.write_text(f"data:\n  corpora: [{lab.corpus}]\ntrain: {{{line.replace('epochs', 'steps')}}}\n")
-        expected = expected.replace("epochs", "steps") if name not in ("aliases", "half") else "wrong.yaml"
-    else:
-        path.write_text(f"base: {lab.config}\ndata: {{}}\ntrain: {{{line}}}\n")
-    error = refused(mtlprune(command, path, "--out", place / "run"), place)
-    assert re.search(expected, error) and (str(path) in error or "half" in name), error
 
 
 COMMANDS = [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,14 +11,8 @@ from shared_corpora import EWT, needs_ewt
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.counts import count
 from mtlprune.corpora.ewt5 import build_ewt5, read_masked_tags
-from mtlprune.corpora.export import export
-from mtlprune.corpora.formats.brackets import read_ptb
-from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
-from mtlprune.corpora.formats.propbank import read_props
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
-
-Corpus = dict[str, list[Sentence]]
 
 
 def ud(sentence_id: str, *words: str) -> str:
@@ -149,63 +141,6 @@ def test_sources_that_do_not_fit_are_worded(sources, name, change, message):
         build_ewt5(sources)
 
 
-@pytest.fixture(scope="module")
-def ewt5() -> Mapping[str, list[Sentence]]:
-    return build_ewt5(EWT)
-
-
-@needs_ewt
-def test_the_real_counts(ewt5: Corpus) -> None:
-    counts = [count(ewt5[split]) for split in ("train", "dev", "test")]
-    assert [c.sentences for c in counts] == [12_544, 2_001, 2_077]
-    assert [c.words for c in counts] == [204_577, 25_147, 25_094]
-    assert [c.all_layers for c in counts] == [12_544, 1_973, 2_062]
-    assert [c.predicates for c in counts] == [40_486, 4_977, 4_799]
-    assert [c.arguments for c in counts] == [81_396, 9_580, 9_329]
-    assert [c.entities for c in counts] == [
-        {"PER": 2_873, "LOC": 2_698, "ORG": 1_434},
-        {"PER": 343, "LOC": 399, "ORG": 224},
-        {"PER": 449, "LOC": 317, "ORG": 322},
-    ]
-
-
-@needs_ewt
-def test_every_real_sentence_is_valid_and_its_arguments_are_flat_and_in_order(ewt5: Corpus) -> None:
-    for sentences in ewt5.values():
-        for sentence in sentences:
-            sentence.validate()
-            for predicate in sentence.srl or ():
-                spans = predicate.arguments
-                assert all(a.end <= b.start for a, b in pairwise(spans))
-                assert "V" in {span.label for span in spans}
-
-
-@needs_ewt
-def test_real_sentences_that_are_not_one_to_one(ewt5: Corpus) -> None:
-    train = {sentence.id: sentence for sentence in ewt5["train"]}
-    # one skeleton sentence over two of UD
-    first, second = train["reviews-275919-0010"], train["reviews-275919-0011"]
-    assert [(len(s), [p.lemma for p in s.srl or ()]) for s in (first, second)] == [
-        (13, ["bill", "take", "take", "train"]),
-        (8, ["get", "answer"]),
-    ]
-    assert second.con is not None
-    assert second.con[:3] == (Span(0, 8, "S"), Span(0, 7, "SBARQ"), Span(0, 2, "WHADVP"))
-    # the skeleton's it + 's is the word it's, and its noun phrases follow
-    its = train["email-enronsent09_01-0033"]
-    assert its.words[18:21] == ("since", "it's", "creation")
-    assert its.con is not None
-    assert its.con[-3:] == (Span(18, 21, "PP"), Span(19, 21, "NP"), Span(19, 20, "NP"))
-    # the skeleton's one token at the beginning is two words, and an argument
-    moving = train["answers-20111108091938AAmE8Tv_ans-0003"]
-    assert moving.words[:3] == ("I", "m", "moving")
-    assert moving.srl is not None
-    assert moving.srl[0].arguments[:2] == (Span(0, 2, "ARG1"), Span(2, 3, "V"))
-    (backslash,) = (s for s in ewt5["dev"] if s.id == "answers-20110909115731AAl3uzs_ans-0004")
-    assert backslash.words == ("\\\\", "//")
-    assert backslash.con == (Span(0, 2, "X"),)
-
-
 @needs_ewt
 def test_what_the_masked_tokens_add() -> None:
     train = EWT / "uner/en_ewt-ud-train.iob2"
@@ -218,18 +153,3 @@ def test_what_the_masked_tokens_add() -> None:
     pairs = zip(plain, repaired, strict=True)
     longer = sum(len(set(after.ner or ()) - set(before.ner or ())) for before, after in pairs)
     assert longer == 38  # 17 entities more, 21 longer ones
-
-
-@needs_ewt
-def test_the_real_dev_set_is_exported_and_read_equal(ewt5: Corpus, tmp_path: Path) -> None:
-    dev = ewt5["dev"]
-    known = [sentence for sentence in dev if sentence.con is not None]
-    sizes = {layer: export(dev, layer, tmp_path / layer) for layer in ("pos", "ner", "dep", "con", "srl")}
-    assert sizes == {"pos": 2_001, "ner": 2_001, "dep": 2_001, "con": 1_973, "srl": 1_973}
-    expected = [Sentence(s.id, s.words, pos=s.pos, dep=s.dep) for s in dev]
-    assert list(read_conllu(tmp_path / "pos")) == expected
-    assert list(read_conllu(tmp_path / "dep")) == expected
-    assert [(s.words, s.ner) for s in read_iob2(tmp_path / "ner")] == [(s.words, s.ner) for s in dev]
-    assert list(read_props(tmp_path / "srl")) == [tuple(p._replace(roleset=None) for p in s.srl or ()) for s in known]
-    trees = [s.con for s in read_ptb(tmp_path / "con")]
-    assert trees == [s.con for s in known]

@@ -11,7 +11,6 @@ from random_sentences import corpora
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export
-from mtlprune.corpora.formats.brackets import read_ptb
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
 from mtlprune.corpora.formats.propbank import read_props
@@ -38,22 +37,6 @@ def written(folder: Path, sentences: list[Sentence], layer: str) -> str:
     return (folder / "out").read_text(encoding="utf-8")
 
 
-def test_conllu(tmp_path: Path) -> None:
-    rows = [
-        "# sent_id = s",
-        "# text = They 10 000 gave - (",
-        "1\tThey\t_\t_\tPRP\t_\t3\tnsubj\t_\t_",
-        "2\t10 000\t_\t_\tCD\t_\t1\tx:y\t_\t_",
-        "3\tgave\t_\t_\tVBD\t_\t0\troot\t_\t_",
-        "4\t-\t_\t_\tHYPH\t_\t3\tpunct\t_\t_",
-        "5\t(\t_\t_\t-LRB-\t_\t3\tpunct\t_\t_",
-        "",
-        "",
-    ]
-    for layer in ("pos", "dep"):
-        assert written(tmp_path, [SENTENCE], layer) == "\n".join(rows)
-
-
 def test_tags_without_a_tree_get_a_placeholder_that_is_read_as_unknown(tmp_path: Path) -> None:
     alone = Sentence("s", ("a", "b", "c"), pos=("X", "Y", "Z"))
     text = written(tmp_path, [alone], "pos")
@@ -78,20 +61,6 @@ def test_tags_go_to_their_own_columns(tmp_path: Path, pos: str, beside: dict[str
         "\n"
     )
     assert " ".join(" ".join(row.split("\t")[3:5]) for row in rows if "\t" in row) == columns
-
-
-def test_iob2(tmp_path: Path) -> None:
-    assert written(tmp_path, [SENTENCE], "ner") == "They O\n10_000 B-PER\ngave I-PER\n- O\n( O\n\n"
-
-
-def test_trees(tmp_path: Path) -> None:
-    text = "(TOP (S (NP (PRP They) (CD 10_000)) (VP (VP (VBD gave))) (HYPH -) (-LRB- -LRB-)))\n"
-    assert written(tmp_path, [SENTENCE], "con") == text
-
-
-def test_props(tmp_path: Path) -> None:
-    rows = ["-    (ARG0* *", "-    *)     *", "give (V*)   (ARG1*", "_    *      (V*)", "-    *      *)", "", ""]
-    assert written(tmp_path, [SENTENCE], "srl") == "\n".join(rows)
 
 
 def test_sentences_without_the_layer_are_left_out(tmp_path: Path) -> None:
@@ -135,13 +104,6 @@ def test_props_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
             if not any(span.label == "V" for span in before.arguments):
                 rest.remove(verb)
             assert tuple(rest) == before.arguments
-
-
-def test_our_own_tree_reader_reads_them(tmp_path: Path) -> None:
-    sentence = Sentence("out-1", ("a", "\\", "b"), pos=("X", "Y", "Z"), con=(Span(0, 3, "S"), Span(1, 3, "NP")))
-    written(tmp_path, [sentence], "con")
-    (found,) = read_ptb(tmp_path / "out")
-    assert replace(found, id="out-1") == sentence
 
 
 @pytest.mark.parametrize(

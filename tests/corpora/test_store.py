@@ -16,7 +16,7 @@ from pathlib import Path
 import datasets
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_sentences import corpora
 
@@ -52,14 +52,6 @@ def test_tables_hold_every_sentence_exactly(sentences: list[Sentence]) -> None:
     assert from_table(table.slice(1, 2)) == sentences[1:3]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(corpora())
-def test_what_is_saved_is_loaded(tmp_path: Path, sentences: list[Sentence]) -> None:
-    corpus = save(tmp_path / "c", {"train": sentences}, overwrite=True)
-    assert list(corpus["train"]) == sentences
-    corpus.verify()
-
-
 def test_a_corpus_says_what_it_is(tmp_path: Path) -> None:
     save(tmp_path / "deep" / "c")
     corpus = load_corpus(tmp_path / "deep" / "c")
@@ -90,12 +82,6 @@ def test_splits_are_sequences(tmp_path: Path) -> None:
     halves = [train.half(which).ids() for which in (1, 2)]
     assert sorted(halves[0] + halves[1]) == sorted(train.ids()) and halves[0] == sorted(halves[0])
     assert train.half(1)[0] == many[int(halves[0][0][1:])] and train.half(None).ids() == train.ids()
-
-
-def test_no_pickle_is_written(tmp_path: Path) -> None:
-    save(tmp_path / "c")
-    assert {path.suffix for path in (tmp_path / "c").rglob("*") if path.is_file()} == {".json", ".arrow"}
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_tiny
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.gates import TopKGates
 from mtlprune.encoder.heads import FAMILIES, HeadPlaces, by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
@@ -133,19 +132,6 @@ def replaced(head: int, share: float, mean: Tensor):
         return (heads.flatten(-2), *args[1:])
 
     return hook
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_top_k_gates_act(family):
-    """Exactly K heads speak, and the gradient reaches gates that are open and gates that are closed."""
-    model = build(family).train()
-    places = HeadPlaces(model)
-    gates = TopKGates(places.layers, HEADS, 3, "open")
-    with places.gated(gates()):
-        drawn, kept = run(model), places._gates
-    assert sum(float(row.detach().sum()) for row, _ in kept) == 3 and not torch.allclose(drawn, run(model), atol=1e-4)
-    drawn.square().sum().backward()
-    assert gates.logits.grad.isfinite().all() and gates.logits.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)

@@ -62,15 +62,6 @@ def test_of_equally_good_heads_the_lowest_is_chosen() -> None:
     assert chosen(dev).tolist() == [1, 1, -1]
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    generator = np.random.default_rng(2)
-    covered = 0
-    for _ in range(300):
-        low, high = paired_interval(generator.choice([-1.0, 0.0, 1.0], 150, p=[0.2, 0.5, 0.3]), np.arange(150))
-        covered += low <= 0.1 <= high
-    assert 0.9 < covered / 300 < 0.99
-
-
 def test_items_of_one_sentence_count_as_one_observation() -> None:
     generator = np.random.default_rng(3)
     gap = generator.choice([-1.0, 0.0, 1.0], 100, p=[0.2, 0.5, 0.3])
@@ -89,4 +80,4 @@ def test_sentences_of_different_sizes_are_resampled_as_wholes() -> None:
     sums = np.bincount(sentence, gap)
     rows = generator.integers(0, 80, (20_000, 80))
     plain = np.quantile(sums[rows].sum(1) / sizes[rows].sum(1), [0.025, 0.975])
-    assert np.allclose(paired_interval(gap, sentence), plain, atol=0.02)
+    assert np.allclose(paired_interval(gap, sentence), plain, atol=0.01)

@@ -57,16 +57,6 @@ def test_a_map_has_a_cell_for_each_head_and_says_its_number() -> None:
     assert len(rectangles(text)) == 4 and rectangles(text).count(PALE) == 1 and ">one<" in text
 
 
-def test_the_same_bytes_again_and_ids_of_its_own() -> None:
-    spec = figure(head_map(MAPS, "value", limit=1.0), "A map")
-    assert render(spec, "png") == render(spec, "png") and render(spec, "svg") == render(spec, "svg")
-    other = svg(figure(head_map(MAPS, "value", limit=2.0), "A map"))
-    mine, others = (set(re.findall(r'\bid="([^"]+)"', text)) for text in (svg(spec), other))
-    assert mine and not mine & others
-    for text in (svg(spec), other):
-        assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(re.findall(r'\bid="([^"]+)"', text))
-
-
 def curves(rows: int = 7) -> pd.DataFrame:
     parts = [pd.DataFrame({"name": name, "layer": range(rows), "value": np.arange(rows) * 0.1}) for name in NAMES]
     held = pd.concat(parts, ignore_index=True)

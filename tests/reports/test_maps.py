@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,9 +14,8 @@ from PIL import Image
 
 from mtlprune.claimed_heads import Claim, group
 from mtlprune.reports.charts import svg
-from mtlprune.reports.maps import Animation, GateMap, claim_maps, left_out, short
+from mtlprune.reports.maps import Animation, GateMap, claim_maps, left_out
 from mtlprune.reports.pictures import (
-    BLACK,
     NEGATIVE,
     PALETTES,
     POSITIVE,
@@ -65,16 +64,6 @@ def test_rgb_channels_are_one_minus_the_gates(z: list[float]) -> None:
     assert np.abs(colour - 255 * (1 - np.array(z))).max() <= 0.5 + 1e-8
 
 
-@pytest.mark.parametrize("palette", PALETTES)
-def test_two_seeds_keep_black_for_both_and_white_for_none(palette: str) -> None:
-    cube = corners(2, palette)
-    assert (
-        tuple(cube[1, 1]) == BLACK and tuple(cube[0, 0]) == WHITE and len({tuple(c) for c in cube.reshape(4, 3)}) == 4
-    )
-    if palette == "rgb":
-        assert cube[0, 1].tolist() == [255, 0, 127.5]
-
-
 def linear(colour: np.ndarray) -> np.ndarray:
     c = colour / 255
     return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
@@ -109,14 +98,6 @@ def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye: str) -> None:
     assert min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)) > 29
 
 
-def test_more_seeds_are_darker_for_colour_blind_readers() -> None:
-    cube = corners(3, "colourblind")
-    lightness = {used: cielab(linear(cube[used]))[0] for used in product((0, 1), repeat=3)}
-    for one, other in combinations(lightness, 2):
-        if sum(one) != sum(other):
-            assert (lightness[one] > lightness[other]) == (sum(one) < sum(other))
-
-
 # -- pictures --------------------------------------------------------------------------------------------------------
 
 
@@ -133,15 +114,6 @@ def test_a_chart_has_the_same_colours_as_the_plain_picture(kind: str) -> None:
         assert read.convert("RGB").tobytes() == picture.tobytes()
 
 
-def test_numbers_stand_in_the_cells_and_the_legend_names_every_subset() -> None:
-    shown = gate_map("seeds", "rgb", **{"seed 1": np.array([[0, 0.82]]), "seed 7": np.array([[1, 0.5]])})
-    text = svg(shown.spec(values=True))
-    assert all(f">{words}<" in text for words in (".82", ".50", "1 and 7", "1", "7", "none"))
-    assert "&lt;b&gt;&amp;" in text and "<b>" not in text
-    assert [short(value) for value in (0, 1, 0.004, 0.996, 0.5)] == ["0", "1", ".00", "1.0", ".50"]
-    assert [short(value, True) for value in (1, -1, 0, 0.25)] == ["+1", "-1", "0", "+.25"]
-
-
 # -- of claims -------------------------------------------------------------------------------------------------------
 
 
@@ -153,30 +125,6 @@ def made(claims: list[Claim], palette: str = "rgb") -> dict[str, GateMap]:
     return {one.name: one for one in claim_maps(group(claims), palette)}
 
 
-def test_seeds_come_in_order_and_the_grey_map_holds_all_tasks() -> None:
-    z = {
-        (label, seed): gates(2, 3, 10 * place + seed)
-        for place, label in enumerate(("POS", "SRL"))
-        for seed in (3, 1, 2)
-    }
-    shown = made([claim(label, seed, values) for (label, seed), values in z.items()])
-    assert list(shown["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
-    assert np.array_equal(shown["rgb-POS"].colours[..., 1], np.rint(255 * (1 - z["POS", 2])))
-    means = {name: one.numbers["gate"] for name, one in shown.items() if "gate" in one.numbers}
-    assert np.allclose(means["grey-POS"], sum(z["POS", seed] for seed in (1, 2, 3)) / 3)
-    assert np.allclose(means["grey-all-tasks"], sum(z.values()) / 6)  # the original drew the last task only
-    assert np.array_equal(shown["grey-all-tasks"].colours, opacity(means["grey-all-tasks"]))
-    assert np.array_equal(shown["difference-POS-SRL"].colours, diverging(means["grey-POS"] - means["grey-SRL"]))
-    assert np.array_equal(means["run-SRL-seed3"], z["SRL", 3])
-
-
-def test_tasks_weigh_equally() -> None:
-    shown = made(
-        [claim("POS", 1, np.ones((1, 1))), claim("POS", 2, np.ones((1, 1))), claim("DEP", 1, np.zeros((1, 1)))]
-    )
-    assert shown["grey-all-tasks"].numbers["gate"].item() == 0.5
-
-
 def test_joint_runs_are_not_among_the_tasks() -> None:
     one = np.ones((1, 1))
     shown = made([claim("POS", 1, one), claim("DEP", 1, one), claim("MTL-5", 1, 0 * one), claim("POS+DEP", 1, 0 * one)])
@@ -184,11 +132,6 @@ def test_joint_runs_are_not_among_the_tasks() -> None:
     assert shown["grey-MTL-5"].numbers["gate"].item() == 0
     assert shown["difference-POS-MTL-5"].numbers["gate"].item() == 1
     assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
-
-
-def test_file_names_suit_every_system() -> None:
-    names = made([claim(label, 1, np.ones((1, 1))) for label in ("MTL-5:POS", "MTL-5:DEP", "POS+DEP", "a/b é")])
-    assert all(re.fullmatch(r"[A-Za-z0-9+._-]+", name) for name in names) and "run-MTL-5_POS-seed1" in names
 
 
 def test_too_few_and_too_many_seeds_are_said() -> None:

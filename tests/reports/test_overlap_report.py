@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from gated_runs import claim, scattered
 
-from mtlprune.analyses.analysis import read
 from mtlprune.analyses.claims import ANALYSIS
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.reports.analyses import figures, markdown, tables
+from mtlprune.reports.analyses import tables
 from mtlprune.reports.grid import number, probability
-from mtlprune.results import Result, write_result
+from mtlprune.results import Result
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +50,3 @@ def test_tables_hold_what_the_frames_hold(result: Result) -> None:
     rest = heads[heads["group"].isin(["exclusive", "free"])]
     listed = re.findall(r"\d+-\d+", " ".join(row[1] for row in made["Exclusive and free heads"].rows))
     assert sorted(listed) == sorted(f"{head.layer}-{head.head}" for head in rest.itertuples())
-
-
-def test_what_is_stored_shows_the_same(result: Result, tmp_path: Path) -> None:
-    write_result(tmp_path, result)
-    stored = read(tmp_path, "claims")
-    assert markdown(ANALYSIS, stored) == markdown(ANALYSIS, result)
-    assert list(figures(ANALYSIS, stored)) == ["correlation", "shared", "heads"]
-    gates = stored.grids(stored.about["encoders"][0])["gate"]
-    assert int((gates > stored.about["settings"]["open_above"]).sum()) == stored.about["encoders"][0]["open"]
-
-
-def test_a_single_run_has_a_report() -> None:
-    found = overlap([claim("POS", 1, [[1, 0], [0, 1]])], permutations=10)
-    text = markdown(ANALYSIS, found)
-    assert "Heads shared by two labels" not in text and "POS has one seed" in text
-    assert "Whether tasks claim the same heads is open: two single-task labels or more are needed." in text
-    assert "| POS only             | 1-1, 2-2 |" in text and list(figures(ANALYSIS, found)) == ["heads"]

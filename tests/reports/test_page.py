@@ -1,9 +1,10 @@
-"""The report page as text: what stands in it without a script, what it warns of, and that it needs nothing else."""
+"""The report page as text: what stands in it without a script, what it warns of, and that words stay words."""
 
 from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -11,10 +12,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study
 
+from mtlprune.reports.analyses import Figure
+from mtlprune.reports.grid import Grid, Strong
 from mtlprune.reports.page import Choices, Sources, report
+from mtlprune.reports.page.render import Part, rendered
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 
@@ -227,3 +233,60 @@ def test_figures_have_words_and_heads_of_tables_a_scope(whole: str) -> None:
             assert attributes["tabindex"] == "0" and attributes["aria-label"]
     identifiers = [attributes["id"] for _, attributes in Page(whole).found if "id" in attributes]
     assert len(set(identifiers)) == len(identifiers)
+
+
+# -- Markup of the page --
+
+
+class Reader(HTMLParser):
+    """Tags and words of a piece of markup."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(str(text))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")))
+
+
+def analysis_part(*blocks: str | Grid | Figure) -> Part:
+    return Part("x", "x", {"blocks": blocks}, template="analysis")
+
+
+@given(PRINTABLE)
+def test_words_stay_words(words: str) -> None:
+    assert Reader(analysis_part(words).body).words.strip() == words
+
+
+@given(st.text())
+def test_no_text_can_open_a_tag_or_break_the_file(words: str) -> None:
+    made = analysis_part(Grid(["a", words], [[words, "1"], [Strong(words), "2"]], title=words)).body
+    expected = {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "p", "strong", "span", "small"}
+    assert {tag for tag, _ in Reader(made).tags} <= expected
+    made.encode("utf-8")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.recursive(st.none() | PRINTABLE | st.integers() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
+def test_data_comes_back_and_cannot_end_its_element(tree: object) -> None:
+    part = Part("x", "x", {"blocks": []}, data={"tree": tree, "undefined": math.nan}, template="analysis")
+    made = rendered("t", [part], [Path("run")])
+    inner = made.partition('id="data">')[2].partition("</script>")[0]
+    assert not set("<>&") & set(inner)
+    assert json.loads(inner)["x"] == {"tree": tree, "undefined": None}
+
+
+def test_a_cell_has_its_mean_its_spread_and_its_difference() -> None:
+    made = Reader(analysis_part(Grid(["a", "b\nF1"], [["x", Strong("9.0 ± 0.1\n+1.0")]])).body)
+    assert "9.0 ± 0.1 +1.0" in " ".join(made.words.split())
+    tags = [tag for tag, _ in made.tags]
+    assert tags.count("strong") == tags.count("small") == 1

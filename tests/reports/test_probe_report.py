@@ -158,29 +158,6 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder: Path, tmp_path: P
 # -- columns and tables ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("encoder", "title"),
-    [
-        ("pretrained", "pretrained"),
-        ("DEP", "STL"),
-        ("POS+DEP", "+POS"),
-        ("DEP+SRL", "+SRL"),
-        ("MTL-5", "MTL-5"),
-        ("MTL-5:DEP", "MTL-5, own gates"),
-        ("NER+DEP+SRL", "NER+DEP+SRL"),
-    ],
-)
-def test_columns_are_called_as_the_paper_calls_them(encoder: str, title: str) -> None:
-    assert kind(encoder, "dep", TASKS)[1] == title and kind(encoder, "dep", TASKS)[0] < 5
-
-
-def test_encoders_of_other_tasks_come_last_and_only_when_wanted(found: Result) -> None:
-    assert panel_of(found, "dep").titles == ("pretrained", "STL", "+POS", "MTL-5")
-    many = next(panel for panel in panels(found, "sound", others=True) if panel.task == "dep")
-    assert many.titles[-1] == "STL-POS"
-    assert kind("MTL-5:POS", "dep", TASKS)[0] >= 5 and kind("POS+NER", "dep", TASKS)[0] >= 5
-
-
 def test_tables_hold_means_deviations_and_signed_differences(found: Result) -> None:
     panel, made = panel_of(found, "dep"), tables_of(found)
     row = next(row for row in made["dep-changes"].rows if row[0] == "nsubj")
@@ -305,18 +282,6 @@ def test_dots_are_gains_and_ticks_differences_to_stl(found: Result) -> None:
     assert [marks[last, label]["value"] for label in panel.sure] == pytest.approx(gaps, abs=1e-3)
     for one in pictures(found, [panel]):
         assert render(one.make(), "svg").startswith(b"<svg")
-
-
-def test_the_chosen_head_is_framed_and_cells_hold_the_gain(found: Result) -> None:
-    panel = panel_of(found, "dep")
-    wanted = {"kind": "label", "task": "dep", "encoder": "pretrained", "label": "obj"}
-    spec = next(one for one in pictures(found, [panel], each=True) if one.entry == wanted).make()
-    (own,) = panel.of("pretrained", "obj")
-    cells = shown(spec, "gain")
-    assert [(one["layer"], one["head"]) for one in cells if one["best"]] == [(own["layer"], own["head"])]
-    heads = known(found, "sound", "pretrained", 0).query("task == 'dep' and label == 'obj'")
-    expected = {(one.layer, one.head): one.gain for one in heads.itertuples()}
-    assert {(one["layer"], one["head"]): one["gain"] for one in cells} == pytest.approx(expected, abs=1e-2)
 
 
 def test_a_tie_with_a_control_is_no_gain() -> None:

@@ -6,7 +6,6 @@ import csv
 import io
 import itertools
 import json
-import re
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ from gated_runs import append_gates
 from mtlprune.reports.grid import Strong
 from mtlprune.reports.scores.comparisons import Comparison, compare
 from mtlprune.reports.scores.layouts import grids
-from mtlprune.reports.scores.tables import latex, markdown, records, to_csv, to_json
+from mtlprune.reports.scores.tables import markdown, records, to_csv, to_json
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunError, RunFolder
 
@@ -63,26 +62,6 @@ def test_pairs_make_a_triangle(tmp_path: Path) -> None:
         alone, together = folders[f"minilm-{task}-1"], folders["minilm-pos-dep-srl-1"]
         in_pairs = [name if name == "–" else shown(folders[f"minilm-{name}-1"], task) for name in partners]
         assert plain(row[1:]) == [shown(alone, task), *in_pairs, shown(together, task)]
-
-
-def test_differences_of_a_triangle_have_their_own(tmp_path: Path) -> None:
-    comparison = with_tests(compare(study(tmp_path), "test"), 500)
-    _, grid = grids(comparison)
-    assert grid.header == ["task", "Δ +POS", "Δ +DEP", "Δ +SRL", "Δ MTL-3"]
-    assert len(comparison.tests) == 9 and all(column.title != "MTL-2" for column in comparison.columns)
-    for k, row in enumerate(grid.rows):
-        assert row[1 + k] == "–"
-        assert all(re.fullmatch(r"[+-]\d+\.\d\d†?", cell) for i, cell in enumerate(row[1:]) if i != k)
-
-
-def test_pairs_in_two_settings_are_two_triangles(tmp_path: Path) -> None:
-    folders = study(tmp_path)
-    for tasks in itertools.combinations(TASKS, 2):
-        skills = dict.fromkeys(tasks, 0.5)
-        folders.append(write_run(tmp_path / f"long-{'-'.join(tasks)}", skills, **{"train.epochs": 9}))
-    header = list(grids(compare(folders, "test"))[0].header)
-    short, long = ([f"+{task.upper()} (train.epochs={n})" for task in TASKS] for n in (3, 9))
-    assert header[2:-1] in (short + long, long + short)
 
 
 def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path: Path) -> None:
@@ -192,17 +171,6 @@ def test_json_and_csv_hold_the_records(comparison: Comparison) -> None:
     for row, record in zip(rows, every, strict=True):
         assert float(row["mean"]) == record["mean"] and row["seeds"] == "1;2"
         assert row["p"] == ("" if record["p"] is None else str(record["p"]))
-
-
-def test_latex_has_the_cells_of_markdown(comparison: Comparison) -> None:
-    text = latex(comparison)
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 3
-    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 3
-    body = re.findall(r"\\midrule\n(.*?)\\bottomrule", text, re.DOTALL)[0].splitlines()
-    for line, row in zip(body, grids(comparison)[0].rows, strict=True):
-        assert re.findall(r"\d+\.\d+", line) == re.findall(r"\d+\.\d+", " ".join(row))
-    visible = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
-    assert "Δ" not in visible and not re.search(r"(?<![\w.{-])-\d", visible)
 
 
 def test_equal_scores_are_not_in_bold(tmp_path: Path) -> None:

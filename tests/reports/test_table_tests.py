@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from counted_runs import SENTENCES, counts, write_counts, write_run
 
-from mtlprune.layers import kind_of
 from mtlprune.reports.grid import probability
 from mtlprune.reports.scores.comparisons import Comparison, compare
 from mtlprune.reports.scores.layouts import details
 from mtlprune.reports.scores.tables import markdown
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
-from mtlprune.scores import SCORES, count_names, main_score
+from mtlprune.scores import SCORES, count_names
 from mtlprune.sentence import LAYERS
 from mtlprune.statistics.significance import System, differences, holm
 
@@ -71,13 +70,6 @@ def test_correction_is_over_the_whole_table(tmp_path: Path) -> None:
     tests = [comparison.tests[MTL, task] for task in LAYERS]
     assert [test.p_holm for test in tests] == holm([test.difference.p for test in tests]).tolist()
     assert "p (Holm) is corrected for 5 differences" in markdown(comparison)
-
-
-@pytest.mark.parametrize("task", LAYERS)
-def test_the_counts_of_a_score(task: str) -> None:
-    words = {"pos": ("correct", "words"), "dep": ("arcs", "words")}
-    assert count_names(kind_of(task), main_score(task, {})) == words.get(task, ("correct", "gold", "predicted"))
-    assert count_names("tree", "las_no_punct") == ("arcs_no_punct", "words_no_punct")
 
 
 # --- pairing ---------------------------------------------------------------------------------------------------------
@@ -162,30 +154,6 @@ def test_counts_that_do_not_give_the_score_are_told(tmp_path: Path) -> None:
 
 
 # --- what tests cannot say -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seeds", [2, 5, 6])
-def test_what_seeds_alone_can_say(seeds: int, tmp_path: Path) -> None:
-    comparison = with_tests(compare(study(tmp_path, seeds), "test"), 200)
-    floor = 2 / 2**seeds
-    assert (f"over {seeds} seeds alone cannot go below {floor:g}: " in markdown(comparison)) == (floor > 0.05)
-    flip = comparison.tests[MTL, "pos"].seeds
-    assert flip is not None and flip.p == flip.floor == floor
-
-
-def test_too_few_sentences(tmp_path: Path) -> None:
-    folders = study(tmp_path, 1)
-    alone, _, mtl = folders
-    tree, other = alone.read_counts("test"), mtl.read_counts("test")
-    right = tree["counts"]["pos"]["correct"]
-    other["counts"]["pos"]["correct"] = [max(0, n - 1) if i < 3 else n for i, n in enumerate(right)]
-    write_counts(mtl, "test", other["ids"], other["counts"])
-    text = markdown(with_tests(compare(folders, "test"), 500))
-    told = [line for line in text.splitlines() if "tell the two apart" in line]
-    (line,) = told
-    assert (
-        line.startswith("- POS in MTL-2: only ") and "of 60 sentences tell the two apart, so p cannot go below " in line
-    )
 
 
 def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from gated_runs import write_run as write_gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_sentences import LABELS, sentences
-from report_runs import TASKS, gold_sentences, guessed, write_study
+from report_runs import TASKS, gold_sentences, write_study
 from safetensors.numpy import save_file
 
 from mtlprune import records
@@ -315,19 +315,6 @@ def test_counts_come_back_as_they_were(tmp_path_factory: Any, drawn: list[tuple[
     records.write_labels(folder / "labels.parquet", labels)
     for task, rows in labels.items():
         assert records.read_labels(folder / "labels.parquet", again, task) == rows
-
-
-def test_the_same_table_is_the_same_bytes(tmp_path: Path) -> None:
-    import numpy as np
-
-    gold = gold_sentences()
-    right = [guessed(sentence, ["pos", "dep"], 0.5, np.random.default_rng(1)) for sentence in gold]
-    labels = {task: [count_labels(task, g, p) for g, p in zip(gold, right, strict=True)] for task in ("pos", "dep")}
-    for name in ("a", "b"):
-        records.write_labels(tmp_path / name, labels)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    first, second = (records.write_gold(tmp_path / name, "x", gold_tables(gold)) for name in ("c", "d"))
-    assert first == second
 
 
 def test_counts_of_other_sentences_are_no_differences_to_gold(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_some_power_cuts_are_survived(recorded: Recorded):
 
 @pytest.mark.slow
 def test_every_power_cut_is_survived(recorded: Recorded):
-    assert lost(recorded, distinct(images(recorded[1], 6))) == []
+    assert lost(recorded, distinct(images(recorded[1], 3))) == []
 
 
 @pytest.mark.slow

@@ -66,11 +66,15 @@ FEW = {  # of joint; the others are slow
     *("before config.yaml is there", "before metrics are written", "before the checkpoint is in place"),
     *("at the end, before it is noted", "within a checkpoint of the last epoch"),
 }
-CASES = [
-    pytest.param(name, moment, marks=() if name == "joint" and moment in FEW else pytest.mark.slow)
-    for names, moments in ((("joint", "sampled"), [m for m in MOMENTS if m not in OF_GATES]), (GATED, KILLED_GATED))
-    for name in names
-    for moment in moments
+CASES = [  # joint meets every moment; each other run two of those that concern it, in turn
+    *(pytest.param("joint", m, marks=() if m in FEW else pytest.mark.slow) for m in MOMENTS if m not in OF_GATES),
+    pytest.param("sampled", "within the backward pass of an update", marks=pytest.mark.slow),  # of two mini-batches
+    *(
+        pytest.param(name, moments[(place + further) % len(moments)], marks=pytest.mark.slow)
+        for names, moments in ((["sampled", "cosreg", "fusion"], KILLED_GATED[:3]), (GATED, KILLED_GATED))
+        for place, name in enumerate(names)
+        for further in (0, 2)
+    ),
 ]
 QUICK = ("cosreg", "fusion", "evaluate_every", "fp16", "lambda-in-loss", "topk", "random-noise", "exact-per_task")
 
