@@ -40,6 +40,7 @@ from mtlprune.training.parallel import ALONE, ProcessGroup, joined
 from mtlprune.training.pruning import GatePenalty, fix_heads, gate_sets
 from mtlprune.training.run_writer import RunWriter, logs, take_up, tidy
 from mtlprune.training.setup import check_same, check_whole, decide, prepare
+from mtlprune.training.treatments import Treatments, begin_treatments
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +129,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
     elif group.leads:
         precision = config.train.precision.replace("fp16", "fp32")  # nothing scales the derivatives by which it chooses
+        begin_treatments(run, folder, hardware.dtype(precision))
         fix_heads(run, folder, hardware.dtype(precision))
     if group.leads:
         take_up(folder, progress)
@@ -173,6 +175,7 @@ class _Trainer:
                     f"{len(updates)} epochs are {self.total} updates"
                 )
         self.syntax = SyntaxTerm(run)
+        self.treatments = Treatments(run, folder, self.total, group)
         self.writer = RunWriter(run, folder, optimizer, progress, group)
         self.started_at = time.monotonic()
         self.seconds_before = progress.seconds
@@ -218,6 +221,7 @@ class _Trainer:
         rate = schedule(self.progress.step, self.total, settings.warmup, settings.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
+        self.treatments.update(self.progress.step)
         sums: dict[str, list[float]] = {}
         for place, mini_batch in enumerate(mini_batches):
             values = self.backward(mini_batch, place, len(mini_batches))
@@ -257,7 +261,7 @@ class _Trainer:
             batch = self.data.batch(own)
             seen = self.syntax.seen(batch.pieces, own.rows, self.progress.step)
             with autocast(self.model.device, self.precision), seen:
-                terms = self.model.terms(batch)
+                terms = self.model.terms(batch, self.treatments.decode(own.rows))
         losses, values = self.group.losses(terms, mini_batch.tasks)
         for task, value in values.items():
             if not math.isfinite(value):
@@ -270,11 +274,12 @@ class _Trainer:
                 balanced[task] += float(penalty.detach())
                 if self.group.leads:  # gradients of all processes are summed
                     losses[task] = losses[task] + penalty if task in losses else penalty
-        weighed = [*self.balance(losses, balanced).values(), *penalties]
-        if weighed:  # none where there are more processes than sentences
-            total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
-            if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
-                self.scaler.scale(total).backward()
+        weighed = self.balance(losses, balanced)
+        with self.treatments.backward({task: self.scaler.scale(loss / number) for task, loss in weighed.items()}):
+            if every := [*weighed.values(), *penalties]:  # none where there are more processes than sentences
+                total = self.syntax.added(torch.stack(every).sum(), self.progress) / number
+                if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
+                    self.scaler.scale(total).backward()
         return values
 
     def seed_gates(self, place: int) -> None:

@@ -68,6 +68,8 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
         ]
         if changed:
             raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
+    if other.treatment.clone is not None:
+        raise ConfigError(f"{key}: {path} has clones of heads, and another run can take no weights from it")
     weights = _best_weights(folder)
     if not weights.is_file():
         raise ConfigError(f"{key}: the weights of {path} are gone ({weights} is missing); train that run anew")
@@ -113,6 +115,9 @@ def origins(config: Config) -> dict[str, dict[str, str]]:
         RunError: a damaged run.
     """
     runs = {"train.start": config.train.start, "pruning.importance_of": config.pruning.importance_of}
+    for block, entry in (("distil", "teachers"), ("merge", "sources")):
+        others = getattr(getattr(config.treatment, block), entry, {})
+        runs |= {f"treatment.{block}.{entry}.{task}": path for task, path in others.items()}
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:
         files["pruning.layers_like"] = RunFolder(config.pruning.layers_like).gates_path
