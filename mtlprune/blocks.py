@@ -420,7 +420,7 @@ class MergeConfig(Block):
     sources: dict[str, str] = Field(min_length=2)
     """Task → a finished run of it, for each task."""
     method: Literal["fisher", "arithmetic", "ties"] = "fisher"
-    """fisher: heads by how much each task's loss hangs on them; arithmetic: changes are added; ties: of one sign only."""
+    """fisher: heads by how much each task's loss hangs on them; arithmetic: changes added; ties: of one sign only."""
     scale: float | None = Field(default=None, gt=0)
     """Factor of the changes (arithmetic: one by the number of tasks; ties: 1)."""
     keep: float = Field(default=0.2, gt=0, le=1)

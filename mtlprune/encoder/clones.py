@@ -29,7 +29,7 @@ class Clones(nn.Module):
     would be that of no task.
 
     Args:
-        transformer: whose heads are cloned; hooks are registered on it, its weights and its state dict stay as they are.
+        transformer: whose heads are cloned; hooks are registered on it; its weights and state dict stay.
         places: of its heads.
         heads: that are cloned, such as 3-7, counted from 1.
         tasks: each gets a copy of each.
@@ -44,7 +44,7 @@ class Clones(nn.Module):
         self._served: list[int] = []
         self._rows = 0
         mask, family = head_mask(heads, places.layers, places.heads), places.family
-        blocks = by_layer(transformer, family.blocks.removesuffix("."))
+        blocks = by_layer(transformer, family.blocks)
         modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
         self.first = int(mask.any(1).nonzero()[0])
         for layer, (attention, output) in enumerate(modules):

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.blocks import CloneConfig
 from mtlprune.encoder.clones import Clones
+from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.training.treatments.base import Treatment
 from mtlprune.training.treatments.heads import Sets
@@ -18,6 +19,16 @@ class Clone(Treatment):
     rate, and so do the shared heads."""
 
     Options = CloneConfig
+
+    @classmethod
+    def check_model(cls, model: MultiTaskModel) -> None:
+        super().check_model(model)
+        if model.encoder.places.family.positions:
+            kind = model.encoder.config.model_type
+            raise EncoderError(
+                f"treatment.clone: heads of this encoder ({kind}) cannot be treated one by one, because their weights "
+                "read positions too"
+            )
 
     @classmethod
     def shape(cls, model: MultiTaskModel, heads: Sets) -> None:
