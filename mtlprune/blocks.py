@@ -111,8 +111,9 @@ class TrainConfig(Block):
     """joint: one encoding and all losses a batch. sampled: one task a batch, drawn with p ∝ batches^tau."""
     tau: float = Field(default=0.8, ge=0)
     """Exponent of sampled mixing."""
-    balance: Literal["none", "fixed", "running_mean"] = "none"
-    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021)."""
+    balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
+    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021); the
+    others: docs/training.md."""
     weights: dict[str, float] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
@@ -480,6 +481,13 @@ class TreatmentConfig(Block):
                 raise ValueError(f"treatment: there is no treatment {name!r}; known are {known}")
             found[name] = ADDED_TREATMENTS[name].Options.model_validate(found[name])
         return found
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """Setting below ``treatment`` → the other run that it names."""
+        taught, merged = self.distil.teachers if self.distil else {}, self.merge.sources if self.merge else {}
+        named = (("distil.teachers", taught), ("merge.sources", merged))
+        return {f"{where}.{task}": path for where, runs in named for task, path in runs.items()}
 
     @property
     def given(self) -> dict[str, Any]:

@@ -57,6 +57,7 @@ ASIDE = (
     *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
     *("train.tensorboard", "train.wandb", "train.log_uas"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
+    *(f"treatment.{key}.{task}" for key in ("distil.teachers", "merge.sources") for task in LAYERS),
 )
 """Settings that do not change what is trained, or that are told apart otherwise: tasks, seed, runs to begin from."""
 

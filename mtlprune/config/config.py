@@ -194,6 +194,11 @@ class Config(Block):
                 raise ValueError(f"train.weights: the weight of {task} is {weight}; expected 0 or more")
         if self.train.weights and self.train.balance != "fixed":
             raise ValueError("train.weights is given, but has an effect only with train.balance: fixed")
+        if self.train.balance == "famo" and (self.train.accumulate > 1 or self.train.mixing == "sampled"):
+            raise ValueError(
+                "train.balance: famo looks at the losses of all tasks again after the step; take train.mixing: joint "
+                "and train.accumulate: 1"
+            )
         if self.train.accumulate > self.train.batch_sentences:
             raise ValueError("train.accumulate: more mini-batches an update than train.batch_sentences has sentences")
         return self

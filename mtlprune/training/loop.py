@@ -151,7 +151,8 @@ class _Trainer:
         self.dev: Sequence[Sentence] = run.dev
         self.folder, self.optimizer, self.progress = folder, optimizer, progress
         self.group = group
-        self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
+        how = self.config.train
+        self.balance = Balance(how.balance, how.weights, how.balance_window, how.decoder_rate)
         self.precision = hardware.dtype(self.config.train.precision)
         self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=self.precision == torch.float16)
         clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
@@ -243,6 +244,10 @@ class _Trainer:
             self.optimizer.step()
         if scaled:
             self.scaler.update()
+        if fits and settings.balance == "famo":
+            seed_step(settings.seed, self.progress.step, self.config.tasks, self.group.rank)
+            with torch.no_grad():
+                self.balance.after(self.losses(mini_batches[0], 0)[1])
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
         if self.penalty is not None:
             self.penalty.end_update(self.progress.step)
@@ -252,8 +257,8 @@ class _Trainer:
         means = {task: sum(seen) / len(seen) for task, seen in sums.items()}
         return means, sum(len(mini_batch.rows) for mini_batch in mini_batches)
 
-    def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, float]:
-        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses."""
+    def losses(self, mini_batch: mixing.MiniBatch, place: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        """What to differentiate here of the ``place``-th mini-batch of an update, and its unweighed losses."""
         self.seed_gates(place)
         own = self.group.share(mini_batch)
         terms: dict[str, list[Term]] = {}
@@ -262,7 +267,11 @@ class _Trainer:
             seen = self.syntax.seen(batch.pieces, own.rows, self.progress.step)
             with autocast(self.model.device, self.precision), seen:
                 terms = self.model.terms(batch, self.treatments.decode(own.rows))
-        losses, values = self.group.losses(terms, mini_batch.tasks)
+        return self.group.losses(terms, mini_batch.tasks)
+
+    def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, float]:
+        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses."""
+        losses, values = self.losses(mini_batch, place)
         for task, value in values.items():
             if not math.isfinite(value):
                 raise self.broken(f"the loss is {value}", [task])
@@ -274,7 +283,7 @@ class _Trainer:
                 balanced[task] += float(penalty.detach())
                 if self.group.leads:  # gradients of all processes are summed
                     losses[task] = losses[task] + penalty if task in losses else penalty
-        weighed = self.balance(losses, balanced)
+        weighed = self.balance(losses, balanced, self.progress.epoch)
         with self.treatments.backward({task: self.scaler.scale(loss / number) for task, loss in weighed.items()}):
             if every := [*weighed.values(), *penalties]:  # none where there are more processes than sentences
                 total = self.syntax.added(torch.stack(every).sum(), self.progress) / number

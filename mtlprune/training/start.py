@@ -115,9 +115,7 @@ def origins(config: Config) -> dict[str, dict[str, str]]:
         RunError: a damaged run.
     """
     runs = {"train.start": config.train.start, "pruning.importance_of": config.pruning.importance_of}
-    for block, entry in (("distil", "teachers"), ("merge", "sources")):
-        others = getattr(getattr(config.treatment, block), entry, {})
-        runs |= {f"treatment.{block}.{entry}.{task}": path for task, path in others.items()}
+    runs |= {f"treatment.{setting}": path for setting, path in config.treatment.runs.items()}
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:
         files["pruning.layers_like"] = RunFolder(config.pruning.layers_like).gates_path

@@ -20,7 +20,6 @@ from tiny import make_tiny
 from torch import Tensor
 
 from mtlprune.config.config import ConfigError, build_config
-from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager

@@ -292,8 +292,10 @@ def store(path: Path, scores: Iterator[Mapping[str, Any] | None]) -> None:
 
 
 @torch.no_grad()
-def taught(run: Run, model: MultiTaskModel, task: str, precision: torch.dtype) -> list[dict[str, Any] | None]:
-    """The scores of a finished run for each training sentence; the batches are those of evaluation."""
+def taught(
+    run: Run, model: MultiTaskModel, task: str, precision: torch.dtype, rows: Sequence[int] | None = None
+) -> list[dict[str, Any] | None]:
+    """The scores of a finished run for each training sentence, or for ``rows``; the batches are those of evaluation."""
     from mtlprune.training.setup import read_splits  # which imports this package
 
     decoder: Any = model.eval().tasks[task]
@@ -301,7 +303,8 @@ def taught(run: Run, model: MultiTaskModel, task: str, precision: torch.dtype) -
     assert teacher is not None
     sentences = list(read_splits(run.config, load_corpus(Path(run.config.data.path)))[0])
     found: list[dict[str, Any] | None] = [None] * len(sentences)
-    known = [row for row, has in enumerate(run.known[task]) if has]
+    wanted = range(len(sentences)) if rows is None else rows
+    known = [row for row in wanted if run.known[task][row]]
     pieces = model.encoder.tokenize_all([sentences[row].words for row in known])
     for places in evaluation_batches([len(p.ids) for p in pieces]):
         targets: list[Target | None] = [run.targets[task][known[place]] for place in places]
@@ -319,14 +322,19 @@ class Distil(Treatment):
 
     Options = DistilConfig
 
-    def __init__(self, run: Treated) -> None:
+    def __init__(self, run: Treated, scores: Mapping[str, Stored] | None = None) -> None:
+        """``scores``: of each task, where they are there already."""
         super().__init__(run)
         self.model, self.weight = run.run.model, 1.0
         self.last = max(1.0, self.options.rise * (run.total - 1))
+        self.scores = dict(scores or {})
+        if scores is None:
+            self._score(run)
+
+    def _score(self, run: Treated) -> None:
         folder = Path(self.options.cache) if self.options.cache is not None else run.folder.path / CACHE
         files = origins(run.run.config)
         fingerprint = load_corpus(Path(run.run.config.data.path)).fingerprint
-        self.scores: dict[str, Stored] = {}
         for task, path in self.options.teachers.items():
             mark = files[f"treatment.distil.teachers.{task}"]["sha256"]
             split, number = run.run.config.data.train, len(run.run.pieces)
