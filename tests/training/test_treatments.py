@@ -361,7 +361,7 @@ def test_scores_are_computed_once_and_a_damaged_file_is_told(plain: Settings, fi
     trainer(settings, tmp_path / "second")
     [path] = (tmp_path / "cache").glob("*.scores")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(RunError, match="remove .*, and the teacher scores anew"):
+    with pytest.raises(RunError, match=r"remove .*, and the teacher scores anew"):
         trainer(settings, tmp_path / "third")
 
 
