@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,22 +20,30 @@ from safetensors.torch import load_file
 from tiny import make_tiny
 from torch import Tensor
 
+from mtlprune.blocks import ADDED_TREATMENTS, Block, HeadsConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
+from mtlprune.reports.page import runs as page
 from mtlprune.results import Result, head_rows, write_result
 from mtlprune.runs import RunError, RunFolder
+from mtlprune.sweeps.cells import resolve
+from mtlprune.sweeps.specification import read_specification
 from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.treatments import OURS
+from mtlprune.training.treatments.base import Treatment
+from mtlprune.training.treatments.benchmark import measure, ratios
 from mtlprune.training.treatments.distil import teacher_of
 from mtlprune.training.treatments.head_gradients import HeadGradients
 from mtlprune.training.treatments.merge import arithmetic, ties
 from mtlprune.training.treatments.project import pcgrad
 
+CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
 Settings = Callable[..., dict[str, Any]]
 ALL = ("pos", "ner", "dep", "con", "srl")
 ROWS = [2, 4, 5, 8, 10, 14]
@@ -467,6 +476,53 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(treatment, ho
     assert not (tmp_path / "run").exists()
 
 
+def test_a_treatment_of_ones_own_is_one_file(plain: Settings, tmp_path, monkeypatch):
+    """The one of the card."""
+    [block] = re.findall(r"^```python\n(.*?)^```$", CARD.read_text(encoding="utf-8"), re.M | re.S)
+    names: dict[str, Any] = {"Block": Block, "HeadsConfig": HeadsConfig, "Treatment": Treatment}
+    exec(compile(block, str(CARD), "exec", dont_inherit=True), names)
+    monkeypatch.setattr(ADDED_TREATMENTS, "ours", {"halve": names["Halve"]})
+    made = trainer(plain({"halve": {"heads": "1-2,2-1"}}), tmp_path / "run")
+    found, joint = gradients(made, BATCH), gradients(trainer(plain(), tmp_path / "joint"), BATCH)
+    called = {id(parameter): name for name, parameter in made.model.named_parameters()}
+    for part in head_slices(made):
+        name, halves = called[id(part.parameter)], torch.ones(4)
+        halves[(1, 0)[part.layer]] = 0.5
+        assert torch.equal(found[name], joint[name] * part.spread(halves))
+    assert made.config.model_dump()["treatment"]["halve"]["heads"]["named"] == ("1-2", "2-1")
+
+
+def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
+    treatment = {"dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-3,2-4"}}}, "project": None, "distil": None}
+    trainer(plain(treatment, "pos,dep"), tmp_path / "run")
+    trainer(plain(None, "pos,dep"), tmp_path / "joint")
+    [told] = page.part([page.ReadRun(RunFolder(tmp_path / name)) for name in ("run", "joint")]).holds["treated"]
+    assert told.endswith("run was treated: dispatch of the heads POS: 1-1, DEP: 2-3 2-4 (layer-head).")
+
+
+def test_a_sweep_trains_teachers_before_their_student(small_corpus, tmp_path):
+    teachers = "{pos: '@none-pos-{seed}', dep: '@none-dep-{seed}'}"
+    (tmp_path / "sweep.yaml").write_text(
+        "base: pruning-minilm-ewt5\ngrid:\n"
+        f"  regime: {{none: {{}}, distil: {{treatment: {{distil: {{teachers: {teachers}}}}}}}}}\n"
+        "  tasks: {pos: {tasks: [pos]}, dep: {tasks: [dep]}, both: {tasks: [pos, dep]}}\n"
+        "  seed: [1, 2]\nonly: [{regime: none}, {tasks: both}]\n"
+    )
+    found = resolve(read_specification(tmp_path / "sweep.yaml"), tmp_path / "out", [f"data.path={small_corpus}"]).cells
+    for seed in (1, 2):
+        cell = found[f"distil-both-{seed}"]
+        assert cell.needs == (f"none-pos-{seed}", f"none-dep-{seed}")
+        runs = {task: str(found[f"none-{task}-{seed}"].place.run.path) for task in ("pos", "dep")}
+        assert cell.config.treatment.distil.teachers == runs
+
+
+def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Settings):
+    costs = measure(build_config(small_settings("pos,dep,con")), 1, 1, memory=False)
+    found = ratios(costs)
+    assert found["joint"] == found["one task a batch"] == 1 and min(cost.seconds for cost in costs.values()) > 0
+    assert {name.split()[0].rstrip(",") for name in costs} >= {*OURS, "joint", "famo"} - {"merge"}
+
+
 # -- resuming, processes -----------------------------------------------------------------------------------------------
 
 TREATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -478,6 +534,8 @@ TREATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "clone": ({"clone": {"heads": "1-2,2-3"}}, {"accumulate": 2}),
     "project": ({"project": {}}, {"balance": "running_mean"}),
     "distil": ({"distil": {"rise": 0.8}}, {}),
+    "famo": ({}, {"balance": "famo"}),
+    "uw": ({}, {"mixing": "sampled", "balance": "uw"}),
 }
 
 
@@ -503,10 +561,12 @@ def test_stopped_and_gone_on(name, small_settings: Settings, finished, tmp_path)
 def test_two_processes_take_the_step_of_one(plain: Settings, finished, tmp_path):
     plan = [[(",".join(ALL), [2, 3, 4, 8, 5, 10, 14])], [(",".join(ALL), [1])]]
     cases = {
-        name: (settings_of(name, plain, finished, tmp_path / "cache"), plan) for name in TREATED if name != "sampled"
+        name: (settings_of(name, plain, finished, tmp_path / "cache"), plan)
+        for name in TREATED
+        if TREATED[name][1].get("mixing") is None
     }
     for settings, _ in cases.values():
-        settings["train"] |= {"accumulate": 1, "balance": "none"}
+        settings["train"]["accumulate"] = 1
         settings["treatment"].get("dispatch", {})["last"] = 1.0
     (tmp_path / "out").mkdir()
     assert run_processes("updates", tmp_path / "out", cases) == [0, 0]

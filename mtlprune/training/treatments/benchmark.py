@@ -57,7 +57,7 @@ def kinds(run: Run) -> dict[str, dict[str, Any]]:
 
 
 @dataclass
-class Cost:
+class UpdateCost:
     """Of one kind of update, over all batches measured."""
 
     seconds: float
@@ -143,7 +143,7 @@ def prepared(config: Config, batches: int) -> Iterator[tuple[Run, torch.dtype, l
 
 def measure(
     config: Config, batches: int, rounds: int, memory: bool, on_batch: Callable[[], None] = lambda: None
-) -> dict[str, Cost]:
+) -> dict[str, UpdateCost]:
     """The cost of each kind of update: of the rounds, the fastest time of each batch counts.
 
     Raises:
@@ -159,7 +159,7 @@ def measure(
             for name, stepper in steppers.items():
                 fastest[name][place] = min(fastest[name][place], stepper.step(batch.rows))
             on_batch()
-    found = {name: Cost(sum(times)) for name, times in fastest.items()}
+    found = {name: UpdateCost(sum(times)) for name, times in fastest.items()}
     if memory:
         for name, cost in found.items():
             with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -167,7 +167,7 @@ def measure(
     return found
 
 
-def ratios(costs: dict[str, Cost]) -> dict[str, float]:
+def ratios(costs: dict[str, UpdateCost]) -> dict[str, float]:
     """Each kind's time over that of the joint update; with one task a batch, over that of untreated ones."""
     return {
         name: cost.seconds / costs[SINGLE if name.endswith(SINGLE) else JOINT].seconds for name, cost in costs.items()

@@ -101,13 +101,13 @@ class Project(Treatment):
         yield
         if self.at != "features":
             return
-        flat = {task: self._gradient(self.copies[task]) for task in self.tasks if task in self.copies}
-        each = torch.stack([flat[task] for task in flat]) if flat else torch.zeros(0, 1)
-        rows = [place for place, task in enumerate(self.tasks) if task in flat]
-        gram = torch.zeros(len(self.tasks), len(self.tasks), dtype=torch.float64)
+        each = torch.zeros(len(self.tasks), 1)
+        if self.copies:
+            found = {task: self._gradient(copy) for task, copy in self.copies.items()}
+            none = torch.zeros_like(next(iter(found.values())))
+            each = torch.stack([found.get(task, none) for task in self.tasks])
         wide = each.double()
-        gram[torch.tensor(rows)[:, None], torch.tensor(rows)[None]] = (wide @ wide.T).cpu() if rows else gram[:0, :0]
-        weights = pcgrad(self.group.summed(gram), self.generator)[rows]
+        weights = pcgrad(self.group.summed((wide @ wide.T).cpu()), self.generator)
         if self.source is None:
             return
         sources = [getattr(self.source, part) for part in PARTS]
