@@ -221,7 +221,8 @@ class Config(Block):
                 raise ValueError(f"treatment.{name} does not go with syntax, whose gradient belongs to no task")
         others = [f"treatment.{name}" for name in heads - {"clone"}]
         for name, excluded in (
-            ("clone", [*others, "pruning.sets: per_task", "encoder.fusion", "encoder.checkpointing", "train.log_uas"]),
+            ("clone", [*others, "pruning.sets: per_task", "pruning.closed: mean", "train.log_uas"]),
+            ("clone", ["encoder.fusion", "encoder.checkpointing"]),
             ("project", ["treatment.dispatch", "treatment.protect", "encoder.checkpointing", "pruning.sets: per_task"]),
             ("dispatch", ["encoder.checkpointing"] * joint),
             ("protect", ["encoder.checkpointing"] * joint),

@@ -137,6 +137,7 @@ def start_from(path: str, model: MultiTaskModel) -> None:
     """Give a model the encoder and the decoders of a finished run, at its best joint epoch; gates begin anew."""
     source = MultiTaskModel.load(path)
     own = {"head_means": model.encoder.head_means} if model.encoder.head_means is not None else {}  # not yet measured
+    own |= {name: value for name, value in model.encoder.state_dict().items() if name.startswith("clones.")}
     source.encoder.head_means = None
     model.encoder.load_state_dict(source.encoder.state_dict() | own)
     for name, task in model.tasks.items():

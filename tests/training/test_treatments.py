@@ -301,6 +301,16 @@ def test_before_its_first_update_a_run_with_clones_is_joint_training(plain: Sett
     alike({name: found[name] for name in joint}, joint)
 
 
+def test_clones_may_begin_from_a_finished_run(plain: Settings, finished, tmp_path):
+    settings = plain({"clone": {"heads": "2-1"}}, "pos,dep", start=finished["pos"])
+    with pytest.raises(ConfigError, match="expected a run with the task dep"):
+        trainer(settings, tmp_path / "run")
+    train(build_config(plain(tasks="pos,dep", epochs=1)), RunFolder(tmp_path / "both"))
+    made = trainer(settings | {"train": settings["train"] | {"start": str(tmp_path / "both")}}, tmp_path / "run")
+    start = MultiTaskModel.load(tmp_path / "both").state_dict()
+    assert all(torch.equal(made.model.state_dict()[name], value) for name, value in start.items())
+
+
 # -- teachers ----------------------------------------------------------------------------------------------------------
 
 
@@ -457,6 +467,7 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
     ("treatment", "how", "words"),
     [
         ({"clone": {"heads": "all"}, "dispatch": {"heads": "all"}}, {}, "clone does not go with treatment.dispatch"),
+        ({"clone": {"heads": "1-1"}}, {"log_uas": True}, "clone does not go with train.log_uas"),
         ({"clone": {"heads": "3-1"}}, {}, "expected heads up to 2-4, found 3-1"),
         ({"clone": {"heads": {}}}, {}, "expected one of named, per_task, claims and rule, found none"),
         ({"clone": {"heads": {"rule": "random"}}}, {}, "rule: random and like"),

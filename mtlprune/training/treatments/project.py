@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -90,8 +91,8 @@ class Project(Treatment):
         self.source, self.copies = None, {}
 
         def cut(name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> Any:
-            leaves = [getattr(encoded, part).detach().requires_grad_() for part in PARTS]
-            self.source, self.copies[name] = encoded, Encoded(*leaves, encoded.lengths, encoded.sizes)
+            leaves = {part: getattr(encoded, part).detach().requires_grad_() for part in PARTS}
+            self.source, self.copies[name] = encoded, replace(encoded, **leaves)
             return decode(name, self.copies[name], known, target)
 
         return cut
