@@ -64,6 +64,7 @@ def check_treatments(run: Beginning) -> None:
             if begun is None:
                 entry = {"heads": names(choose(wanted, config, model, kind.one_set, f"treatment.{name}.heads"))}
             elif "heads" not in begun.get(name, {}):
+                assert run.folder is not None
                 raise RunError(f"{run.folder.path / TREATED}: expected the heads of {name}; train the run anew")
             else:
                 entry = begun[name]
