@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 Scores = Mapping[str, np.ndarray]
 """What the teacher says of one sentence."""
+Rows = Sequence[Scores]
+Tensors = Mapping[str, Tensor]
 CACHE = "teachers"
 
 
@@ -58,14 +60,12 @@ class Teacher(ABC):
 
     @staticmethod
     @abstractmethod
-    def read(task: Any, encoded: Encoded, target: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         """The teacher's scores of each sentence, by name; float16 and integers."""
 
     @staticmethod
     @abstractmethod
-    def losses(
-        task: Any, encoded: Encoded, target: Mapping[str, Tensor], scores: Sequence[Scores], gold: Sequence[Term]
-    ) -> list[Tensor]:
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
         """The losses by the teacher in the places of ``gold``."""
 
 
@@ -73,13 +73,11 @@ class WordTeacher(Teacher):
     shared = ("scores",)
 
     @staticmethod
-    def read(task: Any, encoded: Encoded, target: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         return _split(task.scores(encoded.words).float().softmax(-1), encoded.sizes)
 
     @staticmethod
-    def losses(
-        task: Any, encoded: Encoded, target: Mapping[str, Tensor], scores: Sequence[Scores], gold: Sequence[Term]
-    ) -> list[Tensor]:
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
         own = task.scores(encoded.words).float()
         return [cross(own, _joined(scores, "p", own)) / len(own)]
 
@@ -88,28 +86,26 @@ class SpanTeacher(Teacher):
     shared = ("span_scores",)
 
     @staticmethod
-    def rows(task: Any, encoded: Encoded) -> Tensor:
-        """Scores of the spans that there are, sentence by sentence. (M, K)"""
-        scores = task.span_scores(encoded)  # (B, T, K, T)
-        return scores.transpose(2, 3)[task.candidates(encoded.lengths, scores.shape[1])]
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+        return _split(_spans(task, encoded).softmax(-1), [size * (size + 1) // 2 for size in encoded.sizes])
 
-    @classmethod
-    def read(cls, task: Any, encoded: Encoded, target: Mapping[str, Tensor]) -> list[dict[str, Any]]:  # type: ignore[override]
-        return _split(cls.rows(task, encoded).softmax(-1), [size * (size + 1) // 2 for size in encoded.sizes])
-
-    @classmethod
-    def losses(  # type: ignore[override]
-        cls, task: Any, encoded: Encoded, target: Mapping[str, Tensor], scores: Sequence[Scores], gold: Sequence[Term]
-    ) -> list[Tensor]:
-        own = cls.rows(task, encoded)
+    @staticmethod
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
+        own = _spans(task, encoded)
         return [cross(own, _joined(scores, "p", own)) / gold[0].items]
+
+
+def _spans(task: Any, encoded: Encoded) -> Tensor:
+    """Scores of the spans that there are, sentence by sentence. (M, K)"""
+    scores = task.span_scores(encoded)  # (B, T, K, T)
+    return scores.transpose(2, 3)[task.candidates(encoded.lengths, scores.shape[1])]
 
 
 class TreeTeacher(Teacher):
     shared = ("features", "relation_scores")
 
     @staticmethod
-    def read(task: Any, encoded: Encoded, target: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         arcs, vectors = task.features(encoded)
         found = _split(task.relation_scores(encoded, vectors, target["heads"]).softmax(-1), encoded.sizes)
         heads = arcs.softmax(-1).half().cpu().numpy()
@@ -118,9 +114,7 @@ class TreeTeacher(Teacher):
         return found
 
     @staticmethod
-    def losses(
-        task: Any, encoded: Encoded, target: Mapping[str, Tensor], scores: Sequence[Scores], gold: Sequence[Term]
-    ) -> list[Tensor]:
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
         arcs, vectors = task.features(encoded)
         own, relations = task.real(encoded, arcs), task.relation_scores(encoded, vectors, target["heads"])
         heads = np.zeros(own.shape, np.float16)
@@ -133,7 +127,7 @@ class BracketTeacher(Teacher):
     shared = ("features", "label_scores")
 
     @staticmethod
-    def read(task: Any, encoded: Encoded, target: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         spans, vectors = task.features(encoded)
         labels = task.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
         found = _split(labels.softmax(-1), [2 * size - 1 for size in encoded.sizes])
@@ -143,9 +137,7 @@ class BracketTeacher(Teacher):
         return found
 
     @staticmethod
-    def losses(
-        task: Any, encoded: Encoded, target: Mapping[str, Tensor], scores: Sequence[Scores], gold: Sequence[Term]
-    ) -> list[Tensor]:
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
         spans, vectors = task.features(encoded)
         labels = task.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
         marginals = np.zeros(spans.shape, np.float32)
@@ -161,7 +153,7 @@ class FrameTeacher(Teacher):
     shared = ("rank",)
 
     @staticmethod
-    def read(task: Any, encoded: Encoded, target: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         found = task.rank(encoded)
         kept = task.keep(encoded, found)[0].nonzero().squeeze(1)
         roles, span, _ = task.pair_scores(encoded, found, kept, target["predicate"])
@@ -182,9 +174,7 @@ class FrameTeacher(Teacher):
         return rows
 
     @staticmethod
-    def losses(
-        task: Any, encoded: Encoded, target: Mapping[str, Tensor], scores: Sequence[Scores], gold: Sequence[Term]
-    ) -> list[Tensor]:
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
         found = task.rank(encoded)
         binary = nn.functional.binary_cross_entropy_with_logits
         total = binary(found.predicate, _numbers(scores, "words", found.predicate), reduction="sum")
