@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+
+from mtlprune.plugins import Registry
 
 MOST_EPOCHS = 10_000
 """Batches of all epochs are laid out before the first one: the schedule of the rates needs their number."""
@@ -110,8 +113,9 @@ class TrainConfig(Block):
     """joint: one encoding and all losses a batch. sampled: one task a batch, drawn with p ∝ batches^tau."""
     tau: float = Field(default=0.8, ge=0)
     """Exponent of sampled mixing."""
-    balance: Literal["none", "fixed", "running_mean"] = "none"
-    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021)."""
+    balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
+    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021); the
+    others: docs/training.md."""
     weights: dict[str, float] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
@@ -274,6 +278,17 @@ class PruningConfig(Block):
         return self
 
 
+def _as_heads(heads: Any) -> Any:
+    """3-7,4-1 (layer 3, head 7, counted from 1) or a list of such, in order; what is neither is left to pydantic."""
+    names = [name.strip() for name in heads.split(",")] if isinstance(heads, str) else heads
+    if not isinstance(names, list | tuple):
+        return names
+    wrong = [name for name in names if not re.fullmatch(r"[1-9]\d*-[1-9]\d*", str(name))]
+    if wrong or not names:
+        raise ValueError(f"heads: expected heads such as 3-7,4-1, found {str(wrong[0]) if wrong else 'none'!r}")
+    return sorted(set(names), key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+
+
 class SyntaxConfig(Block):
     """A penalty on attention along dependency arcs (Chen et al. 2024). See docs/pretraining.md."""
 
@@ -294,13 +309,7 @@ class SyntaxConfig(Block):
     @classmethod
     def _as_heads(cls, heads: Any) -> Any:
         """syntax.heads=3-7,4-1 needs no brackets; the order means nothing."""
-        names = [name.strip() for name in heads.split(",")] if isinstance(heads, str) else heads
-        if not isinstance(names, list | tuple):
-            return names
-        wrong = [name for name in names if not re.fullmatch(r"[1-9]\d*-[1-9]\d*", str(name))]
-        if wrong or not names:
-            raise ValueError(f"heads: expected heads such as 3-7,4-1, found {str(wrong[0]) if wrong else 'none'!r}")
-        return sorted(set(names), key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+        return _as_heads(heads)
 
     @model_validator(mode="after")
     def _has_effect(self) -> SyntaxConfig:
@@ -312,12 +321,191 @@ class SyntaxConfig(Block):
         return self
 
 
+class HeadsConfig(Block):
+    """Which heads are treated: `named`, by `claims`, or by a `rule`. See docs/treatments.md."""
+
+    named: tuple[str, ...] | None = None
+    """These, such as 3-7,4-1 (layer 3, head 7, counted from 1)."""
+    per_task: dict[str, tuple[str, ...]] | None = None
+    """Task → its heads, for treatments that have a set for each task (dispatch)."""
+    claims: str | None = None
+    """Folder of a claims Result (`mtlprune claims --out`): heads that a task claims, or that several do."""
+    least: int = Field(default=3, ge=1)
+    """claims, one set for all tasks: heads claimed by so many single tasks or more (stem heads)."""
+    rule: Literal["all", "random"] | None = None
+    """all heads, or the control: random ones of the same layers as `like`."""
+    like: HeadsConfig | None = None
+    """random: as many heads of each layer as this choice has."""
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    """random: of the draw (train.seed, if not given)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        """heads: all, heads: 3-7,4-1 and heads: [3-7, 4-1] need no key."""
+        if given == "all":
+            return {"rule": "all"}
+        return {"named": given} if isinstance(given, str | list | tuple) else given
+
+    @field_validator("named", mode="before")
+    @classmethod
+    def _named(cls, heads: Any) -> Any:
+        return _as_heads(heads)
+
+    @field_validator("per_task", mode="before")
+    @classmethod
+    def _per_task(cls, sets: Any) -> Any:
+        return {task: _as_heads(heads) for task, heads in sets.items()} if isinstance(sets, Mapping) else sets
+
+    @model_validator(mode="after")
+    def _one_way(self) -> HeadsConfig:
+        ways = [name for name in ("named", "per_task", "claims", "rule") if getattr(self, name) is not None]
+        if len(ways) != 1:
+            raise ValueError(
+                f"heads: expected one of named, per_task, claims and rule, found {' and '.join(ways) or 'none'}"
+            )
+        if (self.rule == "random") != (self.like is not None):
+            raise ValueError("heads: rule: random and like (the heads whose layers are kept) go together; give both")
+        if self.seed is not None and self.rule != "random":
+            raise ValueError("heads: seed has an effect only with rule: random; leave it out")
+        if self.least != 3 and self.claims is None:
+            raise ValueError("heads: least has an effect only with claims; leave it out")
+        return self
+
+
+class DistilConfig(Block):
+    """Finished single-task runs teach: the target goes from their scores to gold."""
+
+    teachers: dict[str, str] = Field(min_length=1)
+    """Task → a finished run of it on the same data; tasks that are not named learn from gold alone."""
+    rise: float = Field(default=1.0, gt=0, le=1)
+    """Share of the updates over which λ, the weight of gold, rises from 0 to 1."""
+    cache: str | None = None
+    """Folder for the teachers' scores, to be shared by runs (the run folder's own, if not given)."""
+
+
+class DispatchConfig(Block):
+    """Near the end each task's gradient moves its own heads only (important-attention training)."""
+
+    heads: HeadsConfig
+    """Of each task."""
+    last: float = Field(default=0.1, gt=0, le=1)
+    """Share of the updates, the last ones, in which it does (δ)."""
+
+
+class CloneConfig(Block):
+    """Each task has a copy of its own of some heads."""
+
+    heads: HeadsConfig
+    """That are copied."""
+
+
+class ProtectConfig(Block):
+    """Some heads are kept from the gradients of tasks."""
+
+    heads: HeadsConfig
+    """That are kept."""
+    tasks: tuple[str, ...] = ()
+    """Whose gradients do not reach them (those of all tasks, if not given)."""
+
+
+class ProjectConfig(Block):
+    """Of two tasks' gradients that oppose each other, each loses its part along the other (PCGrad)."""
+
+    at: Literal["features", "heads"] = "features"
+    """Gradients by the encoder's output, or by the weights of each head."""
+    heads: HeadsConfig = HeadsConfig(rule="all")
+    """at: heads: which ones."""
+
+
+class MergeConfig(Block):
+    """The encoder begins as a merger of finished single-task runs, decoders as theirs."""
+
+    sources: dict[str, str] = Field(min_length=2)
+    """Task → a finished run of it, for each task."""
+    method: Literal["fisher", "arithmetic", "ties"] = "fisher"
+    """fisher: heads by how much each task's loss hangs on them; arithmetic: changes added; ties: of one sign only."""
+    scale: float | None = Field(default=None, gt=0)
+    """Factor of the changes (arithmetic: one by the number of tasks; ties: 1)."""
+    keep: float = Field(default=0.2, gt=0, le=1)
+    """ties: share of each task's changes that is kept, the largest ones."""
+    sentences: int = Field(default=512, ge=1)
+    """fisher: training sentences to measure by."""
+
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> MergeConfig:
+        effective = {"fisher": {"sentences"}, "arithmetic": {"scale"}, "ties": {"scale", "keep"}}[self.method]
+        for name in {"scale", "keep", "sentences"} - effective:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} has no effect with method: {self.method}; leave it out")
+        return self
+
+
+def _no_treatment(point: EntryPoint) -> Any:
+    """The class that a package names. Raises TypeError where it is no treatment."""
+    found = point.load()
+    if not (isinstance(found, type) and issubclass(getattr(found, "Options", object), Block)):
+        raise TypeError("expected a subclass of mtlprune.training.treatments.Treatment with Options, a Block")
+    return found
+
+
+ADDED_TREATMENTS: Registry[Any] = Registry({}, "mtlprune.treatments", _no_treatment)
+"""Those of installed packages: a class each."""
+
+
+class TreatmentConfig(Block):
+    """What is done to heads, gradients and targets so that tasks get on with each other. See docs/treatments.md."""
+
+    model_config = ConfigDict(extra="allow")
+
+    distil: DistilConfig | None = None
+    """Teach."""
+    dispatch: DispatchConfig | None = None
+    """Allocate."""
+    clone: CloneConfig | None = None
+    """Copy."""
+    protect: ProtectConfig | None = None
+    """Keep."""
+    project: ProjectConfig | None = None
+    """Take conflicts out of gradients."""
+    merge: MergeConfig | None = None
+    """Begin from several runs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _others(cls, tree: Any) -> Any:
+        """Blocks of treatments that installed packages add."""
+        if not isinstance(tree, Mapping):
+            return tree
+        found = dict(tree)
+        for name in found.keys() - cls.model_fields.keys():
+            if name not in ADDED_TREATMENTS:
+                known = ", ".join([*cls.model_fields, *ADDED_TREATMENTS])
+                raise ValueError(f"treatment: there is no treatment {name!r}; known are {known}")
+            found[name] = ADDED_TREATMENTS[name].Options.model_validate(found[name])
+        return found
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """Setting below ``treatment`` → the other run that it names."""
+        taught, merged = self.distil.teachers if self.distil else {}, self.merge.sources if self.merge else {}
+        named = (("distil.teachers", taught), ("merge.sources", merged))
+        return {f"{where}.{task}": path for where, runs in named for task, path in runs.items()}
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Name → settings of the treatments that there are."""
+        names = [*type(self).model_fields, *(self.model_extra or {})]
+        return {name: options for name in names if (options := getattr(self, name)) is not None}
+
+
 BLOCKS: dict[str, type[Block]] = {
     "data": DataConfig,
     "encoder": EncoderConfig,
     "train": TrainConfig,
     "pruning": PruningConfig,
     "syntax": SyntaxConfig,
+    "treatment": TreatmentConfig,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,9 +12,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config, build_config
 from mtlprune.encoder.batch import by_length
+from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.gates import Gates, HardConcrete, TopKGates
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
@@ -34,6 +36,10 @@ SHARED = "shared"
 
 EVALUATION_SENTENCES = 128
 EVALUATION_PIECES = 8192
+
+
+Decode = Callable[[str, Encoded, "list[int] | None", "dict[str, Tensor]"], list[Term]]
+"""A task's name, a batch, the sentences that have its layer (None: all) and their targets → terms of its loss."""
 
 
 @dataclass
@@ -60,6 +66,7 @@ class MultiTaskModel(nn.Module):
         self.encoder = encoder
         self.tasks = nn.ModuleDict(tasks)
         self.gates = nn.ModuleDict(gates or {})
+        self.treated: dict[str, Any] = {}  # as treatment.json has it
         vars(encoder.transformer).pop("save_pretrained", None)
         if gates:
             vars(encoder.transformer)["save_pretrained"] = _refuse_to_save
@@ -120,6 +127,10 @@ class MultiTaskModel(nn.Module):
                 raise
             return cls.load(path, task=task, device=device)  # training replaced them just now
         model = cls.build(config, run.read_vocabularies(), source=str(run.encoder_path))
+        model.treated = run.treated() if config.treatment.given else {}
+        if config.treatment.clone is not None:
+            encoder, heads = model.encoder, model.treated["clone"]["heads"][SHARED]
+            encoder.clones = Clones(cast(PreTrainedModel, encoder.transformer), encoder.places, heads, config.tasks)
         try:
             model.load_state_dict(tensors)
         except RuntimeError as error:
@@ -158,18 +169,32 @@ class MultiTaskModel(nn.Module):
         """The loss of every task that has targets in the batch."""
         return {name: summed(terms) for name, terms in self.terms(batch).items()}
 
-    def terms(self, batch: Batch) -> dict[str, list[Term]]:
-        """One encoding, the terms of the loss of every task that has targets in the batch."""
+    def terms(self, batch: Batch, decode: Decode | None = None) -> dict[str, list[Term]]:
+        """One encoding, the terms of the loss of every task that has targets in the batch.
+
+        Args:
+            decode: computes them; `decode_terms`, if not given.
+        """
         found = {}
         for encoded, names in self.encodings(batch.pieces, list(batch.targets)):
             for name in names:
-                known, target = batch.targets[name]
-                found[name] = self.tasks[name].terms(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
+                found[name] = (decode or self.decode_terms)(name, encoded, *batch.targets[name])
         return {name: found[name] for name in batch.targets}
+
+    def decode_terms(
+        self, name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]
+    ) -> list[Term]:
+        """The terms of one task's loss, as its decoder has them."""
+        terms: list[Term] = self.tasks[name].terms(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
+        return terms
 
     def encodings(self, pieces: EncoderBatch, names: list[str]) -> Iterator[tuple[Encoded, list[str]]]:
         """Encode a batch once for all tasks named, or once for each where each has its own gates."""
-        if not self.gates:
+        if self.encoder.clones is not None:
+            gates = self.gates[SHARED]() if self.gates else None
+            for name, encoded in zip(names, self.encoder.of_tasks(pieces, names, gates), strict=True):
+                yield encoded, [name]
+        elif not self.gates:
             yield self.encoder(pieces), names
         elif SHARED in self.gates:
             yield self.encoder(pieces, self.gates[SHARED]()), names

@@ -124,6 +124,9 @@ VOCABULARIES: TypeAdapter[Any] = TypeAdapter(dict[Text, Annotated[dict[Text, Tex
 METRICS: TypeAdapter[Any] = TypeAdapter(_Metrics)
 GATES: TypeAdapter[Any] = TypeAdapter(_Gates)
 SELECTION: TypeAdapter[Any] = TypeAdapter(_Selection)
+TREATED: TypeAdapter[Any] = TypeAdapter(
+    dict[Text, dict[Text, dict[Text, list[Annotated[str, Field(strict=True, pattern=r"^[1-9]\d*-[1-9]\d*$")]]]]]
+)
 SCORES: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Text, Annotated[dict[Text, Percent], Filled]], Filled])
 COUNTS: TypeAdapter[Any] = TypeAdapter(_CountsForm)
 SENTENCE: TypeAdapter[Any] = TypeAdapter(_Sentence)

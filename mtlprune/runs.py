@@ -51,10 +51,13 @@ __all__ = ["RunError", "RunFolder", "from_json", "read_json_lines", "replacing",
 
 SELECTION = "selection.json"
 """What halves of the data selected, of a run with pruning.method: stable."""
+TREATED = "treatment.json"
+"""Which heads are treated, of a run with treatments of heads."""
 ASIDE = (
     *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
     *("train.tensorboard", "train.wandb", "train.log_uas"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
+    *(f"treatment.{key}.{task}" for key in ("distil.teachers", "merge.sources") for task in LAYERS),
 )
 """Settings that do not change what is trained, or that are told apart otherwise: tasks, seed, runs to begin from."""
 
@@ -243,8 +246,8 @@ class RunFolder:
                     _check_length(self.weights_path(best["epoch"]))
 
     def hashes(self) -> dict[str, str]:
-        """Name → SHA-256 of the vocabulary and of the encoder's files, as they are now."""
-        paths = [self.path / "vocabulary.json", *sorted(self.encoder_path.rglob("*"))]
+        """Name → SHA-256 of the vocabulary, of the treated heads and of the encoder's files, as they are now."""
+        paths = [self.path / "vocabulary.json", self.path / TREATED, *sorted(self.encoder_path.rglob("*"))]
         return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
 
     def verify(self) -> bool:
@@ -328,6 +331,17 @@ class RunFolder:
             if not np.allclose(selected.mean(0), frequencies):
                 raise ValueError("frequencies other than those of the heads selected")
         return {"frequencies": frequencies, "selected": selected}
+
+    def treated(self) -> dict[str, Any]:
+        """Treatment → "heads" → task, or "shared", → heads such as 3-7; nothing of a run without treatments.
+
+        Raises:
+            RunError: a damaged file.
+        """
+        if not (self.path / TREATED).is_file():
+            return {}
+        found: dict[str, Any] = self.read_json(TREATED, partial(run_forms.check, run_forms.TREATED))
+        return found
 
     def score_rows(self) -> Iterator[dict[str, Any]]:
         """A row for each split, task and score, with every setting by its path; RunError where a file is damaged."""

@@ -42,6 +42,9 @@ def bench(
     analyses: Annotated[
         bool, typer.Option("--analyses", help="Measure the four analyses of mtlprune analyze on dev instead.")
     ] = False,
+    treatments: Annotated[
+        bool, typer.Option("--treatments", help="Measure updates of every treatment beside the joint one instead.")
+    ] = False,
     sentences: Annotated[int, typer.Option(metavar="N", min=2, help="Of dev, for --analyses.")] = 1000,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
@@ -56,8 +59,8 @@ def bench(
     from mtlprune.config import ConfigError
     from mtlprune.files import write_json
 
-    if probes and analyses:
-        raise ConfigError("--probes and --analyses are two measurements; ask for one at a time")
+    if probes + analyses + treatments > 1:
+        raise ConfigError("--probes, --analyses and --treatments are different measurements; ask for one at a time")
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     source = config if trained is None else trained / "config.yaml"
     check_settings(source, overrides or ())
@@ -69,6 +72,8 @@ def bench(
         return _bench_probes(settings, trained, rounds, out)
     if analyses:
         return _bench_analyses(settings, trained, sentences, out)
+    if treatments:
+        return _bench_treatments(settings, batches, rounds, memory, out)
     from mtlprune.training.benchmark import measure
 
     terminal = console()
@@ -105,6 +110,28 @@ def _figures_table(result: Measured, title: str) -> Table:
         ratio = seconds / result.bare_forward
         table.add_row(kind, f"{seconds:.2f}", f"{result.dev_sentences / seconds:.0f}", f"{ratio:.3f}")
     return table
+
+
+def _bench_treatments(settings: Config, batches: int, rounds: int, memory: bool, out: Path | None) -> None:
+    """With ``--treatments``: of the tasks of a configuration, from the pretrained encoder."""
+    from dataclasses import asdict
+
+    from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
+    from mtlprune.files import write_json
+    from mtlprune.training.treatments.benchmark import measure, ratios
+
+    with counted(rounds * batches) as (_, on_batch):
+        costs = measure(settings, batches, rounds, memory, on_batch)
+    found = ratios(costs)
+    title = f"updates of {settings.encoder.name} on {settings.data.path}, {len(settings.tasks)} tasks"
+    table = new_table(title, "", ">seconds", ">ratio", ">peak GB")
+    for name, cost in costs.items():
+        peak = f"{cost.memory / 1e9:.2f}" if cost.memory else "–"
+        table.add_row(name, f"{cost.seconds:.2f}", f"{found[name]:.2f}", peak)
+    console().print(table)
+    if out is not None:
+        write_json(out, {"costs": {name: asdict(cost) for name, cost in costs.items()}, "ratios": found})
 
 
 def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path | None) -> None:

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig
+from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig, TreatmentConfig
 from mtlprune.config import PRESETS as PRESETS
 from mtlprune.config import ConfigError, nearest, tree_of
 from mtlprune.config import apply_override as apply_override
@@ -118,6 +118,8 @@ class Config(Block):
     """Which heads a run may use. A method's name alone will do where nothing else is to be said."""
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
+    treatment: TreatmentConfig = TreatmentConfig()
+    """What is done so that tasks get on with each other in one encoder."""
 
     @field_validator("name")
     @classmethod
@@ -192,9 +194,64 @@ class Config(Block):
                 raise ValueError(f"train.weights: the weight of {task} is {weight}; expected 0 or more")
         if self.train.weights and self.train.balance != "fixed":
             raise ValueError("train.weights is given, but has an effect only with train.balance: fixed")
+        if self.train.balance == "famo" and (self.train.accumulate > 1 or self.train.mixing == "sampled"):
+            raise ValueError(
+                "train.balance: famo looks at the losses of all tasks again after the step; take train.mixing: joint "
+                "and train.accumulate: 1"
+            )
         if self.train.accumulate > self.train.batch_sentences:
             raise ValueError("train.accumulate: more mini-batches an update than train.batch_sentences has sentences")
         return self
+
+    @model_validator(mode="after")
+    def _treatments_fit(self) -> Config:
+        """The combinations that are allowed (docs/treatments.md); a setting that would be ignored is refused."""
+        given, joint = self.treatment, self.train.mixing == "joint"
+        own, heads = given.given, {"dispatch", "clone", "protect"} & given.given.keys()
+        if given.project is not None:
+            heads |= {"project"}
+        for name in sorted(heads):
+            if not self.encoder.context:
+                raise ValueError(f"treatment.{name}: an encoder without context (encoder.context: false) has no heads")
+            if "encoder" in self.train.freeze:
+                raise ValueError(f"treatment.{name} has no effect where train.freeze leaves the encoder as it is")
+            if len(self.tasks) < 2:
+                raise ValueError(f"treatment.{name}: expected several tasks, found only {self.tasks[0]}")
+            if self.syntax.strength:
+                raise ValueError(f"treatment.{name} does not go with syntax, whose gradient belongs to no task")
+        others = [f"treatment.{name}" for name in heads - {"clone"}]
+        for name, excluded in (
+            ("clone", [*others, "pruning.sets: per_task", "pruning.closed: mean", "train.log_uas"]),
+            ("clone", ["encoder.fusion", "encoder.checkpointing"]),
+            ("project", ["treatment.dispatch", "treatment.protect", "encoder.checkpointing", "pruning.sets: per_task"]),
+            ("dispatch", ["encoder.checkpointing"] * joint),
+            ("protect", ["encoder.checkpointing"] * joint),
+            ("merge", ["train.start"]),
+        ):
+            for other in excluded if name in own else ():
+                if self._asks_for(other):
+                    raise ValueError(f"treatment.{name} does not go with {other}; leave one of them out")
+        if given.project is not None and not joint:
+            raise ValueError("treatment.project: with one task a batch (train.mixing: sampled) no gradients meet")
+        named = {
+            "treatment.distil.teachers": given.distil.teachers if given.distil else (),
+            "treatment.protect.tasks": given.protect.tasks if given.protect else (),
+            "treatment.merge.sources": given.merge.sources if given.merge else (),
+        }
+        for where, names in named.items():
+            for task in names:
+                if task not in self.tasks:
+                    raise ValueError(f"{where}: {task!r} is no task of this run; its tasks are {', '.join(self.tasks)}")
+        if given.merge is not None and (lacking := set(self.tasks) - given.merge.sources.keys()):
+            raise ValueError(f"treatment.merge.sources: expected a run for each task, found none for {min(lacking)}")
+        return self
+
+    def _asks_for(self, setting: str) -> bool:
+        """Whether a setting, or a value of it, is there: block.name or block.name: value."""
+        path, _, value = setting.partition(": ")
+        block, name = path.split(".")
+        found = getattr(getattr(self, block), name)
+        return found == value if value else found not in (None, False, "none")
 
     def decoder(self, task: str) -> type[Task]:
         """The class of a task's decoder."""

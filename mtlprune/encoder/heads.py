@@ -219,6 +219,14 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
     return [found[int(layer / (layers / len(found)))] for layer in range(layers)]  # as AlbertTransformer picks groups
 
 
+def head_mask(names: Sequence[str], layers: int, heads: int) -> Tensor:
+    """(L, A) of bool, True at these heads; 3-7 is layer 3, head 7, counted from 1."""
+    mask = torch.zeros(layers, heads, dtype=torch.bool)
+    for layer, head in (map(int, name.split("-")) for name in names):
+        mask[layer - 1, head - 1] = True
+    return mask
+
+
 def check_kept(kept: Sequence[Sequence[int]], heads: int, width: int, outputs: list[nn.Linear]) -> None:
     """Raise EncoderError unless these are the heads that the output projections of a model's layers have."""
     if len(kept) != len(outputs):
@@ -357,6 +365,11 @@ class HeadPlaces:
             yield seen
         finally:
             self._seen = None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody reads what the heads say."""
+        return self._seen is not None
 
     def _restart(self, module: nn.Module, args: Any) -> None:
         self._calls = 0  # also after a pass that broke off

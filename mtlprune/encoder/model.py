@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
+from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
@@ -61,6 +62,7 @@ class Encoder(nn.Module):
         hidden_size: H.
         limit: tokens, special ones included, the model can see at once; None without context.
         head_map: which heads are left, where some were removed; else None.
+        clones: of heads, where each task has some of its own; None without. Then only `of_tasks` encodes.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
         head_means: (layers, heads, d), what closed heads contribute instead of nothing (mean ablation); None without.
@@ -88,6 +90,7 @@ class Encoder(nn.Module):
         self.config, self.tokenizer = config, tokenizer
         self.head_map: KeptHeads | None = None
         self.commit: str | None = None
+        self.clones: Clones | None = None
         self.register_buffer("head_means", None)
         self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
@@ -204,16 +207,29 @@ class Encoder(nn.Module):
         Args:
             gates: (layers, heads) factors of the heads' outputs; all heads as they are, if not given.
         """
+        return self._encoded(self._hidden(batch, gates), batch)
+
+    def of_tasks(self, batch: EncoderBatch, names: Sequence[str], gates: Tensor | None = None) -> list[Encoded]:
+        """The same of an encoder with clones: an encoding for each of some tasks, with one pass up to the clones."""
+        assert self.clones is not None
+        with self.clones.serving(names):
+            hidden = self._hidden(batch, gates)
+        return [self._encoded(own, batch) for own in hidden.chunk(len(names))]
+
+    def _hidden(self, batch: EncoderBatch, gates: Tensor | None) -> Tensor:
+        """(R, L, H), whatever dtype."""
         ids = self._drop(batch)
-        if self.context:
-            plain = self.config.model_type in FLOAT32_ONLY
-            with (
-                torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
-                nullcontext() if gates is None else self.gated(gates),
-            ):
-                hidden = self._contextual(ids, batch.attention_mask)
-        else:
-            hidden = self.transformer(ids)
+        if not self.context:
+            hidden: Tensor = self.transformer(ids)
+            return hidden
+        plain = self.config.model_type in FLOAT32_ONLY
+        with (
+            torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
+            nullcontext() if gates is None else self.gated(gates),
+        ):
+            return self._contextual(ids, batch.attention_mask)
+
+    def _encoded(self, hidden: Tensor, batch: EncoderBatch) -> Encoded:
         hidden = hidden.float().flatten(0, 1)  # (R · L, H)
         return Encoded(
             self._pool(hidden, batch),

@@ -84,13 +84,13 @@ def run_digest(run: RunFolder, any_precision: bool = False, moved: dict[str, str
     """
     config = build_config(run.read_config(), str(run.config_path))
     others = {}
-    for block, key in REFERENCES:
-        given = getattr(getattr(config, block), key)
+    named = {f"{block}.{key}": getattr(getattr(config, block), key) for block, key in REFERENCES}
+    for setting, given in (named | {f"treatment.{key}": path for key, path in config.treatment.runs.items()}).items():
         other = _other(run, given) if given else None
         if other is not None:
             if moved is not None and other.path != Path(given):
                 moved[given] = str(other.path)
-            others[f"{block}.{key}"] = run_digest(other, any_precision, moved)
+            others[setting] = run_digest(other, any_precision, moved)
     if any_precision:
         config = config.model_copy(update={"train": config.train.model_copy(update={"precision": "auto"})})
     return digest(config, run.read_manifest()["data"]["fingerprint"], others)

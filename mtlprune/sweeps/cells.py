@@ -15,9 +15,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtlprune.blocks import Block, TrainConfig
+from mtlprune.blocks import Block, TrainConfig, TreatmentConfig
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import read_info
+from mtlprune.runs import flat
 from mtlprune.sweeps.folder import Place, find_label, labels, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 from mtlprune.training.hardware import collector_paused
@@ -26,7 +27,9 @@ from mtlprune.training.hardware import collector_paused
 
 
 REFERENCES = (("train", "start"), ("pruning", "importance_of"), ("pruning", "layers_like"))
-"""Settings that name another run."""
+"""Settings that name another run, beside those of `TreatmentConfig.runs`."""
+NAMING = ("train", "pruning", "treatment")
+"""Blocks that hold such settings."""
 WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "wandb", "log_uas")
 """Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
 
@@ -57,6 +60,7 @@ def whole_digest(config: Config, fingerprint: str, others: Mapping[str, str], kn
     beside: dict[str, tuple[Any, ...]] = {"data": (fingerprint,), "decoders": config.tasks}
     for block, key in REFERENCES:
         beside[block] = (*beside.get(block, ()), (key, others.get(f"{block}.{key}")))
+    beside["treatment"] = tuple((k.partition(".")[2], v) for k, v in others.items() if k.startswith("treatment."))
     shown = []
     for part, name, default in PARTS:
         text = _text(part, getattr(config, part), beside.get(part, ()), known)
@@ -100,9 +104,23 @@ def _counted(part: str, block: Any, beside: tuple[Any, ...]) -> dict[str, Any]:
     if part == "train":
         needs = {"tau": block.mixing == "sampled", "balance_window": block.balance == "running_mean"}
         tree = {key: value for key, value in tree.items() if needs.get(key, key not in WITHOUT_EFFECT)}
+    if part == "treatment":
+        return _within(tree, dict(beside))
     if part in ("train", "pruning"):
         tree |= {key: other for key, other in beside if key in tree and other is not None}
     return tree
+
+
+def _within(tree: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """A copy with other values at some paths such as distil.teachers.pos."""
+    found: dict[str, Any] = copy.deepcopy(dict(tree))
+    for path, value in values.items():
+        *above, last = path.split(".")
+        inner = found
+        for key in above:
+            inner = inner[key]
+        inner[last] = value
+    return found
 
 
 MARK = "@"
@@ -280,10 +298,12 @@ class _Shared:
         same = tuple((key, self._but_seed(block.model)) for key, block in blocks.items())
         parts = {key: _naming(others, key, block.model) for key, block in blocks.items()}
         if same in self.checked:  # no check of blocks against each other asks for the seed, or which run is named
-            return self.checked[same].model_copy(update={block: parts[block] for block in ("train", "pruning")})
+            return self.checked[same].model_copy(update={block: parts[block] for block in NAMING if block in parts})
         try:
             config = Config.model_validate(parts)
-            if all(isinstance(parts.get(block), Block) for block in ("train", "pruning")):
+            if all(isinstance(parts.get(block), Block) for block in ("train", "pruning")) and isinstance(
+                parts.get("treatment", TreatmentConfig()), Block
+            ):
                 self.checked[same] = config
             return config
         except ValidationError:  # places in its messages are those of plain keys and values
@@ -303,6 +323,10 @@ def _naming(others: Mapping[str, str], key: str, part: Any) -> Any:
     paths = {where.partition(".")[2]: path for where, path in others.items() if where.startswith(f"{key}.")}
     if not paths:
         return part
+    if key == "treatment":
+        tree = part if isinstance(part, dict) else part.model_dump(mode="json", exclude_defaults=True)
+        named = _within(tree, paths)
+        return named if isinstance(part, dict) else TreatmentConfig.model_validate(named)
     return {**part, **paths} if isinstance(part, dict) else part.model_copy(update=paths)
 
 
@@ -311,16 +335,18 @@ def _references(
 ) -> dict[str, str]:
     """Setting → the cell it names."""
     found = {}
-    for block, key in REFERENCES:
-        inner = blocks[block].tree if block in blocks else None
-        value = inner.get(key) if isinstance(inner, dict) else None
+    trees = {block: blocks[block].tree for block in NAMING if block in blocks}
+    given = {f"{b}.{key}": tree[key] for b, key in REFERENCES if isinstance(tree := trees.get(b), dict) and key in tree}
+    treated = trees.get("treatment")
+    given |= {f"treatment.{path}": value for path, value in flat(treated if isinstance(treated, dict) else {})}
+    for setting, value in given.items():
         if not isinstance(value, str) or not value.startswith(MARK):
             continue
-        where = f"{specification.path}, cell {name}: {block}.{key}"
+        where = f"{specification.path}, cell {name}: {setting}"
         other = _filled(where, value[len(MARK) :], recipes[name].values)
         if other not in recipes:
             raise SweepError(f"{where}: there is no cell {other}{nearest(other, recipes)} in this sweep")
-        found[f"{block}.{key}"] = other
+        found[setting] = other
     return found
 
 

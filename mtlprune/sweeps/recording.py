@@ -17,7 +17,7 @@ import yaml
 
 from mtlprune import records
 from mtlprune.files import json_text, read_json, replacing_folder, write_json
-from mtlprune.runs import SELECTION, RunError, RunFolder
+from mtlprune.runs import SELECTION, TREATED, RunError, RunFolder
 from mtlprune.scores import count
 from mtlprune.sentence import Sentence, declared
 from mtlprune.statistics.label_scores import count_labels
@@ -25,7 +25,7 @@ from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
 KEPT = (
     *("config.yaml", "manifest.json", "best.json", "vocabulary.json", "metrics.jsonl", "gates.jsonl", "uas.jsonl"),
-    *(SELECTION, "latency.json", "encoder/heads.json"),
+    *(SELECTION, TREATED, "latency.json", "encoder/heads.json"),
 )
 """What a record has of a run, beside scores and counts."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]

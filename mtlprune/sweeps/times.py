@@ -28,7 +28,11 @@ def kind(cell: Cell) -> str:
     """Eight letters, the same for cells that cost the same."""
     train = cell.config.train.model_copy(update={"seed": 1})
     config = cell.config.model_copy(update={"train": train})
-    return digest(config, config.data.path, {f"{block}.{key}": "another run" for block, key in REFERENCES})
+    settings = [
+        *(f"{block}.{key}" for block, key in REFERENCES),
+        *(f"treatment.{key}" for key in config.treatment.runs),
+    ]
+    return digest(config, config.data.path, dict.fromkeys(settings, "another run"))
 
 
 class Times:

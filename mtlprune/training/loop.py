@@ -40,6 +40,7 @@ from mtlprune.training.parallel import ALONE, ProcessGroup, joined
 from mtlprune.training.pruning import GatePenalty, fix_heads, gate_sets
 from mtlprune.training.run_writer import RunWriter, logs, take_up, tidy
 from mtlprune.training.setup import check_same, check_whole, decide, prepare
+from mtlprune.training.treatments import Treatments, begin_treatments
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +129,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
     elif group.leads:
         precision = config.train.precision.replace("fp16", "fp32")  # nothing scales the derivatives by which it chooses
+        begin_treatments(run, folder, hardware.dtype(precision))
         fix_heads(run, folder, hardware.dtype(precision))
     if group.leads:
         take_up(folder, progress)
@@ -149,7 +151,8 @@ class _Trainer:
         self.dev: Sequence[Sentence] = run.dev
         self.folder, self.optimizer, self.progress = folder, optimizer, progress
         self.group = group
-        self.balance = Balance(self.config.train.balance, self.config.train.weights, self.config.train.balance_window)
+        how = self.config.train
+        self.balance = Balance(how.balance, how.weights, how.balance_window, how.decoder_rate)
         self.precision = hardware.dtype(self.config.train.precision)
         self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=self.precision == torch.float16)
         clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
@@ -173,6 +176,7 @@ class _Trainer:
                     f"{len(updates)} epochs are {self.total} updates"
                 )
         self.syntax = SyntaxTerm(run)
+        self.treatments = Treatments(run, folder, self.total, group)
         self.writer = RunWriter(run, folder, optimizer, progress, group)
         self.started_at = time.monotonic()
         self.seconds_before = progress.seconds
@@ -218,6 +222,7 @@ class _Trainer:
         rate = schedule(self.progress.step, self.total, settings.warmup, settings.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
+        self.treatments.update(self.progress.step)
         sums: dict[str, list[float]] = {}
         for place, mini_batch in enumerate(mini_batches):
             values = self.backward(mini_batch, place, len(mini_batches))
@@ -239,6 +244,10 @@ class _Trainer:
             self.optimizer.step()
         if scaled:
             self.scaler.update()
+        if fits and settings.balance == "famo":
+            seed_step(settings.seed, self.progress.step, self.config.tasks, self.group.rank)
+            with torch.no_grad():
+                self.balance.after(self.losses(mini_batches[0], 0)[1])
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
         if self.penalty is not None:
             self.penalty.end_update(self.progress.step)
@@ -248,8 +257,8 @@ class _Trainer:
         means = {task: sum(seen) / len(seen) for task, seen in sums.items()}
         return means, sum(len(mini_batch.rows) for mini_batch in mini_batches)
 
-    def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, float]:
-        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses."""
+    def losses(self, mini_batch: mixing.MiniBatch, place: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        """What to differentiate here of the ``place``-th mini-batch of an update, and its unweighed losses."""
         self.seed_gates(place)
         own = self.group.share(mini_batch)
         terms: dict[str, list[Term]] = {}
@@ -257,8 +266,12 @@ class _Trainer:
             batch = self.data.batch(own)
             seen = self.syntax.seen(batch.pieces, own.rows, self.progress.step)
             with autocast(self.model.device, self.precision), seen:
-                terms = self.model.terms(batch)
-        losses, values = self.group.losses(terms, mini_batch.tasks)
+                terms = self.model.terms(batch, self.treatments.decode(own.rows))
+        return self.group.losses(terms, mini_batch.tasks)
+
+    def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, float]:
+        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses."""
+        losses, values = self.losses(mini_batch, place)
         for task, value in values.items():
             if not math.isfinite(value):
                 raise self.broken(f"the loss is {value}", [task])
@@ -270,11 +283,12 @@ class _Trainer:
                 balanced[task] += float(penalty.detach())
                 if self.group.leads:  # gradients of all processes are summed
                     losses[task] = losses[task] + penalty if task in losses else penalty
-        weighed = [*self.balance(losses, balanced).values(), *penalties]
-        if weighed:  # none where there are more processes than sentences
-            total = self.syntax.added(torch.stack(weighed).sum(), self.progress) / number
-            if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
-                self.scaler.scale(total).backward()
+        weighed = self.balance(losses, balanced, self.progress.epoch)
+        with self.treatments.backward({task: self.scaler.scale(loss / number) for task, loss in weighed.items()}):
+            if every := [*weighed.values(), *penalties]:  # none where there are more processes than sentences
+                total = self.syntax.added(torch.stack(every).sum(), self.progress) / number
+                if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
+                    self.scaler.scale(total).backward()
         return values
 
     def seed_gates(self, place: int) -> None:

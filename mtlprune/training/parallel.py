@@ -153,6 +153,12 @@ class ProcessGroup:
             for parameter, part in zip(same, flat.split([p.numel() for p in same]), strict=True):
                 parameter.grad = part.view_as(parameter)
 
+    def summed(self, tensor: Tensor) -> Tensor:
+        """A tensor on the CPU, of one shape everywhere, added over the processes."""
+        if self.grouped:
+            self._call(dist.all_reduce, tensor)
+        return tensor
+
     # -- agreement ---------------------------------------------------------------------------------------------------
 
     def any(self, asked: bool) -> bool:

@@ -27,7 +27,7 @@ from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.sources import load_config, load_tokenizer
 from mtlprune.files import replacing_folder
 from mtlprune.model import Batch, MultiTaskModel
-from mtlprune.runs import RunError, RunFolder, flat
+from mtlprune.runs import TREATED, RunError, RunFolder, flat
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks.base import Target
 from mtlprune.training import hardware
@@ -37,6 +37,7 @@ from mtlprune.training.optimisation import check_cosreg
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.start import origins, read_labels, start_from
 from mtlprune.training.tracking import TRACKERS
+from mtlprune.training.treatments import check_treatments
 
 log = logging.getLogger(__name__)
 Decided = TypeVar("Decided", bound=Any)
@@ -104,6 +105,7 @@ CHECKS: tuple[Callable[[Beginning], None], ...] = (
     check_syntax,
     check_rankings,
     check_uas,
+    check_treatments,
 )
 """One of each part of a run, in this order. They raise ConfigError, EncoderError or RunError."""
 
@@ -328,6 +330,8 @@ def write_beginning(
     """The files a run begins with; config.yaml comes last, so that its presence means that all are there."""
     save_encoder_files(model.encoder, folder.encoder_path)
     folder.write_json("vocabulary.json", vocabularies)
+    if model.treated:
+        folder.write_json(TREATED, model.treated)
     folder.write_json(
         "manifest.json",
         {

@@ -68,6 +68,8 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
         ]
         if changed:
             raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
+    if other.treatment.clone is not None:
+        raise ConfigError(f"{key}: {path} has clones of heads, and another run can take no weights from it")
     weights = _best_weights(folder)
     if not weights.is_file():
         raise ConfigError(f"{key}: the weights of {path} are gone ({weights} is missing); train that run anew")
@@ -113,6 +115,7 @@ def origins(config: Config) -> dict[str, dict[str, str]]:
         RunError: a damaged run.
     """
     runs = {"train.start": config.train.start, "pruning.importance_of": config.pruning.importance_of}
+    runs |= {f"treatment.{setting}": path for setting, path in config.treatment.runs.items()}
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:
         files["pruning.layers_like"] = RunFolder(config.pruning.layers_like).gates_path
@@ -134,6 +137,7 @@ def start_from(path: str, model: MultiTaskModel) -> None:
     """Give a model the encoder and the decoders of a finished run, at its best joint epoch; gates begin anew."""
     source = MultiTaskModel.load(path)
     own = {"head_means": model.encoder.head_means} if model.encoder.head_means is not None else {}  # not yet measured
+    own |= {name: value for name, value in model.encoder.state_dict().items() if name.startswith("clones.")}
     source.encoder.head_means = None
     model.encoder.load_state_dict(source.encoder.state_dict() | own)
     for name, task in model.tasks.items():

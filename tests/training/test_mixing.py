@@ -203,3 +203,49 @@ def test_its_memory_goes_through_a_checkpoint():
     for step in range(3):
         given = losses(pos=3.0 - step, ner=0.3)
         assert numbers(one(given)) == numbers(other(given))
+
+
+@pytest.mark.parametrize("mode", ["uw", "imtl-l"])
+def test_learnt_factors_bring_losses_to_one_size(mode: str) -> None:
+    """At the minimum over s, e^(−s) ℓ = 1 (uw, with a factor of ½) and e^s ℓ = 1."""
+    balance, given = Balance(mode, {}, 5, rate=0.05), losses(pos=4.0, dep=0.25)
+    assert {task: loss.item() for task, loss in balance(given).items()} == (
+        {"pos": 2.0, "dep": 0.125} if mode == "uw" else {"pos": 4.0, "dep": 0.25}
+    )
+    for _ in range(400):
+        weighed = balance(given)
+    for loss in weighed.values():
+        assert loss.item() == pytest.approx(0.5 if mode == "uw" else 1.0, rel=1e-2)
+
+
+def test_dwa_weighs_by_the_last_two_epochs() -> None:
+    balance = Balance("dwa", {}, 5)
+    for epoch, (pos, dep) in enumerate([(4.0, 2.0), (2.0, 2.0)]):
+        for shift in (-0.5, 0.5):
+            assert balance(losses(pos=pos + shift, dep=dep), epoch=epoch)["dep"] == dep
+    weighed = balance(losses(pos=1.0, dep=1.0), epoch=2)
+    powers = torch.tensor([2 / 4 / 2, 2 / 2 / 2]).exp()
+    torch.testing.assert_close(torch.stack(list(weighed.values())), 2 * powers / powers.sum())
+    again = Balance("dwa", {}, 5)
+    again.restore(balance.state())
+    assert again(losses(pos=3.0, dep=1.0), epoch=2) == balance(losses(pos=3.0, dep=1.0), epoch=2)
+
+
+def test_famo_is_the_gradient_of_weighed_logarithms_and_looks_after_slow_tasks() -> None:
+    """Against the formulas with torch's own softmax, derivative and Adam."""
+    balance, names = Balance("famo", {}, 5), ("pos", "dep", "srl")
+    logits = torch.zeros(3, requires_grad=True)
+    adam = torch.optim.Adam([logits], 0.025, weight_decay=1e-3)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        before, after = (torch.rand(3, generator=draw) + 0.1 for _ in range(2))
+        leaves = before.clone().requires_grad_()
+        share = logits.detach().softmax(0)
+        ((share * leaves.log()).sum() / (share / before).sum()).backward()
+        weighed = balance(losses(**dict(zip(names, before.tolist(), strict=True))))
+        torch.testing.assert_close(torch.stack(list(weighed.values())), before * leaves.grad)
+        balance.after(dict(zip(names, after.tolist(), strict=True)))
+        adam.zero_grad()
+        logits.softmax(0).backward(before.log() - after.log())
+        adam.step()
+        torch.testing.assert_close(torch.tensor([balance.history[name][0] for name in names]), logits.detach())

@@ -90,8 +90,25 @@ def _moment(words: str) -> str:
 
 def part(runs: Sequence[ReadRun], notes: Sequence[str] = ()) -> Part:
     """The part of the page. ``notes``: what is known to be missing."""
-    holds = {"facts": _facts(runs), "runs": _table(runs), **_settings(runs)}
+    holds = {"facts": _facts(runs), "runs": _table(runs), "treated": list(_treated(runs)), **_settings(runs)}
     return Part("runs", "What was run", holds, (*notes, *_caveats(runs)))
+
+
+def _treated(runs: Sequence[ReadRun]) -> Iterator[str]:
+    """A sentence for each run with treatments: which, and of which heads."""
+    for run in runs:
+        heads = run.folder.treated()
+        names = [name for name, options in run.tree["treatment"].items() if options is not None]
+        told = [f"{name}{_of_heads(heads.get(name, {}).get('heads', {}))}" for name in names]
+        if told:
+            yield f"{run.path} was treated: {'; '.join(told)}."
+
+
+def _of_heads(sets: Mapping[str, Sequence[str]]) -> str:
+    each = [
+        f"{'' if task == 'shared' else f'{task.upper()}: '}{' '.join(heads) or 'none'}" for task, heads in sets.items()
+    ]
+    return f" of the heads {', '.join(each)} (layer-head)" if each else ""
 
 
 def _values(runs: Sequence[ReadRun], path: str) -> list[str]:

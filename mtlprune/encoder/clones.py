@@ -1,0 +1,110 @@
+"""Clones of attention heads: each task has W_h + Δ_h^t in the place of W_h for the heads that are cloned.
+
+Δ begins at 0, so that every task begins with the shared heads. All tasks share one pass up to the lowest layer with
+clones; from there on the rows of the batch stand there once for each task that is served, in one pass.
+
+Letters for shapes: R rows of the batch, S slots a row, T tasks served, H the hidden size, k cloned heads of a layer, d
+values a head has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
+from mtlprune.encoder.pieces import EncoderError
+
+
+class Clones(nn.Module):
+    """The clones of one encoder, whose heads have weights of their own (no sharing between layers or heads).
+
+    Hooks on the projections of attention add what Δ gives. A pass of the transformer outside `serving` is refused: it
+    would be that of no task.
+
+    Args:
+        transformer: whose heads are cloned; hooks are registered on it; its weights and state dict stay.
+        places: of its heads.
+        heads: that are cloned, such as 3-7, counted from 1.
+        tasks: each gets a copy of each.
+    """
+
+    def __init__(
+        self, transformer: PreTrainedModel, places: HeadPlaces, heads: Sequence[str], tasks: Sequence[str]
+    ) -> None:
+        super().__init__()
+        self.places, self.tasks = places, list(tasks)
+        self.deltas = nn.ParameterDict()
+        self._served: list[int] = []
+        self._rows = 0
+        mask, family = head_mask(heads, places.layers, places.heads), places.family
+        blocks = by_layer(transformer, family.blocks)
+        modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
+        self.first = int(mask.any(1).nonzero()[0])
+        for layer, (attention, output) in enumerate(modules):
+            if layer >= self.first:
+                blocks[layer].register_forward_pre_hook(partial(self._tile, layer == self.first), with_kwargs=True)
+            chosen = mask[layer].nonzero().flatten().tolist()
+            if not chosen:
+                continue
+            for name, rows in family.keep(chosen, places.heads, places.width).items():
+                module = getattr(attention, name, None)
+                if isinstance(module, nn.Linear):
+                    self._add(f"{layer}-{name}", module, rows, None)
+            self._add(f"{layer}-output", output, None, family.columns(chosen, places.width))
+
+    def _add(self, key: str, module: nn.Linear, rows: Tensor | None, columns: Tensor | None) -> None:
+        """Δ of some rows of a projection, or of some columns, for each task, and the hook that adds what it gives."""
+        inputs = module.in_features if columns is None else len(columns)
+        outputs = module.out_features if rows is None else len(rows)
+        self.deltas[key] = nn.Parameter(torch.zeros(len(self.tasks), outputs, inputs))
+        if rows is not None and module.bias is not None:
+            self.deltas[f"{key}-bias"] = nn.Parameter(torch.zeros(len(self.tasks), outputs))
+        index = rows if rows is not None else columns
+        self.register_buffer(f"index-{key}", index, persistent=False)
+        module.register_forward_hook(partial(self._shift, key, rows is not None))
+
+    @contextmanager
+    def serving(self, names: Sequence[str]) -> Iterator[None]:
+        """Within it a pass of the transformer is one for these tasks, whose rows come one after another."""
+        self._served, self._rows = [self.tasks.index(name) for name in names], 0
+        try:
+            yield
+        finally:
+            self._served = []
+
+    def _tile(self, first: bool, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Before a layer: what has a row for each row of the batch gets one for each row and task."""
+        if not self._served or self.places.is_watched:
+            raise EncoderError(
+                f"this encoder has clones of heads for each of {', '.join(self.tasks)}, and this command reads one "
+                "encoder: it would see none of them. Predict and evaluate know clones; observation, head removal, "
+                "export and analyses take a run without them"
+            )
+        if first:
+            hidden = args[0] if args else kwargs["hidden_states"]
+            self._rows = hidden.shape[0]
+        return self._tiled(args), {key: self._tiled(value) for key, value in kwargs.items()}
+
+    def _tiled(self, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return type(value)(self._tiled(part) for part in value)
+        if isinstance(value, Tensor) and value.dim() > 2 and value.shape[0] == self._rows and len(self._served) > 1:
+            return value.repeat(len(self._served), *[1] * (value.dim() - 1))
+        return value
+
+    def _shift(self, key: str, of_rows: bool, module: nn.Module, args: tuple[Tensor, ...], result: Tensor) -> Tensor:
+        """After a projection: (T · R, S, in) → what each task's Δ adds to its (R, S, out)."""
+        tasks, index = self._served, getattr(self, f"index-{key}")
+        flat = args[0].reshape(len(tasks), -1, args[0].shape[-1])
+        added = torch.bmm(flat if of_rows else flat[..., index], self.deltas[key][tasks].mT)
+        if f"{key}-bias" in self.deltas:
+            added = added + self.deltas[f"{key}-bias"][tasks][:, None].to(added)
+        added = added.reshape(*args[0].shape[:-1], -1).to(result)
+        return result.index_add(-1, index, added) if of_rows else result + added

@@ -1,0 +1,133 @@
+"""Treatments of multi-task training, one file each, by the name that `treatment` in a configuration knows them by.
+
+Another is a file and a line here, or an entry point of an installed package (``mtlprune.treatments``): a subclass of
+`Treatment` with its settings as ``Options``. docs/treatments.md says which go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mtlprune.blocks import ADDED_TREATMENTS
+from mtlprune.config import ConfigError
+from mtlprune.encoder.heads import head_mask
+from mtlprune.files import RunError
+from mtlprune.model import Decode, MultiTaskModel
+from mtlprune.runs import TREATED, RunFolder
+from mtlprune.training.parallel import ProcessGroup
+from mtlprune.training.treatments.base import Treated, Treatment
+from mtlprune.training.treatments.clone import Clone
+from mtlprune.training.treatments.dispatch import Dispatch
+from mtlprune.training.treatments.distil import Distil
+from mtlprune.training.treatments.head_gradients import HeadGradients
+from mtlprune.training.treatments.heads import Sets, choose, names
+from mtlprune.training.treatments.merge import Merge
+from mtlprune.training.treatments.project import Project
+from mtlprune.training.treatments.protect import Protect
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Beginning, Run
+
+OURS: dict[str, type[Treatment]] = {
+    "distil": Distil,
+    "dispatch": Dispatch,
+    "clone": Clone,
+    "protect": Protect,
+    "project": Project,
+    "merge": Merge,
+}
+
+
+def find(name: str) -> type[Treatment]:
+    """The treatment of that name."""
+    kind: type[Treatment] = OURS[name] if name in OURS else ADDED_TREATMENTS[name]
+    return kind
+
+
+def check_treatments(run: Beginning) -> None:
+    """Choose the heads that are treated, or take those that the run began with, and refuse what cannot be done.
+
+    Raises:
+        ConfigError, EncoderError, RunError: in words.
+    """
+    config, model = run.config, run.model
+    begun = run.folder.treated() if run.folder is not None and run.folder.config_path.exists() else None
+    for name, options in config.treatment.given.items():
+        kind, entry = find(name), {}
+        if (wanted := kind.heads_of(options)) is not None:
+            kind.check_model(model)
+            if begun is None:
+                entry = {"heads": names(choose(wanted, config, model, kind.one_set, f"treatment.{name}.heads"))}
+            elif "heads" not in begun.get(name, {}):
+                assert run.folder is not None
+                raise RunError(f"{run.folder.path / TREATED}: expected the heads of {name}; train the run anew")
+            else:
+                entry = begun[name]
+        kind.check(run, options)
+        model.treated[name] = entry
+        kind.shape(model, chosen(model, name))
+
+
+def chosen(model: MultiTaskModel, name: str) -> Sets:
+    """The sets of heads, (L, A) of bool each, of one treatment of a model: a set for each task, or one, "shared"."""
+    if "heads" not in model.treated[name]:
+        return {}
+    size = model.encoder.places.layers, model.encoder.places.heads
+    return {task: head_mask(heads, *size) for task, heads in model.treated[name]["heads"].items()}
+
+
+def begin_treatments(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
+    """What is done once, before the first update of a run, by the process that writes."""
+    for name, options in run.config.treatment.given.items():
+        find(name).begin(options, run, folder, precision)
+
+
+class Treatments:
+    """Those of one run, as the training loop calls them.
+
+    Args:
+        total: updates of the run.
+    """
+
+    def __init__(self, run: Run, folder: RunFolder, total: int, group: ProcessGroup) -> None:
+        self.model = run.model
+        self.all = [
+            find(name)(Treated(options, run, folder, total, group, chosen(run.model, name)))
+            for name, options in run.config.treatment.given.items()
+        ]
+        self.of_heads = [one for one in self.all if type(one).factors is not Treatment.factors]
+        self.gradients = HeadGradients(run.model) if self.of_heads else None
+
+    def update(self, step: int) -> None:
+        """To be called before each update."""
+        for one in self.all:
+            one.update(step)
+
+    def decode(self, rows: Sequence[int]) -> Decode:
+        """How the terms of the losses of these training sentences are computed."""
+        found: Decode = self.model.decode_terms
+        for one in self.all:
+            found = one.decode(found, rows)
+        return found
+
+    @contextmanager
+    def backward(self, losses: Mapping[str, Tensor]) -> Iterator[None]:
+        """Around the backward pass of the sum of all losses; entered in every process, whatever its share.
+
+        Args:
+            losses: task → this process's part of its loss, as it goes into the sum.
+        """
+        with ExitStack() as stack:
+            if self.gradients is not None:
+                stack.enter_context(self.gradients.weighed(losses, self.of_heads))
+            for one in self.all:
+                stack.enter_context(one.backward(losses))
+            yield
+
+
+__all__ = ["ConfigError", "Treated", "Treatment", "Treatments", "begin_treatments", "check_treatments", "find"]

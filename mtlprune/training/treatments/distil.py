@@ -1,0 +1,380 @@
+"""Teach: finished single-task runs give targets, λ · gold + (1 − λ) · teacher (BAM, Clark et al. 2019).
+
+λ rises from 0 to 1 over the updates. Teachers score the training sentences once, without dropout; their scores lie on
+disk in half precision. By decoder, p the teacher's probabilities, q the student's:
+
+    tags, spans    −Σ p log q over labels of each word, of each span
+    tree           the same over the heads of each word, and over relations at its gold head
+    brackets       (log Z − ⟨μ, s⟩) / words, μ the teacher's span marginals and s the student's span scores; −Σ p log q
+                   over labels of gold spans
+    frames         binary cross-entropies of words (predicates) and spans (arguments); −Σ p log q over roles of gold
+                   predicates with the spans that the teacher keeps
+
+Every part has the denominator of its gold loss. Letters: B sentences, N words, M spans, K labels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mtlprune import structs
+from mtlprune.blocks import DistilConfig
+from mtlprune.config.config import ConfigError, build_config
+from mtlprune.corpora.spool import arrays_from_bytes, arrays_to_bytes
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.model import Encoded
+from mtlprune.files import RunError, file_sha256, one_writer, read_json, replacing, verify_file, write_json
+from mtlprune.model import Decode, MultiTaskModel, autocast, evaluation_batches
+from mtlprune.tasks.base import Target, Term, WordLabels
+from mtlprune.tasks.con import CON
+from mtlprune.tasks.dep import DEP
+from mtlprune.tasks.ner import NER
+from mtlprune.tasks.srl import SRL
+from mtlprune.training import hardware
+from mtlprune.training.start import check_finished, check_same_labels, origins
+from mtlprune.training.treatments.base import Treated, Treatment
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Beginning, Run
+
+Scores = Mapping[str, np.ndarray]
+"""What the teacher says of one sentence."""
+Rows = Sequence[Scores]
+Tensors = Mapping[str, Tensor]
+CACHE = "teachers"
+
+
+class Teacher(ABC):
+    """How one kind of decoder teaches another of its kind."""
+
+    shared: ClassVar[tuple[str, ...]]
+    """Methods of the decoder whose results serve gold and teacher in one update, with one dropout."""
+
+    @staticmethod
+    @abstractmethod
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+        """The teacher's scores of each sentence, by name; float16 and integers."""
+
+    @staticmethod
+    @abstractmethod
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
+        """The losses by the teacher in the places of ``gold``."""
+
+
+class WordTeacher(Teacher):
+    shared = ("scores",)
+
+    @staticmethod
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+        return _split(task.scores(encoded.words).float().softmax(-1), encoded.sizes)
+
+    @staticmethod
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
+        own = task.scores(encoded.words).float()
+        return [cross(own, _joined(scores, "p", own)) / len(own)]
+
+
+class SpanTeacher(Teacher):
+    shared = ("span_scores",)
+
+    @staticmethod
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+        return _split(_spans(task, encoded).softmax(-1), [size * (size + 1) // 2 for size in encoded.sizes])
+
+    @staticmethod
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
+        own = _spans(task, encoded)
+        return [cross(own, _joined(scores, "p", own)) / gold[0].items]
+
+
+def _spans(task: Any, encoded: Encoded) -> Tensor:
+    """Scores of the spans that there are, sentence by sentence. (M, K)"""
+    scores = task.span_scores(encoded)  # (B, T, K, T)
+    return scores.transpose(2, 3)[task.candidates(encoded.lengths, scores.shape[1])]
+
+
+class TreeTeacher(Teacher):
+    shared = ("features", "relation_scores")
+
+    @staticmethod
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+        arcs, vectors = task.features(encoded)
+        found = _split(task.relation_scores(encoded, vectors, target["heads"]).softmax(-1), encoded.sizes)
+        heads = arcs.softmax(-1).half().cpu().numpy()
+        for place, size in enumerate(encoded.sizes):
+            found[place]["heads"] = heads[place, :size, : size + 1]
+        return found
+
+    @staticmethod
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
+        arcs, vectors = task.features(encoded)
+        own, relations = task.real(encoded, arcs), task.relation_scores(encoded, vectors, target["heads"])
+        heads = np.zeros(own.shape, np.float16)
+        for start, one in zip(encoded.starts.tolist(), scores, strict=True):
+            heads[start : start + len(one["heads"]), : one["heads"].shape[1]] = one["heads"]
+        return [(cross(own, _even(heads, own)) + cross(relations, _joined(scores, "p", relations))) / len(own)]
+
+
+class BracketTeacher(Teacher):
+    shared = ("features", "label_scores")
+
+    @staticmethod
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+        spans, vectors = task.features(encoded)
+        labels = task.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
+        found = _split(labels.softmax(-1), [2 * size - 1 for size in encoded.sizes])
+        marginals = structs.constituency_marginals(spans, encoded.lengths).half().cpu().numpy()
+        for place, size in enumerate(encoded.sizes):
+            found[place]["spans"] = marginals[place][np.triu_indices(size + 1, 1)]
+        return found
+
+    @staticmethod
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
+        spans, vectors = task.features(encoded)
+        labels = task.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
+        marginals = np.zeros(spans.shape, np.float32)
+        for table, size, one in zip(marginals, encoded.sizes, scores, strict=True):
+            table[np.triu_indices(size + 1, 1)] = one["spans"]
+        expected = (spans * torch.from_numpy(marginals).to(spans.device)).sum()
+        # log Z was computed for gold: log Z − ⟨μ, s⟩ = (log Z − gold score) + gold score − ⟨μ, s⟩
+        crf = gold[0].mean + (spans[target["chart"]].sum() - expected) / len(encoded.words)
+        return [crf, cross(labels, _joined(scores, "p", labels)) / len(labels)]
+
+
+class FrameTeacher(Teacher):
+    shared = ("rank",)
+
+    @staticmethod
+    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+        found = task.rank(encoded)
+        kept = task.keep(encoded, found)[0].nonzero().squeeze(1)
+        roles, span, _ = task.pair_scores(encoded, found, kept, target["predicate"])
+        counts = torch.bincount(found.spans.sentence, minlength=len(encoded.sizes)).tolist()
+        pairs = torch.bincount(found.spans.sentence[span], minlength=len(encoded.sizes)).tolist()
+        rows = _split(nn.functional.pad(roles, (1, 0)).softmax(-1), pairs)
+        first = np.concatenate([[0], np.cumsum(counts)])
+        owner = found.spans.sentence[kept].cpu().numpy()
+        parts = zip(
+            rows,
+            found.predicate.sigmoid().half().cpu().split(encoded.sizes),
+            found.argument.sigmoid().half().cpu().split(counts),
+            strict=True,
+        )
+        for place, (row, words, spans) in enumerate(parts):
+            row |= {"words": words.numpy(), "spans": spans.numpy()}
+            row["kept"] = (kept.cpu().numpy()[owner == place] - first[place]).astype(np.int32)
+        return rows
+
+    @staticmethod
+    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
+        found = task.rank(encoded)
+        binary = nn.functional.binary_cross_entropy_with_logits
+        total = binary(found.predicate, _numbers(scores, "words", found.predicate), reduction="sum")
+        total = total + binary(found.argument, _numbers(scores, "spans", found.argument), reduction="sum")
+        first = np.cumsum([0, *(len(one["spans"]) for one in scores[:-1])])
+        kept = np.concatenate([one["kept"] + start for one, start in zip(scores, first, strict=True)])
+        if len(kept) and len(target["predicate"]):
+            device = found.predicate.device
+            roles = task.pair_scores(encoded, found, torch.from_numpy(kept).long().to(device), target["predicate"])[0]
+            roles = nn.functional.pad(roles, (1, 0))
+            total = total + cross(roles, _joined(scores, "p", roles))
+        return [total / len(encoded.words)]
+
+
+TEACHERS: dict[type, type[Teacher]] = {
+    WordLabels: WordTeacher,
+    NER: SpanTeacher,
+    DEP: TreeTeacher,
+    CON: BracketTeacher,
+    SRL: FrameTeacher,
+}
+
+
+def teacher_of(task: Any) -> type[Teacher] | None:
+    """How a decoder teaches; None where it does not."""
+    if isinstance(task, SRL) and task.ranked:
+        return None
+    return next((teacher for kind, teacher in TEACHERS.items() if isinstance(task, kind)), None)
+
+
+def cross(scores: Tensor, probabilities: Tensor) -> Tensor:
+    """−Σ p log q over all rows. Scores may be −∞ where p is 0. (M, K) each"""
+    logs = scores.log_softmax(-1).masked_fill(scores == float("-inf"), 0.0)
+    return -(probabilities * logs).sum()
+
+
+def _split(probabilities: Tensor, counts: Sequence[int]) -> list[dict[str, Any]]:
+    """(M, K) to one array a sentence, "p"."""
+    return [{"p": part.numpy()} for part in probabilities.half().cpu().split(list(counts))]
+
+
+def _even(rows: np.ndarray, like: Tensor) -> Tensor:
+    """Probabilities that add up to 1 again, which half precision makes nearly so."""
+    found = torch.from_numpy(rows).to(like.device, torch.float32)
+    return found / found.sum(-1, keepdim=True).clamp(min=1e-6)
+
+
+def _joined(scores: Sequence[Scores], name: str, like: Tensor) -> Tensor:
+    return _even(np.concatenate([one[name] for one in scores]), like)
+
+
+def _numbers(scores: Sequence[Scores], name: str, like: Tensor) -> Tensor:
+    return torch.from_numpy(np.concatenate([one[name] for one in scores])).to(like.device, torch.float32)
+
+
+@contextmanager
+def computed_once(task: Any, methods: Sequence[str]) -> Iterator[None]:
+    """Within it these methods of a decoder give what they gave when they were first asked."""
+    kept: dict[str, Any] = {}
+
+    def once(name: str, method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            if name not in kept:
+                kept[name] = method(*args)
+            return kept[name]
+
+        return call
+
+    vars(task).update({name: once(name, getattr(task, name)) for name in methods})
+    try:
+        yield
+    finally:
+        for name in methods:
+            del vars(task)[name]
+
+
+# -- scores on disk ----------------------------------------------------------------------------------------------------
+
+
+class Stored(Sequence[Any]):
+    """Scores of the training sentences in a file, read as they are asked for; None where the layer is unknown."""
+
+    def __init__(self, path: Path) -> None:
+        again = f"remove {path.with_suffix('.json')}, and the teacher scores anew"
+        about = read_json(path.with_suffix(".json"), RunError, again)
+        verify_file(path, about["sha256"], again)
+        self.ends: list[int] = [0, *about["ends"]]
+        self.bytes = np.memmap(path, np.uint8, "r")
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, row: int) -> Any:  # type: ignore[override]  # nobody asks for slices
+        return arrays_from_bytes(self.bytes[self.ends[row] : self.ends[row + 1]].tobytes())
+
+
+def store(path: Path, scores: Iterator[Mapping[str, Any] | None]) -> None:
+    """Write what `Stored` reads; the JSON comes last."""
+    ends = []
+    with replacing(path) as beside, beside.open("wb") as file:
+        for row in scores:
+            file.write(arrays_to_bytes(row))
+            ends.append(file.tell())
+    write_json(path.with_suffix(".json"), {"sha256": file_sha256(path), "ends": ends})
+
+
+@torch.no_grad()
+def taught(
+    run: Run, model: MultiTaskModel, task: str, precision: torch.dtype, rows: Sequence[int] | None = None
+) -> list[dict[str, Any] | None]:
+    """The scores of a finished run for each training sentence, or for ``rows``; the batches are those of evaluation."""
+    from mtlprune.training.setup import read_splits  # which imports this package
+
+    decoder: Any = model.eval().tasks[task]
+    teacher = teacher_of(decoder)
+    assert teacher is not None
+    sentences = list(read_splits(run.config, load_corpus(Path(run.config.data.path)))[0])
+    found: list[dict[str, Any] | None] = [None] * len(sentences)
+    wanted = range(len(sentences)) if rows is None else rows
+    known = [row for row in wanted if run.known[task][row]]
+    pieces = model.encoder.tokenize_all([sentences[row].words for row in known])
+    for places in evaluation_batches([len(p.ids) for p in pieces]):
+        targets: list[Target | None] = [run.targets[task][known[place]] for place in places]
+        batch = model.collate([pieces[place] for place in places], {task: targets})
+        with autocast(model.device, precision):
+            [(encoded, _)] = model.encodings(batch.pieces, [task])
+            scores = teacher.read(decoder, encoded, batch.targets[task][1])
+        for place, one in zip(places, scores, strict=True):
+            found[known[place]] = one
+    return found
+
+
+class Distil(Treatment):
+    """With λ = 1 it is training on gold, bit for bit; with a teacher that is as sure of gold as gold, too."""
+
+    Options = DistilConfig
+
+    def __init__(self, run: Treated, scores: Mapping[str, Stored] | None = None) -> None:
+        """``scores``: of each task, where they are there already."""
+        super().__init__(run)
+        self.model, self.weight = run.run.model, 1.0
+        self.last = max(1.0, self.options.rise * (run.total - 1))
+        self.scores = dict(scores or {})
+        if scores is None:
+            self._score(run)
+
+    def _score(self, run: Treated) -> None:
+        folder = Path(self.options.cache) if self.options.cache is not None else run.folder.path / CACHE
+        files = origins(run.run.config)
+        fingerprint = load_corpus(Path(run.run.config.data.path)).fingerprint
+        for task, path in self.options.teachers.items():
+            mark = files[f"treatment.distil.teachers.{task}"]["sha256"]
+            split, number = run.run.config.data.train, len(run.run.pieces)
+            stored = folder / f"{task}-{mark[:16]}-{fingerprint[:16]}-{split}-{number}.scores"
+            with one_writer(folder):
+                if not stored.with_suffix(".json").is_file():
+                    source = MultiTaskModel.load(path, device=str(self.model.device))
+                    precision = hardware.dtype(run.run.config.train.precision.replace("fp16", "fp32"))
+                    store(stored, iter(taught(run.run, source, task, precision)))
+            self.scores[task] = Stored(stored)
+
+    @classmethod
+    def check(cls, run: Beginning, options: Any) -> None:
+        for task, path in options.teachers.items():
+            key, student = f"treatment.distil.teachers.{task}", run.model.tasks[task]
+            if teacher_of(student) is None:
+                why = "; take predicates: classified" if isinstance(student, SRL) else ""
+                raise ConfigError(f"{key}: the decoder of {task} can neither teach nor be taught{why}")
+            other = check_finished(path, key, run.folder)
+            other.refuse_record("weights")
+            theirs = build_config(other.read_config(), str(other.config_path))
+            if task not in theirs.tasks:
+                raise ConfigError(f"{key}: expected a run with the task {task}, found {', '.join(theirs.tasks)}")
+            check_same_labels({task: run.vocabularies[task]}, other, key)
+            mine = run.config
+            for name in ("type", "predicates", "max_width"):
+                asked, has = (getattr(getattr(one.decoders, task), name, None) for one in (mine, theirs))
+                if asked != has:
+                    raise ConfigError(f"{key}: expected a decoder with {name} {asked}, found {has} in {path}")
+
+    def update(self, step: int) -> None:
+        self.weight = min(1.0, step / self.last)
+
+    def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
+        if self.weight == 1.0:
+            return decode
+
+        def taught_terms(name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> list[Term]:
+            if name not in self.scores:
+                return decode(name, encoded, known, target)
+            task, teacher = self.model.tasks[name], teacher_of(self.model.tasks[name])
+            assert teacher is not None
+            own = encoded if known is None else encoded.select(known)
+            scores = [self.scores[name][row] for row in (rows if known is None else [rows[place] for place in known])]
+            with computed_once(task, teacher.shared):
+                gold = decode(name, own, None, target)
+                losses = teacher.losses(task, own, target, scores, gold)
+            return [
+                Term(self.weight * term.mean + (1 - self.weight) * loss, term.items)
+                for term, loss in zip(gold, losses, strict=True)
+            ]
+
+        return taught_terms

@@ -1,0 +1,162 @@
+"""Which heads are treated, and which weights are a head's own."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtlprune.blocks import HeadsConfig
+from mtlprune.config.config import Config, ConfigError
+from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.model import SHARED, MultiTaskModel
+from mtlprune.results import CLOSED_GATE, read_result
+
+Sets = dict[str, Tensor]
+"""Task, or "shared", → (L, A) of bool."""
+
+
+def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: bool, key: str) -> Sets:
+    """The heads that a configuration names.
+
+    Args:
+        one_set: one for all tasks, not one for each.
+        key: of the setting, for messages.
+
+    Raises:
+        ConfigError: heads that the encoder does not have, tasks without heads, a Result of another encoder.
+        ResultError: a claims Result that cannot be read.
+    """
+    places = model.encoder.places
+    tasks = (SHARED,) if one_set else config.tasks
+    if wanted.per_task is not None:
+        if one_set or set(wanted.per_task) != set(tasks):
+            what = "one set of heads (named)" if one_set else f"heads for each of {', '.join(tasks)}"
+            raise ConfigError(f"{key}.per_task: expected {what}, found heads for {', '.join(wanted.per_task)}")
+        return {task: _named(wanted.per_task[task], places, key) for task in tasks}
+    if wanted.named is not None:
+        return dict.fromkeys(tasks, _named(wanted.named, places, key))
+    if wanted.rule == "all":
+        return dict.fromkeys(tasks, torch.ones(places.layers, places.heads, dtype=torch.bool))
+    if wanted.like is not None:
+        like = choose(wanted.like, config, model, one_set, f"{key}.like")
+        return {task: _random(like[task], config, wanted.seed, task) for task in tasks}
+    claimed = _claimed(Path(cast(str, wanted.claims)), config.tasks, places, key)
+    if not one_set:
+        return claimed
+    several = torch.stack(list(claimed.values())).sum(0) >= wanted.least
+    if not several.any():
+        raise ConfigError(f"{key}: no head in {wanted.claims} is claimed by {wanted.least} tasks or more; lower least")
+    return {SHARED: several}
+
+
+def _named(heads: Sequence[str], places: HeadPlaces, key: str) -> Tensor:
+    for name in heads:
+        layer, head = map(int, name.split("-"))
+        if layer > places.layers or head > places.heads:
+            raise ConfigError(f"{key}: expected heads up to {places.layers}-{places.heads}, found {name}")
+    return head_mask(heads, places.layers, places.heads)
+
+
+def _random(like: Tensor, config: Config, seed: int | None, task: str) -> Tensor:
+    """As many heads of each layer, drawn without replacement from all of the layer."""
+    seeds = [config.train.seed if seed is None else seed, zlib.crc32(task.encode()), 8]
+    generator = np.random.default_rng(np.random.SeedSequence(seeds))
+    mask = torch.zeros_like(like)
+    for layer, count in enumerate(like.sum(1).tolist()):
+        mask[layer, generator.choice(like.shape[1], count, replace=False).tolist()] = True
+    return mask
+
+
+def _claimed(folder: Path, tasks: Sequence[str], places: HeadPlaces, key: str) -> Sets:
+    """Task → heads that more than half of its runs in a claims Result have open."""
+    result = read_result(folder / "claims.json")
+    found = {}
+    for task in tasks:
+        runs = [one for one in result.about["encoders"] if one["encoder"] == task.upper()]
+        if not runs:
+            raise ConfigError(f"{key}.claims: {folder} has no runs of {task} alone; give `mtlprune claims` some")
+        grids = [result.grids(one)["gate"] for one in runs]
+        if grids[0].shape != (places.layers, places.heads):
+            raise ConfigError(
+                f"{key}.claims: expected claims of {places.layers} layers × {places.heads} heads, found "
+                f"{grids[0].shape[0]} × {grids[0].shape[1]} in {folder}"
+            )
+        found[task] = torch.from_numpy(2 * (np.stack(grids) > CLOSED_GATE).sum(0) > len(grids))
+    return found
+
+
+def names(sets: Sets) -> dict[str, list[str]]:
+    """As treatment.json has them: 3-7 is layer 3, head 7, counted from 1."""
+    return {task: [f"{layer + 1}-{head + 1}" for layer, head in mask.nonzero().tolist()] for task, mask in sets.items()}
+
+
+def check_own_weights(encoder: Encoder) -> None:
+    """Raises EncoderError where a head has no weights of its own, or heads were removed."""
+    places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
+    attentions, kind = by_layer(transformer, places.family.attention), encoder.config.model_type
+    why = ""
+    if len(set(attentions)) < places.layers:
+        why = "its layers share their weights"
+    elif places.group > 1:
+        why = "its heads share keys and values"
+    elif any(getattr(attention, name, None) is not None for attention in attentions for name in places.family.mixers):
+        why = "layers of it mix heads with each other"
+    elif encoder.head_map is not None:
+        why = "some of its heads were removed"
+    if why:
+        raise EncoderError(f"treatment: heads of this encoder ({kind}) cannot be treated one by one, because {why}")
+
+
+class Owned:
+    """A parameter whose rows (dimension 0) or columns (1) belong to heads of one layer.
+
+    Attributes:
+        owner: the head of each row or column, (n,) int64; −1 where none is.
+    """
+
+    def __init__(self, parameter: nn.Parameter, layer: int, name: str, dim: int) -> None:
+        self.parameter, self.layer, self.name, self.dim = parameter, layer, name, dim
+        self.owner = torch.full((parameter.shape[dim],), -1, device=parameter.device)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(A,), a number for each head, to a shape that multiplies the parameter; 1 where no head owns a row."""
+        padded = torch.cat([values.to(self.parameter), self.parameter.new_ones(1)])  # −1 is the last
+        each = padded[self.owner.to(padded.device)]
+        shape = [1] * self.parameter.dim()
+        shape[self.dim] = len(each)
+        return each.view(shape)
+
+    def is_owned(self) -> Tensor:
+        """True where a head owns the row, of a shape that goes with the parameter."""
+        return self.spread(torch.zeros(int(self.owner.max()) + 1)) == 0
+
+
+def owned(encoder: Encoder) -> list[Owned]:
+    """All weights and biases that heads own, of an encoder that `check_own_weights` lets pass."""
+    places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
+    family, width, count = places.family, places.width, places.heads
+    modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
+    found = []
+    for layer, (attention, output) in enumerate(modules):
+        parts: dict[tuple[str, str], Owned] = {("output", "weight"): Owned(output.weight, layer, "output", 1)}
+        for head in range(count):
+            parts["output", "weight"].owner[family.columns([head], width)] = head
+            for name, rows in family.keep([head], count, width, places.group).items():
+                part = getattr(attention, name, None)
+                if part is None:
+                    continue
+                whole = {"": part} if isinstance(part, nn.Parameter) else dict(part.named_parameters())
+                for which, parameter in whole.items():
+                    entry = parts.setdefault((name, which), Owned(parameter, layer, f"{name}.{which}", 0))
+                    entry.owner[rows] = head
+        found += list(parts.values())
+    return found

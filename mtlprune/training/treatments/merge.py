@@ -1,0 +1,121 @@
+"""Merge finished single-task runs into the encoder that a run begins with; its training refits the decoders.
+
+With θ_0 the encoder before any training, θ_t that of task t's run, τ_t = θ_t − θ_0, T tasks:
+
+    fisher      heads: Σ_t F_h^t θ_h^t / Σ_t F_h^t, F_h^t = E_x[(∂L_t(x) / ∂ξ_h)²], ξ_h a factor of the head's output;
+                everything else: the mean
+    arithmetic  θ_0 + scale Σ_t τ_t, scale 1/T: the mean (Ilharco et al. 2023)
+    ties        τ_t cut to the share `keep` with the largest |τ|, the sign of Σ_t τ_t elected, the mean of those τ_t
+                that have it, times scale (Yadav et al. 2023)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mtlprune.blocks import MergeConfig
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs import RunFolder
+from mtlprune.training.pruning.head_gradients import derivatives
+from mtlprune.training.start import check_compatible, check_same_labels
+from mtlprune.training.treatments.base import Treatment
+from mtlprune.training.treatments.heads import check_own_weights, owned
+
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Beginning, Run
+
+BATCH = 32
+Weights = Mapping[str, Tensor]
+
+
+def arithmetic(base: Weights, tuned: Sequence[Weights], scale: float | None) -> dict[str, Tensor]:
+    """θ_0 + scale Σ_t τ_t."""
+    factor = 1 / len(tuned) if scale is None else scale
+    return {name: was + factor * sum(one[name] - was for one in tuned) for name, was in base.items()}
+
+
+def ties(base: Weights, tuned: Sequence[Weights], scale: float | None, keep: float) -> dict[str, Tensor]:
+    """Changes trimmed over the whole encoder, then merged where their signs agree with the elected one."""
+    changes = torch.stack([torch.cat([(one[name] - was).flatten() for name, was in base.items()]) for one in tuned])
+    count = max(1, round(keep * changes.shape[1]))
+    least = changes.abs().kthvalue(changes.shape[1] - count + 1, dim=1, keepdim=True).values
+    trimmed = changes.where(changes.abs() >= least, 0.0)
+    agreeing = (trimmed.sign() == trimmed.sum(0).sign()) & (trimmed != 0)
+    merged = trimmed.where(agreeing, 0.0).sum(0) / agreeing.sum(0).clamp(min=1)
+    parts = merged.split([was.numel() for was in base.values()])
+    factor = 1.0 if scale is None else scale
+    return {name: was + factor * part.view_as(was) for (name, was), part in zip(base.items(), parts, strict=True)}
+
+
+class Merge(Treatment):
+    """Five equal runs are that run (ties: with keep 1)."""
+
+    Options = MergeConfig
+
+    @classmethod
+    def check(cls, run: Beginning, options: Any) -> None:
+        if options.method == "fisher":
+            check_own_weights(run.model.encoder)
+        for task, path in options.sources.items() if not run.resumes else ():
+            key = f"treatment.merge.sources.{task}"
+            alone = run.config.model_copy(update={"tasks": (task,)})
+            other = check_compatible(alone, path, key, run.folder)
+            check_same_labels({task: run.vocabularies[task]}, other, key)
+
+    @classmethod
+    def begin(cls, options: Any, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
+        model, device = run.model, str(run.model.device)
+        weights = model.encoder.named_parameters()
+        base = {name: value.detach().clone() for name, value in weights if not name.startswith("clones.")}
+        tuned, importance = [], []
+        for task in run.config.tasks:
+            source = MultiTaskModel.load(options.sources[task], device=device)
+            tuned.append({name: dict(source.encoder.named_parameters())[name].detach() for name in base})
+            model.tasks[task].load_state_dict(source.tasks[task].state_dict())
+            if options.method == "fisher":
+                importance.append(fisher(run, source, task, options.sentences, precision))
+        if options.method == "ties":
+            merged = ties(base, tuned, options.scale, options.keep)
+        else:
+            merged = arithmetic(base, tuned, options.scale)
+        with torch.no_grad():
+            for name, parameter in model.encoder.named_parameters():
+                if name in merged:
+                    parameter.copy_(merged[name])
+            if options.method == "fisher":
+                weigh_heads(model, tuned, torch.stack(importance))
+
+
+def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision: torch.dtype) -> Tensor:
+    """E[(∂L / ∂ξ_h)²] over the first training sentences that have the layer. (L, A)"""
+    rows = [row for row, has in enumerate(run.known[task]) if has][:sentences]
+    total = torch.zeros(model.encoder.places.layers, model.encoder.places.heads)
+    for start in range(0, len(rows), BATCH):
+        some = rows[start : start + BATCH]
+        targets = {task: [run.targets[task][row] for row in some]}
+        total += derivatives(model, [run.pieces[row] for row in some], targets, precision).square().sum(0)
+    return total / max(1, len(rows))
+
+
+def weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Tensor) -> None:
+    """Heads by F in the place of their mean; a head with F = 0 for all tasks keeps the mean.
+
+    Args:
+        tuned: weights of the encoder of each task's run.
+        importance: (T, L, A), F.
+    """
+    total = importance.sum(0)
+    shares = torch.where(total > 0, importance / total.where(total > 0, 1.0), 1 / len(importance))
+    called = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
+    for part in owned(model.encoder):
+        own = torch.stack(
+            [
+                one[called[id(part.parameter)]] * part.spread(share[part.layer])
+                for one, share in zip(tuned, shares, strict=True)
+            ]
+        ).sum(0)
+        part.parameter.copy_(own.where(part.is_owned(), part.parameter))

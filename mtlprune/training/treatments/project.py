@@ -1,0 +1,122 @@
+"""Take conflicts out of gradients: PCGrad (Yu et al. 2020), at the encoder's output or at the weights of each head.
+
+    g_i ← g_i − (g_i · g_j / ‖g_j‖²) g_j where g_i · g_j < 0, for all j ≠ i in random order; then Σ_i g_i
+
+All of it follows from the products of the original gradients, so only these are computed, and the result is a weighed
+sum of the gradients. At the output (features) each gradient is of all word vectors and special tokens of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtlprune.blocks import HeadsConfig, ProjectConfig
+from mtlprune.config import ConfigError
+from mtlprune.encoder.model import Encoded
+from mtlprune.model import SHARED, Decode
+from mtlprune.training.checkpoint import step_seed
+from mtlprune.training.treatments.base import Treated, Treatment
+
+PARTS = ("words", "cls", "sep")
+
+
+def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
+    """What each gradient is multiplied with in the sum of the projected ones.
+
+    Args:
+        gram: (T, T), g_i · g_j, float64.
+
+    Returns:
+        (T,); 1 where no two gradients conflict.
+    """
+    tasks = len(gram)
+    total = gram.new_zeros(tasks)
+    for own in range(tasks):
+        weights = gram.new_zeros(tasks)
+        weights[own] = 1
+        for other in torch.randperm(tasks, generator=generator).tolist():
+            product = gram[other] @ weights
+            if other != own and product < 0:  # then ‖g_other‖² is above 0
+                weights[other] -= product / gram[other, other]
+        total += weights
+    return total
+
+
+class Project(Treatment):
+    """Where no gradients conflict it is joint training."""
+
+    Options = ProjectConfig
+
+    def __init__(self, run: Treated) -> None:
+        super().__init__(run)
+        self.seed, self.at = run.run.config.train.seed, self.options.at
+        self.mask = run.heads.get(SHARED)
+        self.generator = torch.Generator()
+        self.source: Encoded | None = None
+        self.copies: dict[str, Encoded] = {}
+
+    @classmethod
+    def heads_of(cls, options: ProjectConfig) -> HeadsConfig | None:  # type: ignore[override]
+        return options.heads if options.at == "heads" else None
+
+    @classmethod
+    def check(cls, run: Any, options: Any) -> None:
+        if options.at == "heads" and run.processes > 1:
+            raise ConfigError(
+                "treatment.project: at: heads needs the whole batch in one process; take at: features, or one process"
+            )
+
+    def update(self, step: int) -> None:
+        self.generator.manual_seed(step_seed(self.seed, step, self.tasks, 7))  # the same in every process
+
+    def factors(self, tasks: Sequence[str], gram: Callable[[], Tensor]) -> Tensor | None:
+        if self.at != "heads" or len(tasks) < 2 or self.mask is None:
+            return None
+        products = gram()
+        found = torch.ones(len(tasks), *self.mask.shape)
+        for layer, head in self.mask.nonzero().tolist():
+            found[:, layer, head] = pcgrad(products[layer, head], self.generator).float()
+        return found
+
+    def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
+        """Every task reads a copy of the encoder's output, at which its gradient stops."""
+        if self.at != "features":
+            return decode
+        self.source, self.copies = None, {}
+
+        def cut(name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> Any:
+            leaves = {part: getattr(encoded, part).detach().requires_grad_() for part in PARTS}
+            self.source, self.copies[name] = encoded, replace(encoded, **leaves)
+            return decode(name, self.copies[name], known, target)
+
+        return cut
+
+    @contextmanager
+    def backward(self, losses: Mapping[str, Tensor]) -> Iterator[None]:
+        yield
+        if self.at != "features":
+            return
+        each = torch.zeros(len(self.tasks), 1)
+        if self.copies:
+            found = {task: self._gradient(copy) for task, copy in self.copies.items()}
+            none = torch.zeros_like(next(iter(found.values())))
+            each = torch.stack([found.get(task, none) for task in self.tasks])
+        wide = each.double()
+        weights = pcgrad(self.group.summed((wide @ wide.T).cpu()), self.generator)
+        if self.source is None:
+            return
+        sources = [getattr(self.source, part) for part in PARTS]
+        parts = (weights.to(each) @ each).split([part.numel() for part in sources])
+        torch.autograd.backward(sources, [g.view_as(s) for g, s in zip(parts, sources, strict=True)])
+        self.source, self.copies = None, {}
+
+    @staticmethod
+    def _gradient(copy: Encoded) -> Tensor:
+        leaves = [getattr(copy, part) for part in PARTS]
+        return torch.cat([(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).flatten() for leaf in leaves])

@@ -1,0 +1,596 @@
+"""Treatments against their oracles: what gives joint training, gradients by brute force, outputs of changed weights."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from interrupted import outcome
+from one_update import gradients, trainer
+from process_jobs import run_processes
+from safetensors.torch import load_file
+from tiny import make_tiny
+from torch import Tensor
+
+from mtlprune.blocks import ADDED_TREATMENTS, Block, HeadsConfig
+from mtlprune.config.config import ConfigError, build_config
+from mtlprune.encoder.clones import Clones
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import observe, use_eager
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.model import MultiTaskModel
+from mtlprune.reports.page import runs as page
+from mtlprune.results import Result, head_rows, write_result
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sweeps.cells import resolve
+from mtlprune.sweeps.specification import read_specification
+from mtlprune.training.evaluation import evaluate_run
+from mtlprune.training.loop import train
+from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.treatments import OURS
+from mtlprune.training.treatments.base import Treatment
+from mtlprune.training.treatments.benchmark import measure, ratios
+from mtlprune.training.treatments.distil import teacher_of
+from mtlprune.training.treatments.head_gradients import HeadGradients
+from mtlprune.training.treatments.merge import arithmetic, ties
+from mtlprune.training.treatments.project import pcgrad
+
+CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
+Settings = Callable[..., dict[str, Any]]
+ALL = ("pos", "ner", "dep", "con", "srl")
+ROWS = [2, 4, 5, 8, 10, 14]
+BATCH = MiniBatch(ALL, ROWS)
+OWN = {"pos": "1-1", "ner": "1-1,2-3", "dep": "2-3", "con": "1-2,2-4", "srl": "1-1,1-2,1-3,1-4,2-1,2-2,2-3,2-4"}
+RANDOM = {"rule": "random", "like": {"named": "1-1,1-2,2-4"}, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def plain(small_settings: Settings, tmp_path_factory) -> Settings:
+    """Without dropout; ``treatment`` is that of the configuration."""
+    encoder = make_tiny("bert", tmp_path_factory.mktemp("plain"), dropout=0.0)
+
+    def settings(treatment: dict[str, Any] | None = None, tasks: str = ",".join(ALL), **how: Any) -> dict[str, Any]:
+        made = copy.deepcopy(small_settings(tasks, **{"warmup": 0.0, "clip": 1e9, **how}))
+        made["encoder"] = {"name": str(encoder), "word_dropout": 0.0}
+        for task in ("dep", "con", "srl"):
+            made["decoders"][task]["dropout"] = 0.0
+        return made | {"treatment": treatment or {}}
+
+    return settings
+
+
+@pytest.fixture(scope="module")
+def finished(plain: Settings, tmp_path_factory) -> dict[str, str]:
+    """A finished run of each task."""
+    out = tmp_path_factory.mktemp("finished")
+    for task in ALL:
+        train(build_config(plain(tasks=task, epochs=1)), RunFolder(out / task))
+    return {task: str(out / task) for task in ALL}
+
+
+def alike(first: dict[str, Tensor], second: dict[str, Tensor], tolerance: float = 1e-5) -> None:
+    assert first.keys() == second.keys()
+    largest = max(float(value.abs().max()) for value in second.values())
+    for name, value in second.items():
+        torch.testing.assert_close(
+            first[name], value, rtol=1e-4, atol=tolerance * largest, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def each_task(settings: dict[str, Any], folder: Path) -> dict[str, dict[str, Tensor]]:
+    """The gradient of each task alone."""
+    return {task: gradients(trainer(settings, folder / task), MiniBatch((task,), ROWS)) for task in ALL}
+
+
+def head_slices(made: Any) -> list[Any]:
+    return HeadGradients(made.model).parts
+
+
+# -- gradients of heads ------------------------------------------------------------------------------------------------
+
+
+def test_dispatch_with_all_heads_is_joint_training_bit_for_bit(plain: Settings, tmp_path):
+    joint = gradients(trainer(plain(), tmp_path / "joint"), BATCH)
+    made = trainer(plain({"dispatch": {"heads": "all", "last": 1.0}}), tmp_path / "all")
+    found = gradients(made, BATCH)
+    assert all(torch.equal(found[name], value) for name, value in joint.items()) and found.keys() == joint.keys()
+
+
+@pytest.mark.parametrize("how", ["joint", "one task a batch"])
+def test_dispatch_gives_each_head_the_gradients_of_its_tasks_alone(how, plain: Settings, tmp_path):
+    mixing = {"mixing": "sampled", "accumulate": 5} if how != "joint" else {}
+    settings = plain({"dispatch": {"heads": {"per_task": OWN}, "last": 1.0}}, **mixing)
+    made = trainer(settings, tmp_path / "run")
+    batches = [BATCH] if how == "joint" else [MiniBatch((task,), ROWS) for task in ALL]
+    found = gradients(made, *batches)
+    alone = each_task(plain(**mixing), tmp_path)
+    owner = {id(part.parameter): part for part in head_slices(made)}
+    expected = {}
+    for name, parameter in made.model.named_parameters():
+        of = {task: alone[task][name] / len(batches) for task in ALL if name in alone[task]}
+        part = owner.get(id(parameter))
+        for task in of if part is not None else ():
+            heads = made.treatments.all[0].heads[task][part.layer].float()
+            of[task] = of[task] * part.spread(heads)
+        if of:
+            expected[name] = torch.stack(list(of.values())).sum(0)
+    alike(found, expected)
+
+
+def test_dispatch_begins_with_the_last_updates(plain: Settings, tmp_path):
+    made = trainer(plain({"dispatch": {"heads": {"per_task": OWN}, "last": 0.25}}), tmp_path / "run")
+    active = []
+    for step in range(made.total):
+        made.treatments.update(step)
+        active.append(made.treatments.all[0].active)
+    assert made.total == 12 and active == [False] * 9 + [True] * 3
+
+
+@pytest.mark.parametrize("tasks", [(), ("ner", "srl")])
+def test_protected_heads_have_no_gradient_of_those_tasks(tasks, plain: Settings, tmp_path):
+    made = trainer(plain({"protect": {"heads": "1-2,2-1", "tasks": list(tasks)}}), tmp_path / "run")
+    found, alone = gradients(made, BATCH), each_task(plain(), tmp_path)
+    names = {id(parameter): name for name, parameter in made.model.named_parameters()}
+    for part in head_slices(made):
+        name, kept = names[id(part.parameter)], torch.tensor([float(h != (1, 0)[part.layer]) for h in range(4)])
+        terms = [alone[t][name] * (part.spread(kept) if t in (tasks or ALL) else 1.0) for t in ALL]
+        torch.testing.assert_close(found[name], torch.stack(terms).sum(0), rtol=1e-4, atol=1e-6)
+        if not tasks:
+            assert not found[name][(part.spread(kept) == 0).expand_as(found[name])].any()
+
+
+# -- projection --------------------------------------------------------------------------------------------------------
+
+
+def projected(each: Tensor, generator: torch.Generator) -> Tensor:
+    """PCGrad as it is written down: (T, D) → (D,)."""
+    total = torch.zeros_like(each[0])
+    for own in range(len(each)):
+        gradient = each[own].clone()
+        for other in torch.randperm(len(each), generator=generator).tolist():
+            product = gradient @ each[other]
+            if other != own and product < 0:
+                gradient -= product / (each[other] @ each[other]) * each[other]
+        total += gradient
+    return total
+
+
+def test_pcgrad_of_products_is_pcgrad_of_gradients():
+    draw = torch.Generator().manual_seed(1)
+    for number in range(20):
+        each = torch.randn(4, 6, generator=draw, dtype=torch.float64)
+        first, second = (torch.Generator().manual_seed(number) for _ in range(2))
+        torch.testing.assert_close(pcgrad(each @ each.T, first) @ each, projected(each, second))
+    positive = torch.rand(4, 6, generator=draw, dtype=torch.float64)
+    assert torch.equal(pcgrad(positive @ positive.T, draw), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("at", ["features", "heads"])
+def test_one_task_has_no_conflicts_and_projection_changes_nothing(at, plain: Settings, tmp_path):
+    batch = MiniBatch(("con",), ROWS)
+    alike(
+        gradients(trainer(plain({"project": {"at": at}}), tmp_path / "run"), batch),
+        gradients(trainer(plain(), tmp_path / "joint"), batch),
+        1e-6,
+    )
+
+
+def test_projection_at_heads_is_that_of_each_heads_gradients(plain: Settings, tmp_path):
+    made = trainer(plain({"project": {"at": "heads", "heads": "1-2,2-4"}}), tmp_path / "run")
+    found, alone = gradients(made, BATCH), each_task(plain(), tmp_path)
+    made.treatments.update(0)
+    generator, names = made.treatments.all[0].generator, {id(p): n for n, p in made.model.named_parameters()}
+    for layer, head in ((0, 1), (1, 3)):
+        pieces, sizes = {task: [] for task in ALL}, []
+        for part in (part for part in head_slices(made) if part.layer == layer):
+            rows = (part.owner == head).nonzero().flatten()
+            for task in ALL:
+                pieces[task].append(
+                    alone[task][names[id(part.parameter)]].index_select(part.dim, rows).double().flatten()
+                )
+            sizes.append(found[names[id(part.parameter)]].index_select(part.dim, rows).double().flatten())
+        expected = projected(torch.stack([torch.cat(pieces[task]) for task in ALL]), generator)
+        torch.testing.assert_close(torch.cat(sizes), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_path):
+    made = trainer(plain({"project": {}}), tmp_path / "run")
+    found = gradients(made, BATCH)
+    other = trainer(plain(), tmp_path / "joint")
+    batch = other.data.batch(BATCH)
+    [(encoded, _)] = other.model.encodings(batch.pieces, list(ALL))
+    sources = [encoded.words, encoded.cls, encoded.sep]
+    each = []
+    for task in ALL:
+        loss = sum(t.mean for t in other.model.decode_terms(task, encoded, *batch.targets[task]))
+        own = torch.autograd.grad(loss, sources, retain_graph=True, allow_unused=True)
+        each.append(
+            torch.cat([(torch.zeros_like(s) if g is None else g).flatten() for s, g in zip(sources, own, strict=True)])
+        )
+    made.treatments.update(0)
+    total = projected(torch.stack(each).double(), made.treatments.all[0].generator)
+    assert not torch.allclose(total, torch.stack(each).sum(0).double())  # there are conflicts
+    parts = total.float().split([s.numel() for s in sources])
+    torch.autograd.backward(sources, [p.view_as(s) for p, s in zip(parts, sources, strict=True)])
+    encoder = {f"encoder.{n}": p.grad for n, p in other.model.encoder.named_parameters() if p.grad is not None}
+    alike({name: found[name] for name in encoder}, encoder, 1e-4)
+    joint = gradients(trainer(plain(), tmp_path / "again"), BATCH)
+    alike(
+        {n: g for n, g in found.items() if n.startswith("tasks.")},
+        {n: g for n, g in joint.items() if n.startswith("tasks.")},
+    )
+
+
+# -- clones ------------------------------------------------------------------------------------------------------------
+
+FAMILIES = ("bert", "roformer", "distilbert", "modernbert", "eurobert", "mpnet")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(family, tmp_path):
+    encoder = Encoder.load(str(make_tiny(family, tmp_path / family, dropout=0.0)), word_dropout=0.0)
+    batch = encoder.collate(encoder.tokenize_all([("the", "old", "dog", "saw"), ("cats", "walked"), ("a", "letter")]))
+    shared = encoder(batch)
+    changed = copy.deepcopy(encoder)
+    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-1", "2-4"], ["a", "b", "c"])
+    for one in encoder.of_tasks(batch, ["c", "a"]):
+        torch.testing.assert_close(one.words, shared.words)
+    generator = torch.Generator().manual_seed(0)
+    for delta in encoder.clones.deltas.values():
+        delta.data.copy_(0.1 * torch.randn(delta.shape, generator=generator))
+    second = dict(changed.named_parameters())
+    for part in HeadGradients(MultiTaskModel(changed, {})).parts:
+        kind, _, which = part.name.partition(".")
+        key = f"{part.layer}-{kind}" + ("-bias" if which == "bias" else "")
+        if key not in encoder.clones.deltas:
+            continue
+        mask = torch.tensor([[False, True, False, False], [True, False, False, True]])[part.layer]
+        rows = torch.cat([(part.owner == head).nonzero().flatten() for head in mask.nonzero().flatten().tolist()])
+        if kind != "output":
+            rows = getattr(encoder.clones, f"index-{part.layer}-{kind}")
+        part.parameter.data.index_add_(part.dim, rows, encoder.clones.deltas[key][1].detach())
+    assert len(second) == len(dict(changed.named_parameters()))
+    found = dict(zip(("a", "b"), encoder.of_tasks(batch, ["a", "b"]), strict=True))
+    torch.testing.assert_close(found["b"].words, changed(batch).words, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found["a"].words, found["b"].words, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [("albert", {}), ("eurobert", {"num_key_value_heads": 2}), ("deberta", {"talking_head": True}), ("deberta-v2", {})],
+)
+def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Settings, tmp_path):
+    settings = plain({"clone": {"heads": "1-1"}}, "pos,dep")
+    config = make_tiny(family, tmp_path / "encoder") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | more))
+    settings["encoder"] = {"name": str(config.parent), "random": True}
+    with pytest.raises(EncoderError, match="cannot be treated one by one"):
+        trainer(settings, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_clones_train_are_kept_and_are_not_read_as_one_encoder(plain: Settings, tmp_path):
+    settings = plain({"clone": {"heads": RANDOM}}, "pos,dep", epochs=1)
+    run = RunFolder(tmp_path / "run")
+    train(build_config(settings), run)
+    assert [len(heads) for heads in run.treated()["clone"]["heads"].values()] == [3]
+    scores = run.read_scores("dev")
+    evaluate_run(run, "dev")
+    assert run.read_scores("dev") == scores
+    model = MultiTaskModel.load(run.path)
+    assert all(bool(delta.any()) for name, delta in model.encoder.clones.deltas.items() if name.endswith("output"))
+    batch = model.encoder.collate(model.encoder.tokenize_all([("a", "dog")]))
+    for reading in (lambda: model.encoder(batch), lambda: observe(use_eager(model.encoder), batch)):
+        with pytest.raises(EncoderError, match="has clones of heads for each of pos, dep"):
+            reading()
+    with pytest.raises(ConfigError, match="has clones of heads"):
+        trainer(plain(None, "pos,dep", start=str(run.path)), tmp_path / "other")
+
+
+def test_before_its_first_update_a_run_with_clones_is_joint_training(plain: Settings, tmp_path):
+    joint = gradients(trainer(plain(), tmp_path / "joint"), BATCH)
+    found = gradients(trainer(plain({"clone": {"heads": "2-1,2-3"}}), tmp_path / "run"), BATCH)
+    alike({name: found[name] for name in joint}, joint)
+
+
+def test_clones_may_begin_from_a_finished_run(plain: Settings, finished, tmp_path):
+    settings = plain({"clone": {"heads": "2-1"}}, "pos,dep", start=finished["pos"])
+    with pytest.raises(ConfigError, match="expected a run with the task dep"):
+        trainer(settings, tmp_path / "run")
+    train(build_config(plain(tasks="pos,dep", epochs=1)), RunFolder(tmp_path / "both"))
+    made = trainer(settings | {"train": settings["train"] | {"start": str(tmp_path / "both")}}, tmp_path / "run")
+    start = MultiTaskModel.load(tmp_path / "both").state_dict()
+    assert all(torch.equal(made.model.state_dict()[name], value) for name, value in start.items())
+
+
+# -- teachers ----------------------------------------------------------------------------------------------------------
+
+
+def test_with_gold_alone_distillation_is_joint_training_bit_for_bit(plain: Settings, finished, tmp_path):
+    made = trainer(plain({"distil": {"teachers": finished}}), tmp_path / "run")
+    made.progress.step = made.total - 1
+    found = gradients(made, BATCH)
+    other = trainer(plain(), tmp_path / "joint")
+    other.progress.step = made.total - 1
+    assert all(torch.equal(found[name], value) for name, value in gradients(other, BATCH).items())
+    made.progress.step = made.total - 2
+    made.treatments.update(made.total - 2)
+    assert 0.8 < made.treatments.all[0].weight < 1
+
+
+@pytest.mark.parametrize("task", ALL)
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(task, plain: Settings, finished, tmp_path):
+    made = trainer(plain({"distil": {"teachers": {task: finished[task]}}}, task), tmp_path / "run")
+    gold = trainer(plain(None, task), tmp_path / "gold")
+    for one in (made, gold):
+        one.model.load_state_dict(MultiTaskModel.load(finished[task]).state_dict())
+    batch = MiniBatch((task,), ROWS)
+    taught, learnt = gradients(made, batch), gradients(gold, batch)
+    sizes = [max(float(g.abs().max()) for g in found.values()) for found in (taught, learnt)]
+    assert sizes[0] < 0.02 * sizes[1]  # scores are stored in half precision
+
+
+@pytest.mark.parametrize("task", ["pos", "ner", "dep", "con"])
+def test_a_teacher_as_sure_as_gold_is_gold(task, plain: Settings, tmp_path):
+    made = trainer(plain(None, task), tmp_path / "run")
+    decoder: Any = made.model.tasks[task]
+    batch = made.data.batch(MiniBatch((task,), ROWS))
+    [(encoded, _)] = made.model.encodings(batch.pieces, [task])
+    known, target = batch.targets[task]
+    encoded = encoded if known is None else encoded.select(known)
+    gold, teacher = decoder.terms(encoded, target), teacher_of(decoder)
+    with torch.no_grad():
+        scores = teacher.read(decoder, encoded, target)
+    numbers = {"pos": "tags", "ner": "chart", "dep": "relations", "con": "labels"}[task]
+    labels = target[numbers][task_spans(encoded)] if task == "ner" else target[numbers]
+    start = 0
+    for place, one in enumerate(scores):
+        own = labels[start : start + len(one["p"])]
+        start += len(one["p"])
+        one["p"] = np.eye(one["p"].shape[1], dtype=np.float16)[own]
+        size = encoded.sizes[place]
+        if task == "dep":
+            heads = target["heads"][sum(encoded.sizes[:place]) :][:size]
+            one["heads"] = np.eye(size + 1, dtype=np.float16)[heads]
+        if task == "con":
+            one["spans"] = target["chart"][place].numpy()[np.triu_indices(size + 1, 1)].astype(np.float16)
+    for loss, term in zip(teacher.losses(decoder, encoded, target, scores, gold), gold, strict=True):
+        torch.testing.assert_close(loss, term.mean)
+
+
+def task_spans(encoded: Any) -> Tensor:
+    place = torch.arange(max(encoded.sizes))
+    return (place[:, None] <= place) & (place < encoded.lengths[:, None, None])
+
+
+def test_scores_are_computed_once_and_a_damaged_file_is_told(plain: Settings, finished, tmp_path, monkeypatch):
+    settings = plain({"distil": {"teachers": {"pos": finished["pos"]}, "cache": str(tmp_path / "cache")}}, "pos,dep")
+    trainer(settings, tmp_path / "first")
+    import mtlprune.training.treatments.distil as module
+
+    monkeypatch.setattr(module, "taught", None)
+    trainer(settings, tmp_path / "second")
+    [path] = (tmp_path / "cache").glob("*.scores")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(RunError, match=r"remove .*, and the teacher scores anew"):
+        trainer(settings, tmp_path / "third")
+
+
+# -- merging -----------------------------------------------------------------------------------------------------------
+
+
+def test_equal_models_merge_to_that_model():
+    base = {"a": torch.randn(3, 4), "b": torch.randn(5)}
+    tuned = {name: value + torch.randn_like(value) for name, value in base.items()}
+    for merged in (arithmetic(base, [tuned] * 5, None), ties(base, [tuned] * 5, None, 1.0)):
+        for name, value in tuned.items():
+            torch.testing.assert_close(merged[name], value)
+
+
+def test_ties_by_hand():
+    base = {"w": torch.zeros(5)}
+    tuned = [{"w": torch.tensor(row)} for row in ([4.0, -1.0, 2.0, 0.1, 3.0], [2.0, 3.0, -5.0, 0.2, 0.1])]
+    # the three largest of each: 4, 2, 3 and 2, 3, −5
+    assert ties(base, tuned, None, 0.6)["w"].tolist() == [3.0, 3.0, -5.0, 0.0, 3.0]
+
+
+@pytest.mark.parametrize("method", ["fisher", "arithmetic"])
+def test_a_run_begins_from_the_merger(method, plain: Settings, finished, tmp_path):
+    from mtlprune.training.treatments import begin_treatments
+
+    five = finished["pos"]
+    again = trainer(plain(None, "pos", start=five), tmp_path / "one").model.encoder.state_dict()
+    for sources, equal in (({"pos": five, "dep": finished["dep"]}, False), ({"pos": five, "dep": five}, True)):
+        made = trainer(plain(None, "pos,dep"), tmp_path / f"{method}{equal}")
+        made.config = build_config(plain({"merge": {"sources": sources, "method": method}}, "pos,dep"))
+        if equal:
+            RunFolder(five)
+            made.config = build_config(plain({"merge": {"sources": sources, "method": method}}, "pos,dep"))
+        made.data.config = made.config
+        model = MultiTaskModel.load(five)
+        if equal:
+            model.tasks["dep"] = made.model.tasks["dep"]
+        import mtlprune.training.treatments.merge as module
+
+        with pytest.MonkeyPatch.context() as patch:
+            if equal:
+                patch.setattr(module.MultiTaskModel, "load", lambda path, device, model=model: model)
+            begin_treatments(made.data, made.folder, torch.float32)
+        found = made.model.encoder.state_dict()
+        same = all(torch.allclose(found[name], value, atol=1e-6) for name, value in again.items())
+        assert same == equal
+
+
+# -- heads, settings ---------------------------------------------------------------------------------------------------
+
+
+def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp_path):
+    grids = {
+        "POS": [[1, 1, 0, 0], [0, 0, 1, 1]],
+        "DEP": [[1, 0, 0, 0], [0, 0, 1, 0]],
+        "NER": [[1, 0, 0, 0], [1, 1, 1, 0]],
+    }
+    ones = [{"encoder": e, "run": e, "seed": s, "layers": 2, "heads": 4, "open": 8} for e in grids for s in (1, 2, 3)]
+    frames = []
+    for one in ones:
+        gates = np.array(grids[one["encoder"]], float)
+        if one["seed"] == 3:
+            gates = 1 - gates
+        frames.append(head_rows({"gate": gates}).assign(encoder=one["encoder"], run=one["run"], seed=one["seed"]))
+    write_result(tmp_path / "r", Result("claims", {"encoders": ones, "notes": []}, {"heads": pd.concat(frames)}))
+    claims = {"claims": str(tmp_path / "r")}
+    tasks = "pos,ner,dep"
+    made = trainer(plain({"dispatch": {"heads": claims}, "protect": {"heads": claims}}, tasks), tmp_path / "run")
+    assert made.model.treated == {
+        "dispatch": {
+            "heads": {"pos": ["1-1", "1-2", "2-3", "2-4"], "ner": ["1-1", "2-1", "2-2", "2-3"], "dep": ["1-1", "2-3"]}
+        },
+        "protect": {"heads": {"shared": ["1-1", "2-3"]}},
+    }
+    random = {"rule": "random", "like": claims}
+    drawn = [trainer(plain({"dispatch": {"heads": random | {"seed": s}}}, tasks), tmp_path / f"{s}") for s in range(3)]
+    for one in drawn:
+        for task, mask in one.treatments.all[0].heads.items():
+            assert mask.sum(1).tolist() == np.array(grids[task.upper()]).sum(1).tolist()
+    assert len({str(one.model.treated) for one in drawn}) > 1
+
+
+@pytest.mark.parametrize(
+    ("treatment", "how", "words"),
+    [
+        ({"clone": {"heads": "all"}, "dispatch": {"heads": "all"}}, {}, "clone does not go with treatment.dispatch"),
+        ({"clone": {"heads": "1-1"}}, {"log_uas": True}, "clone does not go with train.log_uas"),
+        ({"clone": {"heads": "3-1"}}, {}, "expected heads up to 2-4, found 3-1"),
+        ({"clone": {"heads": {}}}, {}, "expected one of named, per_task, claims and rule, found none"),
+        ({"clone": {"heads": {"rule": "random"}}}, {}, "rule: random and like"),
+        ({"clone": {"heads": {"per_task": {"pos": "1-1"}}}}, {}, "expected one set of heads"),
+        ({"dispatch": {"heads": {"per_task": {"pos": "1-1"}}}}, {}, "expected heads for each of pos, dep"),
+        ({"project": {}}, {"mixing": "sampled"}, "no gradients meet"),
+        ({"protect": {"heads": "all"}}, {"freeze": "encoder"}, "leaves the encoder as it is"),
+        ({"merge": {"sources": {"pos": "x", "srl": "y"}}}, {}, "'srl' is no task of this run"),
+        ({"merge": {"sources": {"pos": "x", "dep": "y"}, "keep": 0.5}}, {}, "keep has no effect with method: fisher"),
+        ({"distil": {"teachers": {"pos": "nowhere"}}}, {}, "nowhere is none"),
+        ({"cloning": {}}, {}, "there is no treatment 'cloning'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(treatment, how, words, plain: Settings, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        trainer(plain(treatment, "pos,dep", **how), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_treatment_of_ones_own_is_one_file(plain: Settings, tmp_path, monkeypatch):
+    """The one of the card."""
+    [block] = re.findall(r"^```python\n(.*?)^```$", CARD.read_text(encoding="utf-8"), re.M | re.S)
+    names: dict[str, Any] = {"Block": Block, "HeadsConfig": HeadsConfig, "Treatment": Treatment}
+    exec(compile(block, str(CARD), "exec", dont_inherit=True), names)
+    monkeypatch.setattr(ADDED_TREATMENTS, "ours", {"halve": names["Halve"]})
+    made = trainer(plain({"halve": {"heads": "1-2,2-1"}}), tmp_path / "run")
+    found, joint = gradients(made, BATCH), gradients(trainer(plain(), tmp_path / "joint"), BATCH)
+    called = {id(parameter): name for name, parameter in made.model.named_parameters()}
+    for part in head_slices(made):
+        name, halves = called[id(part.parameter)], torch.ones(4)
+        halves[(1, 0)[part.layer]] = 0.5
+        assert torch.equal(found[name], joint[name] * part.spread(halves))
+    assert made.config.model_dump()["treatment"]["halve"]["heads"]["named"] == ("1-2", "2-1")
+
+
+def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
+    treatment = {"dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-3,2-4"}}}, "project": None, "distil": None}
+    trainer(plain(treatment, "pos,dep"), tmp_path / "run")
+    trainer(plain(None, "pos,dep"), tmp_path / "joint")
+    [told] = page.part([page.ReadRun(RunFolder(tmp_path / name)) for name in ("run", "joint")]).holds["treated"]
+    assert told.endswith("run was treated: dispatch of the heads POS: 1-1, DEP: 2-3 2-4 (layer-head).")
+
+
+def test_a_sweep_trains_teachers_before_their_student(small_corpus, tmp_path):
+    teachers = "{pos: '@none-pos-{seed}', dep: '@none-dep-{seed}'}"
+    (tmp_path / "sweep.yaml").write_text(
+        "base: pruning-minilm-ewt5\ngrid:\n"
+        f"  regime: {{none: {{}}, distil: {{treatment: {{distil: {{teachers: {teachers}}}}}}}}}\n"
+        "  tasks: {pos: {tasks: [pos]}, dep: {tasks: [dep]}, both: {tasks: [pos, dep]}}\n"
+        "  seed: [1, 2]\nonly: [{regime: none}, {tasks: both}]\n"
+    )
+    found = resolve(read_specification(tmp_path / "sweep.yaml"), tmp_path / "out", [f"data.path={small_corpus}"]).cells
+    for seed in (1, 2):
+        cell = found[f"distil-both-{seed}"]
+        assert cell.needs == (f"none-pos-{seed}", f"none-dep-{seed}")
+        runs = {task: str(found[f"none-{task}-{seed}"].place.run.path) for task in ("pos", "dep")}
+        assert cell.config.treatment.distil.teachers == runs
+
+
+def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Settings):
+    costs = measure(build_config(small_settings("pos,dep,con")), 1, 1, memory=False)
+    found = ratios(costs)
+    assert found["joint"] == found["one task a batch"] == 1 and min(cost.seconds for cost in costs.values()) > 0
+    assert {name.split()[0].rstrip(",") for name in costs} >= {*OURS, "joint", "famo"} - {"merge"}
+
+
+# -- resuming, processes -----------------------------------------------------------------------------------------------
+
+TREATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "dispatch": (
+        {"dispatch": {"heads": {"per_task": OWN}, "last": 0.5}, "protect": {"heads": "1-3", "tasks": ["pos"]}},
+        {},
+    ),
+    "sampled": ({"dispatch": {"heads": {"per_task": OWN}, "last": 0.5}}, {"mixing": "sampled", "accumulate": 2}),
+    "clone": ({"clone": {"heads": "1-2,2-3"}}, {"accumulate": 2}),
+    "project": ({"project": {}}, {"balance": "running_mean"}),
+    "distil": ({"distil": {"rise": 0.8}}, {}),
+    "famo": ({}, {"balance": "famo"}),
+    "uw": ({}, {"mixing": "sampled", "balance": "uw"}),
+}
+
+
+def settings_of(name: str, make: Settings, finished: dict[str, str], cache: Path) -> dict[str, Any]:
+    treatment, how = copy.deepcopy(TREATED[name])
+    if name == "distil":
+        treatment["distil"] |= {"teachers": finished, "cache": str(cache)}
+    return make(**how) | {"treatment": treatment}
+
+
+@pytest.mark.parametrize("name", list(TREATED))
+def test_stopped_and_gone_on(name, small_settings: Settings, finished, tmp_path):
+    settings = settings_of(name, small_settings, finished, tmp_path / "cache")
+    settings["train"] |= {"epochs": 2}
+    train(build_config(settings), RunFolder(tmp_path / "whole"))
+    folder, steps = RunFolder(tmp_path / "run"), [0]
+    watch, stop = (lambda event: steps.append(event.progress.step)), (lambda: steps[-1] == 5)
+    assert train(build_config(settings), folder, watch=watch, stop=stop).step == 5
+    assert train(build_config(settings), folder).finished
+    assert outcome(folder.path) == outcome(tmp_path / "whole")
+
+
+def test_two_processes_take_the_step_of_one(plain: Settings, finished, tmp_path):
+    plan = [[(",".join(ALL), [2, 3, 4, 8, 5, 10, 14])], [(",".join(ALL), [1])]]
+    cases = {
+        name: (settings_of(name, plain, finished, tmp_path / "cache"), plan)
+        for name in TREATED
+        if TREATED[name][1].get("mixing") is None
+    }
+    for settings, _ in cases.values():
+        settings["train"]["accumulate"] = 1
+        settings["treatment"].get("dispatch", {})["last"] = 1.0
+    (tmp_path / "out").mkdir()
+    assert run_processes("updates", tmp_path / "out", cases) == [0, 0]
+    from process_jobs import updates
+
+    for name, (settings, _) in cases.items():
+        first, second = (load_file(tmp_path / "out" / f"{name}-{rank}.safetensors") for rank in (0, 1))
+        assert all(torch.equal(first[key], second[key]) for key in first)
+        made = trainer(settings, tmp_path / name)
+        made.model.train()
+        one = updates(made, plan)
+        alike(
+            {k: v for k, v in first.items() if k.startswith("gradient 0")},
+            {k: v for k, v in one.items() if k.startswith("gradient 0")},
+            1e-4,
+        )
