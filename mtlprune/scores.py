@@ -16,7 +16,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.layers import kind_of, tags_named
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, SentenceError, Span
 
@@ -317,19 +316,3 @@ def score(layer: str, counts: Iterable[Mapping[str, int] | None]) -> dict[str, f
     if not total:
         raise ValueError(f"no sentence with a known {layer} layer was counted; there is nothing to score")
     return {name: float(function(total)) for name, function in SCORES[kind_of(layer)].items()}
-
-
-def ner_seqeval(gold: Iterable[Sentence], predicted: Iterable[Sentence]) -> dict[str, float]:
-    """Precision, recall and F1 in percent as seqeval reads IOB2 tags, strict mode: a cross-check of ours."""
-    from seqeval.metrics import f1_score, precision_score, recall_score
-    from seqeval.scheme import IOB2
-
-    pairs = [(g, p) for g, p in zip(gold, predicted, strict=True) if _kind("ner", g, p)]
-    if not pairs:
-        raise ValueError("no sentence with a known ner layer was given; there is nothing to score")
-    tags = [[iob2_from_spans(s.ner or (), len(s)) for s in side] for side in zip(*pairs, strict=True)]
-    functions = {"precision": precision_score, "recall": recall_score, "f1": f1_score}
-    return {
-        name: 100.0 * float(function(*tags, mode="strict", scheme=IOB2, zero_division=0))
-        for name, function in functions.items()
-    }

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from oracles import read_props
 from shared_corpora import EWT, needs_ewt
 
 from mtlprune.corpora import CorpusError
@@ -17,7 +18,6 @@ from mtlprune.corpora.export import export
 from mtlprune.corpora.formats.brackets import read_ptb
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
-from mtlprune.corpora.formats.propbank import read_props
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 Corpus = dict[str, list[Sentence]]
