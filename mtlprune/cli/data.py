@@ -63,7 +63,7 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
 
 
 def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table:
-    from mtlprune.corpora.counts import count
+    from mtlprune.corpora.tables import count
     from mtlprune.layers import LAYERS
 
     counts = {split: count(sentences, layers) for split, sentences in splits.items()}

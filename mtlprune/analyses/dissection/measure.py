@@ -27,7 +27,7 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
 from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
-from mtlprune.analyses.dissection.trace import refusal, trace
+from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import (
     Found,
     ProbeError,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mtlprune.corpora.grammar import lexicon
-from mtlprune.corpora.grammar.derivation import HEAD, Node, leaf, phrase
 from mtlprune.corpora.grammar.lexicon import Verb
-from mtlprune.corpora.grammar.nouns import Nominal
+from mtlprune.corpora.grammar.nouns import HEAD, Node, Nominal, leaf, phrase
 
 if TYPE_CHECKING:
     from mtlprune.corpora.grammar.clauses import Clauses

@@ -22,8 +22,7 @@ from mtlprune.reports.scores.layouts import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.label_scores import FEW, LabelDifference, compare_counted, count_labels
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import FEW, LEVEL, LabelDifference, compare_counted, count_labels
 
 LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
