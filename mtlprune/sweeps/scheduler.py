@@ -17,8 +17,7 @@ import yaml
 
 from mtlprune.runs import replacing
 from mtlprune.sweeps.cells import Cell
-from mtlprune.sweeps.folder import ASIDE, Place, State, state, touched
-from mtlprune.sweeps.leases import Lease
+from mtlprune.sweeps.folder import ASIDE, Lease, Place, State, state, touched
 from mtlprune.sweeps.specification import SweepError
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, CellJob
 
