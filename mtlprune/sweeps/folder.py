@@ -40,7 +40,7 @@ DEAD_AFTER = 120.0
 
 @dataclass(frozen=True)
 class Lease:
-    """A process that works on a cell: a file that names its holder, taken by one process only, whose age is a heartbeat.
+    """A process that works on a cell: a file that names it, taken by one process only, whose age is a heartbeat.
 
     Taking is a hard link, which exactly one of several processes succeeds in making, over a network file system too.
     """
