@@ -111,11 +111,7 @@ def _count_frames(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
 
 
 def _overlap(gold: set, predicted: set, prefix: str = "") -> Counts:
-    return {
-        f"{prefix}correct": len(gold & predicted),
-        f"{prefix}gold": len(gold),
-        f"{prefix}predicted": len(predicted),
-    }
+    return {f"{prefix}correct": len(gold & predicted), f"{prefix}gold": len(gold), f"{prefix}predicted": len(predicted)}
 
 
 def _tally(rows: Sequence[tuple[bool, bool, bool]], suffix: str = "") -> Counts:

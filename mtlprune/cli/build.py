@@ -208,11 +208,7 @@ def brackets(path: Path, functions: bool, escaped: bool) -> Iterable[Sentence]:
     return read_ptb(path, functions=functions, unescape=not escaped)
 
 
-@from_files(
-    "propbank",
-    "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.",
-    columns=(Columns, None),
-)
+@from_files("propbank", "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.", columns=(Columns, None))
 def propbank(path: Path, columns: str | None) -> Iterable[Sentence]:
     """Read semantic roles (srl) with what stands beside them.
 

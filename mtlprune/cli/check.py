@@ -24,8 +24,7 @@ SHOWN = 8  # unseen labels named by name
 
 
 def check(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
-    overrides: Overrides = None,
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")], overrides: Overrides = None
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
 

@@ -383,12 +383,7 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
 
 
 def _untrained(
-    subject: Subject,
-    source: Source,
-    request: Request,
-    data: Data,
-    modes: Sequence[str],
-    controls: dict[Any, Findings],
+    subject: Subject, source: Source, request: Request, data: Data, modes: Sequence[str], controls: dict[Any, Findings]
 ) -> Findings | None:
     """The same architecture, heads and gates with random weights; encoders that agree in these share the result."""
     if not request.options.random_encoder:

@@ -296,10 +296,7 @@ class Comparison:
 
 
 def compare(
-    runs: Iterable[RunFolder],
-    split: str,
-    extra: Mapping[str, Mapping[str, float]] | None = None,
-    reference: str = "",
+    runs: Iterable[RunFolder], split: str, extra: Mapping[str, Mapping[str, float]] | None = None, reference: str = ""
 ) -> Comparison:
     """Group runs into columns.
 

@@ -21,20 +21,7 @@ from mtlprune.analyses.probes.show.reading import EARLIER as EARLIER
 from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel, known, modes, panels, shape, together
 from mtlprune.analyses.probes.show.reading import earlier as earlier
 from mtlprune.layers import in_order
-from mtlprune.reports.charts import (
-    ABOVE,
-    DIVERGING,
-    INK,
-    PALE,
-    RULE,
-    SOFT,
-    Chart,
-    Spec,
-    data,
-    figure,
-    head_map,
-    spread,
-)
+from mtlprune.reports.charts import ABOVE, DIVERGING, INK, PALE, RULE, SOFT, Chart, Spec, data, figure, head_map, spread
 from mtlprune.reports.grid import Grid, Strong, number
 from mtlprune.results import Result
 
