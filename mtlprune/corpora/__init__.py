@@ -14,7 +14,10 @@ def answers(url: str) -> bool:
     from urllib.request import getproxies
 
     host = urlsplit(url)
+    if getproxies():
+        return True
     try:
-        return bool(getproxies()) or not socket.create_connection((host.hostname, host.port or 443), timeout=5).close()
+        socket.create_connection((host.hostname or "", host.port or 443), timeout=5).close()
     except OSError:
         return False
+    return True
