@@ -13,6 +13,7 @@ import typer
 from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
 from mtlprune.cli.console import FontSize, Title, Width, chosen_formats
+from mtlprune.files import make_room
 
 if TYPE_CHECKING:
     from mtlprune.analyses.analysis import Analysis
@@ -143,7 +144,6 @@ def run(
     from mtlprune.analyses.analysis import Request
     from mtlprune.cli.console import console, say
     from mtlprune.cli.progress import counted
-    from mtlprune.files import make_room
     from mtlprune.reports.analyses import markdown, write_shown
     from mtlprune.results import read_result, write_result
     from mtlprune.sweeps.folder import expanded
@@ -193,7 +193,6 @@ def show(
     """
     from mtlprune.analyses.analysis import find, results_in
     from mtlprune.cli.console import say
-    from mtlprune.files import make_room
     from mtlprune.reports.analyses import write_shown
     from mtlprune.reports.charts import FORMATS, Style
 

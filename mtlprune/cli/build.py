@@ -12,6 +12,10 @@ import typer
 from typer.core import TyperGroup
 
 from mtlprune.cli.console import console
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.store import check_free, save_corpus
+from mtlprune.corpora.tables import source_digest
+from mtlprune.layers import LAYERS, kind_of
 
 if TYPE_CHECKING:
     from mtlprune.corpora.store import Corpus
@@ -24,8 +28,6 @@ class Formats(TyperGroup):
     """Says which formats there are to who names another."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        from mtlprune.corpora import CorpusError
-
         if cmd_name not in self.commands:
             known = ", ".join(self.commands)
             raise CorpusError(f"expected a format or a corpus out of {known}, found {cmd_name!r}; name one of them")
@@ -52,9 +54,6 @@ def tell(line: str) -> None:
 
 def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) -> Corpus:
     """Save a corpus, and say what it has and what can be done with it; ``mixed`` layers are in two sets of labels."""
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.store import save_corpus
-    from mtlprune.layers import LAYERS, kind_of
 
     splits = {split: sentences for split, sentences in splits.items() if sentences}
     if not splits:
@@ -84,7 +83,6 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
 def remarks(corpus: Corpus, splits: Splits) -> list[str]:
     """What is to be known of a corpus, whose sentences are given too, and of the scores on it."""
     from mtlprune.corpora.build import remarks as oddities
-    from mtlprune.layers import kind_of
     from mtlprune.scores import foreign_punctuation
 
     brackets = [layer for layer, kind in corpus.layers.items() if kind_of(kind) == "brackets"]
@@ -122,7 +120,6 @@ def from_files(name: str, short_help: str, **own: tuple[Any, Any]) -> Callable[[
     def register(reader: Callable[..., Iterable[Sentence]]) -> Callable[..., Iterable[Sentence]]:
         def command(**given: Any) -> None:
             from mtlprune.corpora.build import Files, read_files
-            from mtlprune.corpora.store import check_free
 
             options = {option: given[option] for option in own}
             out, overwrite = given["out"], given["overwrite"]
@@ -159,7 +156,6 @@ def conllu(path: Path, pos: str) -> Iterable[Sentence]:
 
     The other column of tags is kept as a layer of its own, upos or xpos, where the files fill it.
     """
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.conllu import read_conllu
 
     found = pos == "upos"
@@ -187,7 +183,6 @@ def columns(path: Path, columns: str | None, repair: bool) -> Iterable[Sentence]
 
     Entities may be written in IOB1, IOB2, BIOES, BILOU or brackets with stars; which it is, is found and told.
     """
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.columns import parse_columns, read_columns
 
     if columns is None:
@@ -251,8 +246,6 @@ def hf(
     """
     from mtlprune.corpora.build import cut, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
-    from mtlprune.corpora.store import check_free
-    from mtlprune.corpora.tables import source_digest
 
     check_free(out, overwrite)
     with console(stderr=True).status("reading the dataset …"):
@@ -280,8 +273,6 @@ def ewt5(
 ) -> None:
     """Join Universal Dependencies, Universal NER and PropBank."""
     from mtlprune.corpora.ewt5 import LICENCE, MASKED_TOKENS, build_ewt5, ewt5_files
-    from mtlprune.corpora.store import check_free
-    from mtlprune.corpora.tables import source_digest
 
     check_free(out, overwrite)  # before the work, not after it
     with console(stderr=True).status("building ewt5 …"):
@@ -303,8 +294,6 @@ def ontonotes5(
 ) -> None:
     """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
-    from mtlprune.corpora.store import check_free
-    from mtlprune.corpora.tables import source_digest
 
     check_free(out, overwrite)
     with console(stderr=True).status("building ontonotes5 …"):
@@ -327,7 +316,6 @@ def grammar(
     """Generate sentences of a small grammar of English."""
     from mtlprune import __version__
     from mtlprune.corpora.grammar import build_grammar
-    from mtlprune.corpora.store import check_free
 
     check_free(out, overwrite)
     with console(stderr=True).status("building grammar …"):

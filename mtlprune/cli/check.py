@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.cli.console import Overrides, new_table
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.store import load_corpus, read_info
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,7 +34,6 @@ def check(
 
     from mtlprune.cli.console import console
     from mtlprune.config.config import load_config
-    from mtlprune.corpora.store import load_corpus
     from mtlprune.training.inspection import inspect
 
     settings = load_config(config, overrides or [])
@@ -48,7 +49,6 @@ def check(
 
 
 def _split_table(found: Inspection) -> Table:
-
     table = new_table(None, "", *(f">{split}" for split in found.sentences))
     rows: dict[str, dict[str, int]] = {
         "sentences": found.sentences,
@@ -197,7 +197,6 @@ def _pruning_warnings(found: Inspection) -> Iterator[str]:
 
 def check_corpora(*paths: Path | None) -> None:
     """Raises CorpusError where no corpus lies at a path that is given."""
-    from mtlprune.corpora.store import read_info
 
     for path in paths:
         if path is not None:
@@ -228,7 +227,6 @@ def check_tree(tree: Mapping[str, Any]) -> None:
 
 def check_run(run: Path, data: Path | None = None) -> None:
     """The same of a run's own corpus, or of ``data`` instead. Raises RunError too: no run, or a damaged one."""
-    from mtlprune.corpora import CorpusError
     from mtlprune.runs import RunFolder
 
     folder = RunFolder.existing(run)

@@ -10,6 +10,9 @@ import typer
 
 from mtlprune.cli import build
 from mtlprune.cli.console import console, new_table
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.store import check_free, load_corpus
+from mtlprune.layers import LAYERS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +36,6 @@ def merge(
 ) -> None:
     """Join the layers of sentences with equal words, split by split, and append the others."""
     from mtlprune.corpora.build import merge as merge_corpora
-    from mtlprune.corpora.store import check_free, load_corpus
 
     check_free(out, overwrite)
     loaded = {str(path): load_corpus(path) for path in corpora}
@@ -48,7 +50,6 @@ def merge(
 @app.command(short_help="Validate every sentence, and count what there is.")
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)]) -> None:
     """Validate every sentence and the fingerprint, and count what there is."""
-    from mtlprune.corpora.store import load_corpus
 
     corpus = load_corpus(folder)
     terminal = console()
@@ -64,7 +65,6 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
 
 def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table:
     from mtlprune.corpora.tables import count
-    from mtlprune.layers import LAYERS
 
     counts = {split: count(sentences, layers) for split, sentences in splits.items()}
     table = new_table(None, "", *(f">{split}" for split in counts))
@@ -110,8 +110,6 @@ def show(
     import re
 
     from mtlprune.cli.display import print_sentence
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.store import load_corpus
 
     corpus = load_corpus(folder)
     for split in corpus.splits:
@@ -140,9 +138,7 @@ def export(
     out: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
 ) -> None:
     """Write one layer in its scorer's format; sentences that do not know the layer are left out."""
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.export import export as export_layer
-    from mtlprune.corpora.store import load_corpus
 
     corpus = load_corpus(folder)
     sentences = corpus[split]

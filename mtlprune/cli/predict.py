@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
 import typer
 
 from mtlprune.cli.console import Device, RunFolderArgument
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import NumberedLine, decode_line, malformed
+from mtlprune.errors import printable
 
 if TYPE_CHECKING:
     from mtlprune.corpora import CorpusError
@@ -53,9 +56,7 @@ def predict(
     from mtlprune.cli.console import console
     from mtlprune.cli.progress import counted
     from mtlprune.config.config import build_config
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.conllu import universal
-    from mtlprune.errors import printable
     from mtlprune.runs import RunError, RunFolder
 
     terminal, bar = console(), console(stderr=True)
@@ -151,8 +152,6 @@ def read_sentences(
     Raises:
         CorpusError: not UTF-8, not CoNLL-U, no sentence; the message names the line.
     """
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats import decode_line, malformed
     from mtlprune.corpora.formats.conllu import read_blocks
     from mtlprune.sentence import Sentence, SentenceError
 
@@ -177,9 +176,6 @@ def read_sentences(
 
 
 def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[NumberedLine]:
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats import NumberedLine, decode_line
-
     for number, raw in enumerate(stream, 1):
         try:
             yield decode_line(raw, number, file)
