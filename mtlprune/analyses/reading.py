@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pandas import DataFrame
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
@@ -33,10 +34,6 @@ from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.results import CLOSED_GATE, Grid, Part, Result, joined
 from mtlprune.runs import RunError, RunFolder, task_labels
 from mtlprune.sentence import Sentence
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 
 PRETRAINED = "pretrained"
 SAMPLED = "sampled"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 
 from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
-from mtlprune.cli.console import FontSize, Title, Width, chosen_formats
+from mtlprune.cli.console import FontSize, Title, Width, chosen_formats, with_parameters
 from mtlprune.files import make_room
 
 if TYPE_CHECKING:
@@ -94,20 +93,6 @@ def parameters_of(name: str) -> dict[str, tuple[Any, Any]]:
         del made["split"], made["sentences"]
     made |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
     return made | {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
-
-
-def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words: str) -> Any:
-    """A function with the signature and the help that make a command of it."""
-    call.__doc__, call.__annotations__ = words, {key: kind for key, (kind, _) in parameters.items()}
-    call.__signature__ = Signature(
-        [
-            Parameter(
-                key, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is ... else default, annotation=kind
-            )
-            for key, (kind, default) in parameters.items()
-        ]
-    )
-    return call
 
 
 def _option(field: Any) -> Any:

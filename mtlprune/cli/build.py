@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from mtlprune.cli.console import console
+from mtlprune.cli.console import console, with_parameters
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.store import check_free, save_corpus
+from mtlprune.corpora.store import Corpus, check_free, save_corpus
 from mtlprune.corpora.tables import source_digest
 from mtlprune.layers import LAYERS, kind_of
+from mtlprune.sentence import Sentence
 
-if TYPE_CHECKING:
-    from mtlprune.corpora.store import Corpus
-    from mtlprune.sentence import Sentence
-
-    Splits = Mapping[str, Iterable[Sentence]]
+Splits = Mapping[str, Iterable[Sentence]]
 
 
 class Formats(TyperGroup):
@@ -45,6 +42,14 @@ Licence = Annotated[str, typer.Option(help="Under which it may be shared.")]
 Shares = Annotated[str, typer.Option("--split", help="Percents of train, dev and test, where FILES are split.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of that split.")]
 Repair = Annotated[bool, typer.Option("--repair", help="Read tags of entities as conlleval does, which takes any.")]
+
+
+@contextlib.contextmanager
+def building(what: str, out: Path, overwrite: bool) -> Iterator[None]:
+    """Says that a corpus is in the making. Raises CorpusError before the work, not after it: it has no place."""
+    check_free(out, overwrite)
+    with console(stderr=True).status(f"{what} …"):
+        yield
 
 
 def tell(line: str) -> None:
@@ -104,7 +109,7 @@ Together = typer.Argument(
 )
 FROM_FILES: dict[str, tuple[Any, Any]] = {
     "files": (Annotated[list[str] | None, Together], None),
-    "out": (Out, Parameter.empty),
+    "out": (Out, ...),
     **{split: (_paths(split), None) for split in ("train", "dev", "test")},
     "split": (Shares, "80/10/10"),
     "seed": (Seed, 1),
@@ -123,24 +128,14 @@ def from_files(name: str, short_help: str, **own: tuple[Any, Any]) -> Callable[[
 
             options = {option: given[option] for option in own}
             out, overwrite = given["out"], given["overwrite"]
-            check_free(out, overwrite)
             apart = {split: given[split] or () for split in ("train", "dev", "test")}
             files = Files(given["files"] or (), apart, given["split"], given["seed"])
-            with console(stderr=True).status(f"reading {name} …"):
+            with building(f"reading {name}", out, overwrite):
                 splits, digests = read_files(files, partial(reader, **options), tell)
                 about = {"name": given["name"] or out.name, "licence": given["licence"], "sources": digests}
                 store(splits, out, overwrite=overwrite, **about)
 
-        made = {**FROM_FILES, **own}
-        command.__signature__ = Signature(  # type: ignore[attr-defined]
-            [
-                Parameter(option, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-                for option, (kind, default) in made.items()
-            ]
-        )
-        command.__annotations__ = {option: kind for option, (kind, _) in made.items()}
-        command.__doc__ = reader.__doc__
-        app.command(name, short_help=short_help)(command)
+        app.command(name, short_help=short_help)(with_parameters(command, FROM_FILES | own, reader.__doc__ or ""))
         return reader
 
     return register
@@ -247,8 +242,7 @@ def hf(
     from mtlprune.corpora.build import cut, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
-    check_free(out, overwrite)
-    with console(stderr=True).status("reading the dataset …"):
+    with building("reading the dataset", out, overwrite):
         splits = read_dataset(dataset, columns, subset, revision, repair, tell)
         at = f"hub, subset {subset}, revision {revision}"
         digests = {dataset: source_digest(Path(dataset)) if Path(dataset).exists() else at}
@@ -274,8 +268,7 @@ def ewt5(
     """Join Universal Dependencies, Universal NER and PropBank."""
     from mtlprune.corpora.ewt5 import LICENCE, MASKED_TOKENS, build_ewt5, ewt5_files
 
-    check_free(out, overwrite)  # before the work, not after it
-    with console(stderr=True).status("building ewt5 …"):
+    with building("building ewt5", out, overwrite):
         files = ewt5_files(sources)
         splits = build_ewt5(sources, masked_tokens=masked_tokens)
         digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in files.values()}
@@ -295,8 +288,7 @@ def ontonotes5(
     """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
 
-    check_free(out, overwrite)
-    with console(stderr=True).status("building ontonotes5 …"):
+    with building("building ontonotes5", out, overwrite):
         splits = build_ontonotes5(sources, dep, converter, tell)
         given = {"sources": sources, "dep": dep, "converter": converter}
         digests = {name: source_digest(path) for name, path in given.items() if path is not None}
@@ -317,8 +309,7 @@ def grammar(
     from mtlprune import __version__
     from mtlprune.corpora.grammar import build_grammar
 
-    check_free(out, overwrite)
-    with console(stderr=True).status("building grammar …"):
+    with building("building grammar", out, overwrite):
         splits = build_grammar(train, dev, test, seed)
         made = {"generator": f"mtlprune {__version__}, train {train}, dev {dev}, test {test}, seed {seed}"}
         store(splits, out, name="grammar", licence="Apache-2.0", sources=made, overwrite=overwrite)

@@ -11,7 +11,7 @@ import typer
 from mtlprune.cli import build
 from mtlprune.cli.console import console, new_table
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.store import check_free, load_corpus
+from mtlprune.corpora.store import load_corpus
 from mtlprune.layers import LAYERS
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ def merge(
     """Join the layers of sentences with equal words, split by split, and append the others."""
     from mtlprune.corpora.build import merge as merge_corpora
 
-    check_free(out, overwrite)
     loaded = {str(path): load_corpus(path) for path in corpora}
-    with console(stderr=True).status("merging …"):
+    with build.building("merging", out, overwrite):
         splits, mixed = merge_corpora({path: {s: c[s] for s in c.splits} for path, c in loaded.items()}, build.tell)
         licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
         sources = {path: corpus.fingerprint for path, corpus in loaded.items()}

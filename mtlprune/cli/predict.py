@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
+from typing import Annotated, BinaryIO, Literal, TextIO
 
 import typer
 
@@ -16,11 +16,7 @@ from mtlprune.cli.console import Device, RunFolderArgument
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import NumberedLine, decode_line, malformed
 from mtlprune.errors import printable
-
-if TYPE_CHECKING:
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats import NumberedLine
-    from mtlprune.sentence import Sentence
+from mtlprune.sentence import Sentence, SentenceError
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
 TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
@@ -153,7 +149,6 @@ def read_sentences(
         CorpusError: not UTF-8, not CoNLL-U, no sentence; the message names the line.
     """
     from mtlprune.corpora.formats.conllu import read_blocks
-    from mtlprune.sentence import Sentence, SentenceError
 
     stdin = str(file) == "-"
     source = "standard input" if stdin else file

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.analyses.analysis import find
-from mtlprune.cli.analyze import parameters_of, run, with_parameters
-from mtlprune.cli.console import Scale, chosen_formats, say
+from mtlprune.cli.analyze import parameters_of, run
+from mtlprune.cli.console import Scale, chosen_formats, say, with_parameters
 from mtlprune.files import RunError, json_text, make_room, write_bytes, write_text
 
 if TYPE_CHECKING:

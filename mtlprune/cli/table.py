@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from mtlprune.cli.console import say
 from mtlprune.files import write_text
 from mtlprune.runs import RunError, RunFolder
-
-if TYPE_CHECKING:
-    from mtlprune.runs import RunFolder
 
 
 def table(
