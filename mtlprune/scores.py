@@ -9,6 +9,7 @@ counts. Which official scorer each score reproduces, and every difference, is in
 
 from __future__ import annotations
 
+import operator
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,16 +60,6 @@ def count(layer: str, gold: Sentence, predicted: Sentence) -> Counts | None:
 
 
 # --- counts, one function a kind -------------------------------------------------------------------------------------
-
-
-def _count_tags(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
-    """``correct`` of ``words``."""
-    return {"correct": sum(a == b for a, b in zip(mine, theirs, strict=True)), "words": len(gold)}
-
-
-def _count_spans(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
-    """``correct``, ``gold``, ``predicted`` spans; correct: same start, end and type."""
-    return _overlap(set(mine), set(theirs))
 
 
 def _count_trees(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
@@ -236,13 +227,14 @@ def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, A
 
 
 COUNT: dict[str, Callable[[Any, Any, Sentence, str], Counts]] = {
-    "tags": _count_tags,
-    "spans": _count_spans,
+    "tags": lambda mine, theirs, *_: {"correct": sum(map(operator.eq, mine, theirs)), "words": len(mine)},
+    "spans": lambda mine, theirs, *_: _overlap(set(mine), set(theirs)),
     "tree": _count_trees,
     "brackets": _count_brackets,
     "frames": _count_frames,
 }
-"""By kind: the counts of a gold and a predicted value, given the gold sentence and the kind as it was declared."""
+"""By kind: the counts of a gold and a predicted value, given the gold sentence and the kind as it was declared. Tags
+count ``correct`` of ``words``; spans ``correct`` (same start, end and type), ``gold`` and ``predicted``."""
 
 SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
     "tags": {"accuracy": _percent("correct", "words")},

@@ -202,21 +202,13 @@ def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> 
     return counts
 
 
-def _of_tree(tree: Any) -> list[str | None]:
-    return [*tree.relations, *([] if is_projective(tree.heads) else [None])]
-
-
-def _of_frames(frames: Any) -> list[str | None]:
-    return [*(span.label for predicate in frames for span in predicate.arguments), *[None] * len(frames)]
-
-
-def _of_spans(spans: Any) -> list[str | None]:
-    return [span.label for span in spans]
-
-
 _LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
-    "tags": tuple, "spans": _of_spans, "tree": _of_tree, "brackets": _of_spans, "frames": _of_frames
-}  # fmt: skip
+    "tags": tuple,
+    "spans": lambda spans: [span.label for span in spans],
+    "tree": lambda tree: [*tree.relations, *([] if is_projective(tree.heads) else [None])],
+    "brackets": lambda spans: [span.label for span in spans],
+    "frames": lambda frames: [*(span.label for p in frames for span in p.arguments), *[None] * len(frames)],
+}
 """The labels of a value, by kind; None, which is no label, for each tree that is not projective and each predicate."""
 
 

@@ -73,7 +73,10 @@ class HeadTable:
             with reading(path, RunError, "make it anew"):
                 result = read(folder, name)
                 labels = [one["encoder"] for one in result.about["encoders"]]
-                if analysis.of_one and of not in labels:
+                one = (
+                    "encoders" in analysis.needs and "decoders" not in analysis.needs
+                )  # columns of one, not of all runs
+                if one and of not in labels:
                     lacking[name] = labels
                     continue
                 make = analysis.show.head_columns if analysis.columns is None else measured

@@ -388,15 +388,12 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
     made = np.empty((2,) * seeds + (3,))
     for used in np.ndindex(*(2,) * seeds):
         if palette == "colourblind":
-            made[used] = _BLIND_SAFE[(used[0], used[1], used[2])] if seeds == 3 else _two_blind_safe(used)
+            one, *middle, last = used  # of two seeds: the first and the third colour, black for both
+            made[used] = _BLIND_SAFE[(one, middle[0] if middle else one * last, last)]
         else:
             channels = [*used, sum(used) / 2] if seeds == 2 else used
             made[used] = 255 * (1 - np.asarray(channels, float))
     return made
-
-
-def _two_blind_safe(used: tuple[int, ...]) -> Colour:
-    return BLACK if all(used) else _BLIND_SAFE[(used[0], 0, used[1])]
 
 
 def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colours:

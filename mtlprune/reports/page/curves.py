@@ -32,17 +32,17 @@ def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
     learning = []
     for scored in tables:
         comparison = scored.comparison
-        if scores := _learning(comparison, logs, _dev(comparison), "dev score, %"):
+
+        def dev(record: dict[str, Any], task: str, comparison: Comparison = comparison) -> float | None:
+            return record.get("dev", {}).get(task, {}).get(comparison.name(task))
+
+        if scores := _learning(comparison, logs, dev, "dev score, %"):
             losses = _learning(comparison, logs, _loss, "training loss")
             learning.append({"title": scored.title, "scores": scores, "losses": losses})
     pruning = _pruning(sets)
     caveats = [f"{path} has no metrics.jsonl, so no curve shows it." for path, log in logs.items() if not log]
     holds = {"learning": learning, "several": len(tables) > 1, "pruning": pruning}
     return Part("curves", "Learning and pruning", holds, caveats) if learning or pruning else None
-
-
-def _dev(comparison: Comparison) -> Reading:
-    return lambda record, task: record.get("dev", {}).get(task, {}).get(comparison.name(task))
 
 
 def _loss(record: dict[str, Any], task: str) -> float | None:
@@ -145,7 +145,7 @@ def latency_part(files: Sequence[Path]) -> Part | None:
     """The part of the page; None where nothing was measured."""
     if not files:
         return None
-    read_files = [(_title(file), read_latency(file)) for file in files]
+    read_files = [(str(file.parent if file.name == LATENCY else file), read_latency(file)) for file in files]
     caveats = []
     for title, tree in read_files:
         if float(tree.get("load") or 0) > 1.5 * float(tree.get("threads") or 1):
@@ -156,10 +156,6 @@ def latency_part(files: Sequence[Path]) -> Part | None:
         if worse := [f"{c['batch']} × {c['length']}" for c in tree["cells"] if c["encoder"]["gain"] <= 0]:
             caveats.append(f"{title}: removal saves no time at batch × length {', '.join(worse)}.")
     return Part("latency", "What removal saves", {"files": [_one(*one) for one in read_files]}, caveats)
-
-
-def _title(file: Path) -> str:
-    return str(file.parent if file.name == LATENCY else file)
 
 
 def _one(title: str, tree: dict[str, Any]) -> dict[str, Any]:
