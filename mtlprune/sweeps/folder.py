@@ -456,5 +456,5 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
     return found
 
 
-def _some(names: list[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
