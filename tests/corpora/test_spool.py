@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import corpora
 
-from mtlprune.corpora import CorpusError, spool
-from mtlprune.corpora.spool import Spool, arrays_from_bytes, arrays_to_bytes, batched, spooled
+from mtlprune.corpora import CorpusError, tables
+from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, batched, spooled
 from mtlprune.sentence import Sentence
 
 
@@ -41,7 +41,7 @@ def test_arrays_come_back_as_they_were():
 
 @pytest.mark.parametrize("few", [2, 3])
 def test_a_few_stay_in_memory(few, monkeypatch):
-    monkeypatch.setattr(spool, "FEW", few)
+    monkeypatch.setattr(tables, "FEW", few)
     sentences = [Sentence(str(number), ("a",)) for number in range(3)]
     found = spooled(iter(sentences))
     assert list(found) == sentences and isinstance(found, list) is (few == 3)
