@@ -17,7 +17,7 @@ from mtlprune.sentence import Sentence
 
 @given(corpora(), st.integers(0, 5))
 def test_it_is_a_list(items, begun):
-    found = Spool(spool._sentence_to_bytes, spool._sentence_from_bytes)
+    found = Spool(tables._sentence_to_bytes, tables._sentence_from_bytes)
     for item in items[:begun]:
         found.append(item)
     for place, item in enumerate(items[begun:], len(found)):

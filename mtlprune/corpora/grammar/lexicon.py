@@ -11,76 +11,30 @@ from dataclasses import dataclass
 from importlib import resources
 
 
-def _listed(words: str) -> tuple[str, ...]:
-    return tuple(words.split())
+def _rows(file: str) -> list[list[str]]:
+    """The rows of a table beside the code, without its header."""
+    text = resources.files("mtlprune.corpora").joinpath(file).read_text(encoding="utf-8")
+    return [*csv.reader(text.splitlines()[1:], delimiter="\t")]
 
 
-NOUNS = {
-    kind: _listed(words)
-    for kind, words in {
-        "person": "teacher lawyer doctor farmer nurse pilot student journalist guard engineer judge soldier cook "
-        "singer scientist painter officer driver manager writer tailor captain sailor actor mayor tourist witness "
-        "professor",
-        "orgn": "company bank committee ministry newspaper union agency council court airline party firm club",
-        "building": "house museum hotel school church tower library station castle factory theater palace hospital",
-        "place": "village valley city island harbor desert region town province forest colony",
-        "document": "letter report book article contract list map record novel study will poem memo diary",
-        "artefact": "box door table window chair bag lamp can basket bottle shelf drawer desk safe",
-        "instrument": "knife hammer saw brush key rope needle drill axe shovel ladder pencil",
-        "person_part": "beard hat smile scar uniform accent tattoo limp scarf moustache",
-        "building_part": "balcony garden roof chimney cellar courtyard elevator terrace",
-        "document_part": "appendix signature cover title footnote preface index",
-        "artefact_part": "handle lid label lock lining hinge stain",
-        "food": "soup bread cake pasta rice cheese chicken salad pie stew",
-        "topic": "trade energy tax health travel oil education climate poverty history crime farming",
-        "event": "meeting concert wedding trial election strike visit debate race festival attack conference",
-        "landmark": "river lake gate fountain road fence canal statue",
-        "proposal": "plan offer request decision order promise attempt proposal demand",
-        "relative": "wife brother sister neighbor mother uncle father cousin",
-    }.items()
-}
+_WORDS = {(name, kind): tuple(words.split(",")) for name, kind, words in _rows("grammar_words.tsv")}
+
+
+def _by_kind(wanted: str) -> dict[str, tuple[str, ...]]:
+    return {kind: words for (name, kind), words in _WORDS.items() if name == wanted}
+
+
+def _lists(*names: str) -> list[tuple[str, ...]]:
+    return [_WORDS[name, ""] for name in names]
+
+
+NOUNS, ADJECTIVES, NAMES = _by_kind("nouns"), _by_kind("adjectives"), _by_kind("names")
 MASS = frozenset({"topic", "food"})  # no article, no plural
-ADJECTIVES = {
-    kind: _listed(words)
-    for kind, words in {
-        "person": "young tired angry tall nervous honest careful polite rich lonely brave proud",
-        "thing": "new old large small red heavy expensive famous strange broken white local modern simple",
-    }.items()
-}
-MANNER = _listed("quickly carefully quietly slowly secretly proudly suddenly politely gently eagerly calmly openly")
-SENTENCE_ADVERBS = _listed("However Meanwhile Therefore Instead Finally Nevertheless")
-LIGHT_ADVERBS = _listed("reportedly probably apparently also still already often clearly")
-CARDINALS = _listed("two three four five six ten twelve 20 40 75 300 90")
-MONTHS = _listed("January March April May June August October November")
-DAYS = _listed("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+MANNER, SENTENCE_ADVERBS, LIGHT_ADVERBS = _lists("manner", "sentence_adverbs", "light_adverbs")
+CARDINALS, MONTHS, DAYS = _lists("cardinals", "months", "days")
+AMBIGUOUS, FIRST_NAMES, TITLES = _lists("ambiguous", "first_names", "titles")
+ORG_TAILS, ORG_HEADS = _lists("org_tails", "org_heads")
 YEARS = tuple(str(year) for year in range(1955, 2019, 3))
-
-AMBIGUOUS = _listed(
-    "Washington Jordan Paris Chelsea Lincoln Austin Florence Sydney Houston Jackson Madison Hamilton Lancaster Kent "
-    "Preston Bristol Carson Georgia Virginia Burton Orlando Cameron Dallas Hudson"
-)
-FIRST_NAMES = _listed(
-    "Anna Peter Maria John Susan David Laura Robert Linda Michael Sarah Thomas Emma Daniel Julia Mark Alice Henry Rose "
-    "Will Nancy George Helen Frank"
-)
-NAMES = {
-    "person": _listed(
-        "Miller Smith Garcia Johnson Brown Wilson Anderson Taylor Moore Clark Lewis Walker Young Allen King Wright "
-        "Scott Hill Green Adams Baker Nelson Carter Mitchell"
-    ),
-    "place": (
-        *_listed(
-            "Berlin Japan Canada Texas London Egypt Moscow Brazil Tokyo France Chicago Iraq Madrid India Vienna Cuba"
-        ),
-        *("New York", "South Africa", "Hong Kong", "Los Angeles", "Saudi Arabia", "New Zealand", "Sri Lanka"),
-    ),
-    "orgn": _listed(
-        "Microsoft Google Reuters Toyota Siemens Boeing NATO Samsung Honda Intel Nokia Sony Pfizer Shell IBM"
-    ),
-}
-ORG_TAILS = _listed("Motors Airlines Institute Bank Group University Industries Times")
-ORG_HEADS = _listed("Bank University Museum Council")
-TITLES = _listed("Mr. Mrs. Senator President Judge Captain Professor")
 ENTITY = {"person": "PER", "place": "LOC", "orgn": "ORG"}
 
 # Prepositional phrases that modify a noun of a kind, unless the verb claims that preposition (VERB_PP).
@@ -173,8 +127,7 @@ def _verbs() -> dict[str, tuple[Verb, ...]]:
     """Frame → verbs of grammar_verbs.tsv; kinds are separated by commas. Of the copula there is one entry for all but
     persons: "X is modern" does not tell places from organisations, so no ambiguous names there."""
     found: dict[str, tuple[Verb, ...]] = {}
-    text = resources.files("mtlprune.corpora").joinpath("grammar_verbs.tsv").read_text(encoding="utf-8")
-    for frame, forms, sense, subjects, objects, flag in csv.reader(text.splitlines()[1:], delimiter="\t"):
+    for frame, forms, sense, subjects, objects, flag in _rows("grammar_verbs.tsv"):
         forms, _, particle = forms.partition("+")
         lemma, *rest = forms.split("/")
         past = rest[0] if rest else regular_past(lemma)
