@@ -185,6 +185,11 @@ def escape(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in printable(text))
 
 
+def shown_label(label: str) -> str:
+    """A label as it is drawn: in quotes where nothing but punctuation would be seen."""
+    return label if any(c.isalnum() or c in "$#" for c in label) else f"“{label}”"
+
+
 def number(value: float, digits: int = 2) -> str:
     """A number with so many decimals; – where it is not defined."""
     return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")

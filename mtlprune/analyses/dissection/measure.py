@@ -34,7 +34,6 @@ from mtlprune.analyses.reading import (
     Subject,
     batches,
     gate_grid,
-    read,
     read_request,
     survey,
     variant,
@@ -83,7 +82,7 @@ def measure(request: Request) -> Result:
         raise ProbeError(f"--tasks: expected some of {known}, or none, found {', '.join(unknown)}")
     training = None
     if set(asked) - {MASKED}:
-        training = read(request.names, request.corpus, "train", options.train_sentences, request.seed)
+        training = read_request(replace(request, split="train", sentences=options.train_sentences))
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
     trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
     found: list[dict[str, Any]] = []

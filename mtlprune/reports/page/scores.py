@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
-from mtlprune.reports.grid import Grid, Strong, number, probability
+from mtlprune.reports.grid import Grid, Strong, number, probability, shown_label
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
@@ -333,8 +333,7 @@ def _one_contrast(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -
 def _drawn(row: LabelDifference) -> Interval:
     low, high = row.found.low, row.found.high
     told = f"{row.label}: {row.found.delta:+.1f} {span(low, high)}, {row.items} items"
-    name = row.label if any(c.isalnum() or c in "$#" for c in row.label) else f"“{row.label}”"
-    return Interval(name, row.found.delta, low, high, row.q < LEVEL, told)
+    return Interval(shown_label(row.label), row.found.delta, low, high, row.q < LEVEL, told)
 
 
 def _row(task: str, row: LabelDifference) -> list[str]:

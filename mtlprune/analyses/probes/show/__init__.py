@@ -22,7 +22,7 @@ from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel, k
 from mtlprune.analyses.probes.show.reading import earlier as earlier
 from mtlprune.layers import in_order
 from mtlprune.reports.charts import ABOVE, DIVERGING, INK, PALE, RULE, SOFT, Chart, Spec, data, figure, head_map, spread
-from mtlprune.reports.grid import Grid, Strong, number
+from mtlprune.reports.grid import Grid, Strong, number, shown_label
 from mtlprune.results import Result
 
 FEW, SURE = "°", "*"
@@ -472,7 +472,7 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
 
 
 def _far(off: pd.DataFrame) -> str:
-    return ", ".join(f"{_shown(row.label)} {row.value:+.0f}" for row in off.itertuples())
+    return ", ".join(f"{shown_label(row.label)} {row.value:+.0f}" for row in off.itertuples())
 
 
 def _bounds_of(marks: pd.DataFrame, zero: bool) -> tuple[float, float]:
@@ -555,7 +555,7 @@ def _placed(
     half, edges = 6.0 if dots else 22.0, [0.0]
     placed, centres = [], []
     for rows, lines in zip(columns, heads, strict=True):
-        rows = rows.assign(words=rows["label"].map(_shown))
+        rows = rows.assign(words=rows["label"].map(shown_label))
         named = rows[rows["named"]]
         wanted = (high - named["value"]) / (high - low) * height
         places = spread([*wanted], ROW, ROW / 2, height - ROW / 2)
@@ -571,11 +571,6 @@ def _placed(
     table = table.assign(fill=table["colour"].mask(few, "#ffffff"), ink=np.where(few, SOFT, INK))
     begin, thick = table["x"] + 6 if dots else table["end"] + 2, np.where(few, 1.25, 2.0)
     return table.assign(begin=begin, stop=table["beside"] - 3, thick=thick), edges, centres, height
-
-
-def _shown(label: str) -> str:
-    """A label as it is drawn: in quotes where nothing but punctuation would be seen."""
-    return label if any(c.isalnum() or c in "$#" for c in label) else f"“{label}”"
 
 
 def _heads(result: Result, panel: ProbePanel, title: str, raw: bool) -> pd.DataFrame:
@@ -604,7 +599,7 @@ def _scaled(heads: pd.DataFrame, raw: bool, **how: Any) -> tuple[alt.FacetChart,
 def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, raw: bool) -> Spec:
     """A small map for each label, the most frequent first; the root is last."""
     labels = [label for label in (*panel.labels, *panel.apart) if panel.values(title, label)]
-    names = {label: f"{_shown(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
+    names = {label: f"{shown_label(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
     named = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
     across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
     chart, legend = _scaled(heads.assign(name=named), raw, across=across, cell=9)
