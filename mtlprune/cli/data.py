@@ -112,17 +112,14 @@ def show(
 
     corpus = load_corpus(folder)
     for split in corpus.splits:
-        sentence = corpus[split].find(sentence_id)
-        if sentence is not None:
-            print_sentence(console(), sentence, split)
-            return
+        if (sentence := corpus[split].find(sentence_id)) is not None:
+            return print_sentence(console(), sentence, split)
     place = re.fullmatch(r"(.+):(\d+)", sentence_id)
     if place is not None and place[1] in corpus.splits:
         sentences, number = corpus[place[1]], int(place[2])
         if not 1 <= number <= len(sentences):
             raise CorpusError(f"{folder}: {place[1]} has the sentences 1 to {len(sentences)}, found {number}")
-        print_sentence(console(), sentences[number - 1], place[1])
-        return
+        return print_sentence(console(), sentences[number - 1], place[1])
     ids = [known for split in corpus.splits for known in corpus[split].ids()]
     near = difflib.get_close_matches(sentence_id, ids, 1)
     like = f"did you mean {near[0]!r}?" if near else f"ids are like {ids[0]!r}, places like {corpus.splits[0]}:1"
