@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
-from mtlprune.reports.grid import Grid, Strong, number, probability, shown_label
+from mtlprune.reports.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
-from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, notes, span, tests_legend
+from mtlprune.reports.scores.layouts import MORE, best, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.layouts import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
 from mtlprune.runs import RunError, RunFolder
@@ -143,7 +143,7 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
     values = column.values(task)
     if not values:
         return "–"
-    text = cell(values, numbered=False)
+    text = mean_sd(values)
     rivals = {p for p, c in enumerate(comparison.columns) if c.values(task) and c.encoder in ("", column.encoder)}
     more = MORE if comparison.more_training(place, task) else ""
     bold = place in best(comparison, task, rivals)

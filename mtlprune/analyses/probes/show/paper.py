@@ -11,10 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from mtlprune.analyses.probes.show import FEW, mean_sd, signed
+from mtlprune.analyses.probes.show import FEW, signed
 from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel
 from mtlprune.files import RunError
-from mtlprune.reports.grid import Grid, number
+from mtlprune.reports.grid import Grid, mean_sd, number
 
 ENCODERS = ("BERT", "RoBERTa", "ELECTRA", "DeBERTa")
 DEFECT = "†"
