@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import files_below
+from mtlprune.files import file_sha256
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 
@@ -141,11 +142,7 @@ def source_digest(path: Path) -> str:
     followed)."""
     path = Path(path)
     if path.is_file():
-        with path.open("rb") as stream:
-            digest = hashlib.sha256()
-            while piece := stream.read(1 << 20):
-                digest.update(piece)
-        return digest.hexdigest()
+        return file_sha256(path)
     files = sorted((file.relative_to(path).as_posix(), file) for file in files_below(path) if file.is_file())
     listing = "".join(f"{source_digest(file)}  {name}\n" for name, file in files)
     return hashlib.sha256(listing.encode()).hexdigest()
