@@ -59,7 +59,6 @@ def tell(line: str) -> None:
 
 def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) -> Corpus:
     """Save a corpus, and say what it has and what can be done with it; ``mixed`` layers are in two sets of labels."""
-
     splits = {split: sentences for split, sentences in splits.items() if sentences}
     if not splits:
         raise CorpusError(f"{about['name']}: expected sentences, found none in the sources; check them")

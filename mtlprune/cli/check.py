@@ -29,7 +29,6 @@ def check(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")], overrides: Overrides = None
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
-
     check_settings(config, overrides or ())
 
     from mtlprune.cli.console import console
@@ -197,7 +196,6 @@ def _pruning_warnings(found: Inspection) -> Iterator[str]:
 
 def check_corpora(*paths: Path | None) -> None:
     """Raises CorpusError where no corpus lies at a path that is given."""
-
     for path in paths:
         if path is not None:
             read_info(path)

@@ -49,7 +49,6 @@ def merge(
 @app.command(short_help="Validate every sentence, and count what there is.")
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)]) -> None:
     """Validate every sentence and the fingerprint, and count what there is."""
-
     corpus = load_corpus(folder)
     terminal = console()
     with console(stderr=True).status("checking …"):

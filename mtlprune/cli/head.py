@@ -55,7 +55,6 @@ def head(
 
     One table of all heads instead: mtlprune heads RUN...
     """
-
     if layer < 1 or head < 1:
         raise RunError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
     if out is not None:
@@ -144,7 +143,6 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
 
 def _number(subject: Subject, layer: int, head: int) -> int:
     """Where the head lies among those its layer still has. Raises RunError for one that is not there."""
-
     places = subject.encoder.places
     if layer > places.layers or head > places.heads:
         raise RunError(

@@ -105,7 +105,6 @@ def _plot(
 
 def _wanted(maps: str, shown: list[ProbePanel]) -> set[str]:
     """Titles of the columns whose heat maps are drawn. Raises RunError at one that no task has."""
-
     there = dict.fromkeys(title for panel in shown for title in panel.titles)
     if maps in ("all", "none"):
         return set(there) if maps == "all" else set()

@@ -63,7 +63,6 @@ def report(
 
 def unfinished_cells(given: Sequence[Path]) -> list[str]:
     """Of every sweep named by its folder, the cells that the page has to do without, in a sentence."""
-
     notes = []
     for root in given:
         if not (root / INDEX).is_file():
