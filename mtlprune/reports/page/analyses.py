@@ -15,7 +15,7 @@ from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.claims.show import answer, claimed_by_several
-from mtlprune.analyses.probes import ANALYSIS
+from mtlprune.analyses.probes import ANALYSIS as PROBES
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.files import RunError, read_json, reading
@@ -132,7 +132,7 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
         corpus = found.about["corpus"]
         caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
     content = {"subjects": [_data(*one) for one in subjects], "shape": size}
-    return Part(ANALYSIS.key, ANALYSIS.title, holds, caveats, probes.beyond_controls(shown), content)
+    return Part(PROBES.key, PROBES.title, holds, caveats, probes.beyond_controls(shown), content)
 
 
 def _figures(found: Result, panel: ProbePanel) -> list[Figure]:
