@@ -15,9 +15,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from pinned_downloads import extract_tar, fetch, git_tree_id
+
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.blimp import SUFFIX, read_blimp
-from mtlprune.corpora.download import extract_tar, fetch, git_tree_id
 
 log = logging.getLogger("blimp")
 

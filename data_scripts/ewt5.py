@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from pinned_downloads import extract_tar, fetch, git_tree_id
+
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.download import extract_tar, fetch, git_tree_id
 from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
 from mtlprune.corpora.store import check_free, save_corpus, source_digest
 from mtlprune.sentence import SentenceError

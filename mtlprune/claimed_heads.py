@@ -174,14 +174,12 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
 
 
 def _start(folder: RunFolder, tree: Mapping[str, Any]) -> int | str | None:
-    """The seed of the run whose weights chose the heads, found where the configuration says or beside this one."""
+    """The seed of the run whose weights chose the heads; its path where it is not to be found."""
     path = tree.get("pruning", {}).get("importance_of") or tree["train"].get("start")
     if path is None:
         return None
-    for place in (Path(path), folder.path.parent / Path(path).name):
-        if (place / "config.yaml").is_file():
-            return int(RunFolder(place).read_config().get("train", {}).get("seed", 1))
-    return str(path)
+    other = folder.other(path)
+    return str(path) if other is None else int(other.read_config().get("train", {}).get("seed", 1))
 
 
 def _half(tree: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -356,9 +356,9 @@ def verify_sums(folder: Path, remedy: str) -> None:
             verify_file(folder / found[2], found[1], remedy)
 
 
-def read_text(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> str:
+def read_text(path: Path) -> str:
     """The whole of a text file in UTF-8."""
-    with reading(path, error, remedy):
+    with reading(path):
         return path.read_text(encoding="utf-8")
 
 
@@ -368,26 +368,9 @@ def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
         return parse_json(path.read_text(encoding="utf-8"))
 
 
-def read_made(path: Path, command: str, needed: Sequence[str]) -> dict[str, Any]:
-    """The JSON object that a command left in its folder. Raises RunError: it is missing or damaged.
-
-    Args:
-        command: that wrote it, for messages.
-        needed: its keys, of which the first one holds something.
-    """
-    if not path.is_file():
-        raise RunError(f"{path} is missing; `{command} ... --out {path.parent}` makes it")
-    again = f"run `{command}` again"
-    content = read_json(path, RunError, again)
-    missing = [key for key in needed if not isinstance(content, dict) or key not in content]
-    if missing or not content[needed[0]]:
-        raise RunError(f"{path}: expected {', '.join(missing) or f'something under {needed[0]}'} in it; {again}")
-    return dict(content)
-
-
-def read_yaml(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> Any:
+def read_yaml(path: Path, error: type[MtlpruneError] = RunError) -> Any:
     """What a YAML file holds."""
-    with reading(path, error, remedy):
+    with reading(path, error):
         text = path.read_text(encoding="utf-8")
         try:
             return parse_yaml(text)
@@ -447,22 +430,20 @@ def restore_log(path: Path, text: str | None, size: int) -> str:
     return text
 
 
-def read_json_lines(
-    path: Path, error: type[MtlpruneError] = RunError, whole: bool = False
-) -> Iterator[tuple[int, Any]]:
+def read_json_lines(path: Path, whole: bool = False) -> Iterator[tuple[int, Any]]:
     """Number and value of each line; a last line without its end is one that a process is writing, or was killed over,
     but in ``whole`` files, written by others, which may have empty lines and begin with a BOM.
 
     Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
     """
-    lines = read_text(path, error).removeprefix("\ufeff" if whole else "").split("\n")
+    lines = read_text(path).removeprefix("\ufeff" if whole else "").split("\n")
     for number, line in enumerate(lines if whole else lines[:-1], 1):
         if whole and not line.strip():
             continue
         where = f"{path}, line {number}"
-        with reading(where, error):
+        with reading(where):
             try:
                 value = parse_json(line)
             except json.JSONDecodeError as found:
-                raise error(f"{where}: not readable as JSON ({found.msg})") from None
+                raise RunError(f"{where}: not readable as JSON ({found.msg})") from None
         yield number, value

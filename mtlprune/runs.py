@@ -102,6 +102,12 @@ class RunFolder:
         folder.refuse_record("weights")
         return folder
 
+    def other(self, given: str | Path) -> RunFolder | None:
+        """A run that this one names, where it says or beside it under the same name, for folders are moved, and records
+        know the name only; None where it is not to be found."""
+        places = (Path(given), self.path.parent / Path(given).name, self.path.resolve().parent / Path(given).name)
+        return next((RunFolder(place) for place in places if (place / "config.yaml").is_file()), None)
+
     @property
     def is_record(self) -> bool:
         return (self.path / records.FILE).is_file()

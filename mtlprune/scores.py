@@ -9,6 +9,7 @@ counts. Which official scorer each score reproduces, and every difference, is in
 
 from __future__ import annotations
 
+import operator
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.layers import kind_of, tags_named
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, SentenceError, Span
 
@@ -62,16 +62,6 @@ def count(layer: str, gold: Sentence, predicted: Sentence) -> Counts | None:
 # --- counts, one function a kind -------------------------------------------------------------------------------------
 
 
-def _count_tags(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
-    """``correct`` of ``words``."""
-    return {"correct": sum(a == b for a, b in zip(mine, theirs, strict=True)), "words": len(gold)}
-
-
-def _count_spans(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
-    """``correct``, ``gold``, ``predicted`` spans; correct: same start, end and type."""
-    return _overlap(set(mine), set(theirs))
-
-
 def _count_trees(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
     """Words, right heads and right arcs, with and without punctuation and subtypes.
 
@@ -112,11 +102,7 @@ def _count_frames(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
 
 
 def _overlap(gold: set, predicted: set, prefix: str = "") -> Counts:
-    return {
-        f"{prefix}correct": len(gold & predicted),
-        f"{prefix}gold": len(gold),
-        f"{prefix}predicted": len(predicted),
-    }
+    return {f"{prefix}correct": len(gold & predicted), f"{prefix}gold": len(gold), f"{prefix}predicted": len(predicted)}
 
 
 def _tally(rows: Sequence[tuple[bool, bool, bool]], suffix: str = "") -> Counts:
@@ -241,13 +227,14 @@ def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, A
 
 
 COUNT: dict[str, Callable[[Any, Any, Sentence, str], Counts]] = {
-    "tags": _count_tags,
-    "spans": _count_spans,
+    "tags": lambda mine, theirs, *_: {"correct": sum(map(operator.eq, mine, theirs)), "words": len(mine)},
+    "spans": lambda mine, theirs, *_: _overlap(set(mine), set(theirs)),
     "tree": _count_trees,
     "brackets": _count_brackets,
     "frames": _count_frames,
 }
-"""By kind: the counts of a gold and a predicted value, given the gold sentence and the kind as it was declared."""
+"""By kind: the counts of a gold and a predicted value, given the gold sentence and the kind as it was declared. Tags
+count ``correct`` of ``words``; spans ``correct`` (same start, end and type), ``gold`` and ``predicted``."""
 
 SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
     "tags": {"accuracy": _percent("correct", "words")},
@@ -324,19 +311,3 @@ def score(layer: str, counts: Iterable[Mapping[str, int] | None]) -> dict[str, f
     if not total:
         raise ValueError(f"no sentence with a known {layer} layer was counted; there is nothing to score")
     return {name: float(function(total)) for name, function in SCORES[kind_of(layer)].items()}
-
-
-def ner_seqeval(gold: Iterable[Sentence], predicted: Iterable[Sentence]) -> dict[str, float]:
-    """Precision, recall and F1 in percent as seqeval reads IOB2 tags, strict mode: a cross-check of ours."""
-    from seqeval.metrics import f1_score, precision_score, recall_score
-    from seqeval.scheme import IOB2
-
-    pairs = [(g, p) for g, p in zip(gold, predicted, strict=True) if _kind("ner", g, p)]
-    if not pairs:
-        raise ValueError("no sentence with a known ner layer was given; there is nothing to score")
-    tags = [[iob2_from_spans(s.ner or (), len(s)) for s in side] for side in zip(*pairs, strict=True)]
-    functions = {"precision": precision_score, "recall": recall_score, "f1": f1_score}
-    return {
-        name: 100.0 * float(function(*tags, mode="strict", scheme=IOB2, zero_division=0))
-        for name, function in functions.items()
-    }

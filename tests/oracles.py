@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from torch import Tensor
+
+from mtlprune.corpora.formats import blocks, read_lines
+from mtlprune.corpora.formats.propbank import read_predicates
+from mtlprune.sentence import Predicate
 
 
 def mean_cosine_gradient(rows: Tensor) -> Tensor:
@@ -10,3 +17,10 @@ def mean_cosine_gradient(rows: Tensor) -> Tensor:
     units = rows / rows.norm(dim=1, keepdim=True)
     total = units.sum(0)
     return 2 / len(rows) ** 2 * (total - units * (units @ total)[:, None]) / rows.norm(dim=1, keepdim=True)
+
+
+def read_props(path: Path) -> Iterator[tuple[Predicate, ...]]:
+    """CoNLL-2005 props: column 1 the lemma or ``-``, then one column of arguments for each predicate; by sentence."""
+    for block in blocks(read_lines(path)):
+        rows = [line.text.split() for line in block]
+        yield read_predicates(str(path), block, [(row[0], None) for row in rows], [row[1:] for row in rows])

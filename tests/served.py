@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -62,9 +63,13 @@ def tar(members: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+SCRIPTS = Path(__file__).resolve().parents[1] / "data_scripts"
+sys.path.append(str(SCRIPTS))  # where a script finds its neighbours
+
+
 def script(name: str) -> ModuleType:
     """One of data_scripts/, as a module."""
-    path = Path(__file__).resolve().parents[1] / "data_scripts" / f"{name}.py"
+    path = SCRIPTS / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"{name}_script", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

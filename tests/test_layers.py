@@ -25,7 +25,7 @@ from mtlprune.run_forms import check_sentence
 from mtlprune.runs import RunFolder, from_json, to_json
 from mtlprune.scores import count, score
 from mtlprune.sentence import Sentence, SentenceError, Span, declared
-from mtlprune.statistics.label_scores import count_labels
+from mtlprune.statistics.significance import count_labels
 
 NAMES = {"pos": "upos", "ner": "chunk", "dep": "tree2", "con": "con2", "srl": "nombank"}
 KINDS = {"upos": "tags", "chunk": "spans", "tree2": "tree", "con2": "brackets:upos", "nombank": "frames"}

@@ -115,11 +115,6 @@ class Analysis:
         return found
 
     @property
-    def of_one(self) -> bool:
-        """Whether the table of heads takes the columns of one encoder, and not those of all runs."""
-        return "encoders" in self.needs and "decoders" not in self.needs
-
-    @property
     def show(self) -> Any:
         """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
         Grid, None, or several), ``FIGURES`` (name → Chart, or a function Result → such) and, where earlier versions

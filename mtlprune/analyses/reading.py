@@ -1,6 +1,6 @@
 """What an analysis reads: the sentences of a split, and encoders and runs, with their gates, batch by batch.
 
-    reading = read(["minilm", "runs/pos"], Path("data/ewt5"), sentences=1000)
+    reading = read_request(Request(["minilm", "runs/pos"], Path("data/ewt5"), options, sentences=1000))
     for subject in reading.subjects():
         for rows, batch in reading.batches(subject):
             seen = observe(subject.encoder, batch, subject.gates, want={"hidden"})
@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pandas import DataFrame
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
@@ -33,10 +34,6 @@ from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.results import CLOSED_GATE, Grid, Part, Result, joined
 from mtlprune.runs import RunError, RunFolder, task_labels
 from mtlprune.sentence import Sentence
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 
 PRETRAINED = "pretrained"
 SAMPLED = "sampled"
@@ -233,32 +230,25 @@ def batches(
         yield rows, encoder.collate([pieces[row] for row in rows]).to(device)
 
 
-def read(
-    names: Sequence[str], corpus: Path, split: str = "dev", sentences: int | None = None, seed: int = 0
-) -> Reading:
-    """Find sources and sentences.
-
-    Args:
-        names: run folders, encoder names or folders.
-        sentences: how many of the split, drawn at random by ``seed``; None for all.
+def read_request(request: Request) -> Reading:
+    """Find sources and sentences; of these so many as are asked for, drawn at random by the seed.
 
     Raises:
         ProbeError: nothing to read, or names that cannot be told apart.
         EncoderError, RunError, CorpusError: what cannot be loaded.
     """
-    sources = find_sources(names)
-    stored = load_corpus(corpus)
+    sources, stored, split = find_sources(request.names), load_corpus(request.corpus), request.split
     if split not in stored.splits:
         raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
     found = list(stored[split])
     out = too_long(sources, found)
     kept = np.flatnonzero(~out)
-    if sentences is not None and sentences < len(kept):
-        kept = np.sort(np.random.default_rng([seed, 6]).permutation(kept)[:sentences])
+    if request.sentences is not None and request.sentences < len(kept):
+        kept = np.sort(np.random.default_rng([request.seed, 6]).permutation(kept)[: request.sentences])
     if not len(kept):
         raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
     chosen = [found[row] for row in kept]
-    return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, seed)
+    return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, request.seed)
 
 
 def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArray[np.bool_]:
@@ -288,11 +278,6 @@ class Found:
     frames: Mapping[str, DataFrame]
     about: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
-
-
-def read_request(request: Request) -> Reading:
-    """Who reads what, as ``read`` has it."""
-    return read(request.names, request.corpus, request.split, request.sentences, request.seed)
 
 
 def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Subject], Found | str]) -> Result:

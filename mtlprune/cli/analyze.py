@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,8 @@ import typer
 
 from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
-from mtlprune.cli.console import FontSize, Title, Width, chosen_formats
+from mtlprune.cli.console import FontSize, Title, Width, chosen_formats, with_parameters
+from mtlprune.files import make_room
 
 if TYPE_CHECKING:
     from mtlprune.analyses.analysis import Analysis
@@ -95,20 +95,6 @@ def parameters_of(name: str) -> dict[str, tuple[Any, Any]]:
     return made | {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
 
 
-def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words: str) -> Any:
-    """A function with the signature and the help that make a command of it."""
-    call.__doc__, call.__annotations__ = words, {key: kind for key, (kind, _) in parameters.items()}
-    call.__signature__ = Signature(
-        [
-            Parameter(
-                key, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is ... else default, annotation=kind
-            )
-            for key, (kind, default) in parameters.items()
-        ]
-    )
-    return call
-
-
 def _option(field: Any) -> Any:
     """A field of an analysis's own settings as an option."""
     bounds = {
@@ -143,7 +129,6 @@ def run(
     from mtlprune.analyses.analysis import Request
     from mtlprune.cli.console import console, say
     from mtlprune.cli.progress import counted
-    from mtlprune.files import make_room
     from mtlprune.reports.analyses import markdown, write_shown
     from mtlprune.results import read_result, write_result
     from mtlprune.sweeps.folder import expanded
@@ -193,7 +178,6 @@ def show(
     """
     from mtlprune.analyses.analysis import find, results_in
     from mtlprune.cli.console import say
-    from mtlprune.files import make_room
     from mtlprune.reports.analyses import write_shown
     from mtlprune.reports.charts import FORMATS, Style
 

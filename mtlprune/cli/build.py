@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from mtlprune.cli.console import console
+from mtlprune.cli.console import console, with_parameters
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.store import Corpus, check_free, save_corpus
+from mtlprune.corpora.tables import source_digest
+from mtlprune.layers import LAYERS, kind_of
+from mtlprune.sentence import Sentence
 
-if TYPE_CHECKING:
-    from mtlprune.corpora.store import Corpus
-    from mtlprune.sentence import Sentence
-
-    Splits = Mapping[str, Iterable[Sentence]]
+Splits = Mapping[str, Iterable[Sentence]]
 
 
 class Formats(TyperGroup):
     """Says which formats there are to who names another."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        from mtlprune.corpora import CorpusError
-
         if cmd_name not in self.commands:
             known = ", ".join(self.commands)
             raise CorpusError(f"expected a format or a corpus out of {known}, found {cmd_name!r}; name one of them")
@@ -45,6 +44,14 @@ Seed = Annotated[int, typer.Option(min=0, help="Of that split.")]
 Repair = Annotated[bool, typer.Option("--repair", help="Read tags of entities as conlleval does, which takes any.")]
 
 
+@contextlib.contextmanager
+def building(what: str, out: Path, overwrite: bool) -> Iterator[None]:
+    """Says that a corpus is in the making. Raises CorpusError before the work, not after it: it has no place."""
+    check_free(out, overwrite)
+    with console(stderr=True).status(f"{what} …"):
+        yield
+
+
 def tell(line: str) -> None:
     """To the terminal, beside what is asked for."""
     console(stderr=True).print(line)
@@ -52,10 +59,6 @@ def tell(line: str) -> None:
 
 def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) -> Corpus:
     """Save a corpus, and say what it has and what can be done with it; ``mixed`` layers are in two sets of labels."""
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.store import save_corpus
-    from mtlprune.layers import LAYERS, kind_of
-
     splits = {split: sentences for split, sentences in splits.items() if sentences}
     if not splits:
         raise CorpusError(f"{about['name']}: expected sentences, found none in the sources; check them")
@@ -84,7 +87,6 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
 def remarks(corpus: Corpus, splits: Splits) -> list[str]:
     """What is to be known of a corpus, whose sentences are given too, and of the scores on it."""
     from mtlprune.corpora.build import remarks as oddities
-    from mtlprune.layers import kind_of
     from mtlprune.scores import foreign_punctuation
 
     brackets = [layer for layer, kind in corpus.layers.items() if kind_of(kind) == "brackets"]
@@ -106,7 +108,7 @@ Together = typer.Argument(
 )
 FROM_FILES: dict[str, tuple[Any, Any]] = {
     "files": (Annotated[list[str] | None, Together], None),
-    "out": (Out, Parameter.empty),
+    "out": (Out, ...),
     **{split: (_paths(split), None) for split in ("train", "dev", "test")},
     "split": (Shares, "80/10/10"),
     "seed": (Seed, 1),
@@ -122,28 +124,17 @@ def from_files(name: str, short_help: str, **own: tuple[Any, Any]) -> Callable[[
     def register(reader: Callable[..., Iterable[Sentence]]) -> Callable[..., Iterable[Sentence]]:
         def command(**given: Any) -> None:
             from mtlprune.corpora.build import Files, read_files
-            from mtlprune.corpora.store import check_free
 
             options = {option: given[option] for option in own}
             out, overwrite = given["out"], given["overwrite"]
-            check_free(out, overwrite)
             apart = {split: given[split] or () for split in ("train", "dev", "test")}
             files = Files(given["files"] or (), apart, given["split"], given["seed"])
-            with console(stderr=True).status(f"reading {name} …"):
+            with building(f"reading {name}", out, overwrite):
                 splits, digests = read_files(files, partial(reader, **options), tell)
                 about = {"name": given["name"] or out.name, "licence": given["licence"], "sources": digests}
                 store(splits, out, overwrite=overwrite, **about)
 
-        made = {**FROM_FILES, **own}
-        command.__signature__ = Signature(  # type: ignore[attr-defined]
-            [
-                Parameter(option, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-                for option, (kind, default) in made.items()
-            ]
-        )
-        command.__annotations__ = {option: kind for option, (kind, _) in made.items()}
-        command.__doc__ = reader.__doc__
-        app.command(name, short_help=short_help)(command)
+        app.command(name, short_help=short_help)(with_parameters(command, FROM_FILES | own, reader.__doc__ or ""))
         return reader
 
     return register
@@ -159,7 +150,6 @@ def conllu(path: Path, pos: str) -> Iterable[Sentence]:
 
     The other column of tags is kept as a layer of its own, upos or xpos, where the files fill it.
     """
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.conllu import read_conllu
 
     found = pos == "upos"
@@ -187,7 +177,6 @@ def columns(path: Path, columns: str | None, repair: bool) -> Iterable[Sentence]
 
     Entities may be written in IOB1, IOB2, BIOES, BILOU or brackets with stars; which it is, is found and told.
     """
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.columns import parse_columns, read_columns
 
     if columns is None:
@@ -208,11 +197,7 @@ def brackets(path: Path, functions: bool, escaped: bool) -> Iterable[Sentence]:
     return read_ptb(path, functions=functions, unescape=not escaped)
 
 
-@from_files(
-    "propbank",
-    "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.",
-    columns=(Columns, None),
-)
+@from_files("propbank", "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.", columns=(Columns, None))
 def propbank(path: Path, columns: str | None) -> Iterable[Sentence]:
     """Read semantic roles (srl) with what stands beside them.
 
@@ -255,11 +240,8 @@ def hf(
     """
     from mtlprune.corpora.build import cut, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
-    from mtlprune.corpora.store import check_free
-    from mtlprune.corpora.tables import source_digest
 
-    check_free(out, overwrite)
-    with console(stderr=True).status("reading the dataset …"):
+    with building("reading the dataset", out, overwrite):
         splits = read_dataset(dataset, columns, subset, revision, repair, tell)
         at = f"hub, subset {subset}, revision {revision}"
         digests = {dataset: source_digest(Path(dataset)) if Path(dataset).exists() else at}
@@ -284,11 +266,8 @@ def ewt5(
 ) -> None:
     """Join Universal Dependencies, Universal NER and PropBank."""
     from mtlprune.corpora.ewt5 import LICENCE, MASKED_TOKENS, build_ewt5, ewt5_files
-    from mtlprune.corpora.store import check_free
-    from mtlprune.corpora.tables import source_digest
 
-    check_free(out, overwrite)  # before the work, not after it
-    with console(stderr=True).status("building ewt5 …"):
+    with building("building ewt5", out, overwrite):
         files = ewt5_files(sources)
         splits = build_ewt5(sources, masked_tokens=masked_tokens)
         digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in files.values()}
@@ -307,11 +286,8 @@ def ontonotes5(
 ) -> None:
     """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
-    from mtlprune.corpora.store import check_free
-    from mtlprune.corpora.tables import source_digest
 
-    check_free(out, overwrite)
-    with console(stderr=True).status("building ontonotes5 …"):
+    with building("building ontonotes5", out, overwrite):
         splits = build_ontonotes5(sources, dep, converter, tell)
         given = {"sources": sources, "dep": dep, "converter": converter}
         digests = {name: source_digest(path) for name, path in given.items() if path is not None}
@@ -331,10 +307,8 @@ def grammar(
     """Generate sentences of a small grammar of English."""
     from mtlprune import __version__
     from mtlprune.corpora.grammar import build_grammar
-    from mtlprune.corpora.store import check_free
 
-    check_free(out, overwrite)
-    with console(stderr=True).status("building grammar …"):
+    with building("building grammar", out, overwrite):
         splits = build_grammar(train, dev, test, seed)
         made = {"generator": f"mtlprune {__version__}, train {train}, dev {dev}, test {test}, seed {seed}"}
         store(splits, out, name="grammar", licence="Apache-2.0", sources=made, overwrite=overwrite)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.cli.console import Overrides, new_table
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.store import load_corpus, read_info
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,16 +26,13 @@ SHOWN = 8  # unseen labels named by name
 
 
 def check(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
-    overrides: Overrides = None,
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")], overrides: Overrides = None
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
-
     check_settings(config, overrides or ())
 
     from mtlprune.cli.console import console
     from mtlprune.config.config import load_config
-    from mtlprune.corpora.store import load_corpus
     from mtlprune.training.inspection import inspect
 
     settings = load_config(config, overrides or [])
@@ -49,7 +48,6 @@ def check(
 
 
 def _split_table(found: Inspection) -> Table:
-
     table = new_table(None, "", *(f">{split}" for split in found.sentences))
     rows: dict[str, dict[str, int]] = {
         "sentences": found.sentences,
@@ -198,8 +196,6 @@ def _pruning_warnings(found: Inspection) -> Iterator[str]:
 
 def check_corpora(*paths: Path | None) -> None:
     """Raises CorpusError where no corpus lies at a path that is given."""
-    from mtlprune.corpora.store import read_info
-
     for path in paths:
         if path is not None:
             read_info(path)
@@ -229,7 +225,6 @@ def check_tree(tree: Mapping[str, Any]) -> None:
 
 def check_run(run: Path, data: Path | None = None) -> None:
     """The same of a run's own corpus, or of ``data`` instead. Raises RunError too: no run, or a damaged one."""
-    from mtlprune.corpora import CorpusError
     from mtlprune.runs import RunFolder
 
     folder = RunFolder.existing(run)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +27,20 @@ Width = Annotated[float | None, typer.Option(metavar="CM", min=1, help="Of each 
 FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
 Title = Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")]
 Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG and GIF.")]
+
+
+def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words: str) -> Any:
+    """A function with the signature and the help that make a command of it."""
+    call.__doc__, call.__annotations__ = words, {key: kind for key, (kind, _) in parameters.items()}
+    call.__signature__ = Signature(
+        [
+            Parameter(
+                key, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is ... else default, annotation=kind
+            )
+            for key, (kind, default) in parameters.items()
+        ]
+    )
+    return call
 
 
 def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:

@@ -10,6 +10,9 @@ import typer
 
 from mtlprune.cli import build
 from mtlprune.cli.console import console, new_table
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.store import load_corpus
+from mtlprune.layers import LAYERS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,11 +36,9 @@ def merge(
 ) -> None:
     """Join the layers of sentences with equal words, split by split, and append the others."""
     from mtlprune.corpora.build import merge as merge_corpora
-    from mtlprune.corpora.store import check_free, load_corpus
 
-    check_free(out, overwrite)
     loaded = {str(path): load_corpus(path) for path in corpora}
-    with console(stderr=True).status("merging …"):
+    with build.building("merging", out, overwrite):
         splits, mixed = merge_corpora({path: {s: c[s] for s in c.splits} for path, c in loaded.items()}, build.tell)
         licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
         sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
@@ -48,8 +49,6 @@ def merge(
 @app.command(short_help="Validate every sentence, and count what there is.")
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)]) -> None:
     """Validate every sentence and the fingerprint, and count what there is."""
-    from mtlprune.corpora.store import load_corpus
-
     corpus = load_corpus(folder)
     terminal = console()
     with console(stderr=True).status("checking …"):
@@ -63,8 +62,7 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
 
 
 def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table:
-    from mtlprune.corpora.counts import count
-    from mtlprune.layers import LAYERS
+    from mtlprune.corpora.tables import count
 
     counts = {split: count(sentences, layers) for split, sentences in splits.items()}
     table = new_table(None, "", *(f">{split}" for split in counts))
@@ -110,22 +108,17 @@ def show(
     import re
 
     from mtlprune.cli.display import print_sentence
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.store import load_corpus
 
     corpus = load_corpus(folder)
     for split in corpus.splits:
-        sentence = corpus[split].find(sentence_id)
-        if sentence is not None:
-            print_sentence(console(), sentence, split)
-            return
+        if (sentence := corpus[split].find(sentence_id)) is not None:
+            return print_sentence(console(), sentence, split)
     place = re.fullmatch(r"(.+):(\d+)", sentence_id)
     if place is not None and place[1] in corpus.splits:
         sentences, number = corpus[place[1]], int(place[2])
         if not 1 <= number <= len(sentences):
             raise CorpusError(f"{folder}: {place[1]} has the sentences 1 to {len(sentences)}, found {number}")
-        print_sentence(console(), sentences[number - 1], place[1])
-        return
+        return print_sentence(console(), sentences[number - 1], place[1])
     ids = [known for split in corpus.splits for known in corpus[split].ids()]
     near = difflib.get_close_matches(sentence_id, ids, 1)
     like = f"did you mean {near[0]!r}?" if near else f"ids are like {ids[0]!r}, places like {corpus.splits[0]}:1"
@@ -140,9 +133,7 @@ def export(
     out: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
 ) -> None:
     """Write one layer in its scorer's format; sentences that do not know the layer are left out."""
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.export import export as export_layer
-    from mtlprune.corpora.store import load_corpus
 
     corpus = load_corpus(folder)
     sentences = corpus[split]

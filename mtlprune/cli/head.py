@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.cli.console import say
+from mtlprune.files import RunError, write_bytes
 
 if TYPE_CHECKING:
     from mtlprune.analyses.probes.show.card import HeadCard, Known
@@ -54,8 +55,6 @@ def head(
 
     One table of all heads instead: mtlprune heads RUN...
     """
-    from mtlprune.files import RunError
-
     if layer < 1 or head < 1:
         raise RunError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
     if out is not None:
@@ -103,7 +102,6 @@ def head(
 def _subject(name: str, gates_of: str | None) -> Subject:
     """What is named; of a run with a gate set a task, with the gates of one. Raises RunError where unclear."""
     from mtlprune.analyses.reading import find_sources
-    from mtlprune.files import RunError
 
     found = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
     alone = len(found) == 1
@@ -119,7 +117,6 @@ def _subject(name: str, gates_of: str | None) -> Subject:
 
 def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str) -> tuple[list[Sentence], str]:
     """Sentences to choose from, and where they come from in words."""
-    from mtlprune.files import RunError
     from mtlprune.runs import RunFolder
     from mtlprune.sentence import Sentence
 
@@ -146,8 +143,6 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
 
 def _number(subject: Subject, layer: int, head: int) -> int:
     """Where the head lies among those its layer still has. Raises RunError for one that is not there."""
-    from mtlprune.files import RunError
-
     places = subject.encoder.places
     if layer > places.layers or head > places.heads:
         raise RunError(
@@ -164,7 +159,6 @@ def _number(subject: Subject, layer: int, head: int) -> int:
 def _known(results: Result | None, subject: Subject, layer: int, head: int) -> tuple[list[Known], list[str]]:
     """What the head knows, and what a reader should know of that."""
     from mtlprune.analyses.probes.show.reading import known, modes, shape
-    from mtlprune.files import RunError
 
     if results is None:
         return [], []
@@ -232,7 +226,6 @@ def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Se
 
 def _write(card: HeadCard, out: Path) -> None:
     from mtlprune.analyses.probes.show.card import html
-    from mtlprune.files import write_bytes
     from mtlprune.reports.charts import render
 
     kind = out.suffix.lower()[1:]

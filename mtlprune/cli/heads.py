@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mtlprune.cli.console import say
+from mtlprune.files import RunError, make_room
 
 
 def heads(
@@ -30,7 +31,6 @@ def heads(
     """
     from mtlprune.analyses.claims.maths import claim_columns
     from mtlprune.claimed_heads import load_claims
-    from mtlprune.files import RunError, make_room
     from mtlprune.reports.heads import SOURCES, HeadTable, correlations, lead, tree, write
 
     make_room(out)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say
+from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json
 
 PLAIN, PLAIN_CELL = "plain", 8
 """The format that is cells alone, and units of such a cell."""
@@ -31,7 +32,6 @@ def maps(
 ) -> None:
     """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
     from mtlprune.claimed_heads import group, load_claims, notes
-    from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json
     from mtlprune.reports.charts import FORMATS, Style, render
     from mtlprune.reports.maps import Animation, claim_maps, left_out
     from mtlprune.sweeps.folder import expanded

@@ -8,16 +8,15 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
+from typing import Annotated, BinaryIO, Literal, TextIO
 
 import typer
 
 from mtlprune.cli.console import Device, RunFolderArgument
-
-if TYPE_CHECKING:
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats import NumberedLine
-    from mtlprune.sentence import Sentence
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import NumberedLine, decode_line, malformed
+from mtlprune.errors import printable
+from mtlprune.sentence import Sentence, SentenceError
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
 TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
@@ -53,9 +52,7 @@ def predict(
     from mtlprune.cli.console import console
     from mtlprune.cli.progress import counted
     from mtlprune.config.config import build_config
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.formats.conllu import universal
-    from mtlprune.errors import printable
     from mtlprune.runs import RunError, RunFolder
 
     terminal, bar = console(), console(stderr=True)
@@ -151,10 +148,7 @@ def read_sentences(
     Raises:
         CorpusError: not UTF-8, not CoNLL-U, no sentence; the message names the line.
     """
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats import decode_line, malformed
     from mtlprune.corpora.formats.conllu import read_blocks
-    from mtlprune.sentence import Sentence, SentenceError
 
     stdin = str(file) == "-"
     source = "standard input" if stdin else file
@@ -177,9 +171,6 @@ def read_sentences(
 
 
 def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[NumberedLine]:
-    from mtlprune.corpora import CorpusError
-    from mtlprune.corpora.formats import NumberedLine, decode_line
-
     for number, raw in enumerate(stream, 1):
         try:
             yield decode_line(raw, number, file)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.analyses.analysis import find
-from mtlprune.cli.analyze import parameters_of, run, with_parameters
-from mtlprune.cli.console import Scale, chosen_formats, say
+from mtlprune.cli.analyze import parameters_of, run
+from mtlprune.cli.console import Scale, chosen_formats, say, with_parameters
+from mtlprune.files import RunError, json_text, make_room, write_bytes, write_text
 
 if TYPE_CHECKING:
     from mtlprune.analyses.probes.show.reading import ProbePanel
@@ -45,8 +46,6 @@ PLOTTED: dict[str, tuple[Any, Any]] = {
 
 
 def _call(plot: bool, names: list[str], corpus: Path | None, **values: Any) -> None:
-    from mtlprune.files import RunError
-
     options = {name: values.pop(name) for name in PLOTTED if name not in ("plot", "corpus")}
     if plot:
         _plot([Path(name) for name in names], values["out"], values["mode"], **options)
@@ -72,7 +71,6 @@ def _plot(
     from mtlprune.analyses.probes.show import modes, pictures
     from mtlprune.analyses.probes.show.paper import named_encoder
     from mtlprune.analyses.probes.show.reading import panels, read_probes
-    from mtlprune.files import RunError, json_text, make_room, write_bytes, write_text
     from mtlprune.reports.charts import FORMATS, Style, render
 
     formats = chosen_formats(format_, FORMATS)
@@ -107,8 +105,6 @@ def _plot(
 
 def _wanted(maps: str, shown: list[ProbePanel]) -> set[str]:
     """Titles of the columns whose heat maps are drawn. Raises RunError at one that no task has."""
-    from mtlprune.files import RunError
-
     there = dict.fromkeys(title for panel in shown for title in panel.titles)
     if maps in ("all", "none"):
         return set(there) if maps == "all" else set()

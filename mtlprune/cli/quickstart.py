@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import Overrides
+from mtlprune.files import write_text
+from mtlprune.runs import RunFolder
 
 GATES = "gates-"
 """What runs are called that bring a finished run to half of its heads."""
@@ -45,12 +47,10 @@ def quickstart(
     from mtlprune.cli.report import gold_of
     from mtlprune.cli.table import majority_scores
     from mtlprune.cli.train import train_run
-    from mtlprune.files import write_text
     from mtlprune.reports.page import Choices, Sources, report
     from mtlprune.reports.scores.comparisons import compare
     from mtlprune.reports.scores.tables import markdown
     from mtlprune.reports.scores.tests import with_tests
-    from mtlprune.runs import RunFolder
     from mtlprune.training.evaluation import evaluate_run
 
     began = time.monotonic()
@@ -84,7 +84,6 @@ def look_at_heads(out: Path, runs: Sequence[str], terminal: Console) -> dict[str
     from mtlprune.analyses.gradients import GradientOptions
     from mtlprune.analyses.probes import ProbeOptions
     from mtlprune.results import write_result
-    from mtlprune.runs import RunFolder
 
     encoder = str(RunFolder(runs[-1]).read_config()["encoder"]["name"])
     asked = {

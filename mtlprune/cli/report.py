@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import say
+from mtlprune.corpora import CorpusError
+from mtlprune.files import write_text
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sweeps.folder import INDEX, expanded, read_index, unusable
 
 if TYPE_CHECKING:
     from mtlprune.reports.page.scores import Gold
@@ -47,11 +51,8 @@ def report(
 
     check_corpora(data)
 
-    from mtlprune.files import write_text
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
-    from mtlprune.runs import RunFolder
-    from mtlprune.sweeps.folder import expanded
 
     folders = [RunFolder.existing(run) for run in expanded(runs)]
     sources = Sources(folders, probes or (), analyses or (), latency or (), notes=unfinished_cells(runs))
@@ -62,8 +63,6 @@ def report(
 
 def unfinished_cells(given: Sequence[Path]) -> list[str]:
     """Of every sweep named by its folder, the cells that the page has to do without, in a sentence."""
-    from mtlprune.sweeps.folder import INDEX, read_index, unusable
-
     notes = []
     for root in given:
         if not (root / INDEX).is_file():
@@ -79,9 +78,7 @@ def unfinished_cells(given: Sequence[Path]) -> list[str]:
 
 def gold_of(data: Path | None) -> Gold:
     """Reads gold sentences where a run says its corpus is, or at ``data``; each corpus and split once."""
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.store import load_corpus
-    from mtlprune.runs import RunError, RunFolder
 
     held: dict[tuple[Path, str], Sequence[Sentence]] = {}
 

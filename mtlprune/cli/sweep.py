@@ -13,6 +13,7 @@ import typer
 
 from mtlprune.cli.console import Overrides, new_table, say
 from mtlprune.errors import printable
+from mtlprune.sweeps.specification import SweepError, nearest, read_specification
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +63,6 @@ def sweep(
     Several at once on one folder share the work. A cell that fails is reported, and does not stop the others.
     """
     from mtlprune.cli.console import console
-    from mtlprune.sweeps.specification import SweepError
 
     if submit and launcher is None:
         raise SweepError("--submit is for a cluster; name it with --launcher slurm")
@@ -101,7 +101,6 @@ def _launch(
     whole: Sweep, cells: Mapping[str, Cell], launcher: str, jobs: int | None, options: list[str], terminal: Console
 ) -> None:
     from mtlprune.sweeps.scheduler import CLUSTERS, parse_options, states, submit
-    from mtlprune.sweeps.specification import SweepError, nearest
 
     if launcher not in CLUSTERS:
         raise SweepError(
@@ -124,7 +123,6 @@ def _asked(
     encoders: str | None,
 ) -> tuple[Sweep, dict[str, Cell]]:
     from mtlprune.cli.check import check_sweep
-    from mtlprune.sweeps.specification import SweepError, read_specification
 
     specification = read_specification(file)
     check_sweep(specification, overrides or ())

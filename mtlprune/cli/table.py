@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from mtlprune.cli.console import say
-
-if TYPE_CHECKING:
-    from mtlprune.runs import RunFolder
+from mtlprune.files import write_text
+from mtlprune.runs import RunError, RunFolder
 
 
 def table(
@@ -40,8 +39,6 @@ def table(
 
     check_corpora(majority)
 
-    from mtlprune.files import write_text
-    from mtlprune.runs import RunError, RunFolder
     from mtlprune.sweeps.folder import expanded
 
     if not 0 < margin < 100:
@@ -75,7 +72,6 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     """
     from mtlprune.baselines import Majority
     from mtlprune.corpora.store import load_corpus
-    from mtlprune.runs import RunError
     from mtlprune.scores import count, main_score, score
 
     corpus = load_corpus(data)

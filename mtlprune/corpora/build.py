@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import files_below
-from mtlprune.corpora.spool import spooled
-from mtlprune.corpora.tables import source_digest
+from mtlprune.corpora.tables import source_digest, spooled
 from mtlprune.layers import KINDS, Layer, kind_of
 from mtlprune.sentence import Sentence, declared
 

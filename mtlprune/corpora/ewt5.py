@@ -177,9 +177,7 @@ def _pair(
 
 
 def _check_tag_agreement(
-    corpus: Mapping[str, list[Sentence]],
-    skeletons: Mapping[str, list[Skeleton]],
-    exceptions: Mapping[str, _Exception],
+    corpus: Mapping[str, list[Sentence]], skeletons: Mapping[str, list[Skeleton]], exceptions: Mapping[str, _Exception]
 ) -> None:
     same = words = 0
     for split in corpus.values():

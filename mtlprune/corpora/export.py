@@ -11,7 +11,7 @@ from mtlprune.corpora.formats.conllu import TAGS, universal
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.files import RunError, make_folder, replacing
 from mtlprune.layers import Layer, kind_of, tags_named
-from mtlprune.sentence import LAYERS, Predicate, Sentence, Span, declared
+from mtlprune.sentence import LAYERS, Sentence, Span, declared
 
 
 def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
@@ -115,23 +115,18 @@ def format_props(sentence: Sentence) -> str:
     lemmas = ["-"] * len(sentence)
     columns = [lemmas]
     for predicate in predicates:
-        lemma = _solid(predicate.lemma or sentence.words[predicate.index])
-        lemmas[predicate.index] = "_" if lemma == "-" else lemma  # a dash would say: no predicate
+        place = predicate.index
+        lemma = _solid(predicate.lemma or sentence.words[place])
+        lemmas[place] = "_" if lemma == "-" else lemma  # a dash would say: no predicate
         try:
-            columns.append(stars_from_spans(_with_verb(predicate), len(sentence)))
+            verb = () if any(span.label == "V" for span in predicate.arguments) else (Span(place, place + 1, "V"),)
+            columns.append(stars_from_spans((*predicate.arguments, *verb), len(sentence)))
         except CorpusError as error:
-            where = f"sentence {sentence.id!r}, predicate at word {predicate.index}"
-            raise CorpusError(f"{where}: {error}") from error
+            raise CorpusError(f"sentence {sentence.id!r}, predicate at word {place}: {error}") from error
     widths = [max(map(len, column)) for column in columns]
     rows = zip(*columns, strict=True)
     lines = (" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(lines) + "\n\n"
-
-
-def _with_verb(predicate: Predicate) -> tuple[Span, ...]:
-    if any(span.label == "V" for span in predicate.arguments):
-        return predicate.arguments
-    return (*predicate.arguments, Span(predicate.index, predicate.index + 1, "V"))
 
 
 def _solid(text: str) -> str:

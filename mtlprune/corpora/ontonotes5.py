@@ -137,7 +137,8 @@ def _sentences(
     """The sentences of one split, layers unknown where a document lacks them; ``seen`` grows by their ids."""
     counts = dict.fromkeys(("documents", "without ner", "without srl", "nested entities", "unparsed sentences"), 0)
     for document in documents:
-        known = {layer: document.has(layer) or _has_file(document, names) for layer, names in annotated.items()}
+        own = {document.name, str(document.path.with_suffix(""))}
+        known = {layer: document.has(layer) or bool(own & names) for layer, names in annotated.items()}
         counts["documents"] += 1
         counts["without ner"] += not known["ner"]
         counts["without srl"] += not known["srl"]
@@ -152,10 +153,6 @@ def _sentences(
             seen[sentence.id] = document.path
             yield sentence
     tell(f"OntoNotes 5 {split}: {', '.join(f'{count} {name}' for name, count in counts.items())}")
-
-
-def _has_file(document: Document, names: set[str]) -> bool:
-    return document.name in names or str(document.path.with_suffix("")) in names
 
 
 # -- Stanford dependencies: converted beforehand (CoNLL-X or CoNLL-U), or by Stanford's own jar. The original takes the

@@ -1,20 +1,29 @@
-"""Sentences as Arrow tables and back, column by column.
+"""Sentences as Arrow tables and back, column by column; checksums, counts, and lists that lie in a temporary file.
 
 An unknown layer is an Arrow null, an empty one an empty list. Of a layer with several columns all are null together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from itertools import repeat
+import math
+import os
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import files_below
+from mtlprune.files import file_sha256
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
-from mtlprune.sentence import Sentence
+from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,11 +142,198 @@ def source_digest(path: Path) -> str:
     followed)."""
     path = Path(path)
     if path.is_file():
-        with path.open("rb") as stream:
-            digest = hashlib.sha256()
-            while piece := stream.read(1 << 20):
-                digest.update(piece)
-        return digest.hexdigest()
+        return file_sha256(path)
     files = sorted((file.relative_to(path).as_posix(), file) for file in files_below(path) if file.is_file())
     listing = "".join(f"{source_digest(file)}  {name}\n" for name, file in files)
     return hashlib.sha256(listing.encode()).hexdigest()
+
+
+# -- what a corpus holds, in numbers -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Counts:
+    """Counts over the sentences of one split; arguments leave V and C-V out."""
+
+    sentences: int = 0
+    words: int = 0
+    longest: int = 0
+    known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LAYERS, 0))
+    all_layers: int = 0
+    tags: int = 0
+    entities: dict[str, int] = field(default_factory=dict)
+    relations: int = 0
+    non_projective: int = 0
+    constituents: int = 0
+    constituent_labels: int = 0
+    predicates: int = 0
+    arguments: int = 0
+    roles: int = 0
+    further: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the other layers hold, by name: the counts of their kinds."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What corpus.json holds of a split; of the five layers alone what it held before there were others."""
+        return {key: value for key, value in asdict(self).items() if key != "further" or value}
+
+
+def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> Counts:
+    """Count one split; tags, relations, constituent_labels and roles are numbers of distinct labels.
+
+    Args:
+        layers: those of the corpus, and their kinds.
+    """
+    counts, known = Counts(), Counter[str]()
+    labels = {name: Counter[str | None]() for name in layers}
+    for sentence in sentences:
+        names = sentence.layers()
+        counts.sentences += 1
+        counts.words += len(sentence)
+        counts.longest = max(counts.longest, len(sentence))
+        counts.all_layers += LAYERS.keys() <= set(names)
+        known.update(names)
+        for name in names:
+            labels[name].update(_LABELS[kind_of(layers[name])](sentence.get(name)))
+    counts.known = {name: known[name] for name in layers}
+    for name, kind in layers.items():
+        found = _NUMBERS[kind_of(kind)](labels[name])
+        if name in LAYERS:
+            for key, number in found.items():
+                setattr(counts, key, number)
+        else:
+            counts.further[name] = found
+    return counts
+
+
+_LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
+    "tags": tuple,
+    "spans": lambda spans: [span.label for span in spans],
+    "tree": lambda tree: [*tree.relations, *([] if is_projective(tree.heads) else [None])],
+    "brackets": lambda spans: [span.label for span in spans],
+    "frames": lambda frames: [*(span.label for p in frames for span in p.arguments), *[None] * len(frames)],
+}
+"""The labels of a value, by kind; None, which is no label, for each tree that is not projective and each predicate."""
+
+
+def _frames(found: Counter[str | None]) -> dict[str, Any]:
+    roles = {label: number for label, number in found.items() if label is not None and label not in NOT_ARGUMENTS}
+    return {"predicates": found[None], "arguments": sum(roles.values()), "roles": len(roles)}
+
+
+_NUMBERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "tags": lambda found: {"tags": len(found)},
+    "spans": lambda found: {"entities": dict(sorted(found.items()))},
+    "tree": lambda found: {"relations": len(found.keys() - {None}), "non_projective": found[None]},
+    "brackets": lambda found: {"constituents": found.total(), "constituent_labels": len(found)},
+    "frames": _frames,
+}
+
+
+def is_projective(heads: Sequence[int]) -> bool:
+    """Whether no two arcs cross, the arc from the root (0, left of the first word) included.
+
+    Arcs are intervals; sorted by their left end and longer ones first, they nest exactly if none ends beyond the
+    innermost one that is still open.
+    """
+    arcs = sorted((min(head, word), -max(head, word)) for word, head in enumerate(heads, 1))
+    still_open: list[int] = []
+    for left, minus_right in arcs:
+        while still_open and still_open[-1] <= left:
+            still_open.pop()
+        if still_open and -minus_right > still_open[-1]:
+            return False
+        still_open.append(-minus_right)
+    return True
+
+
+# -- lists that lie in a temporary file: of sentences, or of arrays ----------------------------------------------------
+
+
+T = TypeVar("T")
+FEW = 20_000
+
+
+class Spool(Sequence[T]):
+    """A list whose items lie in a file that goes with it; in memory are their places.
+
+    Args:
+        encode, decode: an item to bytes and back.
+
+    Raises:
+        CorpusError: from appending and reading too, when the disk refuses.
+    """
+
+    def __init__(self, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
+        self._encode, self._decode, self._ends = encode, decode, array("q", [0])
+        with _told():
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 (it is closed, and gone, with its owner)
+
+    def append(self, item: T) -> None:
+        with _told():
+            self._ends.append(self._ends[-1] + self._file.write(self._encode(item)))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, place: int) -> T:  # type: ignore[override]  # nobody asks for slices
+        place = range(len(self))[place]
+        start, end = self._ends[place : place + 2]
+        with _told():
+            self._file.flush()
+            return self._decode(os.pread(self._file.fileno(), end - start, start))
+
+
+def spooled(sentences: Iterable[Sentence]) -> Sequence[Sentence]:
+    """Sentences in a temporary file; those of a few are as quickly kept in memory."""
+    left = iter(sentences)
+    few = list(islice(left, FEW + 1))
+    found: Any = few if len(few) <= FEW else Spool(_sentence_to_bytes, _sentence_from_bytes)
+    for sentence in chain(few, left) if found is not few else ():
+        found.append(sentence)
+    return found
+
+
+def _sentence_to_bytes(sentence: Sentence) -> bytes:
+    kinds = sentence.kinds().items()
+    layers = [[name, kind, KINDS[kind_of(kind)].to_json(sentence.get(name))] for name, kind in kinds]
+    return json.dumps([sentence.id, sentence.words, layers]).encode()
+
+
+def _sentence_from_bytes(data: bytes) -> Sentence:
+    name, words, written = json.loads(data)
+    layers = {layer: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for layer, kind, value in written}
+    return Sentence(name, tuple(words)).with_layers(**layers)
+
+
+def arrays_to_bytes(row: Mapping[str, Any] | None) -> bytes:
+    """Arrays by name, after a line that says what they are; None as None."""
+    names = None if row is None else {name: [part.dtype.str, part.shape] for name, part in row.items()}
+    return json.dumps(names).encode() + b"\n" + b"".join(part.tobytes() for part in (row or {}).values())
+
+
+def arrays_from_bytes(data: bytes) -> dict[str, Any] | None:
+    """The reverse; the arrays cannot be written to."""
+    import numpy as np
+
+    start = data.index(b"\n") + 1
+    names, found = json.loads(data[:start]), {}
+    for name, (kind, shape) in (names or {}).items():
+        found[name] = np.frombuffer(data, kind, math.prod(shape), start).reshape(shape)
+        start += found[name].nbytes
+    return None if names is None else found
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of ``size`` items, the last one of what is left."""
+    left = iter(items)
+    while batch := list(islice(left, size)):
+        yield batch
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"{tempfile.gettempdir()}: expected room for a temporary file, found: {error.strerror}"
+        raise CorpusError(f"{what}; make some, or name another folder in the environment variable TMPDIR") from error

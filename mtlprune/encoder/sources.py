@@ -30,7 +30,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging as hf_logging
 
-from mtlprune.corpora.download import answers
+from mtlprune.corpora import answers
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.files import SUMS, file_sha256, read_json, reading, verify_sums

@@ -593,14 +593,11 @@ def _svg(spec: Spec) -> str:
 def _drawn(spec: str) -> str:
     text = str(vl_convert.vegalite_to_svg(spec))
     text = _SAID.sub(r"<path \2><title>\1</title></path>", text)
-    text = re.sub(r'\b(?:transform|d)="[^"]*"', lambda m: re.sub(r"\d+\.\d{3,}", _two_decimals, m[0]), text)
+    text = re.sub(r'\b(?:transform|d)="[^"]*"', lambda m: _LONG.sub(lambda n: f"{float(n[0]):.2f}", m[0]), text)
     return _CIRCLE.sub(r'<circle cx="\1" cy="\2" r="\3"', text)
 
 
-def _two_decimals(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.2f}"
-
-
+_LONG = re.compile(r"\d+\.\d{3,}")
 _SAID = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*" ([^>]*)/>')
 _CIRCLE = re.compile(
     r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" d="M([\d.]+),0A\3,\3,0,1,1,-\3,0A\3,\3,0,1,1,\3,0"'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as escape_html
@@ -185,9 +186,21 @@ def escape(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in printable(text))
 
 
+def shown_label(label: str) -> str:
+    """A label as it is drawn: in quotes where nothing but punctuation would be seen."""
+    return label if any(c.isalnum() or c in "$#" for c in label) else f"“{label}”"
+
+
 def number(value: float, digits: int = 2) -> str:
     """A number with so many decimals; – where it is not defined."""
     return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+
+
+def mean_sd(values: Sequence[float]) -> str:
+    """The mean; with two values or more ± the sample standard deviation."""
+    if len(values) < 2:
+        return number(values[0]) if values else "–"
+    return f"{number(statistics.mean(values))} ± {number(statistics.stdev(values))}"
 
 
 def probability(value: float) -> str:

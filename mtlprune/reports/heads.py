@@ -18,7 +18,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Analysis, HeadColumn, find, read, usable
 from mtlprune.errors import printable_lines
-from mtlprune.files import RunError, json_text, plain, read_made, reading, write_text
+from mtlprune.files import RunError, json_text, plain, read_json, reading, write_text
 from mtlprune.reports.analyses import Section
 from mtlprune.reports.grid import Grid, markdown_document
 from mtlprune.results import Result
@@ -73,7 +73,8 @@ class HeadTable:
             with reading(path, RunError, "make it anew"):
                 result = read(folder, name)
                 labels = [one["encoder"] for one in result.about["encoders"]]
-                if analysis.of_one and of not in labels:
+                one = "encoders" in analysis.needs and "decoders" not in analysis.needs  # else columns of all runs
+                if one and of not in labels:
                     lacking[name] = labels
                     continue
                 make = analysis.show.head_columns if analysis.columns is None else measured
@@ -137,8 +138,15 @@ def tree(table: HeadTable, found: pd.DataFrame, settings: Mapping[str, Any]) -> 
 
 def read_heads(folder: Path) -> dict[str, Any]:
     """What ``mtlprune heads`` wrote. Raises RunError: no such file, or a damaged one."""
+    path, again = folder / FILE, "run `mtlprune heads` again"
+    if not path.is_file():
+        raise RunError(f"{path} is missing; `mtlprune heads ... --out {folder}` makes it")
+    content = read_json(path, RunError, again)
     needed = ("columns", "shape", "settings", "words", "correlations", "notes")
-    return read_made(folder / FILE, "mtlprune heads", needed)
+    missing = [key for key in needed if not isinstance(content, dict) or key not in content]
+    if missing or not content["columns"]:
+        raise RunError(f"{path}: expected {', '.join(missing) or 'something under columns'} in it; {again}")
+    return dict(content)
 
 
 def section(folder: Path) -> Section:

@@ -4,6 +4,9 @@ A score is recomputed from summed counts in every resample, never averaged over 
 over its runs (seeds), which all see the same resampled sentences. The main interval and its p resample seeds, then
 sentences; the others hold the runs fixed. What they cover and what they do not stands in docs/significance.md.
 
+Labels are counted by the rules of the layer's main score, so that summed over them they give its counts: POS tags,
+entities, arcs by relation (right head and right relation), brackets as EVALB counts them, arguments without V.
+
 Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of.
 """
 
@@ -11,12 +14,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+
+from mtlprune.layers import kind_of
+from mtlprune.scores import SCORES, argument_places, brackets, fenceposts
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.permutation import corrected
 
 LEVEL = 0.05
 CHUNK = 4_000_000  # weights drawn at a time
@@ -355,3 +365,95 @@ def holm(p_values: ArrayLike) -> Floats:
     steps = values[order] * np.arange(len(order), 0, -1)
     corrected[order] = np.minimum(1.0, np.maximum.accumulate(steps)) if len(order) else steps
     return corrected
+
+
+# -- differences label by label ----------------------------------------------------------------------------------------
+
+
+COUNTS = ("correct", "gold", "predicted")
+FEW = 20
+"""Labels with fewer gold items in all are marked: a few items tell little."""
+Counted = dict[str, tuple[int, int, int]]
+"""Label → correct, gold, predicted."""
+
+
+@dataclass(frozen=True)
+class LabelDifference:
+    """One label: joint training minus single-task training."""
+
+    label: str
+    items: int
+    """In gold."""
+    joint: float
+    """Mean F1 over seeds, in percent."""
+    single: float
+    found: Difference
+    q: float
+    """found.p after Benjamini-Hochberg over the labels of the task with enough items; NaN for those with few."""
+
+    @property
+    def few(self) -> bool:
+        return self.items < FEW
+
+
+def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> Counted | None:
+    """Counts of every label that occurs; None where gold does not know the layer.
+
+    Raises:
+        ValueError: the sentences do not have the same words, or nothing was predicted.
+    """
+    if gold.words != predicted.words or predicted.get(layer) is None:
+        raise ValueError(
+            f"sentence {gold.id!r}: gold and prediction do not have the same words, or no {layer} predicted"
+        )
+    if (kind := gold.kind(layer)) is None:
+        return None
+    items = _ITEMS[kind_of(kind)]
+    mine, theirs = (Counter(items(side.get(layer), fenceposts(gold, kind))) for side in (gold, predicted))
+    table: dict[str, list[int]] = {}
+    for place, found in enumerate((mine & theirs, mine, theirs)):
+        for item, number in found.items():
+            table.setdefault(item[-1], [0, 0, 0])[place] += number
+    return {label: (row[0], row[1], row[2]) for label, row in table.items()}
+
+
+_ITEMS: dict[str, Callable[[Any, list[int]], Any]] = {
+    "tags": lambda tags, _: enumerate(tags),
+    "spans": lambda spans, _: set(map(tuple, spans)),
+    "tree": lambda tree, _: zip(range(len(tree.heads)), *tree, strict=True),
+    "brackets": brackets,
+    "frames": lambda frames, _: argument_places(frames),
+}
+"""By kind: what the score counts, each with its label last, of a value and the fenceposts of brackets."""
+
+
+def compare_counted(
+    joint: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
+    single: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
+    resamples: int,
+    seed: int = 0,
+) -> list[LabelDifference]:
+    """Every label that gold has, the most frequent first, its difference tested over sentences as tables test theirs.
+
+    Args:
+        joint, single: for each run what ``count_labels`` gives for each of the same sentences.
+    """
+    known = [place for place, row in enumerate(single[0]) if row is not None]
+    counted = [[[run[place] or {} for place in known] for run in side] for side in (joint, single)]
+    totals: Counter[str] = Counter()
+    for row in counted[1][0]:
+        totals.update({label: numbers[1] for label, numbers in row.items()})
+    labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
+    f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
+    systems = [
+        System(np.array([[row.get(label, (0, 0, 0)) for row in run] for run in side], np.int64), COUNTS, f1)
+        for label in labels
+        for side in counted
+    ]  # (S, N, K) each
+    found = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
+    q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, found, strict=True)])
+    means = [float(np.mean(system.scores(system.counts.sum(1).astype(np.float64)))) for system in systems]
+    return [
+        LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], found[k], float(q[k]))
+        for k, label in enumerate(labels)
+    ]

@@ -86,7 +86,7 @@ def run_digest(run: RunFolder, any_precision: bool = False, moved: dict[str, str
     others = {}
     named = {f"{block}.{key}": getattr(getattr(config, block), key) for block, key in REFERENCES}
     for setting, given in (named | {f"treatment.{key}": path for key, path in config.treatment.runs.items()}).items():
-        other = _other(run, given) if given else None
+        other = run.other(given) if given else None
         if other is not None:
             if moved is not None and other.path != Path(given):
                 moved[given] = str(other.path)
@@ -94,10 +94,3 @@ def run_digest(run: RunFolder, any_precision: bool = False, moved: dict[str, str
     if any_precision:
         config = config.model_copy(update={"train": config.train.model_copy(update={"precision": "auto"})})
     return digest(config, run.read_manifest()["data"]["fingerprint"], others)
-
-
-def _other(run: RunFolder, given: str) -> RunFolder | None:
-    for path in (Path(given), run.path.parent / Path(given).name, run.path.resolve().parent / Path(given).name):
-        if (path / "config.yaml").is_file():
-            return RunFolder(path)
-    return None

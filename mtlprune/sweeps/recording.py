@@ -20,7 +20,7 @@ from mtlprune.files import json_text, read_json, replacing_folder, write_json
 from mtlprune.runs import SELECTION, TREATED, RunError, RunFolder
 from mtlprune.scores import count
 from mtlprune.sentence import Sentence, declared
-from mtlprune.statistics.label_scores import count_labels
+from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
 KEPT = (

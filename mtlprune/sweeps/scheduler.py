@@ -17,8 +17,7 @@ import yaml
 
 from mtlprune.runs import replacing
 from mtlprune.sweeps.cells import Cell
-from mtlprune.sweeps.folder import ASIDE, Place, State, state, touched
-from mtlprune.sweeps.leases import Lease
+from mtlprune.sweeps.folder import ASIDE, Lease, State, state, touched
 from mtlprune.sweeps.specification import SweepError
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, CellJob
 
@@ -94,7 +93,9 @@ class Scheduler:
 
     def __init__(self, cells: Mapping[str, Cell], jobs: int, tell: Tell, stop: Callable[[], bool]) -> None:
         self.cells, self.jobs, self.tell, self.stop = cells, jobs, tell, stop
-        self.threads = max(1, cores() // (jobs + sum(_here(cell.place) for cell in cells.values())))
+        leases = [lease for cell in cells.values() if (lease := cell.place.lease())]
+        here = Lease.this_process().machine
+        self.threads = max(1, cores() // (jobs + sum(lease.machine == here for lease in leases)))
         """Cores are left to workers of other schedulers on this machine."""
         self.gpus = visible_gpus()
         self.workers: list[Worker] = []
@@ -239,12 +240,6 @@ class Scheduler:
                 worker.process.wait(max(0.1, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 worker.process.kill()
-
-
-def _here(place: Place) -> bool:
-    """Whether a process of this machine works on a cell."""
-    lease = place.lease()
-    return lease is not None and lease.machine == Lease.this_process().machine
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:

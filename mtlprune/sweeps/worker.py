@@ -22,8 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.sweeps.folder import Place
-from mtlprune.sweeps.leases import DEAD_AFTER, Heartbeat, began, take
+from mtlprune.sweeps.folder import DEAD_AFTER, Heartbeat, Place, began, take
 
 if TYPE_CHECKING:
     from mtlprune.config.config import Config

@@ -20,8 +20,8 @@ import torch
 from mtlprune import __version__
 from mtlprune.blocks import Block
 from mtlprune.config.config import Config, ConfigError, TrainConfig, validated
-from mtlprune.corpora.spool import Spool, arrays_from_bytes, arrays_to_bytes, batched
 from mtlprune.corpora.store import Corpus
+from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, batched
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.sources import load_config, load_tokenizer

@@ -16,9 +16,8 @@ from transformers import AutoModelForMaskedLM
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import SUBSETS
 from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms
+from mtlprune.analyses.dissection.maths import embedding_terms, importance, refusal, terms, trace
 from mtlprune.analyses.dissection.measure import dissect, score_masked
-from mtlprune.analyses.dissection.trace import refusal, trace
 from mtlprune.analyses.reading import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError

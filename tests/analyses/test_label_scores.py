@@ -12,7 +12,7 @@ from random_sentences import sentences
 
 from mtlprune.scores import count
 from mtlprune.sentence import Sentence, Span
-from mtlprune.statistics.label_scores import LabelDifference, compare_counted, count_labels
+from mtlprune.statistics.significance import LabelDifference, compare_counted, count_labels
 
 KEYS = {"pos": ("correct", None), "ner": ("correct", "gold"), "dep": ("arcs", None), "con": ("correct", "gold")}
 KEYS["srl"] = ("correct", "gold")

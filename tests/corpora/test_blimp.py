@@ -12,7 +12,6 @@ from shared_corpora import CORPORA
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.blimp import MinimalPair, read_blimp
-from mtlprune.corpora.download import git_tree_id
 
 ARCHIVE = CORPORA / "blimp" / "blimp_data.tar.gz"
 needs_blimp = pytest.mark.skipif(
@@ -21,6 +20,7 @@ needs_blimp = pytest.mark.skipif(
 
 
 blimp = script("blimp")
+git_tree_id = script("pinned_downloads").git_tree_id
 
 
 def line(number: int, name: str = "p", **more: object) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import corpora
 
-from mtlprune.corpora import CorpusError, spool
+from mtlprune.corpora import CorpusError, tables
 from mtlprune.corpora.build import Files, cut, expand, merge, read_files, remarks, with_own_ids
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
@@ -27,7 +27,7 @@ def lines(path: Path) -> list[Sentence]:
 
 @pytest.mark.parametrize("few", [0, 100], ids=["on the disk", "in memory"])
 def test_files_folders_and_patterns(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "FEW", few)
+    monkeypatch.setattr(tables, "FEW", few)
     for name in ("b/2.txt", "b/1.txt", "a.txt", "b/.hidden"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{name} x\n")

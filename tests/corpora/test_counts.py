@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import trees
 
-from mtlprune.corpora.counts import Counts, count, is_projective
+from mtlprune.corpora.tables import Counts, count, is_projective
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 

@@ -14,9 +14,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from served import script
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.download import extract_tar, fetch, file_sha256, git_blob_id, git_tree_id
+from mtlprune.files import file_sha256
+
+downloads = script("pinned_downloads")
+fetch, extract_tar = downloads.fetch, downloads.extract_tar
+git_blob_id, git_tree_id = downloads.git_blob_id, downloads.git_tree_id
 
 BODY = b"one line\nand another\n" * 5000
 SHA256 = hashlib.sha256(BODY).hexdigest()

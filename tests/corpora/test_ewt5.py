@@ -9,9 +9,9 @@ import pytest
 from shared_corpora import EWT, needs_ewt
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.counts import count
 from mtlprune.corpora.ewt5 import build_ewt5, read_masked_tags
 from mtlprune.corpora.formats.iob2 import read_iob2
+from mtlprune.corpora.tables import count
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
+from oracles import read_props
 from random_sentences import corpora
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
-from mtlprune.corpora.formats.propbank import read_props
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 

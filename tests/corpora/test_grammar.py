@@ -12,8 +12,8 @@ import pytest
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
-from mtlprune.corpora.grammar.derivation import HEAD, VerbFrame, derive, leaf, phrase
 from mtlprune.corpora.grammar.lexicon import VERBS
+from mtlprune.corpora.grammar.nouns import HEAD, VerbFrame, derive, leaf, phrase
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 SPLITS = ("train", "dev", "test")

@@ -7,9 +7,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from oracles import read_props
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats.propbank import Skeleton, parse_skeletons, read_props, read_skeletons
+from mtlprune.corpora.formats.propbank import Skeleton, parse_skeletons, read_skeletons
 from mtlprune.sentence import Predicate, Span
 
 NAME = "google/ewt/answers/00/x_ans.xml"

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import corpora
 
-from mtlprune.corpora import CorpusError, spool
-from mtlprune.corpora.spool import Spool, arrays_from_bytes, arrays_to_bytes, batched, spooled
+from mtlprune.corpora import CorpusError, tables
+from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, batched, spooled
 from mtlprune.sentence import Sentence
 
 
 @given(corpora(), st.integers(0, 5))
 def test_it_is_a_list(items, begun):
-    found = Spool(spool._sentence_to_bytes, spool._sentence_from_bytes)
+    found = Spool(tables._sentence_to_bytes, tables._sentence_from_bytes)
     for item in items[:begun]:
         found.append(item)
     for place, item in enumerate(items[begun:], len(found)):
@@ -41,7 +41,7 @@ def test_arrays_come_back_as_they_were():
 
 @pytest.mark.parametrize("few", [2, 3])
 def test_a_few_stay_in_memory(few, monkeypatch):
-    monkeypatch.setattr(spool, "FEW", few)
+    monkeypatch.setattr(tables, "FEW", few)
     sentences = [Sentence(str(number), ("a",)) for number in range(3)]
     found = spooled(iter(sentences))
     assert list(found) == sentences and isinstance(found, list) is (few == 3)

@@ -14,14 +14,17 @@ from PIL import Image
 
 from mtlprune.claimed_heads import Claim, group
 from mtlprune.reports.charts import svg
-from mtlprune.reports.maps import Animation, GateMap, claim_maps, left_out
-from mtlprune.reports.pictures import (
+from mtlprune.reports.maps import (
     NEGATIVE,
     PALETTES,
     POSITIVE,
     WHITE,
+    Animation,
+    GateMap,
+    claim_maps,
     corners,
     diverging,
+    left_out,
     mixed,
     opacity,
     packed,

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlprune.layers import KINDS
+from mtlprune.reports.grid import mean_sd
 from mtlprune.reports.scores.comparisons import compare, read_run
-from mtlprune.reports.scores.layouts import cell, difference
+from mtlprune.reports.scores.layouts import difference
 from mtlprune.reports.scores.tables import markdown
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import MAIN, NAMES, main_score
@@ -159,7 +160,7 @@ def test_the_same_run_twice_counts_once_only(make: Make) -> None:
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=5))
 def test_cells(values: list[float]) -> None:
-    text = cell(values)
+    text = mean_sd(values)
     assert text.startswith(f"{statistics.mean(values):.2f}")
     assert ("±" in text) == (len(values) > 1)
     assert difference(values, values) in ("+0.00", "-0.00")

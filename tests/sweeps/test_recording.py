@@ -28,7 +28,7 @@ from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import count
 from mtlprune.sentence import LAYERS, Sentence
-from mtlprune.statistics.label_scores import count_labels
+from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import Place, SweepError, expanded, state, write_index
 from mtlprune.sweeps.recording import gold_tables, record, without_places
 

@@ -19,16 +19,15 @@ from typing import Any
 import pytest
 from forked import ForkedWorker
 
-from mtlprune.sweeps import leases
+from mtlprune.sweeps import folder as sweep_folder
 from mtlprune.sweeps import scheduler as crews_module
 from mtlprune.sweeps.cells import Cell, Sweep, resolve
-from mtlprune.sweeps.folder import State, state
-from mtlprune.sweeps.leases import DEAD_AFTER, Heartbeat, Lease, is_alive, read_lease, take
+from mtlprune.sweeps.folder import DEAD_AFTER, Heartbeat, Lease, State, is_alive, read_lease, state, take
 from mtlprune.sweeps.scheduler import Scheduler, worker_command, write_config
 from mtlprune.sweeps.specification import read_specification
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, main
 
-SLEEPER = "import sys, time; from pathlib import Path; from mtlprune.sweeps.leases import take; "
+SLEEPER = "import sys, time; from pathlib import Path; from mtlprune.sweeps.folder import take; "
 SLEEPER += "print(take(Path(sys.argv[1])) is not None, flush=True); time.sleep(60)"
 
 
@@ -95,7 +94,7 @@ def test_who_takes_over_may_die_in_the_act(tmp_path: Path) -> None:
 
 
 def test_an_owner_whose_cell_was_taken_over_learns_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(sweep_folder, "HEARTBEAT", 0.01)
     path = tmp_path / "cell.owner"
     mine = take(path)
     assert mine is not None

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from typing import Literal
 
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.blocks import Block
 
-
-class StepScale(str, Enum):
-    """How far steps lie apart."""
-
-    step = "step"
-    log = "log"
+Axis = Literal["step", "log"]
+"""How far steps lie apart."""
 
 
 class BreaksOptions(Block):
     """How slopes are compared."""
 
     delta: float | None = Field(default=None, description="Steps to both sides (neighbours in the log, if not given).")
-    axis: StepScale = Field(default=StepScale.step, description="log for curves logged on a log schedule.")
+    axis: Axis = Field(default="step", description="log for curves logged on a log schedule.")
     permutations: int = Field(default=9999, ge=1, description="Of heads within layers, for lags.")
 
 

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
 from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.breaks import Axis
 from mtlprune.files import RunError, read_json_lines
 from mtlprune.results import Grid, Result, head_rows
 from mtlprune.statistics.permutation import layer_orders, tail
@@ -30,7 +31,6 @@ Place = tuple[str, int, int]
 """Name of a curve, layer and head from 1; 0 where it is of no head."""
 Points = dict[Place, list[tuple[float, float]]]
 """Steps and values, in the order of the first ones."""
-Axis = Literal["step", "log"]
 LEAST = 3
 """Points of a curve that may have a break."""
 _ROUNDING = 1e-9  # of the largest slope: a smaller bend is rounding
@@ -83,7 +83,7 @@ def measure(request: Request) -> Result:
         at, values = zip(*found, strict=True)
         falling = values[-1] < values[0]
         try:
-            one = find_break(at, values, options.delta, falling, options.axis.value)
+            one = find_break(at, values, options.delta, falling, options.axis)
         except BreakError as error:
             raise BreakError(f"{name}: {error}") from None
         step = np.nan if one.step is None else one.step

@@ -28,8 +28,8 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.results import Part, tidy
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.label_scores import FEW, count_labels
 from mtlprune.statistics.permutation import corrected, rank_test
+from mtlprune.statistics.significance import FEW, count_labels
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
 

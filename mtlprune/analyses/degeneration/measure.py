@@ -31,7 +31,7 @@ from mtlprune.analyses.degeneration import DegenerationOptions, maths
 from mtlprune.analyses.degeneration.labels import Frequencies, decoders, drawn, pairs
 from mtlprune.analyses.degeneration.maths import Hyperplane, Moments, layernorm_hyperplane
 from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.trace import refusal, trace
+from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe

@@ -27,14 +27,13 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
 from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
-from mtlprune.analyses.dissection.trace import refusal, trace
+from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import (
     Found,
     ProbeError,
     Subject,
     batches,
     gate_grid,
-    read,
     read_request,
     survey,
     variant,
@@ -83,7 +82,7 @@ def measure(request: Request) -> Result:
         raise ProbeError(f"--tasks: expected some of {known}, or none, found {', '.join(unknown)}")
     training = None
     if set(asked) - {MASKED}:
-        training = read(request.names, request.corpus, "train", options.train_sentences, request.seed)
+        training = read_request(replace(request, split="train", sentences=options.train_sentences))
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
     trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
     found: list[dict[str, Any]] = []

@@ -206,7 +206,9 @@ class ProbeSurvey:
                     counts[key] = counts[key] + part if key in counts else part
                     if keep and labelling == TRUE:
                         room = bits.setdefault((mode, items.task), np.zeros((len(items), self.bytes), np.uint8))
-                        room[which] = self._packed(found)
+                        everywhere = np.zeros((len(found), self.shape[0] * self.shape[1]), bool)
+                        everywhere[:, self.there] = found.cpu().numpy()
+                        room[which] = np.packbits(everywhere, axis=1)
         tasks = {items.task: items for items in split.items}
         return {key: self._grid(part, tasks[key[2]].counts()) for key, part in counts.items()}, bits
 
@@ -242,11 +244,6 @@ class ProbeSurvey:
         start, end = items.columns[which].T
         first = np.cumsum(seen.batch.sizes) - seen.batch.sizes
         return which, unit_vectors(words, self._tensor(first[row] + start), self._tensor(end - start))
-
-    def _packed(self, found: Tensor) -> NDArray[np.uint8]:
-        everywhere = np.zeros((len(found), self.shape[0] * self.shape[1]), bool)
-        everywhere[:, self.there] = found.cpu().numpy()
-        return np.packbits(everywhere, axis=1)
 
     def _grid(self, counts: Tensor, items: NDArray[np.int64]) -> Grid:
         """(K, H) hits to (K, L, A) percent."""
@@ -383,12 +380,7 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
 
 
 def _untrained(
-    subject: Subject,
-    source: Source,
-    request: Request,
-    data: Data,
-    modes: Sequence[str],
-    controls: dict[Any, Findings],
+    subject: Subject, source: Source, request: Request, data: Data, modes: Sequence[str], controls: dict[Any, Findings]
 ) -> Findings | None:
     """The same architecture, heads and gates with random weights; encoders that agree in these share the result."""
     if not request.options.random_encoder:

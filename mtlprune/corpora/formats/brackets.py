@@ -87,8 +87,8 @@ def flat(spans: Sequence[Span]) -> tuple[Span, ...]:
     return tuple(kept)
 
 
-def format_tree(sentence: Sentence, tags: Sequence[str] | None = None) -> str:
-    """One line of Penn brackets under TOP; ``tags`` (default: the sentence's own, else X) are the pre-terminals.
+def format_tree(sentence: Sentence) -> str:
+    """One line of Penn brackets under TOP; the sentence's tags (X where they are unknown) are the pre-terminals.
 
     Round brackets inside words and tags are written -LRB- and -RRB-, as the Penn Treebank does, and blanks inside words
     as _; all else, backslashes too, stands as it is.
@@ -98,7 +98,7 @@ def format_tree(sentence: Sentence, tags: Sequence[str] | None = None) -> str:
     """
     if sentence.con is None:
         raise CorpusError(f"sentence {sentence.id!r} has no constituents to write (its con layer is unknown)")
-    tags = tags or sentence.pos or ("X",) * len(sentence)
+    tags = sentence.pos or ("X",) * len(sentence)
     opening: list[list[str]] = [[] for _ in sentence.words]
     closing = [0] * len(sentence)
     for span in sentence.con:
@@ -148,15 +148,13 @@ def bare_label(label: str) -> str:
     return category[0] if category else label
 
 
-def read_ptb(
-    path: Path, *, functions: bool = False, empties: bool = False, unescape: bool = False
-) -> Iterator[Sentence]:
-    """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike.
+def read_ptb(path: Path, *, functions: bool = False, unescape: bool = False) -> Iterator[Sentence]:
+    """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike. Empty elements
+    (-NONE-) go, and the nodes left empty with them.
 
     Args:
         path: UTF-8; a byte order mark, CRLF and a missing last newline do no harm.
         functions: keep function tags and indices (NP-SBJ-1); by default only the category stays.
-        empties: keep empty elements (-NONE-) as words; by default they go, and the nodes left empty with them.
         unescape: turn the words -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- into the brackets; by default they stay.
 
     Yields:
@@ -171,7 +169,7 @@ def read_ptb(
         words: list[str] = []
         tags: list[str] = []
         spans: list[Span | None] = []
-        _collect(tree, words, tags, spans, functions, empties)
+        _collect(tree, words, tags, spans, functions)
         if not words:
             log.warning("%s, line %d: the tree holds empty elements only and was left out", path, tree.line)
             continue
@@ -249,9 +247,7 @@ def _check_closed(path: Path, line: int, node: _Node, top: bool) -> None:
         node.label = "TOP"
 
 
-def _collect(
-    tree: _Node, words: list[str], tags: list[str], spans: list[Span | None], functions: bool, empties: bool
-) -> None:
+def _collect(tree: _Node, words: list[str], tags: list[str], spans: list[Span | None], functions: bool) -> None:
     """Walk in pre-order without recursion; a bracket that covers no word stays None in ``spans``."""
     todo: list[tuple[_Node, int]] = [(tree, -1)]  # a node with its place in spans: to be closed; with -1: to be opened
     begins: dict[int, int] = {}
@@ -262,7 +258,7 @@ def _collect(
             if len(words) > begins[place]:
                 spans[place] = Span(begins[place], len(words), label if functions else bare_label(label))
         elif node.word is not None:
-            if empties or label != EMPTY:
+            if label != EMPTY:
                 words.append(node.word)
                 tags.append(label)
         else:

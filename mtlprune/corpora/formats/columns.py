@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import (
-    NumberedLine,
-    WordError,
-    blocks,
-    malformed,
-    on_lines,
-    read_lines,
-    sentence_id,
-    tree,
-)
+from mtlprune.corpora.formats import NumberedLine, WordError, blocks, malformed, on_lines, read_lines, sentence_id, tree
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
 from mtlprune.corpora.formats.conll2012 import read_conll2012
 from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags

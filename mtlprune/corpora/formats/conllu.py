@@ -28,12 +28,8 @@ def universal(tags: Iterable[str]) -> bool:
     return UNIVERSAL.issuperset(found := set(tags)) and not found <= {"SYM", "X"}
 
 
-def _verbatim(row: list[str], place: int) -> str:
-    return row[place]
-
-
 # Only these columns become part of a sentence, so only id and head are parsed; the others stay as they stand.
-_FIELD_PARSERS: dict[str, Any] = dict.fromkeys(COLUMNS, _verbatim) | {
+_FIELD_PARSERS: dict[str, Any] = dict.fromkeys(COLUMNS, lambda row, place: row[place]) | {
     "id": lambda row, place: parse_id_value(row[place]),
     "head": lambda row, place: parse_int_value(row[place]),
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.corpora import CorpusError
+from mtlprune.corpora import CorpusError, answers
 from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns
 from mtlprune.errors import out_of_memory
 from mtlprune.sentence import Sentence
@@ -63,8 +63,6 @@ def _loaded(source: str, subset: str | None, revision: str | None) -> Iterator[M
     """Splits by name; what local files are turned into on the way does not stay."""
     import datasets
     from huggingface_hub import constants
-
-    from mtlprune.corpora.download import answers
 
     path = Path(source)
     hidden = datasets.are_progress_bars_disabled()

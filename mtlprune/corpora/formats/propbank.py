@@ -1,4 +1,4 @@
-"""PropBank skeletons (``*.gold_skel``: trees and roles without words) and CoNLL-2005 props columns."""
+"""PropBank skeletons (``*.gold_skel``: trees and roles without words), and columns of predicates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, blocks, decode_lines, malformed, on_lines, read_lines
+from mtlprune.corpora.formats import NumberedLine, blocks, decode_lines, malformed, on_lines
 from mtlprune.corpora.formats.brackets import drop_root, spans_from_stars
 from mtlprune.sentence import Predicate, Sentence, Span
 
@@ -98,7 +98,8 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
             con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
         srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
         tags = tuple(row[4] for row in rows)
-        _check_sense(source, block, tags, con, srl)
+        with on_lines(source, block):  # the rules of Sentence hold for what lies on withheld words too
+            Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
         yield Skeleton(expected, tags, con, srl, source, block[0].number)
 
 
@@ -147,30 +148,3 @@ def read_predicates(
             spans = spans_from_stars([cells[number] for cells in columns])
         found.append(Predicate(place, marks[place][1], spans, marks[place][0]))
     return tuple(found)
-
-
-def _check_sense(
-    source: str,
-    block: list[NumberedLine],
-    tags: Sequence[str],
-    con: tuple[Span, ...] | None,
-    srl: tuple[Predicate, ...],
-) -> None:
-    """The rules of Sentence hold for what lies on withheld words too."""
-    with on_lines(source, block):
-        Sentence("skeleton", ("[WORD]",) * len(block), pos=tuple(tags), con=con, srl=srl).validate()
-
-
-def read_props(path: Path) -> Iterator[tuple[Predicate, ...]]:
-    """Read CoNLL-2005 props: column 1 the lemma or ``-``, then one column of arguments for each predicate.
-
-    Yields the predicates of each sentence, V among their arguments as in the file.
-
-    Raises:
-        CorpusError: with file and line.
-    """
-    for block in blocks(read_lines(path)):
-        rows = [line.text.split() for line in block]
-        srl = read_predicates(str(path), block, [(row[0], None) for row in rows], [row[1:] for row in rows])
-        _check_sense(str(path), block, ("_",) * len(rows), None, srl)
-        yield srl

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import lexicon
 from mtlprune.corpora.grammar.clauses import Clauses, inflect, subject_relation
-from mtlprune.corpora.grammar.derivation import HEAD, Node, VerbFrame, derive, leaf, phrase
 from mtlprune.corpora.grammar.frames import Clause, Filler
 from mtlprune.corpora.grammar.lexicon import VERBS, Verb
-from mtlprune.corpora.grammar.nouns import Draw
+from mtlprune.corpora.grammar.nouns import HEAD, Draw, Node, VerbFrame, derive, leaf, phrase
 from mtlprune.sentence import Sentence
 
 LONGEST = 40

@@ -7,10 +7,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mtlprune.corpora.grammar import lexicon
-from mtlprune.corpora.grammar.derivation import HEAD, Node, VerbFrame, leaf, phrase
 from mtlprune.corpora.grammar.frames import CLAUSAL, COMPLEMENTS, EVENTIVE, GAPS, PASSIVES, WEIGHTS, Clause, Filler
 from mtlprune.corpora.grammar.lexicon import VERBS, Verb, gerund, third
-from mtlprune.corpora.grammar.nouns import Draw, Nominal, NounPhrases, seen_in_train
+from mtlprune.corpora.grammar.nouns import (
+    HEAD,
+    Draw,
+    Node,
+    Nominal,
+    NounPhrases,
+    VerbFrame,
+    leaf,
+    phrase,
+    seen_in_train,
+)
 
 # -- What a clause of the generated corpus may hold besides complements: times, places, manners; phrases after nouns --
 

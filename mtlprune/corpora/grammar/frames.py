@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mtlprune.corpora.grammar import lexicon
-from mtlprune.corpora.grammar.derivation import HEAD, Node, leaf, phrase
 from mtlprune.corpora.grammar.lexicon import Verb
-from mtlprune.corpora.grammar.nouns import Nominal
+from mtlprune.corpora.grammar.nouns import HEAD, Node, Nominal, leaf, phrase
 
 if TYPE_CHECKING:
     from mtlprune.corpora.grammar.clauses import Clauses
@@ -70,7 +70,7 @@ class Clause:
         self.closed = self.closed or nominal.heavy
 
 
-def _object(rules: Clauses, clause: Clause, relation: str = "obj", label: str = "ARG1", short: bool = False) -> Edges:
+def _object(rules: Clauses, clause: Clause, label: str = "ARG1", short: bool = False) -> Edges:
     if clause.gap:
         clause.fill(clause.gap, label)
         return []
@@ -79,7 +79,7 @@ def _object(rules: Clauses, clause: Clause, relation: str = "obj", label: str = 
     else:
         nominal = rules.argument(clause.verb.object, clause.depth, verb=clause.verb)
     clause.note(nominal)
-    return [clause.take(relation, nominal.node, label)]
+    return [clause.take("obj", nominal.node, label)]
 
 
 def _agent(rules: Clauses, clause: Clause, probability: float = 0.45) -> Edges:
@@ -106,12 +106,8 @@ def _subject_and_object(rules: Clauses, clause: Clause, claimed: float, short: b
     return _object(rules, clause, short=short) + _claimed(rules, clause, claimed)
 
 
-def _transitive(rules: Clauses, clause: Clause) -> Edges:
-    return _subject_and_object(rules, clause, claimed=0.45)
-
-
-def _obligatory(rules: Clauses, clause: Clause) -> Edges:
-    return _subject_and_object(rules, clause, claimed=1.0, short=True)
+_transitive = partial(_subject_and_object, claimed=0.45)
+_obligatory = partial(_subject_and_object, claimed=1.0, short=True)
 
 
 def _particle(rules: Clauses, clause: Clause) -> Edges:
@@ -122,13 +118,8 @@ def _particle(rules: Clauses, clause: Clause) -> Edges:
     return [*_object(rules, clause, short=True), particle]
 
 
-def _intransitive(rules: Clauses, clause: Clause) -> Edges:
-    clause.fill(clause.subject, "ARG0")
-    return []
-
-
-def _inchoative(rules: Clauses, clause: Clause) -> Edges:
-    clause.fill(clause.subject, "ARG1")
+def _subject_alone(rules: Clauses, clause: Clause, label: str) -> Edges:
+    clause.fill(clause.subject, label)
     return []
 
 
@@ -149,10 +140,6 @@ def _transfer(rules: Clauses, clause: Clause) -> Edges:
     receiver = rules.noun_phrase(("person",))
     edges = [clause.take("iobj", receiver.node, "ARG2")]
     return edges + _object(rules, clause)
-
-
-def _informing(rules: Clauses, clause: Clause) -> Edges:
-    return _subject_and_object(rules, clause, claimed=0.8, short=True)
 
 
 def _saying(rules: Clauses, clause: Clause) -> Edges:
@@ -181,10 +168,12 @@ def _assuring(rules: Clauses, clause: Clause) -> Edges:
     return [*edges, clause.take("ccomp", _content(rules, clause), said)]
 
 
-def _wanting(rules: Clauses, clause: Clause) -> Edges:
+def _wanting(rules: Clauses, clause: Clause, subject: str = "ARG0", label: str = "ARG1") -> Edges:
+    """Subject control; raising with other labels: the subject of *seem* belongs to the infinitive, so both together are
+    ARG1 (the second part C-ARG1)."""
     clause.closed = True
-    clause.fill(clause.subject, "ARG0")
-    return [clause.take("xcomp", rules.infinitive(clause.subject, clause.depth - 1), "ARG1")]
+    clause.fill(clause.subject, subject)
+    return [clause.take("xcomp", rules.infinitive(clause.subject, clause.depth - 1), label)]
 
 
 def _promising(rules: Clauses, clause: Clause) -> Edges:
@@ -209,13 +198,6 @@ def _ordering(rules: Clauses, clause: Clause) -> Edges:
     return [*edges, clause.take("xcomp", rules.infinitive(controller, clause.depth - 1), "ARG2")]
 
 
-def _seeming(rules: Clauses, clause: Clause) -> Edges:
-    """Raising: the subject belongs to the infinitive, so both together are ARG1 (the second part C-ARG1)."""
-    clause.closed = True
-    clause.fill(clause.subject, "ARG1")
-    return [clause.take("xcomp", rules.infinitive(clause.subject, clause.depth - 1), "C-ARG1")]
-
-
 def _copula(rules: Clauses, clause: Clause) -> Edges:
     """The predicate is the head, as in UD; its type says whether an ambiguous subject is a person."""
     clause.fill(clause.subject, "ARG1")
@@ -231,18 +213,18 @@ def _copula(rules: Clauses, clause: Clause) -> Edges:
 COMPLEMENTS: dict[str, Callable[[Clauses, Clause], Edges]] = {
     "transitive": _transitive,
     "particle": _particle,
-    "intransitive": _intransitive,
-    "inchoative": _inchoative,
+    "intransitive": partial(_subject_alone, label="ARG0"),
+    "inchoative": partial(_subject_alone, label="ARG1"),
     "motion": _motion,
     "transfer": _transfer,
     "placing": _obligatory,
-    "informing": _informing,
+    "informing": partial(_subject_and_object, claimed=0.8, short=True),
     "saying": _saying,
     "assuring": _assuring,
     "wanting": _wanting,
     "promising": _promising,
     "ordering": _ordering,
-    "seeming": _seeming,
+    "seeming": partial(_wanting, subject="ARG1", label="C-ARG1"),
     "copula": _copula,
 }
 PASSIVES = frozenset({"transitive", "particle", "transfer", "placing", "informing", "assuring", "ordering"})

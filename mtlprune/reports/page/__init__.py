@@ -16,8 +16,6 @@ from pathlib import Path
 from mtlprune.reports.page import analyses as page_analyses
 from mtlprune.reports.page import curves as page_curves
 from mtlprune.reports.page import gates as page_gates
-from mtlprune.reports.page import latency as page_latency
-from mtlprune.reports.page import probes as page_probes
 from mtlprune.reports.page import runs as page_runs
 from mtlprune.reports.page import scores as page_scores
 from mtlprune.reports.page.render import rendered
@@ -70,17 +68,17 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed, sources.baselines)
     sets, without = page_gates.claim_sets(runs)
     corpora = {run.manifest["data"]["fingerprint"] for run in runs}
-    measured = [run.folder.path for run in runs if (run.folder.path / page_latency.FILE).is_file()]
+    measured = [run.folder.path for run in runs if (run.folder.path / page_curves.LATENCY).is_file()]
     parts = [
         page_runs.part(runs, sources.notes),
         page_scores.part(tables, unscored),
         page_scores.labels_part(tables, gold, choices.resamples, choices.seed),
         page_gates.part(sets, without),
         page_analyses.overlap_part(sets, choices.permutations, choices.seed),
-        page_probes.part(sources.probes, corpora),
+        page_analyses.probes_part(sources.probes, corpora),
         *page_analyses.parts(sources.analyses, corpora),
         page_curves.part(tables, sets),
-        page_latency.part([*measured, *sources.latency]),
+        page_curves.latency_part([*measured, *sources.latency]),
     ]
     encoders = ", ".join(dict.fromkeys(run.encoder.partition(",")[0] for run in runs))
     title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.data for run in runs))}"

@@ -12,13 +12,22 @@ from numpy.typing import NDArray
 from mtlprune.analyses.claims import maths
 from mtlprune.blocks import PruningConfig
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims
-from mtlprune.reports import pictures
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import figure
-from mtlprune.reports.maps import SEEDS_SHOWN, GateMap, claim_maps, gallery, left_out, maps_chart, side_by_side
+from mtlprune.reports.maps import (
+    PALETTES,
+    SEEDS_SHOWN,
+    GateMap,
+    claim_maps,
+    colours_mean,
+    corners,
+    gallery,
+    left_out,
+    maps_chart,
+    side_by_side,
+)
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun
-from mtlprune.reports.pictures import colours_mean
 from mtlprune.runs import ASIDE, RunError, flat
 from mtlprune.statistics.significance import LEVEL
 
@@ -91,13 +100,11 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
     """The part of the page; None where no run has gates."""
     if not sets:
         return None
-    corners = {  # palette → number of seeds → colours of the corners, as pictures.mixed reads them, flattened
-        name: {
-            str(seeds): pictures.corners(seeds, name).reshape(-1, 3).round().astype(int).tolist() for seeds in (2, 3)
-        }
-        for name in pictures.PALETTES
+    by_palette = {  # palette → number of seeds → colours of the corners, as mixed reads them, flattened
+        name: {str(seeds): corners(seeds, name).reshape(-1, 3).round().astype(int).tolist() for seeds in (2, 3)}
+        for name in PALETTES
     }
-    data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE, "corners": corners}
+    data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE, "corners": by_palette}
     caveats = [
         *without,
         *(f"{one.title}: {line}" for one in sets for line in (*left_out(one.run_groups), *_reach(one))),

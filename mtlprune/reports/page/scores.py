@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
-from mtlprune.reports.grid import Grid, Strong, number, probability
+from mtlprune.reports.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
-from mtlprune.reports.scores.layouts import MORE, best, cell, details, difference, heads, notes, span, tests_legend
+from mtlprune.reports.scores.layouts import MORE, best, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.layouts import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.label_scores import FEW, LabelDifference, compare_counted, count_labels
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import FEW, LEVEL, LabelDifference, compare_counted, count_labels
 
 LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
@@ -144,7 +143,7 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
     values = column.values(task)
     if not values:
         return "–"
-    text = cell(values, numbered=False)
+    text = mean_sd(values)
     rivals = {p for p, c in enumerate(comparison.columns) if c.values(task) and c.encoder in ("", column.encoder)}
     more = MORE if comparison.more_training(place, task) else ""
     bold = place in best(comparison, task, rivals)
@@ -334,8 +333,7 @@ def _one_contrast(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -
 def _drawn(row: LabelDifference) -> Interval:
     low, high = row.found.low, row.found.high
     told = f"{row.label}: {row.found.delta:+.1f} {span(low, high)}, {row.items} items"
-    name = row.label if any(c.isalnum() or c in "$#" for c in row.label) else f"“{row.label}”"
-    return Interval(name, row.found.delta, low, high, row.q < LEVEL, told)
+    return Interval(shown_label(row.label), row.found.delta, low, high, row.q < LEVEL, told)
 
 
 def _row(task: str, row: LabelDifference) -> list[str]:

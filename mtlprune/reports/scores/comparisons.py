@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.blocks import filled
@@ -135,15 +134,8 @@ def _updates(manifest: Mapping[str, Any]) -> int:
 
 
 def _updates_before(run: RunFolder, start: str | None) -> int:
-    """Those of the run that another started from, and of the one before; 0 where it is not there any more.
-
-    It is looked for where the run says, then beside the run under the same name: folders are moved, and records know
-    only the name.
-    """
-    if start is None:
-        return 0
-    places = (RunFolder(start), RunFolder(run.path.parent / Path(start).name))
-    folder = next((place for place in places if place.config_path.is_file()), None)
+    """Those of the run that another started from, and of the one before; 0 where it is not there any more."""
+    folder = run.other(start) if start is not None else None
     if folder is None or folder.path.resolve() == run.path.resolve():
         return 0
     before = filled(folder.read_config())["train"]["start"]
@@ -296,10 +288,7 @@ class Comparison:
 
 
 def compare(
-    runs: Iterable[RunFolder],
-    split: str,
-    extra: Mapping[str, Mapping[str, float]] | None = None,
-    reference: str = "",
+    runs: Iterable[RunFolder], split: str, extra: Mapping[str, Mapping[str, float]] | None = None, reference: str = ""
 ) -> Comparison:
     """Group runs into columns.
 

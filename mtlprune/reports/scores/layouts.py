@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from mtlprune.layers import in_order, layer_order
-from mtlprune.reports.grid import Grid, Strong, probability
+from mtlprune.reports.grid import Grid, Strong, mean_sd, probability
 from mtlprune.reports.scores.comparisons import (
     Comparison,
     ScoreColumn,
@@ -107,7 +107,8 @@ def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: boo
 
 def _score(comparison: Comparison, rivals: set[int], place: int | None, task: str) -> str:
     values = comparison.columns[place].values(task) if place is not None else []
-    text = cell(values, numbered=seeds_of_all(comparison) is None or not has_triangle(comparison))
+    numbered = len(values) > 1 and (seeds_of_all(comparison) is None or not has_triangle(comparison))
+    text = mean_sd(values) + f" (n={len(values)})" * numbered
     if place is not None and comparison.more_training(place, task):
         return f"{text}{MORE}"
     return Strong(text) if place in best(comparison, task, rivals) else text
@@ -157,14 +158,6 @@ def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> st
         return f"{text}{more}"
     between = f" {span(*test.interval)}" if interval else ""
     return f"{text}{test.mark}{more}{between}"
-
-
-def cell(values: Sequence[float], numbered: bool = True) -> str:
-    """The mean; with two values or more ± the sample standard deviation and, if ``numbered``, their number."""
-    if len(values) < 2:
-        return f"{values[0]:.2f}" if values else "–"
-    number = f" (n={len(values)})" if numbered else ""
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}{number}"
 
 
 def difference(mine: Sequence[float], theirs: Sequence[float]) -> str:

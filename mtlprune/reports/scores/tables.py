@@ -105,14 +105,12 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
         "against": comparison.columns[other].title if other is not None else None,
         "delta": statistics.mean(column.values(task)) - statistics.mean(theirs) if theirs else None,
         **{name: getattr(found, name) if found else None for name in figures},
-        "p_holm": test.p_holm if test else None,
-        "wide_p_holm": test.wide_p_holm if test else None,
-        "equivalence_p": test.equivalence_p if test else None,
-        "significant": test.significant if test else None,
+        **{
+            name: getattr(test, name) if test else None
+            for name in ("p_holm", "wide_p_holm", "equivalence_p", "significant")
+        },
         "significant_of_these_runs": test.of_these_runs if test else None,
-        "seeds_p": flip.p if flip else None,
-        "seeds_floor": flip.floor if flip else None,
-        "seeds_agreeing": flip.agreeing if flip else None,
+        **{f"seeds_{name}": getattr(flip, name) if flip else None for name in ("p", "floor", "agreeing")},
         "untested": comparison.untested.get((place, task)),
     }
 

@@ -16,26 +16,13 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
-from mtlprune.analyses.probes import CONTROLS, SOUND
+from mtlprune.analyses.probes import AS_RELEASED, CONTROLS, SOUND
 from mtlprune.analyses.probes.show.reading import EARLIER as EARLIER
 from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel, known, modes, panels, shape, together
 from mtlprune.analyses.probes.show.reading import earlier as earlier
 from mtlprune.layers import in_order
-from mtlprune.reports.charts import (
-    ABOVE,
-    DIVERGING,
-    INK,
-    PALE,
-    RULE,
-    SOFT,
-    Chart,
-    Spec,
-    data,
-    figure,
-    head_map,
-    spread,
-)
-from mtlprune.reports.grid import Grid, Strong, number
+from mtlprune.reports.charts import ABOVE, DIVERGING, INK, PALE, RULE, SOFT, Chart, Spec, data, figure, head_map, spread
+from mtlprune.reports.grid import Grid, Strong, mean_sd, number, shown_label
 from mtlprune.results import Result
 
 FEW, SURE = "°", "*"
@@ -282,7 +269,7 @@ def _controls(panel: ProbePanel, title: str, few: int) -> Grid:
             gained = Strong(signed(gain)) if gain > 0 else signed(gain)
             rows.append([*_named(panel, label), heads, mean_sd(values), *controls, gained])
     caption = (
-        f"Accuracy in percent, {_spread(panel, [title])}; {_choice(panel.mode)}. Head: LAYER-HEAD, counted from 1"
+        f"Accuracy in percent, {_spread(panel, [title])}; {_CHOICE[panel.mode]}. Head: LAYER-HEAD, counted from 1"
         f"{', one a seed' if panel.seeds[title] > 1 else ''}. Gain: over the best control, bold where above 0."
         f"{_marks(panel, few)}"
     )
@@ -297,10 +284,10 @@ def _named(panel: ProbePanel, label: str) -> list[str]:
     return [label + marks, str(panel.items[label])]
 
 
-def _choice(mode: str) -> str:
-    if mode == SOUND:
-        return "head chosen on dev, reported on test"
-    return "as released: head chosen on the test items it is reported on, centroids of the same items"
+_CHOICE = {
+    SOUND: "head chosen on dev, reported on test",
+    AS_RELEASED: "as released: head chosen on the test items it is reported on, centroids of the same items",
+}
 
 
 def _marks(panel: ProbePanel, few: int) -> str:
@@ -314,13 +301,6 @@ def _spread(panel: ProbePanel, titles: Collection[str]) -> str:
     if not many:
         return "one seed"
     return "mean ± sample standard deviation over seeds" + "; one seed where none stands" * (many < len(titles))
-
-
-def mean_sd(values: Sequence[float]) -> str:
-    """The mean; with two values or more ± the sample standard deviation."""
-    if len(values) < 2:
-        return number(values[0]) if values else "–"
-    return f"{number(statistics.mean(values))} ± {number(statistics.stdev(values))}"
 
 
 def signed(value: float) -> str:
@@ -428,7 +408,7 @@ def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> S
     key = f"Blue: beyond every control ({(sure['gain'] > 0).sum()} of {len(sure)} {many}); grey: not. "
     ring = "Ring: few test items. " * bool(every["few"].any())
     lines = [
-        f"{setting(result)}; {panel.mode}: {_choice(panel.mode)}{of}.",
+        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}{of}.",
         f"{key if len(sure) else ''}{ring}Area of dots: test items.",
     ]
     for row in own[own["apart"]].itertuples():
@@ -467,7 +447,7 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
     off = marks[~marks["value"].between(*bounds)]
     seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
     lines = [
-        f"{setting(result)}; {panel.mode}: {_choice(panel.mode)}. Means over seeds ({seeds}).",
+        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Means over seeds ({seeds}).",
         "Longer ticks: more test items (length grows with the square root)."
         + f" Named: the {NAMED} most frequent of {len(panel.labels)} labels." * (len(panel.labels) > NAMED)
         + " Grey: few test items; they count in no mean." * bool(panel.few & set(panel.labels)),
@@ -485,7 +465,7 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
 
 
 def _far(off: pd.DataFrame) -> str:
-    return ", ".join(f"{_shown(row.label)} {row.value:+.0f}" for row in off.itertuples())
+    return ", ".join(f"{shown_label(row.label)} {row.value:+.0f}" for row in off.itertuples())
 
 
 def _bounds_of(marks: pd.DataFrame, zero: bool) -> tuple[float, float]:
@@ -568,7 +548,7 @@ def _placed(
     half, edges = 6.0 if dots else 22.0, [0.0]
     placed, centres = [], []
     for rows, lines in zip(columns, heads, strict=True):
-        rows = rows.assign(words=rows["label"].map(_shown))
+        rows = rows.assign(words=rows["label"].map(shown_label))
         named = rows[rows["named"]]
         wanted = (high - named["value"]) / (high - low) * height
         places = spread([*wanted], ROW, ROW / 2, height - ROW / 2)
@@ -584,11 +564,6 @@ def _placed(
     table = table.assign(fill=table["colour"].mask(few, "#ffffff"), ink=np.where(few, SOFT, INK))
     begin, thick = table["x"] + 6 if dots else table["end"] + 2, np.where(few, 1.25, 2.0)
     return table.assign(begin=begin, stop=table["beside"] - 3, thick=thick), edges, centres, height
-
-
-def _shown(label: str) -> str:
-    """A label as it is drawn: in quotes where nothing but punctuation would be seen."""
-    return label if any(c.isalnum() or c in "$#" for c in label) else f"“{label}”"
 
 
 def _heads(result: Result, panel: ProbePanel, title: str, raw: bool) -> pd.DataFrame:
@@ -617,7 +592,7 @@ def _scaled(heads: pd.DataFrame, raw: bool, **how: Any) -> tuple[alt.FacetChart,
 def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, raw: bool) -> Spec:
     """A small map for each label, the most frequent first; the root is last."""
     labels = [label for label in (*panel.labels, *panel.apart) if panel.values(title, label)]
-    names = {label: f"{_shown(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
+    names = {label: f"{shown_label(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
     named = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
     across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
     chart, legend = _scaled(heads.assign(name=named), raw, across=across, cell=9)

@@ -6,7 +6,6 @@ import hashlib
 import http.client
 import logging
 import posixpath
-import socket
 import ssl
 import tarfile
 import urllib.error
@@ -20,18 +19,6 @@ from mtlprune.files import RunError, file_sha256, replacing, replacing_folder
 
 log = logging.getLogger(__name__)
 _CHUNK = 1 << 20  # bytes
-
-
-def answers(url: str) -> bool:
-    """Whether somebody answers for a host within five seconds; behind a proxy, whoever asks it is left to find out."""
-    host = urllib.parse.urlsplit(url)
-    if urllib.request.getproxies():
-        return True
-    try:
-        socket.create_connection((host.hostname or "", host.port or 443), timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 def fetch(url: str, out: Path, sha256: str | None, *, git_blob: str | None = None, timeout: float = 60.0) -> Path:
