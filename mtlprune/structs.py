@@ -44,9 +44,9 @@ def _checked_lengths(scores: Tensor, lengths: Tensor) -> Tensor:
 
 def _batch_last(scores: Tensor, lengths: Tensor) -> Tensor:
     """(B, T+1, T+1) → (T+1, T+1, B) with zeros outside each sentence, so that rubbish in the padding cannot spread."""
-    inside = torch.arange(scores.shape[1], device=scores.device)[:, None] <= lengths  # (T+1, B)
+    outside = torch.arange(scores.shape[1], device=scores.device)[:, None] > lengths  # (T+1, B)
     chart = scores.permute(1, 2, 0).clone(memory_format=torch.contiguous_format)
-    return chart.masked_fill_(~inside, 0.0)
+    return chart.masked_fill_(outside, 0.0)
 
 
 def _children(chart: Tensor, w: int) -> tuple[Tensor, Tensor]:

@@ -270,7 +270,7 @@ class Encoded:
     @cached_property
     def starts(self) -> Tensor:
         """(B,) int64, where in ``words`` each sentence begins."""
-        return self.lengths.cumsum(0) - self.lengths
+        return placed(np.cumsum(self.sizes) - self.sizes, self.words.device)
 
     @cached_property
     def owner(self) -> Tensor:

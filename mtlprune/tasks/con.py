@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
-from mtlprune.encoder.batch import moved, placed, slots, table
+from mtlprune.encoder.batch import moved, slots, table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
@@ -85,11 +85,14 @@ class CON(InTurns):
 
     def fenceposts(self, encoded: Encoded) -> Tensor:
         """Half of the word on the left beside half of that on the right, special tokens at the borders. (N + B, H)"""
-        half = encoded.words.shape[1] // 2
-        forward = with_border(encoded.words[:, :half], encoded.cls[:, :half], encoded, before=True)
-        second = slice(half, 2 * half)
-        backward = with_border(encoded.words[:, second], encoded.sep[:, second], encoded, before=False)
-        return torch.cat([forward, backward], dim=1)
+        half, words, ends = encoded.words.shape[1] // 2, np.arange(len(encoded.words)), np.cumsum(encoded.sizes)
+        special = len(words) + np.arange(len(ends))  # behind the words
+        rows = [np.insert(words, at, special) for at in (ends - encoded.sizes, ends)]
+        parts = (encoded.cls[:, :half], encoded.sep[:, half : 2 * half])
+        halves = (encoded.words[:, :half], encoded.words[:, half : 2 * half])
+        where = moved([torch.from_numpy(row) for row in rows], encoded.words.device)
+        both = zip(halves, parts, where, strict=True)
+        return torch.cat([torch.cat([half, part]).index_select(0, row) for half, part, row in both], dim=1)
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Span scores (B, T + 1, T + 1) in fp32, and the label vectors of all fenceposts."""
@@ -133,14 +136,6 @@ class CON(InTurns):
         (best,) = yield (self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1),)
         names = iter([self.labels["labels"][place] for place in best.tolist()])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
-
-
-def with_border(words: Tensor, special: Tensor, encoded: Encoded, *, before: bool) -> Tensor:
-    """Put each sentence's special vector before (or after) its words. (N, h), (B, h) → (N + B, h)"""
-    ends = np.cumsum(encoded.sizes)
-    at = ends - encoded.sizes if before else ends
-    rows = placed(np.insert(np.arange(len(words)), at, len(words) + np.arange(len(ends))), words.device)
-    return torch.cat([words, special.to(words.dtype)]).index_select(0, rows)
 
 
 def post_offsets(sizes: Sequence[int]) -> Tensor:

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
-from mtlprune.encoder.batch import moved, slots, table
+from mtlprune.encoder.batch import moved, placed, slots, table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base
@@ -74,7 +74,8 @@ class DEP(InTurns):
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Arc scores (B, T, T + 1) and the relation vectors of all N + B rows: words first, the B roots last."""
         count = len(encoded.sizes)
-        owner = torch.cat([encoded.owner, torch.arange(count, device=encoded.owner.device)])
+        sentences = np.arange(count)
+        owner = placed(np.concatenate([sentences.repeat(encoded.sizes), sentences]), encoded.words.device)
         rows = torch.cat([encoded.words, encoded.cls])  # (N + B, H)
         dependent, head = self.mlp(rows, owner, count)
         return self.arc_scores(encoded, dependent[: len(encoded.words)], head), self.relation(rows, owner, count)
@@ -93,8 +94,7 @@ class DEP(InTurns):
 
     def relation_scores(self, encoded: Encoded, vectors: Any, rows: Tensor) -> Tensor:
         """Scores of every relation between each word and its head, by the heads' rows (N,). (N, R), fp32"""
-        words = torch.arange(len(rows), device=rows.device)
-        return self.relation.score(vectors, words, rows, encoded.owner, len(encoded.sizes))
+        return self.relation.score(vectors, None, rows, encoded.owner, len(encoded.sizes))
 
     @staticmethod
     def real(encoded: Encoded, values: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mtlprune.encoder.batch import moved
 from mtlprune.encoder.model import Encoded
 from mtlprune.tasks.base import Dropout, SharedMLP, dropout_mask
 from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear
@@ -53,13 +54,13 @@ def best_of_each(scores: Tensor, owner: Tensor, lengths: Tensor, ratio: float) -
 
     Args:
         scores, owner: (M,), owner sorted.
-        lengths: (B,) words of each sentence.
+        lengths: (B,) words of each sentence, on the CPU.
     """
     order = scores.argsort(descending=True, stable=True)
     order = order[owner[order].argsort(stable=True)]  # by sentence, best first
     first = torch.searchsorted(owner, torch.arange(len(lengths), device=owner.device))
     rank = torch.arange(len(owner), device=owner.device) - first[owner]
-    limit = (lengths * ratio).floor().clamp(min=1).long()
+    (limit,) = moved([(lengths * ratio).floor().clamp(min=1).long()], owner.device)
     marked = torch.zeros_like(owner, dtype=torch.bool)
     marked[order] = rank < limit[owner]  # owner is sorted, so owner[order] is owner
     return marked
@@ -194,10 +195,10 @@ class BiaffinePairs(nn.Module):
         """(L, (size + 1)²): each label's form as one row."""
         return self.weight.flatten(1)
 
-    def score(self, vectors: Any, left: Tensor, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
-        """Scores of the pairs (left row, right row). (P, L), fp32"""
-        first, second = vectors[0].index_select(0, left), vectors[1].index_select(0, right)
-        return biaffine_rows(first, self.weight, second)
+    def score(self, vectors: Any, left: Tensor | None, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
+        """Scores of the pairs (left row, right row); left, if None: the first rows, in order. (P, L), fp32"""
+        first = vectors[0][: len(right)] if left is None else vectors[0].index_select(0, left)
+        return biaffine_rows(first, self.weight, vectors[1].index_select(0, right))
 
 
 class MLPPairs(nn.Module):
@@ -222,10 +223,11 @@ class MLPPairs(nn.Module):
         """(L, size): weights of the last layer."""
         return self.last.weight
 
-    def score(self, vectors: Any, left: Tensor, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
-        """Scores of the pairs (left row, right row) of sentences ``owner`` (P,). (P, L), fp32"""
+    def score(self, vectors: Any, left: Tensor | None, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
+        """Scores of the pairs (left row, right row) of sentences ``owner`` (P,); left as above. (P, L), fp32"""
         gather = nn.functional.embedding  # its gradient is fast on CPUs
-        hidden = nn.functional.leaky_relu(gather(left, vectors[0]) + gather(right, vectors[1]), negative_slope=0.1)
+        first = vectors[0][: len(right)] if left is None else gather(left, vectors[0])
+        hidden = nn.functional.leaky_relu(first + gather(right, vectors[1]), negative_slope=0.1)
         if self.training and self.dropout:
             hidden = hidden * dropout_mask((sentences, self.size), self.dropout, hidden).index_select(0, owner)
         return self.last(hidden).float()

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
-from mtlprune.encoder.batch import moved
+from mtlprune.encoder.batch import HOST, moved
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
@@ -148,11 +148,19 @@ class SRL(InTurns):
 
     def keep(self, encoded: Encoded, found: Ranked) -> tuple[Tensor, Tensor]:
         """Which spans (M,) and which words (N,) go on to labelling."""
-        options, lengths, predicate = self.options, encoded.lengths, found.predicate.detach()
+        options, lengths, predicate = self.options, torch.tensor(encoded.sizes), found.predicate.detach()
         spans = best_of_each(found.argument.detach(), found.spans.sentence, lengths, options.argument_ratio)
         if self.ranked:
             return spans, best_of_each(predicate, encoded.owner, lengths, options.predicate_ratio)
         return spans, predicate > 0
+
+    def selected(self, encoded: Encoded, kept: Tensor, chosen: Tensor) -> tuple[list[Tensor], int]:
+        """On the host: which of the M spans are kept and which of the N words are chosen, and the number of pairs."""
+        ends = [np.cumsum(candidate_counts(encoded.sizes, self.options.max_width)), np.cumsum(encoded.sizes)]
+        each = [
+            np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0) for mask, end in zip((kept, chosen), ends, strict=True)
+        ]
+        return [mask.nonzero().squeeze(1) for mask in (kept, chosen)], int(np.dot(*each))
 
     def pair_scores(
         self, encoded: Encoded, found: Ranked, kept: Tensor, chosen: Tensor, total: int
@@ -195,12 +203,8 @@ class SRL(InTurns):
             is_predicate = torch.zeros_like(chosen)
             is_predicate[target["predicate"]] = True
             kept, chosen = kept | is_argument, chosen | is_predicate
-        none = torch.zeros_like(encoded.lengths)
-        spans_of = none.index_add(0, found.spans.sentence, kept.long())  # (B,)
-        total = spans_of.dot(none.index_add(0, encoded.owner, chosen.long()))
-        sizes = torch.stack([kept.sum(), chosen.sum(), total]).tolist()  # the one time that the host waits
-        rows = (mask.nonzero_static(size=size).squeeze(1) for mask, size in zip((kept, chosen), sizes, strict=False))
-        scores, span, word = self.pair_scores(encoded, found, *rows, sizes[2])
+        rows, total = self.selected(encoded, *moved([kept, chosen], HOST))  # the one time that the host waits
+        scores, span, word = self.pair_scores(encoded, found, *moved(rows, kept.device), total)
         role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
@@ -219,16 +223,12 @@ class SRL(InTurns):
 
     def decoding(self, encoded: Encoded) -> Decoding:
         found = self.rank(encoded)
-        kept, chosen = (mask.nonzero().squeeze(1) for mask in (yield self.keep(encoded, found)))  # on the host
+        rows, total = self.selected(encoded, *(yield self.keep(encoded, found)))
+        chosen = rows[1]
         layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
         if not len(chosen):
             return [tuple(layer) for layer in layers]
-        sentences = np.arange(len(encoded.sizes))
-        owner = sentences.repeat(encoded.sizes)  # (N,)
-        of_span = sentences.repeat(candidate_counts(encoded.sizes, self.options.max_width))  # (M,)
-        each = (np.bincount(of[at.numpy()], minlength=len(sentences)) for of, at in ((of_span, kept), (owner, chosen)))
-        rows = moved([kept, chosen], found.predicate.device)
-        scores, span, word = self.pair_scores(encoded, found, *rows, int(np.dot(*each)))
+        scores, span, word = self.pair_scores(encoded, found, *moved(rows, found.predicate.device), total)
         if not self.labels["roles"]:  # no predicate of the training sentences has arguments
             scores = scores.new_zeros(len(scores), 1)
         spans = found.spans.take(span)
@@ -239,7 +239,7 @@ class SRL(InTurns):
         arguments: dict[int, list[tuple[int, int, float, str]]] = {row: [] for row in chosen.tolist()}
         for row, start, end, score, label in zip(*(column.tolist() for column in columns), strict=True):
             arguments[row].append((start, end + 1, score, self.labels["roles"][label]))
-        first = base.offsets(encoded.sizes).tolist()
+        first, owner = base.offsets(encoded.sizes).tolist(), np.arange(len(encoded.sizes)).repeat(encoded.sizes)
         for row, scored in arguments.items():
             index = row - first[owner[row]]
             free = [candidate for candidate in scored if not candidate[0] <= index < candidate[1]]
