@@ -64,7 +64,8 @@ def bench(
         raise ConfigError("--probes, --analyses and --launches are different measurements; ask for one at a time")
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     source = config if trained is None else trained / "config.yaml"
-    check_settings(source, overrides or ())
+    if not launches:  # which needs no corpus
+        check_settings(source, overrides or ())
 
     from mtlprune.config.config import load_config
 

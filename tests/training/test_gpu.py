@@ -44,13 +44,12 @@ def update(settings: dict[str, Any], folder: Path, device: str, **train: Any) ->
     return losses | {name: gradient.cpu() for name, gradient in found.items()}
 
 
-def check_alike(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], relative: float = RELATIVE) -> None:
+def check_alike(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
     assert one.keys() == other.keys()
     largest = max(float(value.abs().max()) for name, value in other.items() if not name.startswith("loss"))
     for name, value in other.items():
-        absolute = ABSOLUTE * (largest if relative == RELATIVE else 1e4 * largest)
         torch.testing.assert_close(
-            one[name], value, rtol=relative, atol=absolute, msg=lambda words, name=name: f"{name}: {words}"
+            one[name], value, rtol=RELATIVE, atol=ABSOLUTE * largest, msg=lambda words, name=name: f"{name}: {words}"
         )
 
 
@@ -69,13 +68,14 @@ def test_every_family_gives_the_update_of_the_cpu(family: str, device: str, smal
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_lower_precisions_stay_near_fp32(precision: str, device: str, small_settings: Settings, tmp_path: Path):
-    """Losses within 3 %; gradients are finite, and those of fp16 are scaled back."""
+    """Losses within 3 %; gradients are finite. An update that overflows fp16 has none: it is left out."""
     settings = small_settings("pos,ner,dep")
     low, full = (update(settings, tmp_path / p, device, precision=p) for p in (precision, "fp32"))
-    for name, value in full.items():
+    assert low.keys() == full.keys() or precision == "fp16"
+    for name, value in low.items():
         if name.startswith("loss"):
-            torch.testing.assert_close(low[name], value, rtol=0.03, atol=0.0)
-        assert bool(low[name].isfinite().all()), name
+            torch.testing.assert_close(value, full[name], rtol=0.03, atol=0.0)
+        assert bool(value.isfinite().all()), name
 
 
 def test_gates_give_the_update_of_the_cpu(device: str, small_settings: Settings, tmp_path: Path):
