@@ -123,7 +123,7 @@ def test_two_processes_take_the_step_of_one(name: str, cases, found: Path, tmp_p
 
 
 def test_what_is_sent_in_a_step_is_counted(cases, tmp_path, monkeypatch, team_of_one):
-    """Gradients, as bench counts them; beside them a flag for each parameter, and count and sum of each loss's terms."""
+    """Gradients, as bench counts them; beside them a flag a parameter, and count and sum of each term of the losses."""
     settings, plan = cases["joint"]
     made = trainer(settings, tmp_path / "one", team_of_one)
     sent: list[int] = []
