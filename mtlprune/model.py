@@ -6,7 +6,7 @@ import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -155,7 +155,8 @@ class MultiTaskModel(nn.Module):
         there = iter(moved([tensor for part in parts for tensor in part.values()], self.device))
         for part in parts:
             part.update(zip(part, there, strict=False))
-        return Batch(replace(batch, **parts[0]), joined, len(pieces), sum(batch.sizes))
+        there_too = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
+        return Batch(there_too, joined, len(pieces), sum(batch.sizes))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """The loss of every task that has targets in the batch."""

@@ -85,14 +85,14 @@ class CON(InTurns):
 
     def fenceposts(self, encoded: Encoded) -> Tensor:
         """Half of the word on the left beside half of that on the right, special tokens at the borders. (N + B, H)"""
-        half, words, ends = encoded.words.shape[1] // 2, np.arange(len(encoded.words)), np.cumsum(encoded.sizes)
-        special = len(words) + np.arange(len(ends))  # behind the words
-        rows = [np.insert(words, at, special) for at in (ends - encoded.sizes, ends)]
-        parts = (encoded.cls[:, :half], encoded.sep[:, half : 2 * half])
-        halves = (encoded.words[:, :half], encoded.words[:, half : 2 * half])
-        where = moved([torch.from_numpy(row) for row in rows], encoded.words.device)
-        both = zip(halves, parts, where, strict=True)
-        return torch.cat([torch.cat([half, part]).index_select(0, row) for half, part, row in both], dim=1)
+        half, words = encoded.words.shape[1] // 2, np.arange(len(encoded.words))
+        sizes = np.array(encoded.sizes, np.int64)
+        ends, special = np.cumsum(sizes), len(words) + np.arange(len(sizes))  # behind the words
+        rows = [torch.from_numpy(np.insert(words, at, special)) for at in (ends - sizes, ends)]
+        forward, backward = moved(rows, encoded.words.device)
+        left = torch.cat([encoded.words[:, :half], encoded.cls[:, :half]])
+        right = torch.cat([encoded.words[:, half : 2 * half], encoded.sep[:, half : 2 * half]])
+        return torch.cat([left.index_select(0, forward), right.index_select(0, backward)], dim=1)
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Span scores (B, T + 1, T + 1) in fp32, and the label vectors of all fenceposts."""

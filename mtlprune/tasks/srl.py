@@ -163,13 +163,14 @@ class SRL(InTurns):
         return [mask.nonzero().squeeze(1) for mask in (kept, chosen)], int(np.dot(*each))
 
     def pair_scores(
-        self, encoded: Encoded, found: Ranked, kept: Tensor, chosen: Tensor, total: int
+        self, encoded: Encoded, found: Ranked, rows: Sequence[Tensor], total: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Role scores (pairs, R) of kept spans (K of M) with chosen words (P of N), and each pair's two rows.
 
         Args:
-            total: number of the pairs.
+            rows, total: as from ``selected``, on the device.
         """
+        kept, chosen = rows
         spans = found.spans.take(kept)
         row, column = pairs(spans.sentence, encoded.owner[chosen], len(encoded.sizes), total)
         layers = [self.label_span, *([self.match_span] if self.options.affinity else [])]
@@ -204,7 +205,7 @@ class SRL(InTurns):
             is_predicate[target["predicate"]] = True
             kept, chosen = kept | is_argument, chosen | is_predicate
         rows, total = self.selected(encoded, *moved([kept, chosen], HOST))  # the one time that the host waits
-        scores, span, word = self.pair_scores(encoded, found, *moved(rows, kept.device), total)
+        scores, span, word = self.pair_scores(encoded, found, moved(rows, kept.device), total)
         role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
@@ -228,7 +229,7 @@ class SRL(InTurns):
         layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
         if not len(chosen):
             return [tuple(layer) for layer in layers]
-        scores, span, word = self.pair_scores(encoded, found, *moved(rows, found.predicate.device), total)
+        scores, span, word = self.pair_scores(encoded, found, moved(rows, found.predicate.device), total)
         if not self.labels["roles"]:  # no predicate of the training sentences has arguments
             scores = scores.new_zeros(len(scores), 1)
         spans = found.spans.take(span)
