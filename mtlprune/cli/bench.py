@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -157,7 +156,7 @@ def _bench_launches(settings: Config, out: Path | None) -> None:
                 table.add_row(f"{part}, {kind}", str(operations), ratio, str(counted.waits.total()), kernels)
         console().print(table)
         figures[str(words)] = {
-            part: {kind: asdict(one) for kind, one in kinds.items()} for part, kinds in found.parts.items()
+            part: {kind: one.figures() for kind, one in kinds.items()} for part, kinds in found.parts.items()
         }
     console().print(f"sent by each process of several in a step: {found.sent / 1e6:.1f} MB of gradients")
     if out is not None:

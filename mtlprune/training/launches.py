@@ -71,6 +71,10 @@ class Launches:
     on_host: int = 0
     """Calls in progress whose tensors are all on the host."""
 
+    def figures(self) -> dict[str, Any]:
+        """As JSON holds them."""
+        return {"operations": dict(self.operations), "waits": dict(self.waits), "kernels": self.kernels}
+
 
 @contextmanager
 def counted(host: Sequence[Tensor] = ()) -> Iterator[Launches]:
