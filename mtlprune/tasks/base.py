@@ -131,7 +131,7 @@ class Task(nn.Module, ABC):
 
 
 class InTurns(Task):
-    """A task that says what it reads off the device: its ``decoding`` yields tensors and goes on with their copies.
+    """A task that says what it reads off the device: its ``decoding`` yields tensors and is sent their copies.
 
     A GPU works while the host prepares what comes next, until the host reads: so few reads, each for all tasks.
     """
