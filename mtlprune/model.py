@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config, build_config
-from mtlprune.encoder.batch import by_length
+from mtlprune.encoder.batch import by_length, moved
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.gates import Gates, HardConcrete, TopKGates
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
@@ -26,7 +26,7 @@ from mtlprune.layers import Layer
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task
-from mtlprune.tasks.base import Target, Term, summed
+from mtlprune.tasks.base import Decoding, Target, Term, in_turns, summed
 from mtlprune.tasks.con import LONGEST
 
 log = logging.getLogger(__name__)
@@ -161,9 +161,13 @@ class MultiTaskModel(nn.Module):
                 continue
             sizes = [batch.sizes[place] for place in known]
             part = self.tasks[name].collate([rows[place] for place in known], sizes)  # type: ignore[operator]
-            part = {key: value.to(self.device) for key, value in part.items()}
             joined[name] = (None if len(known) == len(rows) else known, part)
-        return Batch(batch.to(self.device), joined, len(pieces), sum(batch.sizes))
+        parts = [batch.tensors(), *(part for _, part in joined.values())]
+        there = iter(moved([tensor for part in parts for tensor in part.values()], self.device))
+        for part in parts:
+            part.update(zip(part, there, strict=False))
+        there_too = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
+        return Batch(there_too, joined, len(pieces), sum(batch.sizes))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """The loss of every task that has targets in the batch."""
@@ -222,25 +226,27 @@ class MultiTaskModel(nn.Module):
         for rows in evaluation_batches([len(p.ids) for p in pieces]):
             batch = self.encoder.collate([pieces[row] for row in rows]).to(self.device)
             with autocast(self.device, precision):
-                layers = {
-                    name: self._decode(name, encoded, longest_con)
+                decodings = {
+                    name: self._decoding(name, encoded, longest_con)
                     for encoded, names in self.encodings(batch, list(self.tasks))
                     for name in names
                 }
+                layers = dict(zip(decodings, in_turns(list(decodings.values())), strict=True))
             kinds: dict[str, Any] = {name: task.kind for name, task in self.tasks.items()}
             for place, row in enumerate(rows):
                 found = {name: Layer(kinds[name], values[place]) for name, values in layers.items()}
                 done[row] = sentences[row].bare().with_layers(**found)
         return (done[row] for row in range(len(sentences)))
 
-    def _decode(self, name: str, encoded: Encoded, longest: int | None) -> list[Any]:
+    def _decoding(self, name: str, encoded: Encoded, longest: int | None) -> Decoding:
         """A task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
         task: Any = self.tasks[name]
         fits = [place for place, size in enumerate(encoded.sizes) if longest is None or size <= longest]
         if not task.cubic or len(fits) == len(encoded.sizes):
-            return task.decode(encoded)
+            return (yield from task.decoding(encoded))
         found: list[Any] = [None] * len(encoded.sizes)
-        for place, layer in zip(fits, task.decode(encoded.select(fits)) if fits else (), strict=True):
+        layers = (yield from task.decoding(encoded.select(fits))) if fits else ()
+        for place, layer in zip(fits, layers, strict=True):
             found[place] = layer
         return found
 

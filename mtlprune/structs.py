@@ -33,7 +33,8 @@ def _checked_lengths(scores: Tensor, lengths: Tensor) -> Tensor:
             "expected scores of shape (B, T+1, T+1) and lengths of shape (B,), "
             f"found {tuple(scores.shape)} and {tuple(lengths.shape)}"
         )
-    if len(lengths) and not (int(lengths.min()) >= 1 and int(lengths.max()) < scores.shape[1]):
+    here = lengths.device == torch.device("cpu")  # a GPU is not asked: all would wait for it
+    if here and len(lengths) and not (int(lengths.min()) >= 1 and int(lengths.max()) < scores.shape[1]):
         raise ValueError(f"expected lengths from 1 to {scores.shape[1] - 1} words, found {lengths.tolist()}")
     return lengths.to(scores.device, torch.long)
 
@@ -43,54 +44,55 @@ def _checked_lengths(scores: Tensor, lengths: Tensor) -> Tensor:
 
 def _batch_last(scores: Tensor, lengths: Tensor) -> Tensor:
     """(B, T+1, T+1) → (T+1, T+1, B) with zeros outside each sentence, so that rubbish in the padding cannot spread."""
-    inside = torch.arange(scores.shape[1], device=scores.device)[:, None] <= lengths  # (T+1, B)
-    return scores.permute(1, 2, 0).contiguous().masked_fill_(~inside, 0.0)
+    outside = torch.arange(scores.shape[1], device=scores.device)[:, None] > lengths  # (T+1, B)
+    chart = scores.permute(1, 2, 0).clone(memory_format=torch.contiguous_format)
+    return chart.masked_fill_(outside, 0.0)
 
 
-def _upwards(scores: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """A value of all spans of a (T+1, T+1, B) chart, one vectorised step a width.
+def _children(chart: Tensor, w: int) -> tuple[Tensor, Tensor]:
+    """Views of the left and the right children at the w − 1 splits of the n spans of a width. (w-1, n, B) each"""
+    size, batch = chart.shape[1:]  # T + 1, B
+    shape, diagonal = (w - 1, size - w, batch), (size + 1) * batch
+    left = chart.as_strided(shape, (batch, diagonal, 1), batch)  # (i, i + 1), (i, i + 2), …
+    right = chart.as_strided(shape, (size * batch, diagonal, 1), (size + w) * batch)  # (i + 1, i + w), …
+    return left, right
 
-    Kept twice, so that the children of all spans of one width are plain slices: ``by_start[w, i]`` for the span
-    (i, i + w) and ``by_end[T − w, j]`` for the span (j − w, j).
+
+def _upwards(chart: Tensor, join: Callable[[Tensor, Tensor, Tensor], None]) -> Tensor:
+    """Turn the scores of the spans of a contiguous (T+1, T+1, B) chart into values, in place, one step a width.
 
     Args:
-        join: sums of both children's values at the w − 1 splits of the n spans of a width, (w-1, n, B), and the spans'
-            own scores (n, B) → the spans' values (n, B).
+        join: the spans' own scores (n, B), and both children's values at the w − 1 splits of the n spans of a width,
+            (w-1, n, B) each; adds what comes of these to the former.
     """
-    size = len(scores) - 1  # T
-    by_start, by_end = torch.zeros_like(scores), torch.zeros_like(scores)
-    for w in range(1, size + 1):
-        n = size + 1 - w
-        value = scores.diagonal(w).T  # (n, B)
-        if w > 1:
-            value = join(by_start[1:w, :n] + by_end[size - w + 1 : size, w:], value)
-        by_start[w, :n] = value
-        by_end[size - w, w:] = value
-    return by_start, by_end
+    for w in range(2, len(chart)):
+        join(chart.diagonal(w).T, *_children(chart, w))
+    return chart
 
 
-def _log_sum(splits: Tensor, own: Tensor) -> Tensor:
-    top = splits.amax(0)
-    return splits.sub_(top).exp_().sum(0).log_().add_(top).add_(own)
+def _log_sum(own: Tensor, left: Tensor, right: Tensor) -> None:
+    # log Σ exp s = s − log softmax(s), at the largest s: fewer operations than a sum of exponentials takes
+    both = left.new_empty(2, *left.shape)
+    torch.add(left, right, out=both[0])
+    torch.log_softmax(both[0], 0, out=both[1])
+    score, share = both.amax(1)
+    own.add_(score).sub_(share)
 
 
-def _outside(by_start: Tensor, by_end: Tensor, lengths: Tensor) -> Tensor:
-    """Marginals of all spans, (T+1, T+1, B): each span hands its own down to the children of its splits."""
-    size = len(by_start) - 1
-    marginals = torch.zeros_like(by_start)
-    from_right, from_left = torch.zeros_like(by_start), torch.zeros_like(by_start)  # as a left child, as a right child
-    from_right[lengths, 0, torch.arange(len(lengths), device=lengths.device)] = 1.0
-    for w in range(size, 0, -1):
-        n = size + 1 - w
-        mass = from_right[w, :n] + from_left[size - w, w:]  # (n, B)
-        marginals.diagonal(w).copy_(mass.T)
-        if w > 1:
-            splits = by_start[1:w, :n] + by_end[size - w + 1 : size, w:]  # (w-1, n, B)
-            # a softmax always hands on exactly the span's own mass, however large the scores are
-            splits.sub_(splits.amax(0)).exp_()
-            splits.mul_(mass / splits.sum(0))
-            from_right[1:w, :n] += splits
-            from_left[size - w + 1 : size, w:] += splits
+def _outside(chart: Tensor, lengths: Tensor) -> Tensor:
+    """Marginals of all spans, (T+1, T+1, B): each span hands its own down to the children of its splits.
+
+    Args:
+        chart: inside values, as `_upwards` leaves them.
+    """
+    marginals = torch.zeros_like(chart)
+    marginals[0, lengths, torch.arange(len(lengths), device=lengths.device)] = 1.0
+    for w in range(len(chart) - 1, 1, -1):
+        left, right = _children(chart, w)
+        # a softmax always hands on exactly the span's own mass, however large the scores are
+        share = torch.softmax(left + right, 0).mul_(marginals.diagonal(w).T)
+        for child in _children(marginals, w):
+            child.add_(share)
     return marginals
 
 
@@ -99,9 +101,9 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores: Tensor, lengths: Tensor) -> Tensor:
-        by_start, by_end = _upwards(_batch_last(scores, lengths), _log_sum)
-        ctx.save_for_backward(by_start, by_end, lengths)
-        return by_start[lengths, 0, torch.arange(len(lengths), device=lengths.device)]
+        chart = _upwards(_batch_last(scores, lengths), _log_sum)
+        ctx.save_for_backward(chart, lengths)
+        return chart[0, lengths, torch.arange(len(lengths), device=lengths.device)]
 
     @staticmethod
     @once_differentiable
@@ -144,7 +146,7 @@ def constituency_marginals(scores: Tensor, lengths: Tensor) -> Tensor:
     """(B, T+1, T+1) probabilities that each span is in the tree; zero outside the sentence and where i ≥ j."""
     lengths = _checked_lengths(scores, lengths)
     with _full_precision(scores) as full:
-        return _outside(*_upwards(_batch_last(full, lengths), _log_sum), lengths).permute(2, 0, 1)
+        return _outside(_upwards(_batch_last(full, lengths), _log_sum), lengths).permute(2, 0, 1)
 
 
 @torch.no_grad()
@@ -156,22 +158,29 @@ def constituency_cky(scores: Tensor, lengths: Tensor) -> list[list[tuple[int, in
     Returns:
         for each sentence its 2n − 1 spans (start, end) in pre-order.
     """
+    tables = best_splits(scores, lengths).cpu()
+    return [bracketing(table, n) for table, n in zip(tables, lengths.tolist(), strict=True)]
+
+
+@torch.no_grad()
+def best_splits(scores: Tensor, lengths: Tensor) -> Tensor:
+    """For ``constituency_cky`` the best split of every span (i, i + w), at [w, i]: see ``bracketing``. (B, T+1, T+1)"""
     lengths = _checked_lengths(scores, lengths)
     with _full_precision(scores) as full:
         chart = _batch_last(full, lengths)
         middles = torch.zeros_like(chart, dtype=torch.long)
 
-        def best(splits: Tensor, own: Tensor) -> Tensor:
+        def best(own: Tensor, left: Tensor, right: Tensor) -> None:
+            splits = left + right
             first = splits.argmax(0, keepdim=True)  # not max: only argmax promises the first of equal ones
             middles[len(splits) + 1, : splits.shape[1]] = first[0]
-            return splits.gather(0, first)[0] + own
+            own.add_(splits.gather(0, first)[0])
 
         _upwards(chart, best)
-    tables = middles.permute(2, 0, 1).contiguous().cpu()
-    return [_bracketing(table, n) for table, n in zip(tables, lengths.tolist(), strict=True)]
+    return middles.permute(2, 0, 1).contiguous()
 
 
-def _bracketing(middles: Tensor, length: int) -> list[tuple[int, int]]:
+def bracketing(middles: Tensor, length: int) -> list[tuple[int, int]]:
     """Follow the best splits from the whole sentence down; ``middles[w, i]`` + 1 is the width of the left child."""
     table = middles[: length + 1, :length].tolist()
     spans = []

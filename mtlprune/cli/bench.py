@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -46,6 +46,9 @@ def bench(
         bool, typer.Option("--treatments", help="Measure updates of every treatment beside the joint one instead.")
     ] = False,
     sentences: Annotated[int, typer.Option(metavar="N", min=2, help="Of dev, for --analyses.")] = 1000,
+    launches: Annotated[
+        bool, typer.Option("--launches", help="Count operations and host waits of steps and annotation instead.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
     """Measure STL, MTL, sampled mixing and evaluation as multiples of the bare encoder, interleaved in one run.
@@ -59,11 +62,14 @@ def bench(
     from mtlprune.config import ConfigError
     from mtlprune.files import write_json
 
-    if probes + analyses + treatments > 1:
-        raise ConfigError("--probes, --analyses and --treatments are different measurements; ask for one at a time")
+    if probes + analyses + treatments + launches > 1:
+        raise ConfigError(
+            "--probes, --analyses, --treatments and --launches are different measurements; ask for one at a time"
+        )
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     source = config if trained is None else trained / "config.yaml"
-    check_settings(source, overrides or ())
+    if not launches:  # which needs no corpus
+        check_settings(source, overrides or ())
 
     from mtlprune.config.config import load_config
 
@@ -74,6 +80,8 @@ def bench(
         return _bench_analyses(settings, trained, sentences, out)
     if treatments:
         return _bench_treatments(settings, batches, rounds, memory, out)
+    if launches:
+        return _bench_launches(settings, out)
     from mtlprune.training.benchmark import measure
 
     terminal = console()
@@ -155,6 +163,33 @@ def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path
     if out is not None:
         figures = {"seconds": cost.seconds, "ratios": ratios, "growth": growth, "memory": cost.memory}
         write_json(out, figures)
+
+
+def _bench_launches(settings: Config, out: Path | None) -> None:
+    """With ``--launches``: operations and host waits of a new model on made sentences."""
+    from mtlprune.cli.console import console
+    from mtlprune.files import write_json
+    from mtlprune.training.launches import BARE, SENTENCES, WIDTHS, measure
+
+    figures: dict[str, Any] = {}
+    for words in WIDTHS:
+        found = measure(settings, words)
+        title = f"{settings.encoder.name}, {SENTENCES} sentences of {words} words"
+        table = new_table(title, "", ">operations", ">ratio", ">waits", ">kernels")
+        bare = found.parts["step"][BARE].operations.total()
+        for part, kinds in found.parts.items():
+            table.add_section()
+            for kind, counted in kinds.items():
+                operations, kernels = counted.operations.total(), str(counted.kernels or "")
+                ratio = f"{operations / bare:.2f}"
+                table.add_row(f"{part}, {kind}", str(operations), ratio, str(counted.waits.total()), kernels)
+        console().print(table)
+        figures[str(words)] = {
+            part: {kind: one.figures() for kind, one in kinds.items()} for part, kinds in found.parts.items()
+        }
+    console().print(f"sent by each process of several in a step: {found.sent / 1e6:.1f} MB of gradients")
+    if out is not None:
+        write_json(out, {"sent": found.sent, "words": figures})
 
 
 # -- analyses: each as its command with defaults, in a process of its own, so that imports, loading and figures count --

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,27 @@ from torch import Tensor
 from mtlprune.encoder.pieces import EncoderError, Pieces
 
 WIDTH = 4
+HOST = torch.device("cpu")
+
+
+def moved(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """The tensors on another device by one copy, without waiting where they come from the host; as they are where
+    they are there already. They lie on one device, and have no gradient."""
+    if not tensors or tensors[0].device == device:
+        return list(tensors)
+    order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())  # keeps each aligned
+    flat = [tensors[place].contiguous().view(-1).view(torch.uint8) for place in order]
+    packed = torch.cat(flat)
+    if device.type == "cuda" and packed.device == HOST:
+        packed = packed.pin_memory()  # a copy from other memory would wait
+    packed = packed.cpu() if device == HOST else packed.to(device, non_blocking=True)
+    parts = dict(zip(order, packed.split([len(part) for part in flat]), strict=True))
+    return [parts[place].view(tensor.dtype).view(tensor.shape) for place, tensor in enumerate(tensors)]
+
+
+def placed(array: NDArray[Any], device: torch.device) -> Tensor:
+    """An array of the host on a device, without waiting for it."""
+    return moved([torch.from_numpy(array)], device)[0]
 
 
 @dataclass(eq=False)
@@ -37,6 +59,7 @@ class EncoderBatch:
         cls_slot, sep_slot: (B,) int64, slots of the first and the last special token of each sentence.
         lengths: (B,) int64, words per sentence.
         sizes: the same as a list, so that nobody has to ask the device.
+        full: whether there is no padding.
     """
 
     input_ids: Tensor
@@ -50,13 +73,17 @@ class EncoderBatch:
     sep_slot: Tensor
     lengths: Tensor
     sizes: list[int]
+    full: bool = False
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that lie on a device, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("sizes", "full")}
 
     def to(self, device: torch.device | str) -> EncoderBatch:
         """The same batch on another device."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sizes"}
-        return EncoderBatch(
-            **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}, sizes=self.sizes
-        )
+        tensors = self.tensors()
+        there = moved(list(tensors.values()), torch.device(device))
+        return EncoderBatch(**dict(zip(tensors, there, strict=True)), sizes=self.sizes, full=self.full)
 
 
 def by_length(lengths: Sequence[int], most: Callable[[int], int]) -> Iterator[list[int]]:
@@ -76,9 +103,13 @@ def slots(sizes: Sequence[int], width: int) -> Tensor:
     return torch.from_numpy(np.arange(lengths.sum()) + np.repeat(shift, lengths))
 
 
-def table(flat: Tensor, sizes: Sequence[int], side: int, first: int = 0) -> Tensor:
-    """Lay rows out by sentence, from column ``first`` on: (M, ...) → (B, side, ...), zero elsewhere."""
-    where = slots(sizes, side).to(flat.device) + first
+def table(flat: Tensor, sizes: Sequence[int], side: int, where: Tensor | None = None) -> Tensor:
+    """Lay rows out by sentence: (M, ...) → (B, side, ...), zero elsewhere.
+
+    Args:
+        where: ``slots(sizes, side)`` on the device, or other places in the table; made here, if not given.
+    """
+    where = moved([slots(sizes, side)], flat.device)[0] if where is None else where
     empty = flat.new_zeros((len(sizes) * side, *flat.shape[1:]))
     return empty.index_copy(0, where, flat).view(len(sizes), side, *flat.shape[1:])
 
@@ -211,6 +242,7 @@ def _lay_out(
         sep_slot=tensor(sep_slot),
         lengths=tensor(np.array(words, np.int64)),
         sizes=words,
+        full=bool(mask.all()),
     )
 
 
@@ -238,7 +270,12 @@ class Encoded:
     @cached_property
     def starts(self) -> Tensor:
         """(B,) int64, where in ``words`` each sentence begins."""
-        return self.lengths.cumsum(0) - self.lengths
+        return placed(np.cumsum(self.sizes) - self.sizes, self.words.device)
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """(N,) int64, the sentence of each word."""
+        return placed(np.repeat(np.arange(len(self.sizes)), self.sizes), self.words.device)
 
     def padded(self, flat: Tensor | None = None) -> Tensor:
         """Lay words out by sentence: (N, ...) to (B, T, ...), zero where a sentence has no word; gradients pass.
@@ -264,8 +301,7 @@ class Encoded:
         sizes = np.array(self.sizes, np.int64)
         starts, picked = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
         words = np.arange(picked.sum()) + np.repeat(starts - (np.cumsum(picked) - picked), picked)
-        device = self.words.device
-        at, of = torch.from_numpy(words).to(device), torch.from_numpy(chosen).to(device)
+        at, of = moved([torch.from_numpy(words), torch.from_numpy(chosen)], self.words.device)
         return Encoded(
             self.words.index_select(0, at),
             self.cls.index_select(0, of),

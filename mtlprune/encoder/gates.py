@@ -217,7 +217,7 @@ class Gates(nn.Module):
 
     def is_fixed(self) -> bool:
         """Whether the gates are a mask now."""
-        return bool(self.fixed)
+        return bool(self.fixed)  # on the CPU wherever the gates are, so that nobody waits
 
     @torch.no_grad()
     def fix(self, mask: Tensor) -> None:
@@ -244,6 +244,8 @@ class Gates(nn.Module):
         """What ``.to``, ``.half`` and the like call: moves, but never rounds."""
 
         def moved(tensor: Tensor) -> Tensor:
+            if tensor is self.fixed:
+                return tensor
             there = fn(tensor)
             return there if there.dtype == tensor.dtype else tensor.to(there.device)
 

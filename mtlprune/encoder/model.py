@@ -39,6 +39,8 @@ from mtlprune.files import read_json, reading, replacing_folder, write_json, wri
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
+ASKS = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "eurobert"}
+"""Families that make the mask of scaled dot-product attention by asking whether it masks anything."""
 SETTINGS = "encoder.json"
 EMBEDDINGS = "embeddings.safetensors"
 
@@ -227,7 +229,7 @@ class Encoder(nn.Module):
             torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
             nullcontext() if gates is None else self.gated(gates),
         ):
-            return self._contextual(ids, batch.attention_mask)
+            return self._contextual(ids, self._mask(batch))
 
     def _encoded(self, hidden: Tensor, batch: EncoderBatch) -> Encoded:
         hidden = hidden.float().flatten(0, 1)  # (R · L, H)
@@ -239,7 +241,16 @@ class Encoder(nn.Module):
             batch.sizes,
         )
 
-    def _contextual(self, ids: Tensor, mask: Tensor) -> Tensor:
+    def _mask(self, batch: EncoderBatch) -> Tensor | None:
+        """What the transformer is told of padding: where it would look whether there is any, for which a GPU's host
+        waits, the mask that it would make itself."""
+        if self.config.model_type not in ASKS or self.config._attn_implementation != "sdpa":
+            return batch.attention_mask
+        return (
+            None if batch.full else batch.attention_mask.bool()[:, None, None].expand(-1, 1, batch.source.shape[1], -1)
+        )
+
+    def _contextual(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """(R, L, H): the last layer, or all layers joined."""
         if self.fusion is None:
             return self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,11 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.blocks import Block
+from mtlprune.encoder.batch import HOST, moved
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
 
 Target = dict[str, np.ndarray]  # one sentence's targets, small integer arrays
+Decoding = Generator[tuple[Tensor, ...], list[Tensor], list[Any]]
+"""Decoding in turns: what the host has to read → the same on the host; in the end a value of the layer a sentence."""
 
 
 class Term(NamedTuple):
@@ -105,6 +108,11 @@ class Task(nn.Module, ABC):
     def decode(self, encoded: Encoded) -> list[Any]:
         """One value of the layer for each sentence."""
 
+    def decoding(self, encoded: Encoded) -> Decoding:
+        """Decode in turns with other tasks, so that the host reads for all of them at once; see :class:`InTurns`."""
+        return self.decode(encoded)
+        yield ()
+
     def label_rows(self) -> LabelRows | None:
         """The label weights, to be looked at or regularised; None for a decoder that has no such matrix."""
         return None
@@ -122,7 +130,38 @@ class Task(nn.Module, ABC):
         return sentence.get(self.layer) is not None
 
 
-class WordLabels(Task):
+class InTurns(Task):
+    """A task that says what it reads off the device: its ``decoding`` yields tensors and is sent their copies.
+
+    A GPU works while the host prepares what comes next, until the host reads: so few reads, each for all tasks.
+    """
+
+    @abstractmethod
+    def decoding(self, encoded: Encoded) -> Decoding:
+        """As in :class:`Task`."""
+
+    def decode(self, encoded: Encoded) -> list[Any]:
+        return in_turns([self.decoding(encoded)])[0]
+
+
+def in_turns(decodings: Sequence[Decoding]) -> list[list[Any]]:
+    """What each decoding returns; in every turn there is one copy to the host."""
+    found: list[list[Any]] = [[] for _ in decodings]
+    asked: dict[int, tuple[Tensor, ...] | None] = dict.fromkeys(range(len(decodings)))
+    told: dict[int, list[Tensor] | None] = dict.fromkeys(asked)
+    while asked:
+        for place in list(asked):
+            try:
+                asked[place] = decodings[place].send(told[place])  # type: ignore[arg-type]  # None begins
+            except StopIteration as end:
+                found[place] = end.value
+                del asked[place]
+        read = iter(moved([tensor for tensors in asked.values() for tensor in tensors or ()], HOST))
+        told = {place: [next(read) for _ in tensors or ()] for place, tensors in asked.items()}
+    return found
+
+
+class WordLabels(InTurns):
     """One label a word out of ``labels["tags"]``, by a linear layer and argmax; loss: mean token cross-entropy."""
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
@@ -152,10 +191,10 @@ class WordLabels(Task):
     def linear(self) -> tuple[Linear, list[str]]:
         return self.scores, self.labels["tags"]
 
-    def decode(self, encoded: Encoded) -> list[Any]:
-        best = self.scores(encoded.words).argmax(-1).split(encoded.sizes)
+    def decoding(self, encoded: Encoded) -> Decoding:
+        (best,) = yield (self.scores(encoded.words).argmax(-1),)
         tags = self.labels["tags"]
-        return [self.value(tuple(tags[place] for place in row.tolist())) for row in best]
+        return [self.value(tuple(tags[place] for place in row.tolist())) for row in best.split(encoded.sizes)]
 
     def value(self, tags: tuple[str, ...]) -> Any:
         """What the labels of a sentence say of the layer."""
@@ -225,4 +264,4 @@ def dropout_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     numbers = torch.empty((count + 7) // 8, dtype=torch.int64, device=like.device).random_(-(2**63), None)
     fallen = round(rate * 256)
     keep = numbers.view(torch.uint8)[:count].ge(fallen).view(shape)
-    return keep.to(like.dtype).mul_(256 / (256 - fallen))
+    return (keep * (256 / (256 - fallen))).to(like.dtype)

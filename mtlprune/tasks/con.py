@@ -11,11 +11,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
-from mtlprune.encoder.batch import table
+from mtlprune.encoder.batch import moved, slots, table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, Term, joined, owners, summed
+from mtlprune.tasks.base import Decoding, InTurns, LabelRows, SharedMLP, Target, Term, joined, offsets, owners, summed
 from mtlprune.tasks.products import linear, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
 
@@ -38,7 +38,7 @@ class CONOptions(base.Options):
     """Dropout in the MLPs, shared across a sentence."""
 
 
-class CON(Task):
+class CON(InTurns):
     """A tree CRF over unlabelled binary spans, and a label for each span of the tree.
 
     Loss: (log partition − gold score) / words of the batch, plus the mean label cross-entropy over gold spans.
@@ -74,32 +74,38 @@ class CON(Task):
         side = max(sizes) + 1
         chart = torch.zeros(len(sizes), side, side, dtype=torch.bool)
         chart[owner, spans[:, 0], spans[:, 1]] = True
-        return {"chart": chart, "sentence": owner, "left": spans[:, 0], "right": spans[:, 1], "labels": spans[:, 2]}
+        first = post_offsets(sizes)[owner]
+        return {
+            "chart": chart,
+            "sentence": owner,
+            "left": first + spans[:, 0],
+            "right": first + spans[:, 1],
+            "labels": spans[:, 2],
+        }
 
     def fenceposts(self, encoded: Encoded) -> Tensor:
         """Half of the word on the left beside half of that on the right, special tokens at the borders. (N + B, H)"""
-        half = encoded.words.shape[1] // 2
-        forward = with_border(encoded.words[:, :half], encoded.cls[:, :half], encoded, before=True)
-        second = slice(half, 2 * half)
-        backward = with_border(encoded.words[:, second], encoded.sep[:, second], encoded, before=False)
-        return torch.cat([forward, backward], dim=1)
+        half, words = encoded.words.shape[1] // 2, np.arange(len(encoded.words))
+        sizes = np.array(encoded.sizes, np.int64)
+        ends, special = np.cumsum(sizes), len(words) + np.arange(len(sizes))  # behind the words
+        rows = [torch.from_numpy(np.insert(words, at, special)) for at in (ends - sizes, ends)]
+        forward, backward = moved(rows, encoded.words.device)
+        left = torch.cat([encoded.words[:, :half], encoded.cls[:, :half]])
+        right = torch.cat([encoded.words[:, half : 2 * half], encoded.sep[:, half : 2 * half]])
+        return torch.cat([left.index_select(0, forward), right.index_select(0, backward)], dim=1)
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Span scores (B, T + 1, T + 1) in fp32, and the label vectors of all fenceposts."""
         posts, count = self.fenceposts(encoded), len(encoded.sizes)
-        owner = torch.arange(count, device=posts.device).repeat_interleave(encoded.lengths + 1)
         sizes = [size + 1 for size in encoded.sizes]
-        left, right = self.mlp(posts, owner, count)
         longest = max(sizes)
         side = table_side(longest)
-        mixed = table(linear(left, self.span[:-1].t(), self.span[-1]), sizes, side)
-        scores = torch.bmm(mixed, table(right, sizes, side).transpose(1, 2).to(mixed.dtype))
+        of_post = torch.from_numpy(np.repeat(np.arange(count), sizes))
+        owner, where = moved([of_post, slots(sizes, side)], posts.device)
+        left, right = self.mlp(posts, owner, count)
+        mixed = table(linear(left, self.span[:-1].t(), self.span[-1]), sizes, side, where)
+        scores = torch.bmm(mixed, table(right, sizes, side, where).transpose(1, 2).to(mixed.dtype))
         return scores[:, :longest, :longest].float(), self.label(posts, owner, count)
-
-    def label_scores(self, encoded: Encoded, vectors: Any, sentence: Tensor, start: Tensor, end: Tensor) -> Tensor:
-        """Scores of every label for the given spans only. (spans, L), fp32"""
-        first = (encoded.starts + torch.arange(len(encoded.sizes), device=start.device))[sentence]
-        return self.label.score(vectors, first + start, first + end, sentence)
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         return summed(self.terms(encoded, target))
@@ -107,7 +113,7 @@ class CON(Task):
     def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
         scores, vectors = self.features(encoded)
         crf = structs.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
-        labels = self.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
+        labels = self.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
         return [
             Term(crf, len(encoded.words)),
             Term(nn.functional.cross_entropy(labels, target["labels"]), len(target["labels"])),
@@ -119,30 +125,22 @@ class CON(Task):
     def label_places(self, target: Target) -> np.ndarray:
         return target["spans"][:, 2]
 
-    def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
+    def decoding(self, encoded: Encoded) -> Decoding:
         scores, vectors = self.features(encoded)
         marginals = structs.constituency_marginals(scores, encoded.lengths)
-        trees = structs.constituency_cky(marginals, encoded.lengths)
-        sentence = np.arange(len(trees)).repeat([len(tree) for tree in trees])
-        ends = np.array([span for tree in trees for span in tree]).T
-        where = (torch.from_numpy(column).to(scores.device) for column in (sentence, *ends))
-        best = self.label_scores(encoded, vectors, *where).argmax(-1).tolist()
-        names = iter([self.labels["labels"][place] for place in best])
+        (splits,) = yield (structs.best_splits(marginals, encoded.lengths),)
+        trees = [structs.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
+        sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
+        ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
+        of_span, left, right = moved([sentence, ends[:, 0], ends[:, 1]], scores.device)
+        (best,) = yield (self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1),)
+        names = iter([self.labels["labels"][place] for place in best.tolist()])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 
 
-def with_border(words: Tensor, special: Tensor, encoded: Encoded, *, before: bool) -> Tensor:
-    """Put each sentence's special vector before (or after) its words. (N, h), (B, h) → (N + B, h)"""
-    count = len(encoded.sizes)
-    sentence = torch.arange(count, device=words.device)
-    start = encoded.lengths.cumsum(0) - encoded.lengths  # (B,)
-    total = len(words) + count
-    is_special = torch.zeros(total, dtype=torch.bool, device=words.device)
-    is_special[start + sentence + (0 if before else encoded.lengths)] = True
-    rows = torch.empty(total, dtype=torch.long, device=words.device)
-    rows[~is_special] = torch.arange(len(words), device=words.device)
-    rows[is_special] = len(words) + sentence
-    return torch.cat([words, special.to(words.dtype)]).index_select(0, rows)
+def post_offsets(sizes: Sequence[int]) -> Tensor:
+    """Where the fenceposts of each sentence begin among those of the batch. (B,), on the CPU"""
+    return offsets([size + 1 for size in sizes])
 
 
 def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]]:

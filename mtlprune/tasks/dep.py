@@ -11,11 +11,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
-from mtlprune.encoder.batch import slots, table
+from mtlprune.encoder.batch import moved, placed, slots, table
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base
-from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined
+from mtlprune.tasks.base import Decoding, InTurns, LabelRows, SharedMLP, Target, joined, offsets
 from mtlprune.tasks.products import linear, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
 
@@ -37,7 +37,7 @@ class DEPOptions(base.Options):
     """Decode projective trees only (Eisner), as the paper does; otherwise maximum spanning trees."""
 
 
-class DEP(Task):
+class DEP(InTurns):
     """Heads by a biaffine form with a bias on the dependent's side, relations by one with both biases.
 
     Loss: mean cross-entropy of heads plus that of relations at the gold head, punctuation included.
@@ -68,44 +68,43 @@ class DEP(Task):
         }
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
-        return {"heads": joined(targets, "heads"), "relations": joined(targets, "relations")}  # (N,) each
+        heads = joined(targets, "heads")
+        return {"heads": heads, "rows": head_rows(heads, sizes), "relations": joined(targets, "relations")}  # (N,) each
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Arc scores (B, T, T + 1) and the relation vectors of all N + B rows: words first, the B roots last."""
         count = len(encoded.sizes)
-        sentence = torch.arange(count, device=encoded.lengths.device)
-        owner = torch.cat([sentence.repeat_interleave(encoded.lengths), sentence])
+        sentences = np.arange(count)
+        owner = placed(np.concatenate([sentences.repeat(encoded.sizes), sentences]), encoded.words.device)
         rows = torch.cat([encoded.words, encoded.cls])  # (N + B, H)
         dependent, head = self.mlp(rows, owner, count)
         return self.arc_scores(encoded, dependent[: len(encoded.words)], head), self.relation(rows, owner, count)
 
     def arc_scores(self, encoded: Encoded, dependent: Tensor, head: Tensor) -> Tensor:
         """Score of head h for each word; column 0 is the root, impossible heads are −inf. (B, T, T + 1), fp32"""
-        words, longest = len(encoded.words), max(encoded.sizes)
+        longest, sizes = max(encoded.sizes), encoded.sizes
         side = table_side(longest + 1)
-        mixed = table(linear(dependent, self.arc[:-1].t(), self.arc[-1]), encoded.sizes, side)  # (B, side, arc)
-        heads = table(head[:words], encoded.sizes, side, first=1)
-        heads = heads + nn.functional.pad(head[words:, None], (0, 0, 0, side - 1))  # the root in column 0
+        rows = slots(sizes, side)
+        where, whole = moved([rows, torch.cat([rows + 1, torch.arange(len(sizes)) * side])], head.device)
+        mixed = table(linear(dependent, self.arc[:-1].t(), self.arc[-1]), sizes, side, where)  # (B, side, arc)
+        heads = table(head, sizes, side, whole)  # the root in column 0
         scores = torch.bmm(mixed, heads.transpose(1, 2).to(mixed.dtype))[:, :longest, : longest + 1].float()
         place = torch.arange(scores.shape[2], device=scores.device)
         return scores.masked_fill((place > encoded.lengths[:, None])[:, None], float("-inf"))
 
-    def relation_scores(self, encoded: Encoded, vectors: Any, heads: Tensor) -> Tensor:
-        """Scores of every relation between each word and its given head (N,), from 1, 0 the root. (N, R), fp32"""
-        words = torch.arange(len(heads), device=heads.device)
-        owner = torch.arange(len(encoded.sizes), device=heads.device).repeat_interleave(encoded.lengths)
-        row = torch.where(heads == 0, len(words) + owner, encoded.starts[owner] + heads - 1)
-        return self.relation.score(vectors, words, row, owner)
+    def relation_scores(self, encoded: Encoded, vectors: Any, rows: Tensor) -> Tensor:
+        """Scores of every relation between each word and its head, by the heads' rows (N,). (N, R), fp32"""
+        return self.relation.score(vectors, None, rows, encoded.owner, len(encoded.sizes))
 
     @staticmethod
     def real(encoded: Encoded, values: Tensor) -> Tensor:
         """The rows of (B, T, ...) that are words. (N, ...)"""
-        rows = slots(encoded.sizes, values.shape[1]).to(values.device)
+        (rows,) = moved([slots(encoded.sizes, values.shape[1])], values.device)
         return values.flatten(0, 1).index_select(0, rows)
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         arcs, vectors = self.features(encoded)
-        relations = self.relation_scores(encoded, vectors, target["heads"])
+        relations = self.relation_scores(encoded, vectors, target["rows"])
         cross_entropy = nn.functional.cross_entropy
         heads = cross_entropy(self.real(encoded, arcs), target["heads"])
         return heads + cross_entropy(relations, target["relations"])
@@ -116,14 +115,26 @@ class DEP(Task):
     def label_places(self, target: Target) -> np.ndarray:
         return target["relations"]
 
-    def decode(self, encoded: Encoded) -> list[Dependencies]:
+    def decoding(self, encoded: Encoded) -> Decoding:
         arcs, vectors = self.features(encoded)
+        (arcs,) = yield (arcs,)  # trees are found on the host, relations of their arcs on the device
         square = nn.functional.pad(arcs, (0, 0, 1, 0))  # (B, T + 1, T + 1): row 0 stands for the root itself
-        heads = structs.mst(square, encoded.lengths, projective=self.options.projective)[:, 1:]
-        flat = self.real(encoded, heads)  # (N,)
-        relations = self.relation_scores(encoded, vectors, flat).argmax(-1)
+        heads = structs.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
+        flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
+        (rows,) = moved([head_rows(flat, encoded.sizes)], encoded.words.device)
+        (relations,) = yield (self.relation_scores(encoded, vectors, rows).argmax(-1),)
         names = self.labels["relations"]
         return [
             Dependencies(tuple(h.tolist()), tuple(names[place] for place in r.tolist()))
             for h, r in zip(flat.split(encoded.sizes), relations.split(encoded.sizes), strict=True)
         ]
+
+
+def head_rows(heads: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The row of each word's head among the N words with the B roots behind. (N,), on the CPU
+
+    Args:
+        heads: (N,), from 1; 0 is the root.
+    """
+    owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return torch.where(heads == 0, len(heads) + owner, offsets(sizes)[owner] + heads - 1)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import LabelRows, Target, Task, Term, joined, owners, vocabulary
+from mtlprune.tasks.base import Decoding, InTurns, LabelRows, Target, Term, joined, owners, vocabulary
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
@@ -30,7 +30,7 @@ class NEROptions(base.Options):
     the paper does: then it is so small that NER is hardly learnt when the five losses are simply added."""
 
 
-class NER(Task):
+class NER(InTurns):
     """Every span (start ≤ end, no length limit) gets a type or none; label 0 is none.
 
     Loss: cross-entropy over all candidate spans of the batch, summed, per word or per span. Decoding: spans whose best
@@ -90,10 +90,11 @@ class NER(Task):
     def label_places(self, target: Target) -> np.ndarray:
         return target["spans"][:, 2]
 
-    def decode(self, encoded: Encoded) -> list[tuple[Span, ...]]:
+    def decoding(self, encoded: Encoded) -> Decoding:
         scores = self.span_scores(encoded)
         best, label = scores.max(2)  # (B, T, T)
-        found = (label > 0) & self.candidates(encoded.lengths, scores.shape[1])
+        best, label = yield best, label * self.candidates(encoded.lengths, scores.shape[1])
+        found = label > 0
         sentence, start, end = found.nonzero(as_tuple=True)
         rows = zip(
             sentence.tolist(), best[found].tolist(), start.tolist(), end.tolist(), label[found].tolist(), strict=True

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import table
+from mtlprune.encoder.batch import moved, slots, table
 
 SMALLEST = 64
 TABLE = 4  # sides of tables are rounded up to multiples of this
@@ -90,9 +90,10 @@ def form_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """A biaffine form with both biases, (L, a + 1, b + 1), as a linear layer from the left vector: its weight
     (L·b + L, a) and bias; outputs are L vectors to meet the right one, then the L scores of the right bias."""
     labels, a, b = weight.shape[0], weight.shape[1] - 1, weight.shape[2] - 1
-    by_left = weight.permute(1, 0, 2)  # (a + 1, L, b + 1)
-    columns = torch.cat([by_left[:, :, :b].reshape(a + 1, labels * b), by_left[:, :, b]], dim=1)
-    return columns[:a].t(), columns[a]
+    forms, ends = weight.permute(1, 0, 2).split([b, 1], dim=2)  # (a + 1, L, b + 1)
+    columns = torch.cat([forms.reshape(a + 1, labels * b), ends.squeeze(2)], dim=1)
+    rows, bias = columns.split([a, 1])
+    return rows.t(), bias.squeeze(0)
 
 
 def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -100,17 +101,20 @@ def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[
     (B, T, L, T), fp32."""
     labels, b, longest = weight.shape[0], weight.shape[2] - 1, max(sizes)
     side = table_side(longest)
-    mixed = table(linear(left, *form_weight(weight)), sizes, side)  # (B, side, L·b + L)
-    forms = mixed[..., : labels * b].reshape(len(sizes), side * labels, b)
-    scores = torch.bmm(forms, table(right.to(mixed.dtype), sizes, side).transpose(1, 2))  # (B, side·L, side)
-    scores = scores.view(len(sizes), side, labels, side)[:, :longest, :, :longest]
-    return scores.float() + mixed[:, :longest, labels * b :, None].float()
+    (where,) = moved([slots(sizes, side)], left.device)
+    mixed = table(linear(left, *form_weight(weight)), sizes, side, where)  # (B, side, L·b + L)
+    forms, by_left = mixed.split([labels * b, labels], dim=-1)
+    forms = forms.reshape(len(sizes), side * labels, b)
+    scores = torch.bmm(forms, table(right.to(mixed.dtype), sizes, side, where).transpose(1, 2))  # (B, side·L, side)
+    scores = scores.view(len(sizes), side, labels, side).float() + by_left[..., None].float()
+    return scores[:, :longest, :, :longest]
 
 
 def biaffine_rows(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
     """left (M, a), weight (L, a + 1, b + 1), right (M, b) → (M, L), fp32: row m of left against row m of right only."""
     labels, b = weight.shape[0], weight.shape[2] - 1
     mixed = linear(left, *form_weight(weight))  # (M, L·b + L)
-    forms = mixed[:, : labels * b].view(-1, labels, b)
+    forms, by_left = mixed.split([labels * b, labels], dim=1)
+    forms = forms.unflatten(1, (labels, b))
     products = (forms * right.to(mixed.dtype).unsqueeze(1)).sum(2, dtype=torch.float32)
-    return products + mixed[:, labels * b :].float()
+    return products + by_left.float()

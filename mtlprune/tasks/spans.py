@@ -8,14 +8,16 @@ and much cheaper. M candidate spans, sorted by sentence.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from mtlprune.encoder.batch import moved
 from mtlprune.encoder.model import Encoded
 from mtlprune.tasks.base import Dropout, SharedMLP, dropout_mask
-from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table
+from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear
 
 
 class Candidates(NamedTuple):
@@ -35,8 +37,16 @@ def candidates(encoded: Encoded, max_width: int) -> Candidates:
     start = torch.arange(longest, device=encoded.lengths.device)
     width = torch.arange(min(longest, max_width), device=encoded.lengths.device)
     end = start[:, None] + width
-    sentence, first, extra = (end < encoded.lengths[:, None, None]).nonzero(as_tuple=True)
+    inside = end < encoded.lengths[:, None, None]
+    found = inside.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))  # a known size: nobody waits
+    sentence, first, extra = found.t().contiguous().unbind()
     return Candidates(sentence, first, first + extra)
+
+
+def candidate_counts(sizes: Sequence[int], max_width: int) -> list[int]:
+    """How many candidates each sentence of so many words has."""
+    widest = [min(size, max_width) for size in sizes]
+    return [width * size - width * (width - 1) // 2 for size, width in zip(sizes, widest, strict=True)]
 
 
 def best_of_each(scores: Tensor, owner: Tensor, lengths: Tensor, ratio: float) -> Tensor:
@@ -44,31 +54,33 @@ def best_of_each(scores: Tensor, owner: Tensor, lengths: Tensor, ratio: float) -
 
     Args:
         scores, owner: (M,), owner sorted.
-        lengths: (B,) words of each sentence.
+        lengths: (B,) words of each sentence, on the CPU.
     """
     order = scores.argsort(descending=True, stable=True)
     order = order[owner[order].argsort(stable=True)]  # by sentence, best first
-    counts = torch.bincount(owner, minlength=len(lengths))
-    rank = torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
-    limit = (lengths * ratio).floor().clamp(min=1).long()
+    first = torch.searchsorted(owner, torch.arange(len(lengths), device=owner.device))
+    rank = torch.arange(len(owner), device=owner.device) - first[owner]
+    (limit,) = moved([(lengths * ratio).floor().clamp(min=1).long()], owner.device)
     marked = torch.zeros_like(owner, dtype=torch.bool)
     marked[order] = rank < limit[owner]  # owner is sorted, so owner[order] is owner
     return marked
 
 
-def pairs(left: Tensor, right: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
+def pairs(left: Tensor, right: Tensor, sentences: int, total: int) -> tuple[Tensor, Tensor]:
     """Every left item with every right item of the same sentence.
 
     Args:
         left (K,), right (P,): sentence of each item, both sorted.
+        total: how many pairs there are.
 
     Returns:
         For each pair the row of its left and of its right item, left-major.
     """
-    counts = torch.bincount(right, minlength=sentences)
-    per_left = counts[left]  # (K,)
-    row = torch.arange(len(left), device=left.device).repeat_interleave(per_left)
-    shift = (counts.cumsum(0) - counts)[left] - (per_left.cumsum(0) - per_left)
+    bounds = torch.searchsorted(right, torch.arange(sentences + 1, device=right.device))
+    first = bounds[left]  # (K,)
+    per_left = bounds[left + 1] - first
+    row = torch.arange(len(left), device=left.device).repeat_interleave(per_left, output_size=total)
+    shift = first - (per_left.cumsum(0) - per_left)
     return row, torch.arange(len(row), device=left.device) + shift[row]
 
 
@@ -91,14 +103,23 @@ class SplitSpanLayer(nn.Module):
 
     def forward(self, encoded: Encoded, widths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Parts by start word (N, size), by end word (N, size), by width (max_width, size)."""
-        start, end, pooled = self.words(encoded.words).chunk(3, dim=1)
-        pooled = pooled.float() / self.max_width
+        return self.together([self], encoded, widths)
+
+    @staticmethod
+    def together(layers: Sequence[SplitSpanLayer], encoded: Encoded, widths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The parts of layers of one size beside each other: three matrices of ``size`` columns for each layer."""
+        by_kind = [layer.words.weight.unflatten(0, (3, -1)) for layer in layers]
+        weight = torch.cat(by_kind, dim=1).flatten(0, 1)  # all starts, all ends, all pooled
+        bias = torch.cat([layer.words.bias.unflatten(0, (3, -1)) for layer in layers], dim=1).flatten()
+        start, end, pooled = linear(encoded.words, weight, bias).chunk(3, dim=1)
+        pooled = pooled.float() / layers[0].max_width
         prefix = pooled.cumsum(0)  # the sum over a span: the prefix of its end without the prefix before its start
-        owner = torch.arange(len(encoded.sizes), device=prefix.device).repeat_interleave(encoded.lengths)
+        before = prefix - pooled
         # counted from each sentence's start: over a whole batch the sums outgrow bf16, and their differences are lost
-        prefix = prefix - (prefix - pooled).index_select(0, encoded.starts).index_select(0, owner)
+        base = before.index_select(0, encoded.starts.index_select(0, encoded.owner))
         kind = start.dtype
-        return (start - (prefix - pooled)).to(kind), (end + prefix).to(kind), self.width(widths).to(kind)
+        by_width = linear(widths, torch.cat([layer.width.weight for layer in layers])).to(kind)
+        return (start - (before - base)).to(kind), (end + (prefix - base)).to(kind), by_width
 
     @staticmethod
     def gather(parts: tuple[Tensor, Tensor, Tensor], spans: Candidates, offset: Tensor) -> Tensor:
@@ -174,10 +195,10 @@ class BiaffinePairs(nn.Module):
         """(L, (size + 1)²): each label's form as one row."""
         return self.weight.flatten(1)
 
-    def score(self, vectors: tuple[Tensor, Tensor], left: Tensor, right: Tensor, owner: Tensor) -> Tensor:
-        """Scores of the pairs (left row, right row). (P, L), fp32"""
-        first, second = vectors[0].index_select(0, left), vectors[1].index_select(0, right)
-        return biaffine_rows(first, self.weight, second)
+    def score(self, vectors: Any, left: Tensor | None, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
+        """Scores of the pairs (left row, right row); left, if None: the first rows, in order. (P, L), fp32"""
+        first = vectors[0][: len(right)] if left is None else vectors[0].index_select(0, left)
+        return biaffine_rows(first, self.weight, vectors[1].index_select(0, right))
 
 
 class MLPPairs(nn.Module):
@@ -202,12 +223,12 @@ class MLPPairs(nn.Module):
         """(L, size): weights of the last layer."""
         return self.last.weight
 
-    def score(self, vectors: tuple[Tensor, Tensor], left: Tensor, right: Tensor, owner: Tensor) -> Tensor:
-        """Scores of the pairs (left row, right row) of sentences ``owner`` (P,). (P, L), fp32"""
+    def score(self, vectors: Any, left: Tensor | None, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
+        """Scores of the pairs (left row, right row) of sentences ``owner`` (P,); left as above. (P, L), fp32"""
         gather = nn.functional.embedding  # its gradient is fast on CPUs
-        hidden = nn.functional.leaky_relu(gather(left, vectors[0]) + gather(right, vectors[1]), negative_slope=0.1)
+        first = vectors[0][: len(right)] if left is None else gather(left, vectors[0])
+        hidden = nn.functional.leaky_relu(first + gather(right, vectors[1]), negative_slope=0.1)
         if self.training and self.dropout:
-            sentences = int(owner[-1]) + 1 if len(owner) else 0
             hidden = hidden * dropout_mask((sentences, self.size), self.dropout, hidden).index_select(0, owner)
         return self.last(hidden).float()
 

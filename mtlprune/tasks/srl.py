@@ -14,10 +14,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
+from mtlprune.encoder.batch import HOST, moved
 from mtlprune.encoder.model import Encoded
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, Term, joined, owners, summed
+from mtlprune.tasks.base import Decoding, Dropout, InTurns, LabelRows, Target, Term, joined, owners, summed
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -25,6 +26,7 @@ from mtlprune.tasks.spans import (
     SpanScorerMLP,
     SplitSpanLayer,
     best_of_each,
+    candidate_counts,
     candidates,
     pairs,
     scorer,
@@ -63,10 +65,9 @@ class Ranked(NamedTuple):
     spans: Candidates
     argument: Tensor  # (M,)
     predicate: Tensor  # (N,)
-    owner: Tensor  # (N,) sentence of each word
 
 
-class SRL(Task):
+class SRL(InTurns):
     """score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0; arguments of a predicate do not overlap.
 
     Loss, ranked: mean cross-entropy over all kept pairs. Loss, classified: binary cross-entropy of words (mean), plus
@@ -143,38 +144,50 @@ class SRL(Task):
         spans = candidates(encoded, self.options.max_width)
         argument = self.argument(encoded, spans, self.width_dropout(self.widths.weight))
         predicate = self.predicate(encoded.words).float().squeeze(1)
-        owner = torch.arange(len(encoded.sizes), device=predicate.device).repeat_interleave(encoded.lengths)
-        return Ranked(spans, argument, predicate, owner)
+        return Ranked(spans, argument, predicate)
 
     def keep(self, encoded: Encoded, found: Ranked) -> tuple[Tensor, Tensor]:
         """Which spans (M,) and which words (N,) go on to labelling."""
-        options = self.options
-        spans = best_of_each(found.argument.detach(), found.spans.sentence, encoded.lengths, options.argument_ratio)
+        options, lengths, predicate = self.options, torch.tensor(encoded.sizes), found.predicate.detach()
+        spans = best_of_each(found.argument.detach(), found.spans.sentence, lengths, options.argument_ratio)
         if self.ranked:
-            return spans, best_of_each(found.predicate.detach(), found.owner, encoded.lengths, options.predicate_ratio)
-        return spans, found.predicate.detach() > 0
+            return spans, best_of_each(predicate, encoded.owner, lengths, options.predicate_ratio)
+        return spans, predicate > 0
+
+    def selected(self, encoded: Encoded, kept: Tensor, chosen: Tensor) -> tuple[list[Tensor], int]:
+        """On the host: which of the M spans are kept and which of the N words are chosen, and the number of pairs."""
+        ends = [np.cumsum(candidate_counts(encoded.sizes, self.options.max_width)), np.cumsum(encoded.sizes)]
+        each = [
+            np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0) for mask, end in zip((kept, chosen), ends, strict=True)
+        ]
+        return [mask.nonzero().squeeze(1) for mask in (kept, chosen)], int(np.dot(*each))
 
     def pair_scores(
-        self, encoded: Encoded, found: Ranked, kept: Tensor, chosen: Tensor
+        self, encoded: Encoded, found: Ranked, rows: Sequence[Tensor], total: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Role scores (pairs, R) of kept spans (K of M) with chosen words (P of N), and each pair's two rows."""
+        """Role scores (pairs, R) of kept spans (K of M) with chosen words (P of N), and each pair's two rows.
+
+        Args:
+            rows, total: as from ``selected``, on the device.
+        """
+        kept, chosen = rows
         spans = found.spans.take(kept)
-        row, column = pairs(spans.sentence, found.owner[chosen], len(encoded.sizes))
-        layer, widths = self.label_span, self.width_dropout(self.widths.weight)
-        hidden_span = layer.gather(layer(encoded, widths), spans, encoded.starts)
+        row, column = pairs(spans.sentence, encoded.owner[chosen], len(encoded.sizes), total)
+        layers = [self.label_span, *([self.match_span] if self.options.affinity else [])]
+        parts = SplitSpanLayer.together(layers, encoded, self.width_dropout(self.widths.weight))
+        hidden_span, *keys = SplitSpanLayer.gather(parts, spans, encoded.starts).chunk(len(layers), dim=1)  # (K, size)
         predicates = encoded.words.index_select(0, chosen)  # (P, H)
         hidden_predicate = self.label_predicate(predicates)
         embedding = nn.functional.embedding
         scores = self.label(embedding(row, hidden_span) + embedding(column, hidden_predicate)).float()
-        scores = scores + found.argument[kept][row, None]
+        span, word = kept[row], chosen[column]
+        scores = scores + found.argument[span, None]
         if self.options.affinity:
-            layer = self.match_span
-            keys = layer.gather(layer(encoded, widths), spans, encoded.starts)  # (K, size)
             queries = self.match_predicate(predicates)  # (P, size)
-            scores = scores + (embedding(row, keys) * embedding(column, queries)).float().sum(1, keepdim=True)
+            scores = scores + (embedding(row, keys[0]) * embedding(column, queries)).float().sum(1, keepdim=True)
         if self.ranked:
-            scores = scores + found.predicate[chosen][column, None]
-        return scores, kept[row], chosen[column]
+            scores = scores + found.predicate[word, None]
+        return scores, span, word
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         return summed(self.terms(encoded, target))
@@ -191,7 +204,8 @@ class SRL(Task):
             is_predicate = torch.zeros_like(chosen)
             is_predicate[target["predicate"]] = True
             kept, chosen = kept | is_argument, chosen | is_predicate
-        scores, span, word = self.pair_scores(encoded, found, kept.nonzero().squeeze(1), chosen.nonzero().squeeze(1))
+        rows, total = self.selected(encoded, *moved([kept, chosen], HOST))  # the one time that the host waits
+        scores, span, word = self.pair_scores(encoded, found, moved(rows, kept.device), total)
         role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
@@ -208,23 +222,25 @@ class SRL(Task):
     def label_places(self, target: Target) -> np.ndarray:
         return target["arguments"][:, 3] - 1
 
-    def decode(self, encoded: Encoded) -> list[tuple[Predicate, ...]]:
+    def decoding(self, encoded: Encoded) -> Decoding:
         found = self.rank(encoded)
-        kept, chosen = (mask.nonzero().squeeze(1) for mask in self.keep(encoded, found))
+        rows, total = self.selected(encoded, *(yield self.keep(encoded, found)))
+        chosen = rows[1]
         layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
         if not len(chosen):
             return [tuple(layer) for layer in layers]
-        scores, span, word = self.pair_scores(encoded, found, kept, chosen)
+        scores, span, word = self.pair_scores(encoded, found, moved(rows, found.predicate.device), total)
         if not self.labels["roles"]:  # no predicate of the training sentences has arguments
             scores = scores.new_zeros(len(scores), 1)
-        best, role = scores.max(1)
-        positive = (best > 0).nonzero().squeeze(1)
-        spans = found.spans.take(span[positive])
-        columns = (word[positive], spans.start, spans.end, best[positive], role[positive])
+        spans = found.spans.take(span)
+        best, *others = yield *scores.max(1), word, spans.start, spans.end
+        positive = best > 0
+        role, word, start, end = (column[positive] for column in others)
+        columns = (word, start, end, best[positive], role)
         arguments: dict[int, list[tuple[int, int, float, str]]] = {row: [] for row in chosen.tolist()}
         for row, start, end, score, label in zip(*(column.tolist() for column in columns), strict=True):
             arguments[row].append((start, end + 1, score, self.labels["roles"][label]))
-        first, owner = encoded.starts.tolist(), found.owner.tolist()
+        first, owner = base.offsets(encoded.sizes).tolist(), np.arange(len(encoded.sizes)).repeat(encoded.sizes)
         for row, scored in arguments.items():
             index = row - first[owner[row]]
             free = [candidate for candidate in scored if not candidate[0] <= index < candidate[1]]

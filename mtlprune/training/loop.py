@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
@@ -36,7 +36,7 @@ from mtlprune.training.arcs import SyntaxTerm
 from mtlprune.training.checkpoint import AGAIN, Progress, epoch_generator, finished, load_checkpoint, seed_step
 from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.optimisation import Balance, cosreg, make_optimizer, schedule
-from mtlprune.training.parallel import ALONE, ProcessGroup, joined
+from mtlprune.training.parallel import ALONE, ProcessGroup, joined, numbers, read
 from mtlprune.training.pruning import GatePenalty, fix_heads, gate_sets
 from mtlprune.training.run_writer import RunWriter, logs, take_up, tidy
 from mtlprune.training.setup import check_same, check_whole, decide, prepare
@@ -223,20 +223,26 @@ class _Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
         self.treatments.update(self.progress.step)
-        sums: dict[str, list[float]] = {}
-        for place, mini_batch in enumerate(mini_batches):
-            values = self.backward(mini_batch, place, len(mini_batches))
-            for task, value in values.items():
-                sums.setdefault(task, []).append(value)
+        found = [self.backward(mini_batch, place, len(mini_batches)) for place, mini_batch in enumerate(mini_batches)]
         self.group.sum_gradients(self.moving)
         gradients = [parameter.grad for parameter in self.moving if parameter.grad is not None]
         scaled = self.scaler.is_enabled() and bool(gradients)
         if scaled:
             self.scaler.unscale_(self.optimizer)
         fits = not scaled or math.isfinite(nn.utils.get_total_norm(gradients))  # else this update is left out
-        norm = nn.utils.clip_grad_norm_(self.parameters, settings.clip)
+        *values, norm = read(
+            [
+                *(loss for losses in found for loss in losses.values()),
+                nn.utils.clip_grad_norm_(self.parameters, settings.clip),
+            ]
+        )
+        sums: dict[str, list[float]] = {}
+        for task, value in zip((task for losses in found for task in losses), values, strict=True):
+            if not math.isfinite(value):
+                raise self.broken(f"the loss is {value}", [task])
+            sums.setdefault(task, []).append(value)
         if not math.isfinite(norm) and (fits or self.scaler.get_scale() < 1):
-            raise self.broken(f"the gradient is {float(norm)}", list(sums))
+            raise self.broken(f"the gradient is {norm}", list(sums))
         if fits and self.penalty is not None:
             self.seed_gates(len(mini_batches))
             self.penalty.apply(set(sums), self.progress.step)
@@ -247,7 +253,7 @@ class _Trainer:
         if fits and settings.balance == "famo":
             seed_step(settings.seed, self.progress.step, self.config.tasks, self.group.rank)
             with torch.no_grad():
-                self.balance.after(self.losses(mini_batches[0], 0)[1])
+                self.balance.after(numbers(self.losses(mini_batches[0], 0)[1]))
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
         if self.penalty is not None:
             self.penalty.end_update(self.progress.step)
@@ -257,7 +263,7 @@ class _Trainer:
         means = {task: sum(seen) / len(seen) for task, seen in sums.items()}
         return means, sum(len(mini_batch.rows) for mini_batch in mini_batches)
 
-    def losses(self, mini_batch: mixing.MiniBatch, place: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    def losses(self, mini_batch: mixing.MiniBatch, place: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What to differentiate here of the ``place``-th mini-batch of an update, and its unweighed losses."""
         self.seed_gates(place)
         own = self.group.share(mini_batch)
@@ -269,24 +275,27 @@ class _Trainer:
                 terms = self.model.terms(batch, self.treatments.decode(own.rows))
         return self.group.losses(terms, mini_batch.tasks)
 
-    def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, float]:
-        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses."""
+    def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, Tensor]:
+        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses,
+        which are not read here: a GPU would have to come to them first."""
         losses, values = self.losses(mini_batch, place)
-        for task, value in values.items():
-            if not math.isfinite(value):
-                raise self.broken(f"the loss is {value}", [task])
         penalties = cosreg(self.config, self.model, mini_batch.tasks, self.group.leads)
-        balanced = dict(values)
+        paid = dict(values)
         if self.penalty is not None and self.config.pruning.in_loss:
             for task in values:
                 penalty = self.penalty.of_task(task, self.progress.step)
-                balanced[task] += float(penalty.detach())
+                paid[task] = values[task].double() + penalty.detach().double()
                 if self.group.leads:  # gradients of all processes are summed
                     losses[task] = losses[task] + penalty if task in losses else penalty
+        balanced = {} if self.balance.mode in ("none", "fixed") else numbers(paid)  # the others need them now
+        for task, value in balanced.items():
+            if not math.isfinite(value):
+                raise self.broken(f"the loss is {value}", [task])
         weighed = self.balance(losses, balanced, self.progress.epoch)
         with self.treatments.backward({task: self.scaler.scale(loss / number) for task, loss in weighed.items()}):
             if every := [*weighed.values(), *penalties]:  # none where there are more processes than sentences
-                total = self.syntax.added(torch.stack(every).sum(), self.progress) / number
+                total = self.syntax.added(torch.stack(every).sum(), self.progress)
+                total = total if number == 1 else total / number
                 if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
                     self.scaler.scale(total).backward()
         return values

@@ -104,7 +104,7 @@ class ProcessGroup:
 
     def losses(
         self, terms: Mapping[str, Sequence[Term]], tasks: Sequence[str]
-    ) -> tuple[dict[str, Tensor], dict[str, float]]:
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What to differentiate here, and the losses of the whole mini-batch.
 
         Args:
@@ -112,21 +112,24 @@ class ProcessGroup:
             tasks: of the mini-batch, the same in every process.
 
         Returns:
-            Task → this process's part of its loss, and task → its loss over all processes, equal in all of them.
+            Task → this process's part of its loss, and task → its loss over all processes, equal in all of them:
+            scalars without a gradient, on the CPU where there are several processes.
         """
         if not self.grouped:
             losses = {task: summed(parts) for task, parts in terms.items()}
-            return losses, {task: float(loss.detach()) for task, loss in losses.items()}
+            return losses, {task: loss.detach() for task, loss in losses.items()}
         own = torch.zeros(2, len(tasks), TERMS, dtype=torch.float64)  # counts, sums
-        for row, task in enumerate(tasks):
-            for column, term in enumerate(terms.get(task, ())):
-                own[0, row, column] = term.items
-                own[1, row, column] = float(term.mean.detach()) * term.items
+        here = [
+            (row, column, term) for row, task in enumerate(tasks) for column, term in enumerate(terms.get(task, ()))
+        ]
+        for (row, column, term), mean in zip(here, read([term.mean for _, _, term in here]), strict=True):
+            own[0, row, column] = term.items
+            own[1, row, column] = mean * term.items
         total = own.clone()
         self._call(dist.all_reduce, total)
         counts, sums = total
         means = sums / counts.clamp(min=1)
-        values = {task: float(means[row].sum()) for row, task in enumerate(tasks) if counts[row].any()}
+        values = {task: means[row].sum() for row, task in enumerate(tasks) if counts[row].any()}
         shares = dict(zip(tasks, (own[0] / counts.clamp(min=1)).tolist(), strict=True))
         parts = {
             task: torch.stack([term.mean * shares[task][column] for column, term in enumerate(found)]).sum()
@@ -216,7 +219,9 @@ class ProcessGroup:
         """Raises ProcessGroupError where weights or gates are no longer equal in all processes."""
         if not self.grouped:
             return
-        sums = torch.stack([tensor.double().sum() for tensor in model.state_dict().values()]).cpu()
+        sums = torch.tensor(
+            read([tensor.double().sum() for tensor in model.state_dict().values()]), dtype=torch.float64
+        )
         ends = torch.cat([sums, -sums])
         self._call(dist.all_reduce, ends, dist.ReduceOp.MAX)
         most, least = ends[: len(sums)], -ends[len(sums) :]
@@ -238,6 +243,22 @@ class ProcessGroup:
             f"process {self.rank} of {self.size}: another process of this run has ended or does not answer ({what}); "
             "what it said tells why. The same command continues from the last checkpoint"
         )
+
+
+def read(scalars: Sequence[Tensor]) -> list[float]:
+    """Their values, for which the host waits once."""
+    found = [0.0] * len(scalars)
+    for device in dict.fromkeys(scalar.device for scalar in scalars):
+        places = [place for place, scalar in enumerate(scalars) if scalar.device == device]
+        numbers = torch.stack([scalars[place].detach() for place in places]).tolist()
+        for place, number in zip(places, numbers, strict=True):
+            found[place] = number
+    return found
+
+
+def numbers(values: Mapping[str, Tensor]) -> dict[str, float]:
+    """The same of scalars by name."""
+    return dict(zip(values, read(list(values.values())), strict=True))
 
 
 ALONE = ProcessGroup()

@@ -79,3 +79,15 @@ def test_it_prints_and_writes_ratios(mtlprune: Callable[..., Any], lab: Any, tmp
     assert "sampled epoch, estimated from steps" in answer.out
     assert 1e8 < figures["memory"] < 1e10  # a fresh process with torch in it
     assert f"{figures['memory'] / 1e9:.2f} GB" in answer.out
+
+
+def test_launches_are_counted_without_a_corpus(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+    out = tmp_path / "launches.json"
+    none = f"data.path={tmp_path / 'none'}"
+    answer = mtlprune("bench", lab.config, "tasks=pos", none, "train.precision=fp32", "--launches", "--out", out)
+    assert answer.code == 0, answer.err
+    tree = json.loads(out.read_text(encoding="utf-8"))
+    step = tree["words"]["20"]["step"]["STL pos"]
+    row = next(line for line in answer.out.splitlines() if "step, STL pos" in line)
+    assert {str(sum(step["operations"].values())), str(sum(step["waits"].values()))} <= set(row.split())
+    assert f"{tree['sent'] / 1e6:.1f} MB" in answer.out

@@ -220,7 +220,7 @@ def test_a_row_of_a_pair_scorer_moves_its_own_label_only(kind: Any) -> None:
     torch.nn.init.normal_(scorer.weight if kind == "biaffine" else scorer.last.weight)
     owner = torch.zeros(5, dtype=torch.long)
     vectors = scorer(torch.randn(5, 6), owner, 1)
-    scores = scorer.score(vectors, torch.tensor([0, 1]), torch.tensor([2, 3]), owner[:2])
+    scores = scorer.score(vectors, torch.tensor([0, 1]), torch.tensor([2, 3]), owner[:2], 1)
     (slope,) = torch.autograd.grad(scores[:, 1].sum(), scorer.weight if kind == "biaffine" else scorer.last.weight)
     moved = slope.flatten(1).abs().sum(1)
     assert moved[1] > 0 and moved[0] == moved[2] == 0 and scorer.label_rows().shape[0] == 3

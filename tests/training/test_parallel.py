@@ -22,7 +22,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.evaluation import evaluate
-from mtlprune.training.parallel import ALONE, ProcessGroup
+from mtlprune.training.parallel import ALONE, TERMS, ProcessGroup
 
 Settings = Callable[..., dict[str, Any]]
 ALL = "pos,ner,dep,con,srl"
@@ -120,6 +120,19 @@ def test_two_processes_take_the_step_of_one(name: str, cases, found: Path, tmp_p
             )
         elif key.startswith("loss"):
             torch.testing.assert_close(first[key], value, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_sent_in_a_step_is_counted(cases, tmp_path, monkeypatch, team_of_one):
+    """Gradients, as bench counts them; beside them a flag a parameter, and count and sum of each term of the losses."""
+    settings, plan = cases["joint"]
+    made = trainer(settings, tmp_path / "one", team_of_one)
+    sent: list[int] = []
+    call = team_of_one._call
+    monkeypatch.setattr(team_of_one, "_call", lambda do, what, *more: (sent.append(what.nbytes), call(do, what, *more)))
+    updates(made, plan[:1])
+    parameters = list(made.model.parameters())
+    gradients = sum(parameter.nbytes for parameter in parameters)
+    assert sorted(sent) == sorted([gradients, 4 * len(parameters), 2 * 5 * TERMS * 8])
 
 
 def test_idle_decoders_neither_step_nor_decay(cases, found: Path, tmp_path):

@@ -48,7 +48,7 @@ MOMENTS = {  # an epoch has four updates where mixing is joint, eight where it i
     "between updates": Moment("update", count=8),
     "within the backward pass of an update": Moment("call", "backward", 9),
     "while the optimizer steps": Moment("call", "step", 7),
-    "in evaluation": Moment("call", "decode", 7),
+    "in evaluation": Moment("call", "decoding", 7),
     "before weights are in place": Moment("os.rename", "epoch-001.safetensors"),
     "before metrics are written": Moment("open", "metrics.jsonl", 2),
     "with metrics written, results not": Moment("open", ".dev.jsonl.part", 1),

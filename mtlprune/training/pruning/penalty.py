@@ -175,11 +175,10 @@ class TargetPenalty(Penalty):
         """How many heads should be open after update ``step`` (from 0)."""
         return self.heads + (self.keep - self.heads) * self.fallen(step)
 
-    def excess(self, gates: Gates, step: int) -> float:
-        """How many heads too many there are, negative where too few."""
+    def excess(self, count: float, expected: float, step: int) -> float:
+        """How many heads too many there are, negative where too few; of open ones, and of those expected to be."""
         share = self.fallen(step) ** 3
-        expected = float(gates.expected_open().detach())
-        return share * gates.open_count() + (1 - share) * expected - self.wanted(step)
+        return share * count + (1 - share) * expected - self.wanted(step)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
         """As in `Penalty`; moves the multipliers. Raises RuntimeError where a set has no gradient yet."""
@@ -193,10 +192,11 @@ class TargetPenalty(Penalty):
         expected = gates.expected_open()
         (slope,) = torch.autograd.grad(expected, gates.logits, retain_graph=True)
         multiplier = self.multipliers.setdefault(name, self.remembered())
-        pull, give = float(gates.logits.grad.abs().sum()), float(slope.sum())
+        numbers = gates.logits.grad.abs().sum(), slope.sum(), gates.open_mask().sum(), expected.detach()
+        pull, give, count, likely = torch.stack(numbers).tolist()  # the host waits once
         multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
-        excess = self.excess(gates, step)
+        excess = self.excess(count, likely, step)
         direct = max(-self.limit, min(self.limit, self.damping * excess))
         penalty = multiplier.scale() * (multiplier.value + direct)
         multiplier.value += self.rate * excess

@@ -1,0 +1,120 @@
+"""The contract of a GPU, and of the CPU: one table for both, so that the code of the tests runs where there is no GPU.
+
+A GPU is compared with the CPU in fp32, without dropout; where there is none, its half of the table is skipped, and the
+CPU is compared with itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interrupted import outcome
+from one_update import gradients, trainer
+from tiny import CONTRACT_FAMILIES, make_tiny
+
+from mtlprune.config.config import build_config
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.removal import remove_heads
+from mtlprune.runs import RunFolder
+from mtlprune.training.loop import train
+from mtlprune.training.mixing import MiniBatch
+
+Settings = Callable[..., dict[str, Any]]
+ROWS = [2, 4, 5, 8]  # every task is known in all of them
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
+ABSOLUTE, RELATIVE = 1e-5, 2e-3
+"""How far a gradient of the GPU may lie from the CPU's, as a share of the largest of all, and of itself, in fp32."""
+pytestmark = pytest.mark.parametrize("device", DEVICES)
+
+
+def update(settings: dict[str, Any], folder: Path, device: str, **train: Any) -> dict[str, torch.Tensor]:
+    """Losses and gradients of one update on a device, without noise and dropout, as the CPU reads them."""
+    tree = copy.deepcopy(settings)
+    tree["train"] |= {"device": device, "clip": 1e9, **train}
+    made = trainer(tree, folder)
+    found = gradients(made, MiniBatch(tuple(tree["tasks"]), ROWS))
+    losses = {f"loss of {task}": torch.tensor(value[0]) for task, value in made.progress.losses.items()}
+    return losses | {name: gradient.cpu() for name, gradient in found.items()}
+
+
+def check_alike(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    largest = max(float(value.abs().max()) for name, value in other.items() if not name.startswith("loss"))
+    for name, value in other.items():
+        torch.testing.assert_close(
+            one[name], value, rtol=RELATIVE, atol=ABSOLUTE * largest, msg=lambda words, name=name: f"{name}: {words}"
+        )
+
+
+@pytest.mark.parametrize("tasks", ["pos", "ner", "dep", "con", "srl", "pos,ner,dep,con,srl"])
+def test_every_task_gives_the_update_of_the_cpu(tasks: str, device: str, small_settings: Settings, tmp_path: Path):
+    settings = small_settings(tasks)
+    check_alike(update(settings, tmp_path / "a", device), update(settings, tmp_path / "b", "cpu"))
+
+
+@pytest.mark.parametrize("family", CONTRACT_FAMILIES)
+def test_every_family_gives_the_update_of_the_cpu(family: str, device: str, small_settings: Settings, tmp_path: Path):
+    settings = small_settings("pos,dep")
+    settings["encoder"]["name"] = str(make_tiny(family, tmp_path))
+    check_alike(update(settings, tmp_path / "a", device), update(settings, tmp_path / "b", "cpu"))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_lower_precisions_stay_near_fp32(precision: str, device: str, small_settings: Settings, tmp_path: Path):
+    """Losses within 3 %; gradients are finite. An update that overflows fp16 has none: it is left out."""
+    settings = small_settings("pos,ner,dep")
+    low, full = (update(settings, tmp_path / p, device, precision=p) for p in (precision, "fp32"))
+    assert low.keys() == full.keys() or precision == "fp16"
+    for name, value in low.items():
+        if name.startswith("loss"):
+            torch.testing.assert_close(value, full[name], rtol=0.03, atol=0.0)
+        assert bool(value.isfinite().all()), name
+
+
+def test_gates_give_the_update_of_the_cpu(device: str, small_settings: Settings, tmp_path: Path):
+    settings = small_settings("pos,dep")
+    settings["pruning"] = {"method": "gates", "penalty": "target", "keep": 4}
+    check_alike(update(settings, tmp_path / "a", device), update(settings, tmp_path / "b", "cpu"))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_stopped_and_resumed_is_as_undisturbed(gated: bool, device: str, small_settings: Settings, tmp_path: Path):
+    """Bit for bit, with dropout and noise: training asks torch for deterministic algorithms."""
+    settings = small_settings("pos,con" if gated else "pos,ner,dep,con,srl", epochs=2, batch_sentences=30)
+    settings["train"]["device"] = device
+    if gated:
+        settings["pruning"] = {"method": "gates", "penalty": "exact", "keep": 4, "settle": 0.65, "rate": 0.1}
+    whole, broken = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "broken")
+    train(build_config(settings), whole)
+    ends = iter([False, True])
+    train(build_config(settings), broken, stop=lambda: next(ends, False))
+    assert broken.checkpoint_path.exists()
+    train(build_config(settings), broken)
+    assert outcome(broken.path) == outcome(whole.path)
+
+
+def test_annotation_is_that_of_the_cpu(device: str, small_settings: Settings, tmp_path: Path):
+    settings = small_settings()
+    model = trainer(settings, tmp_path / "run").model
+    corpus = load_corpus(Path(settings["data"]["path"]))
+    here = list(model.annotate(corpus["dev"]))
+    there = list(model.to(device).annotate(corpus["dev"]))
+    assert sum(one == other for one, other in zip(here, there, strict=True)) >= 0.9 * len(here)  # ties may fall over
+    assert here == there or device != "cpu"
+
+
+def test_removed_heads_are_closed_gates(device: str, tmp_path: Path):
+    encoder = Encoder.load(str(make_tiny("bert", tmp_path))).to(device)
+    batch = encoder.collate(encoder.tokenize_all([("the", "old", "dog"), ("Smith",)])).to(device)
+    gates = torch.tensor([[1.0, 0.0, 0.5, 1.0], [0.0, 1.0, 1.0, 0.0]], device=device)
+    with torch.no_grad():
+        closed = encoder(batch, gates).words
+        remove_heads(encoder.transformer, gates)  # type: ignore[arg-type]
+        torch.testing.assert_close(encoder(batch).words, closed, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,107 @@
+"""What a GPU would be asked to do: a counter against counts by hand, and ceilings of steps and annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtlprune.config.config import build_config
+from mtlprune.encoder.batch import HOST, moved, placed
+from mtlprune.training import launches
+from mtlprune.training.launches import BARE, Launches, counted
+
+Settings = Callable[..., dict[str, Any]]
+
+
+def asked(work: Callable[[torch.Tensor], object]) -> Launches:
+    """Of a tensor on the device."""
+    with counted() as found:
+        work(torch.arange(12.0, requires_grad=True, device=launches.DEVICE).view(3, 4))
+    found.operations.subtract({"arange": 1})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("work", "operations", "waits"),
+    [
+        (lambda x: x.t()[1:].reshape(-1).detach(), 1, 0),  # views, and the copy of a transposed one
+        (lambda x: (x * 2).sum().item(), 2, 1),
+        (lambda x: bool((x > 3).any()), 2, 1),
+        (lambda x: (x > 3).nonzero(), 2, 1),
+        (lambda x: (x > 3).nonzero_static(size=8), 2, 0),
+        (lambda x: x[x > 3], 2, 1),
+        (lambda x: x[torch.tensor([0, 2])], 2, 1),  # an index that lies on the host is sent first
+        (lambda x: x[placed(np.array([0, 2]), x.device)], 2, 0),
+        (lambda x: x.detach().tolist(), 0, 1),
+        (lambda x: x.detach().cpu() + torch.ones(4), 0, 1),  # the host adds
+        (lambda x: moved([x.detach(), x.detach() > 1], HOST), 2, 1),
+        (lambda x: (torch.arange(3) + 1).tolist(), 0, 0),
+        (lambda x: x.repeat_interleave(torch.ones(3, device=x.device).long(), 0), 4, 1),
+    ],
+)
+def test_operations_and_waits_are_those_counted_by_hand(work: Callable[..., object], operations: int, waits: int):
+    found = asked(work)
+    assert (found.operations.total(), found.waits.total()) == (operations, waits), found
+    assert not found.mixed
+
+
+def test_operations_on_tensors_of_both_sides_are_seen():
+    assert asked(lambda x: x + torch.ones(4)).mixed == {"add": 1}
+    assert not asked(lambda x: x + torch.tensor(1.0)).mixed  # a scalar may lie anywhere
+
+
+def test_a_custom_function_is_entered():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 + 1
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad * 2
+
+    work: Callable[[torch.Tensor], object] = lambda x: Twice.apply(x).sum().backward()  # noqa: E731
+    assert {"mul": 2, "add": 1, "sum": 1}.items() <= asked(work).operations.items()
+
+
+@pytest.fixture(scope="module")
+def parts(small_settings: Settings) -> dict[str, dict[str, Launches]]:
+    return launches.measure(build_config(small_settings()), 20).parts
+
+
+CEILINGS = {"STL pos": 10, "STL ner": 40, "STL dep": 95, "STL con": 310, "STL srl": 320, "MTL-5": 740}
+"""Operations of a step at 20 words beyond the bare encoder's, whatever the encoder is."""
+
+
+def test_steps_stay_below_their_ceilings(parts: dict[str, dict[str, Launches]]):
+    steps = parts["step"]
+    bare = steps[BARE].operations.total()
+    found = {kind: steps[kind].operations.total() - bare for kind in CEILINGS}
+    assert all(0 < found[kind] <= most for kind, most in CEILINGS.items()), found
+    waits = {kind: one.waits.total() for kind, one in steps.items()}
+    assert waits == {BARE: 0, **{f"STL {task}": 1 for task in ("pos", "ner", "dep", "con")}, "STL srl": 2} | {
+        "MTL-5": 2,
+        "MTL-5, gated": 3,
+    }
+
+
+def test_annotation_waits_twice(parts: dict[str, dict[str, Launches]]):
+    waits = {kind: one.waits.total() for kind, one in parts["annotation"].items()}
+    assert waits["MTL-5"] == 2 and max(waits.values()) == 2, waits
+
+
+def test_no_operation_mixes_host_and_device(parts: dict[str, dict[str, Launches]]):
+    assert not [(kind, one.mixed) for part in parts.values() for kind, one in part.items() if one.mixed]
+
+
+def test_copies_keep_what_they_pack():
+    tensors = [torch.tensor([True, False, True]), torch.rand(2, 3), torch.tensor(7), torch.rand(0, 4).double()]
+    with counted() as found:
+        there = moved([tensor.view(tensor.shape) for tensor in tensors], launches.DEVICE)
+    assert found.operations["copy to the device"] <= 1
+    for tensor, copy in zip(tensors, there, strict=True):
+        assert copy.dtype == tensor.dtype and torch.equal(copy, tensor)
