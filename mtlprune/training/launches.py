@@ -210,7 +210,7 @@ def made_sentence(number: int, size: int, kinds: Mapping[str, str]) -> Sentence:
 
 
 @dataclass
-class Measured:
+class Asked:
     """What a model of a configuration was counted to ask for."""
 
     parts: dict[str, dict[str, Launches]]
@@ -219,7 +219,7 @@ class Measured:
     """Bytes of gradients that each of several processes gives into the sum of a step."""
 
 
-def measure(config: Config, words: int, sentences: int = SENTENCES) -> Measured:
+def measure(config: Config, words: int, sentences: int = SENTENCES) -> Asked:
     """Count steps and annotation of a new model, on the CPU; where there is a GPU, kernels on it too.
 
     The numbers are the same each time: they depend on the configuration and on the length of the sentences alone.
@@ -235,7 +235,7 @@ def measure(config: Config, words: int, sentences: int = SENTENCES) -> Measured:
                 continue
             with counted([gates.fixed for gates in gate_sets(model).values()]) as parts[part][kind]:
                 work()
-    return Measured(parts, sent)
+    return Asked(parts, sent)
 
 
 def works(

@@ -124,12 +124,12 @@ class TreeTeacher(Teacher):
 
 
 class BracketTeacher(Teacher):
-    shared = ("features", "label_scores")
+    shared = ("features",)
 
     @staticmethod
     def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         spans, vectors = task.features(encoded)
-        labels = task.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
+        labels = task.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
         found = _split(labels.softmax(-1), [2 * size - 1 for size in encoded.sizes])
         marginals = structs.constituency_marginals(spans, encoded.lengths).half().cpu().numpy()
         for place, size in enumerate(encoded.sizes):
@@ -139,7 +139,7 @@ class BracketTeacher(Teacher):
     @staticmethod
     def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
         spans, vectors = task.features(encoded)
-        labels = task.label_scores(encoded, vectors, target["sentence"], target["left"], target["right"])
+        labels = task.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
         marginals = np.zeros(spans.shape, np.float32)
         for table, size, one in zip(marginals, encoded.sizes, scores, strict=True):
             table[np.triu_indices(size + 1, 1)] = one["spans"]
@@ -156,7 +156,7 @@ class FrameTeacher(Teacher):
     def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         found = task.rank(encoded)
         kept = task.keep(encoded, found)[0].nonzero().squeeze(1)
-        roles, span, _ = task.pair_scores(encoded, found, kept, target["predicate"])
+        roles, span, _ = _roles(task, encoded, found, kept, target["predicate"])
         counts = torch.bincount(found.spans.sentence, minlength=len(encoded.sizes)).tolist()
         pairs = torch.bincount(found.spans.sentence[span], minlength=len(encoded.sizes)).tolist()
         rows = _split(nn.functional.pad(roles, (1, 0)).softmax(-1), pairs)
@@ -183,10 +183,20 @@ class FrameTeacher(Teacher):
         kept = np.concatenate([one["kept"] + start for one, start in zip(scores, first, strict=True)])
         if len(kept) and len(target["predicate"]):
             device = found.predicate.device
-            roles = task.pair_scores(encoded, found, torch.from_numpy(kept).long().to(device), target["predicate"])[0]
+            roles = _roles(task, encoded, found, torch.from_numpy(kept).long().to(device), target["predicate"])[0]
             roles = nn.functional.pad(roles, (1, 0))
             total = total + cross(roles, _joined(scores, "p", roles))
         return [total / len(encoded.words)]
+
+
+def _roles(task: Any, encoded: Encoded, found: Any, kept: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Role scores of all pairs of a kept span and a chosen word of its sentence, and their rows."""
+    spans, words = (
+        torch.bincount(of[rows], minlength=len(encoded.sizes))
+        for of, rows in ((found.spans.sentence, kept), (encoded.owner, chosen))
+    )
+    scores: tuple[Tensor, Tensor, Tensor] = task.pair_scores(encoded, found, (kept, chosen), int((spans * words).sum()))
+    return scores
 
 
 TEACHERS: dict[type, type[Teacher]] = {
