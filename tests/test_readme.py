@@ -65,8 +65,9 @@ def test_the_torch_named_is_the_newest_allowed() -> None:
 
 
 @pytest.mark.parametrize("line", SCRIPTS)
-def test_data_scripts_know_the_options(line: str) -> None:
+def test_data_scripts_know_the_options(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, script, *arguments = shlex.split(line)
+    monkeypatch.syspath_prepend(ROOT / "data_scripts")  # as Python does for a script that it runs
     options = runpy.run_path(str(ROOT / script))["_parse"](arguments)
     assert options.out == Path("data") / Path(script).stem
 
