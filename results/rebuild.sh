@@ -41,7 +41,7 @@ done
 
 # One page of everything, with the analyses that are there
 set --
-for folder in smoothing dissection/tasks syntax/runs degeneration heads; do
+for folder in claims/cross smoothing dissection/tasks syntax/runs degeneration heads; do
     if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
 done
 if [ -f "$out/probes/probes.json" ]; then set -- "$@" --probes "$out/probes"; fi

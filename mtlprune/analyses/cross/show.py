@@ -40,8 +40,9 @@ def findings(result: Result) -> list[str]:
         )
     for row in result.frames.get("own", pd.DataFrame()).itertuples():
         found.append(
-            f"A task loses {number(-row.delta)} points more by its own claimed heads than other tasks do by them "
-            f"(minus what random heads cost; 95 % [{number(-row.high)}, {number(-row.low)}] over seeds and sentences, "
+            f"A task loses {number(abs(row.delta))} points {'more' if row.delta < 0 else 'less'} by its own claimed "
+            f"heads than other tasks do by them, beside what random heads cost (own minus others "
+            f"{number(row.delta)}, 95 % [{number(row.low)}, {number(row.high)}] over seeds and sentences, "
             f"p {probability(row.p)}, {row.n} seeds)."
         )
     return found
