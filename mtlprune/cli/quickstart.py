@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def quickstart(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="The folder for corpus, runs and table.")] = Path("quickstart"),
-    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 800,
+    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 1200,
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 150,
     test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 400,
 ) -> None:
