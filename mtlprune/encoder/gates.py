@@ -95,11 +95,6 @@ def probability_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
     return torch.sigmoid(shifted).clamp(law.epsilon, 1 - law.epsilon)
 
 
-def probability_one(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
-    """P(sample = 1); float32, same shape. At low = 1 − high it is the mirror image of P(sample = 0)."""
-    return torch.sigmoid(logits.float() - law.temperature * math.log((1 - law.low) / (law.high - 1)))
-
-
 def expected_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
     """Expected number of gates that a sample leaves non-zero: the sum of `probability_open`, a scalar."""
     return probability_open(logits, law).sum()

@@ -193,8 +193,7 @@ def _drawn(
     size = max(1, CHUNK // sentences)
     for done in range(0, resamples, size):
         rows = min(size, resamples - done)
-        drawn = generators[0].integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(exact)
+        weights = _times(generators[0], rows, sentences).astype(exact)
         signs = (2 * generators[1].integers(0, 2, (rows, sentences), dtype=np.int8) - 1).astype(exact)
         booted, signed = (_split(systems, (draws @ wide).astype(np.float64)) for draws in (weights, signs))
         scores = {place: system.scores(booted[place]) for place, system in systems.items()}  # (C, S)
@@ -206,6 +205,12 @@ def _drawn(
         pair: tuple(np.concatenate(each) for each in zip(*parts, strict=True))  # type: ignore[misc]
         for pair, parts in found.items()
     }
+
+
+def _times(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
+    """(rows, N): how often each sentence comes where as many are drawn with replacement."""
+    drawn = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences)
 
 
 def _paired(first: System, second: System) -> bool:
@@ -243,9 +248,7 @@ def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iter
     size = max(1, CHUNK // sentences)
     for done in range(0, resamples, size):
         rows = min(size, resamples - done)
-        drawn = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences)
-        yield list(_split(places, weights.astype(float) @ wide.astype(float)).values())
+        yield list(_split(places, _times(generator, rows, sentences).astype(float) @ wide.astype(float)).values())
 
 
 def over_seeds(observed: Floats, booted: Floats, seed: int) -> dict[str, float]:

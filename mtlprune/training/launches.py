@@ -35,7 +35,7 @@ from mtlprune.tasks import Task
 from mtlprune.training import hardware, mixing
 from mtlprune.training.benchmark import Stepper, gated_run
 from mtlprune.training.checkpoint import Progress
-from mtlprune.training.loop import _Trainer as Trainer
+from mtlprune.training.loop import Trainer
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.pruning import gate_sets
 from mtlprune.training.setup import Run, decide, load_data, settle
@@ -180,7 +180,7 @@ class _Sides(TorchFunctionMode):
 SENTENCES, WIDTHS = 4, (20, 88)
 """Of a batch, and words of each. More sentences of so many words take the same operations, only larger ones."""
 BARE = "bare encoder"
-WORDS = (
+WORDS = [
     "the",
     "old",
     "students",
@@ -191,7 +191,7 @@ WORDS = (
     ",",
     "antidisestablishmentarianism",
     "letters",
-)
+]
 
 
 def made_sentence(number: int, size: int, kinds: Mapping[str, str]) -> Sentence:

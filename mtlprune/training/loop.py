@@ -104,7 +104,7 @@ def train(
             return trainer.run()
 
 
-def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGroup) -> _Trainer | Progress:
+def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGroup) -> Trainer | Progress:
     """Begin a run, or take it up again; where a finished one stands."""
     config = decide(config, folder)
     group.take(config.train.device)
@@ -133,10 +133,10 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
         fix_heads(run, folder, hardware.dtype(precision))
     if group.leads:
         take_up(folder, progress)
-    return _Trainer(run, folder, optimizer, progress, group=group)
+    return Trainer(run, folder, optimizer, progress, group=group)
 
 
-class _Trainer:
+class Trainer:
     """One process's share of a run."""
 
     watch: Callable[[Event], None] = staticmethod(lambda event: None)

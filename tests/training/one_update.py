@@ -11,23 +11,23 @@ from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.training.checkpoint import Progress
-from mtlprune.training.loop import _Trainer
+from mtlprune.training.loop import Trainer
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.parallel import ALONE, ProcessGroup
 from mtlprune.training.setup import prepare
 
 
-def trainer(settings: dict[str, Any], folder: Path, group: ProcessGroup = ALONE) -> _Trainer:
+def trainer(settings: dict[str, Any], folder: Path, group: ProcessGroup = ALONE) -> Trainer:
     """Ready for its first update, without noise and dropout; of several processes, the first has written the folder."""
     config = build_config(settings)
     run = prepare(config, RunFolder(folder), load_corpus(Path(config.data.path)), group.leads)
-    made = _Trainer(run, RunFolder(folder), make_optimizer(run.model, config), Progress(), group=group)
+    made = Trainer(run, RunFolder(folder), make_optimizer(run.model, config), Progress(), group=group)
     made.model.eval()
     return made
 
 
-def gradients(made: _Trainer, *mini_batches: MiniBatch) -> dict[str, torch.Tensor]:
+def gradients(made: Trainer, *mini_batches: MiniBatch) -> dict[str, torch.Tensor]:
     """Those the optimizer is given in one update."""
     seen: dict[str, torch.Tensor] = {}
 

@@ -39,9 +39,9 @@ from mtlprune.training.treatments import OURS
 from mtlprune.training.treatments.base import Treatment
 from mtlprune.training.treatments.benchmark import measure, ratios
 from mtlprune.training.treatments.distil import teacher_of
-from mtlprune.training.treatments.head_gradients import HeadGradients
 from mtlprune.training.treatments.merge import arithmetic, ties
 from mtlprune.training.treatments.project import pcgrad
+from mtlprune.training.treatments.weighing import HeadGradients
 
 CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
 Settings = Callable[..., dict[str, Any]]

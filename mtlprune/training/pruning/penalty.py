@@ -25,6 +25,7 @@ from torch import Tensor
 
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, TopKGates, top_mask
+from mtlprune.training.optimisation import adam
 
 log = logging.getLogger(__name__)
 
@@ -251,15 +252,13 @@ class _Ascent:
     count: int = 0
 
     def rise(self, slopes: dict[str, float], rate: float) -> None:
-        """One step of Adam (0.9, 0.999) upwards."""
-        self.count += 1
+        """One step of Adam upwards."""
         for name, slope in slopes.items():
-            mean = 0.9 * getattr(self, f"{name}_mean") + 0.1 * slope
-            square = 0.999 * getattr(self, f"{name}_square") + 0.001 * slope**2
-            size = math.sqrt(square / (1 - 0.999**self.count)) + 1e-8
-            setattr(self, name, getattr(self, name) + rate * mean / (1 - 0.9**self.count) / size)
-            setattr(self, f"{name}_mean", mean)
-            setattr(self, f"{name}_square", square)
+            fields = name, f"{name}_mean", f"{name}_square"
+            moved = adam([*(getattr(self, field) for field in fields), self.count], slope, -rate)
+            for field, value in zip(fields, moved, strict=False):  # the steps are counted once for both
+                setattr(self, field, value)
+        self.count += 1
 
 
 class LagrangianPenalty(ExactPenalty):

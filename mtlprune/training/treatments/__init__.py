@@ -24,11 +24,11 @@ from mtlprune.training.treatments.base import Treated, Treatment
 from mtlprune.training.treatments.clone import Clone
 from mtlprune.training.treatments.dispatch import Dispatch
 from mtlprune.training.treatments.distil import Distil
-from mtlprune.training.treatments.head_gradients import HeadGradients
 from mtlprune.training.treatments.heads import Sets, choose, names
 from mtlprune.training.treatments.merge import Merge
 from mtlprune.training.treatments.project import Project
 from mtlprune.training.treatments.protect import Protect
+from mtlprune.training.treatments.weighing import HeadGradients
 
 if TYPE_CHECKING:
     from mtlprune.training.setup import Beginning, Run
