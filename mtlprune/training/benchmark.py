@@ -91,13 +91,7 @@ def measure(
     """
     run, precision = make_run(config, trained)
     settings = run.config.train
-    plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
-    chosen = evenly([batch for batch in plan if serves_all(run, batch)], batches, run.lengths)
-    if not chosen:
-        raise ConfigError(
-            f"{config.data.path}: no batch holds the layers of all of {', '.join(config.tasks)}, so their steps cannot "
-            "be compared; measure fewer tasks, or larger batches"
-        )
+    plan, chosen = joint_batches(run, batches)
     steppers = {"bare encoder": Stepper(run, (), precision)}
     for task in config.tasks:
         steppers[f"STL {task}"] = Stepper(run, (task,), precision)
@@ -124,6 +118,23 @@ def measure(
     if memory:
         result.memory = peak_memory(config, batches)
     return result
+
+
+def joint_batches(run: Run, batches: int) -> tuple[list[mixing.MiniBatch], list[mixing.MiniBatch]]:
+    """The first epoch's batches of all tasks, and some of them that hold the layers of all, from long to short.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    settings = run.config.train
+    plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
+    chosen = evenly([batch for batch in plan if serves_all(run, batch)], batches, run.lengths)
+    if not chosen:
+        raise ConfigError(
+            f"{run.config.data.path}: no batch holds the layers of all of {', '.join(run.config.tasks)}, so their "
+            "steps cannot be compared; measure fewer tasks, or larger batches"
+        )
+    return plan, chosen
 
 
 def sampled_epoch(run: Run, config: Config, steps: dict[str, float], measured: int) -> float:

@@ -18,7 +18,6 @@ from mtlprune.config.config import Config, ConfigError
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs import RunFolder
 from mtlprune.training import benchmark, hardware, mixing
-from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.parallel import ALONE
 from mtlprune.training.setup import Beginning, Run
 from mtlprune.training.treatments import Treatments, check_treatments
@@ -132,11 +131,7 @@ def prepared(config: Config, batches: int) -> Iterator[tuple[Run, torch.dtype, l
     if len(config.tasks) < 2:
         raise ConfigError("--treatments: expected a configuration of several tasks, found one")
     run, precision = benchmark.make_run(plain(config))
-    settings = run.config.train
-    plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
-    chosen = benchmark.evenly([b for b in plan if benchmark.serves_all(run, b)], batches, run.lengths)
-    if not chosen:
-        raise ConfigError(f"{config.data.path}: no batch holds the layers of all tasks; measure fewer tasks")
+    _, chosen = benchmark.joint_batches(run, batches)
     with tempfile.TemporaryDirectory() as folder:
         yield run, precision, chosen, Path(folder)
 
