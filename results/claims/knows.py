@@ -1,0 +1,83 @@
+"""Do stable claims know more about their task than other heads of the same layers? (PLAN.md, part 6)
+
+python results/claims/knows.py PROBES_SEEDS PROBES_RANDOM CLAIMS > results/claims/knows.md
+# folders that mtlprune probe (all runs; the pretrained encoder beside a random one) and mtlprune claims wrote
+
+Three readings of a head's best probe score, over labels with 20 test items or more, without root (attention rests on
+[CLS] anyway): the accuracy on test of the label on which the head exceeds the best control (shuffled labels, best
+offset, chance) by most on dev; the same minus that control; the mean accuracy over labels.
+"""
+
+import sys
+
+import numpy as np
+import pandas as pd
+
+import mtlprune
+from mtlprune.statistics.permutation import layer_orders, tail
+from mtlprune.statistics.significance import holm
+
+TASKS = ("pos", "ner", "dep", "con", "srl")
+FEW, PERMUTATIONS = 20, 10_000
+MEASURES = {"best": "best label, accuracy", "gain": "best label, gain", "mean": "mean over labels"}
+KEYS = ["encoder", "seed", "task", "layer", "head"]
+
+
+def head_scores(probes: str) -> pd.DataFrame:
+    """A row for each encoder, seed, task and head, in percent: the columns of MEASURES."""
+    frame = mtlprune.read_results(probes)["probes"].frames["accuracy"]
+    frame = frame[(frame["mode"] == "sound") & (frame["items"] >= FEW) & (frame["label"] != "root")]
+    control = frame[frame["control"].isin(["shuffled_labels", "offset", "chance"])]
+    control = control.groupby(["encoder", "seed", "task", "label"])[["dev", "test"]].max().add_prefix("bar_")
+    made = []
+    for kind, name in (("none", None), ("random_encoder", "random")):
+        rows = frame[(frame["control"] == kind) & (frame["layer"] > 0)]
+        rows = rows.join(control, on=["encoder", "seed", "task", "label"])
+        rows = rows.assign(over=rows["dev"] - rows["bar_dev"], encoder=name or rows["encoder"])
+        if len(rows):
+            best = rows.loc[rows.groupby(KEYS)["over"].idxmax()].set_index(KEYS)
+            scores = {"best": best["test"], "gain": best["test"] - best["bar_test"]}
+            made.append(pd.DataFrame({**scores, "mean": rows.groupby(KEYS)["test"].mean()}).reset_index())
+    return pd.concat(made)
+
+
+def contrast(scores: np.ndarray, claimed: np.ndarray) -> tuple[float, float]:
+    """Mean over claimed heads of score (L, A) minus that of their layer's other heads, and its two-sided p."""
+    layers = np.repeat(np.arange(len(scores)), scores.shape[1])
+    orders = np.concatenate([np.arange(scores.size)[None], layer_orders(layers, PERMUTATIONS, (0,))])
+    marked = claimed.reshape(-1)[orders].reshape(-1, *scores.shape)  # (1 + P, L, A)
+    count = marked.sum(-1)  # (1 + P, L)
+    inside = (marked * scores).sum(-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        apart = inside / count - (scores.sum(-1) - inside) / (scores.shape[1] - count)
+    values = np.where((count > 0) & (count < scores.shape[1]), apart * count, 0.0).sum(-1) / count.sum(-1)
+    return float(values[0]), tail(abs(values[0]), np.abs(values[1:])).p
+
+
+def main(seeds: str, random: str, claims: str) -> None:
+    """Print one table for each of the two scores."""
+    gates = mtlprune.read_results(claims)["claims"].frames["heads"]
+    majority = gates.groupby(["encoder", "layer", "head"])["value"].median().unstack("head") > 0.5
+    found = head_scores(random)
+    found = pd.concat([head_scores(seeds), found[found["encoder"] == "random"]])
+    rows = []
+    for task in TASKS:
+        claimed = majority.loc[task.upper()].to_numpy()  # (L, A)
+        for encoder in ("pretrained", task.upper(), "MTL-5", "random"):
+            mine = found[(found["task"] == task) & (found["encoder"] == encoder)]
+            means = mine.groupby(["layer", "head"])[list(MEASURES)].mean()  # over seeds
+            title = {task.upper(): "STL", "random": "random weights"}.get(encoder, encoder)
+            for name in MEASURES:
+                found_here = contrast(means[name].unstack("head").to_numpy(), claimed)
+                rows.append((task.upper(), int(claimed.sum()), title, name, *found_here))
+    frame = pd.DataFrame(rows, columns=["task", "claims", "encoder", "measure", "value", "p"])
+    frame["holm"] = frame.groupby(["encoder", "measure"])["p"].transform(lambda p: holm(p.to_numpy()))  # over tasks
+    print(f"| task | claims | encoder | {' | '.join(f'{title} | p' for title in MEASURES.values())} |")
+    print("|:--|--:|:--|" + "--:|" * 2 * len(MEASURES))
+    for (task, count, encoder), mine in frame.groupby(["task", "claims", "encoder"], sort=False):
+        values = " | ".join(f"{row.value:+.1f} | {row.holm:.4f}" for row in mine.itertuples())
+        print(f"| {task} | {count} | {encoder} | {values} |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
