@@ -39,6 +39,16 @@ for kind in '???' mtl5; do
         --out "$out/gates/importance-$label.md"
 done
 
+# Fusion beside none, on dev
+test -d results/fusion/records && fused=results/fusion/records || fused=
+for kind in ${fused:+pos dep mtl5}; do
+    label=$(test $kind = mtl5 && echo MTL-5 || echo STL)
+    mkdir -p "$out/fusion"
+    mtlprune table "$fused:gate-$kind-?" "$records:none-$kind-?" --split dev --against "$label (none-$kind)" \
+        --margin 1.0 --out "$out/fusion/$kind.md"
+done
+test -z "$fused" || mtlprune table "$fused" "$records:none-pos-?,none-dep-?,none-mtl5-?" --split dev --out "$out/fusion/scores.md"
+
 # One page of everything, with the analyses that are there
 set --
 for folder in claims/cross smoothing dissection/tasks syntax/runs degeneration heads; do
