@@ -56,3 +56,8 @@ for folder in claims/cross smoothing dissection/tasks syntax/runs degeneration h
 done
 if [ -f "$out/probes/probes.json" ]; then set -- "$@" --probes "$out/probes"; fi
 mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"
+
+# Do treatments close the gap between MTL and STL
+if [ -d results/treatments/records ]; then
+    mtlprune analyze treatments results/treatments/records --out "$out/treatments/test" > /dev/null
+fi

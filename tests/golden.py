@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Keys of JSON and YAML that depend on the moment, the machine, the commit, or on bytes rather than values.
 VOLATILE = {"begun", "ended", "seconds", "git", "mtlprune", "python", "packages", "platform", "processor"}
 VOLATILE |= {"peak_memory", "sha256", "files", "log_size", "gates_size", "uas_size", "_fingerprint", "made_from"}
+VOLATILE |= {"cpu_seconds"}
 VARYING = {
     r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)?)?": "DATE",
     r"\b\d+(\.\d+)? ?(ms|s|min|h|seconds?|minutes?|hours?)\b": "TIME",

@@ -78,7 +78,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         name = str(path.relative_to(folder))
         if name == "manifest.json":
             finished = json.loads(path.read_text())["finished"]
-            found[name] = {key: value for key, value in finished.items() if key != "seconds"}
+            found[name] = {key: value for key, value in finished.items() if not key.endswith("seconds")}
         elif name == ".lock":
             found[name] = "process number"
         elif path.suffix == ".safetensors":

@@ -94,7 +94,8 @@ class Analysis:
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
             splits, not of one), "decoders" (of runs only, each for its own tasks), "claims" (also runs with gates),
-            "runs" (runs with gates only), "logs" (files of JSON lines with a step, or folders of them).
+            "runs" (runs with gates only), "scores" (scored runs or records of them), "logs" (files of JSON lines with a
+            step, or folders of them).
         options: its own settings.
         columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
             encoder) → list of HeadColumn, and notes in sentences.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Names = Annotated[list[str], typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.")]
 Logs = Annotated[list[str], typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.")]
 Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.")]
+Scored = Annotated[list[str], typer.Argument(metavar="RUN", help="Scored runs, records or sweeps.")]
+ScoredOn = Annotated[str, typer.Option(help="That runs are scored on.")]
 Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.")]
 AlsoOut = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures.")]
@@ -41,6 +43,7 @@ NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
     },
     "claims": {"claims": (Claims, None)},
     "runs": {"names": (Runs, ...), "out": (AlsoOut, None)},
+    "scores": {"names": (Scored, ...), "out": (AlsoOut, None), "split": (ScoredOn, "test")},
     "logs": {"names": (Logs, ...), "out": (AlsoOut, None)},
 }
 """What an analysis can need → parameters, their types and defaults."""
@@ -72,7 +75,7 @@ app = typer.Typer(cls=Analyses, no_args_is_help=True, **PLAIN)
 
 @app.callback()
 def analyze() -> None:
-    """Gradients on heads, other tasks' heads closed, over-smoothing, syntactic attention, degeneration."""
+    """Gradients on heads, other tasks' heads closed, treatments, over-smoothing, syntactic attention, degeneration."""
 
 
 def of_record(name: str) -> Callable[..., None]:
@@ -138,7 +141,7 @@ def run(
     own = {key: values.pop(key) for key in analysis.options.model_fields if key in values}
     terminal = console()
     gated = "runs" in analysis.needs
-    if gated or "encoders" in analysis.needs:
+    if "logs" not in analysis.needs:
         names = [str(name) for name in expanded(names, having="gates.jsonl" if gated else "")]
     with counted() as (on_status, on_batch):
         request = Request(

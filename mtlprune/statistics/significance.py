@@ -263,11 +263,66 @@ def over_seeds(observed: Floats, booted: Floats, seed: int) -> dict[str, float]:
     if len(observed) < 2:
         low, high = np.percentile(booted, [2.5, 97.5])
         return {"delta": delta, "low": float(low), "high": float(high), "p": math.nan}
-    drawn = _redrawn(booted, np.random.default_rng([seed, 1]))
-    error, free = float(drawn.std()), _free(float(drawn.var()), [observed])
+    error, free = _seeded(observed, booted, seed)
     wide = float(stats.t.ppf(1 - LEVEL / 2, free)) * error
     p = min(1.0, 2 * _upper_tail(abs(delta), error, free))
     return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": p}
+
+
+def _seeded(observed: Floats, booted: Floats, seed: int) -> tuple[float, float]:
+    """Standard error over seeds and sentences, and its degrees of freedom; NaN where there is one run."""
+    if len(observed) < 2:
+        return math.nan, math.nan
+    drawn = _redrawn(booted, np.random.default_rng([seed, 1]))
+    return float(drawn.std()), _free(float(drawn.var()), [observed])
+
+
+def within_margin(observed: Floats, booted: Floats, seed: int, margin: float) -> tuple[float, float]:
+    """p, one-sided, that a figure of several runs is above −margin, and the larger p of two that it is within ±margin.
+
+    NaN where there is one run. The arguments are those of `over_seeds`.
+    """
+    error, free = _seeded(observed, booted, seed)
+    delta = float(observed.mean())
+    return tuple(_upper_tail(margin + far, error, free) for far in (delta, -abs(delta)))  # type: ignore[return-value]
+
+
+def ratio_over_seeds(top: Floats, bottom: Floats, seed: int) -> tuple[float, float]:
+    """95 % interval of a ratio of two figures of the same runs: percentiles, seeds drawn for both together.
+
+    Args:
+        top, bottom: (C, S), of each run on the same resampled sentences.
+    """
+    if top.shape[1] > 1:
+        top, bottom = (_redrawn(part, np.random.default_rng([seed, 1]))[:, None] for part in (top, bottom))
+    low, high = np.percentile(top / bottom, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int, seed: int) -> float:
+    """Two-sided p of the mean difference of several scores, sentences swapped at random between the runs of each seed.
+
+    Of these runs: it holds them fixed. Sentences change sides for all scores and seeds together.
+
+    Args:
+        first, second: a system for each score, all with the same sentences and seeds.
+    """
+    runs, sentences, _ = first[0].counts.shape
+    pairs = [(a, (a.counts + b.counts).sum(1), a.counts - b.counts) for a, b in zip(first, second, strict=True)]
+
+    def delta(signs: Floats) -> Floats:
+        """(C, N) → (C,)"""
+        found = []
+        for system, both, apart in pairs:
+            between = (signs @ apart.transpose(1, 0, 2).reshape(sentences, -1)).reshape(len(signs), runs, -1)
+            found.append((system.scores((both + between) / 2) - system.scores((both - between) / 2)).mean(1))
+        return np.asarray(np.mean(found, 0))
+
+    observed, generator, reached = abs(float(delta(np.ones((1, sentences)))[0])), np.random.default_rng([seed, 3]), 1
+    for done in range(0, resamples, size := max(1, CHUNK // sentences)):
+        signs = 2.0 * generator.integers(0, 2, (min(size, resamples - done), sentences)) - 1
+        reached += int((np.abs(delta(signs)) >= observed - 1e-9).sum())
+    return reached / (1 + resamples)
 
 
 def _split(systems: Mapping[int, System], sums: Floats) -> dict[int, Floats]:

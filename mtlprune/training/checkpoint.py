@@ -65,6 +65,8 @@ class Progress:
     """The same of uas.jsonl."""
     seconds: float = 0.0
     """Time spent training so far, over all processes."""
+    cpu_seconds: float = 0.0
+    """Processor time of the process that writes; 0 in runs of earlier releases."""
     finished: bool = False
     logs: dict[str, str] = field(default_factory=dict)
     """Log → its lines; empty in checkpoints of early releases, and where a finished run is noted."""

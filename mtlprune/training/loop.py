@@ -180,6 +180,7 @@ class Trainer:
         self.writer = RunWriter(run, folder, optimizer, progress, group)
         self.started_at = time.monotonic()
         self.seconds_before = progress.seconds
+        self.cpu_before = progress.cpu_seconds - time.process_time()
 
     def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:
         """The mini-batches of an epoch, grouped into updates."""
@@ -374,6 +375,7 @@ class Trainer:
     def note(self) -> None:
         """Bring the record of where training stands up to date."""
         self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
+        self.progress.cpu_seconds = self.cpu_before + time.process_time()
         self.progress.balance = self.balance.state()
         self.progress.scale = self.scaler.state_dict()
         if self.penalty is not None:

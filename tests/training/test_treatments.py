@@ -459,7 +459,11 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
     drawn = [trainer(plain({"dispatch": {"heads": random | {"seed": s}}}, tasks), tmp_path / f"{s}") for s in range(3)]
     for one in drawn:
         for task, mask in one.treatments.all[0].heads.items():
-            assert mask.sum(1).tolist() == np.array(grids[task.upper()]).sum(1).tolist()
+            like = np.array(grids[task.upper()], bool)
+            assert mask.sum(1).tolist() == like.sum(1).tolist()
+            too_few = np.maximum(2 * like.sum(1) - like.shape[1], 0)  # others of the layer
+            assert (mask.numpy() & like).sum(1).tolist() == too_few.tolist()
+        assert one.model.treated["dispatch"]["like"] == made.model.treated["dispatch"]["heads"]
     assert len({str(one.model.treated) for one in drawn}) > 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mtlprune.reports.grid import Grid
@@ -12,6 +13,8 @@ from mtlprune.reports.page.render import Part
 from mtlprune.reports.scores.comparisons import described, pruning_title
 from mtlprune.runs import RunFolder, flat
 
+_Heads = Mapping[str, Sequence[str]]
+"""Task, or "shared" → heads such as 3-7."""
 _APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
 """Settings that the table of runs shows, or that name a run."""
 
@@ -99,16 +102,24 @@ def _treated(runs: Sequence[ReadRun]) -> Iterator[str]:
     for run in runs:
         heads = run.folder.treated()
         names = [name for name, options in run.tree["treatment"].items() if options is not None]
-        told = [f"{name}{_of_heads(heads.get(name, {}).get('heads', {}))}" for name in names]
+        told = [f"{name}{_of_heads(**heads.get(name, {}))}" for name in names]
         if told:
             yield f"{run.path} was treated: {'; '.join(told)}."
 
 
-def _of_heads(sets: Mapping[str, Sequence[str]]) -> str:
-    each = [
+def _of_heads(heads: _Heads = MappingProxyType({}), like: _Heads = MappingProxyType({})) -> str:
+    """ " of the heads …"; of random ones also which were to be avoided, and how many could not be."""
+    if not heads:
+        return ""
+    both = sum(len(set(heads[task]) & set(avoided)) for task, avoided in like.items())
+    drawn = f", drawn at random beside {_named(like)}; {both} in both" if like else ""
+    return f" of the heads {_named(heads)} (layer-head{drawn})"
+
+
+def _named(sets: _Heads) -> str:
+    return ", ".join(
         f"{'' if task == 'shared' else f'{task.upper()}: '}{' '.join(heads) or 'none'}" for task, heads in sets.items()
-    ]
-    return f" of the heads {', '.join(each)} (layer-head)" if each else ""
+    )
 
 
 def _values(runs: Sequence[ReadRun], path: str) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mtlprune.reports.scores.tests import Tested
 
-_PRUNING = ("pruning.", "heads removed")
+_PRUNING, _TREATMENT = ("pruning.", "heads removed"), "treatment."
 MARGIN = 1.0
 """In points: differences smaller than this are called equivalent."""
 MORE_UPDATES = 1.05
@@ -51,6 +51,25 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
     return many + how + penalty
 
 
+def treatment_title(tree: Mapping[str, Any]) -> str:
+    """How a run was treated, in a few words, such as "clone of random heads"; "" where it was not.
+
+    Args:
+        tree: a configuration with the block treatment filled in.
+    """
+    return ", ".join(
+        f"{name}{_detail(options)}" for name, options in tree["treatment"].items() if isinstance(options, Mapping)
+    )
+
+
+def _detail(options: Mapping[str, Any]) -> str:
+    heads, where = options.get("heads") or {}, options.get("at")
+    words = f" by {options['method']}" if "method" in options else f" at {where}" if where else ""
+    ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
+    way = next((told for key, told in ways.items() if heads.get(key)), heads.get("rule") or "")
+    return words + (f" of {way} heads" if way and where != "features" else "")
+
+
 @dataclass(frozen=True)
 class ScoredRun:
     """One run, as far as a table is concerned."""
@@ -62,6 +81,8 @@ class ScoredRun:
     """"", no encoder, or random encoder."""
     pruning: str
     """"", or how heads were pruned: "36 heads by gates"."""
+    treatment: str
+    """"", or how the run was treated: "clone of random heads"."""
     setting: dict[str, Any]
     """Flat settings beside the tasks, the encoder's name and those in ASIDE."""
     seed: int
@@ -114,6 +135,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         tasks=tuple(tree["tasks"]),
         kind=kind,
         pruning=pruning_title(tree),
+        treatment=treatment_title(tree),
         setting={path: value for path, value in settings.items() if path not in (*ASIDE, "encoder.name")},
         seed=settings.get("train.seed", 0),
         data=manifest["data"]["fingerprint"],
@@ -360,7 +382,7 @@ def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list
     run = group[0]
     several = len(run.tasks) > 1
     layers = sorted(map(layer_order, run.tasks)) if several else []
-    return run.kind == "", several, len(run.tasks), run.pruning, layers, run.name
+    return run.kind == "", several, len(run.tasks), run.pruning, layers, run.treatment + run.name
 
 
 def _refuse_duplicates(group: Sequence[ScoredRun]) -> None:
@@ -421,7 +443,7 @@ def _titles(groups: Sequence[Sequence[ScoredRun]]) -> list[str]:
         regime = "STL" if len(run.tasks) == 1 else f"MTL-{len(run.tasks)}"
         both = run.kind in several and run.kind in alone
         title = regime if not run.kind else f"{run.kind}, {regime}" if both else run.kind
-        plain.append(f"{title}, {run.pruning}" if run.pruning else title)
+        plain.append(", ".join(part for part in (title, run.pruning, run.treatment) if part))
     titles = []
     for title, group in zip(plain, groups, strict=True):
         rivals = [other for other, theirs in zip(groups, plain, strict=True) if theirs == title]
@@ -457,7 +479,7 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
     for place, run in trained.items():
         if len(run.tasks) > 1:
             candidates = alone
-            equal = [o for o in alone if any(stl.setting == run.setting for stl in columns[o].runs)]
+            equal = [o for o in alone if any(untreated(stl) == untreated(run) for stl in columns[o].runs)]
         elif run.pruning:
             candidates = {other: stl for other, stl in alone.items() if not stl.pruning}
             equal = [o for o in candidates if any(not unlike(run, stl) for stl in columns[o].runs)]
@@ -472,6 +494,12 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
 
 
 def unlike(run: ScoredRun, other: ScoredRun) -> list[str]:
-    """The settings in which two runs differ though the table does not say so; of a pruned STL run, beside pruning."""
-    paths = differing_settings([run, other])
+    """The settings in which two runs differ though the table does not say so: beside treatments and, of a pruned STL
+    run, pruning."""
+    paths = [path for path in differing_settings([run, other]) if not path.startswith(_TREATMENT)]
     return [path for path in paths if len(run.tasks) > 1 or not path.startswith(_PRUNING)]
+
+
+def untreated(run: ScoredRun) -> dict[str, Any]:
+    """Its settings but for treatments."""
+    return {path: value for path, value in run.setting.items() if not path.startswith(_TREATMENT)}

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -81,7 +82,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     Raises:
         ValueError: fewer than one resample.
     """
-    read = functools.cache(partial(_read, comparison.split))
+    read = functools.cache(partial(read_counts, comparison.split))
     systems: list[System] = []
     places: dict[tuple[int, str], int] = {}
     asked: list[tuple[int, str]] = []
@@ -90,10 +91,13 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
         sides = [(place, task), (comparison.against[place], task)]
         try:
             counted = [
-                [_count(run, task, comparison.split, read(run.path)) for run in comparison.columns[side].runs_of(task)]
+                [
+                    count_run(run, task, comparison.split, read(run.path))
+                    for run in comparison.columns[side].runs_of(task)
+                ]
                 for side, _ in sides
             ]
-            _refuse_unpaired(
+            refuse_unpaired(
                 [one for side in counted for one in side], count_names(comparison.kind(task), comparison.name(task))
             )
         except CountsError as error:
@@ -126,7 +130,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     )
 
 
-def _read(split: str, path: str) -> dict[str, Any]:
+def read_counts(split: str, path: str) -> dict[str, Any]:
     """The counts of a run; nothing where it has none. Raises CountsError."""
     folder = RunFolder(path)
     try:
@@ -136,7 +140,7 @@ def _read(split: str, path: str) -> dict[str, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
-def _count(run: ScoredRun, task: str, split: str, tree: dict[str, Any]) -> Counted:
+def count_run(run: ScoredRun, task: str, split: str, tree: dict[str, Any]) -> Counted:
     """Raises CountsError where they are missing, damaged, or do not give the run's score."""
     names, score = count_names(run.layer_kinds[task], run.names[task]), SCORES[run.layer_kinds[task]][run.names[task]]
     anew = f"`mtlprune evaluate {run.path} --split {split.partition('.')[0]}` writes them"
@@ -163,7 +167,7 @@ def _count(run: ScoredRun, task: str, split: str, tree: dict[str, Any]) -> Count
     return Counted(run.path, tuple(str(ids[i]) for i in order), rows)
 
 
-def _refuse_unpaired(runs: list[Counted], names: tuple[str, ...]) -> None:
+def refuse_unpaired(runs: Sequence[Counted], names: tuple[str, ...]) -> None:
     """Raises CountsError where runs were not scored on the same sentences, or not against the same gold."""
     of_gold = [k for k, name in enumerate(names) if name in OF_GOLD]
     first = runs[0]

@@ -62,7 +62,10 @@ def check_treatments(run: Beginning) -> None:
         if (wanted := kind.heads_of(options)) is not None:
             kind.check_model(model)
             if begun is None:
-                entry = {"heads": names(choose(wanted, config, model, kind.one_set, f"treatment.{name}.heads"))}
+                key = f"treatment.{name}.heads"
+                entry = {"heads": names(choose(wanted, config, model, kind.one_set, key))}
+                if wanted.like is not None:
+                    entry["like"] = names(choose(wanted.like, config, model, kind.one_set, f"{key}.like"))
             elif "heads" not in begun.get(name, {}):
                 assert run.folder is not None
                 raise RunError(f"{run.folder.path / TREATED}: expected the heads of {name}; train the run anew")

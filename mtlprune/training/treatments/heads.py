@@ -67,12 +67,13 @@ def _named(heads: Sequence[str], places: HeadPlaces, key: str) -> Tensor:
 
 
 def _random(like: Tensor, config: Config, seed: int | None, task: str) -> Tensor:
-    """As many heads of each layer, drawn without replacement from all of the layer."""
+    """As many heads of each layer, drawn without replacement from its others, and where these are too few from all."""
     seeds = [config.train.seed if seed is None else seed, zlib.crc32(task.encode()), 8]
     generator = np.random.default_rng(np.random.SeedSequence(seeds))
     mask = torch.zeros_like(like)
-    for layer, count in enumerate(like.sum(1).tolist()):
-        mask[layer, generator.choice(like.shape[1], count, replace=False).tolist()] = True
+    for layer, chosen in enumerate(like.numpy()):
+        order = [*generator.permutation(np.flatnonzero(~chosen)), *generator.permutation(np.flatnonzero(chosen))]
+        mask[layer, order[: int(chosen.sum())]] = True
     return mask
 
 

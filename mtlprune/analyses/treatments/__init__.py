@@ -1,0 +1,31 @@
+"""Does a treatment close the gap between single tasks and joint training, and does it matter which heads it treats?"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.blocks import Block
+
+
+class TreatmentsOptions(Block):
+    """How scores are compared."""
+
+    margin: float = Field(default=0.3, gt=0, description="Points of the mean score below which a difference is none.")
+    primary: str = Field(
+        default="clone,dispatch", description="Treatments whose random controls are the primary comparison (Holm)."
+    )
+    resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
+
+
+ANALYSIS = Analysis(
+    name="treatments",
+    title="Treatments",
+    key="treatments",
+    question="Does a treatment close the gap between single tasks and joint training?",
+    help="""Compare treated joint runs with joint runs, single tasks and controls, by the mean of all tasks' scores.
+
+    Name single-task runs, the joint runs of the same settings, and everything to be compared with them.""",
+    needs=frozenset({"scores"}),
+    options=TreatmentsOptions,
+)

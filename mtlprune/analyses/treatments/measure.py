@@ -1,0 +1,314 @@
+"""Treated and other joint runs beside single tasks: gaps of the mean score, shares closed, random controls, costs.
+
+Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.blocks import TreatmentConfig
+from mtlprune.reports.scores.comparisons import MORE_UPDATES, Comparison, ScoreColumn, compare, described, untreated
+from mtlprune.reports.scores.tests import Counted, count_run, read_counts, refuse_unpaired
+from mtlprune.results import Result
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.scores import SCORES, count_names
+from mtlprune.statistics.significance import (
+    Floats,
+    System,
+    holm,
+    over_seeds,
+    ratio_over_seeds,
+    resampled_sums,
+    swapped_p,
+    within_margin,
+)
+
+SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One row of the comparison.
+
+    Attributes:
+        kind: SINGLE, JOINT, TREATED or OTHER (joint runs of other settings, or single tasks of such).
+        systems: one for each task, of the same sentences.
+        booted: (C, S), mean scores on resampled sentences, the same for all settings.
+    """
+
+    label: str
+    column: ScoreColumn
+    kind: str
+    systems: Sequence[System]
+    booted: Floats
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.systems[0].seeds
+
+    @property
+    def alone(self) -> bool:
+        """Runs of single tasks."""
+        return len(self.column.runs[0].tasks) == 1
+
+    def each(self) -> Floats:
+        """(tasks, S) scores."""
+        return np.stack([system.scores(system.counts.sum(1).astype(float)) for system in self.systems])
+
+
+def measure(request: Request) -> Result:
+    """All runs. Frames:
+
+    - ``scores``: the main score of each setting (``term``) and ``task``, mean over seeds.
+    - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and ``gain`` (this minus joint), with
+      intervals and p over seeds and sentences, ``q``, p after Holm over the settings of a kind (``mode``); ``reach``,
+      p that it is worse than single tasks by the margin or more; ``share`` of the gap closed, NaN where the gap's
+      interval contains 0; ``parameters`` added to joint's; ``cost`` of training as a multiple of joint's, and
+      ``total``, with the finished runs that it makes use of.
+    - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), and
+      what owes finished runs against longer joint training (budget); ``equal``, p of a difference of the margin or
+      more; ``swapped``, p over sentences alone, these runs held fixed.
+
+    Raises:
+        RunError: no single-task and joint runs of the same settings, several encoders, runs that cannot be compared.
+    """
+    comparison = compare([RunFolder(name) for name in request.names], request.split)
+    if len(comparison.encoders()) != 1:
+        raise RunError(f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name those of one")
+    single, joint = _baselines(comparison)
+    tasks = comparison.columns[joint].runs[0].tasks
+    settings, notes = _settings(comparison, single, joint, tasks, request)
+    sentences = settings[0].systems[0].counts.shape[1]
+    own = request.options.model_dump(mode="json")
+    about = {"split": request.split, "sentences": sentences, "settings": {**own, "seed": request.seed}, "encoders": []}
+    about |= {"encoder": comparison.encoders()[0], "tasks": list(tasks)}
+    by_kind = {kind: next(one for one in settings if one.kind == kind) for kind in (SINGLE, JOINT)}
+    costs = {one.label: _cost(one) for one in settings}
+    clock = "cpu_seconds" if all(cost["cpu_seconds"] for cost in costs.values()) else "seconds"
+    made = {
+        "scores": pd.DataFrame(
+            {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
+            for one in settings
+            for task, score in zip(tasks, one.each().mean(1).tolist(), strict=True)
+        ),
+        "settings": _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request),
+        "pairs": _pairs(settings, by_kind[JOINT], request),
+    }
+    about["clock"] = "processor" if clock == "cpu_seconds" else "wall"
+    return Result("treatments", {**about, "notes": notes}, {name: frame for name, frame in made.items() if len(frame)})
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def _baselines(comparison: Comparison) -> tuple[int, int]:
+    """Places of single tasks and of untreated joint runs of equal settings, those with the fewest updates."""
+    columns = comparison.columns
+    pairs = [
+        (joint.runs[0].updates, single_place, place)
+        for place, joint in enumerate(columns)
+        for single_place, single in enumerate(columns)
+        if len(joint.runs[0].tasks) > 1
+        and not joint.runs[0].treatment
+        and not single.runs[0].kind
+        and {run.tasks for run in single.runs} >= {(task,) for task in joint.runs[0].tasks}
+        and any(untreated(run) == untreated(joint.runs[0]) for run in single.runs)
+    ]
+    if not pairs:
+        raise RunError(
+            "expected single-task runs of all tasks and untreated joint runs of the same settings, to compare others "
+            "with; name them too"
+        )
+    return min(pairs)[1:]
+
+
+def _settings(
+    comparison: Comparison, single: int, joint: int, tasks: Sequence[str], request: Request
+) -> tuple[list[Setting], list[str]]:
+    """All columns that have every task, single tasks and joint runs first, and what is left out, in sentences."""
+    columns = comparison.columns
+    whole = [
+        place
+        for place, column in enumerate(columns)
+        if {run.tasks for run in column.runs} in ({tuple(tasks)}, {(task,) for task in tasks})
+    ]
+    order = sorted(whole, key=lambda place: (place != single, place != joint))
+    notes = [f"{one.title} is left out: it has other tasks." for k, one in enumerate(columns) if k not in whole]
+    read = functools.cache(partial(read_counts, comparison.split))
+    held: dict[tuple[int, str], list[Counted]] = {}
+    shared: dict[int, tuple[int, ...]] = {}
+    for place in order:
+        column = columns[place]
+        shared[place] = tuple(sorted(set.intersection(*({run.seed for run in column.runs_of(t)} for t in tasks))))
+        for task in tasks:
+            runs = [run for run in column.runs_of(task) if run.seed in shared[place]]
+            held[place, task] = [count_run(run, task, comparison.split, read(run.path)) for run in runs]
+    for task in tasks:
+        names = count_names(comparison.kind(task), comparison.name(task))
+        refuse_unpaired([one for place in order for one in held[place, task]], names)
+    ids = sorted({name for rows in held.values() for name in rows[0].ids})
+    at = {name: row for row, name in enumerate(ids)}
+    systems = {}
+    for (place, task), runs in held.items():
+        kind, score = comparison.kind(task), comparison.name(task)
+        names = count_names(kind, score)
+        counts = np.zeros((len(runs), len(ids), len(names)), np.int64)  # 0 where a sentence lacks the layer
+        counts[:, [at[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
+        systems[place, task] = System(counts, names, SCORES[kind][score], shared[place])
+    parts: dict[int, list[Floats]] = {place: [] for place in order}
+    for sums in resampled_sums(list(systems.values()), request.options.resamples, request.seed):
+        found = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
+        for place in order:
+            parts[place].append(np.mean([found[place, task] for task in tasks], 0))
+        request.on_batch()
+    labels = _labels([columns[place] for place in order])
+    made = []
+    for place, label in zip(order, labels, strict=True):
+        run = columns[place].runs[0]
+        kind = {single: SINGLE, joint: JOINT}.get(place, TREATED if run.treatment else OTHER)
+        own = [systems[place, task] for task in tasks]
+        made.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place])))
+    few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in made]
+    return made, notes + [note for note, one in zip(few, made, strict=True) if one.seeds != made[0].seeds]
+
+
+def _labels(columns: Sequence[ScoreColumn]) -> list[str]:
+    """Names of runs where each column has one of its own, without what all end with; else titles of columns."""
+    names = [next(iter(own)) if len(own := {run.name for run in column.runs}) == 1 else "" for column in columns]
+    several = [name for name in names if name]
+    alike = zip(*(name.split("-")[::-1] for name in several), strict=False)
+    common = [parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, alike)]
+    end = "-".join(["", *reversed(common)]) if len(several) > 1 else ""
+    return [
+        name.removesuffix(end) if name and names.count(name) == 1 and name != end else column.title
+        for name, column in zip(names, columns, strict=True)
+    ]
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def _apart(first: Setting, second: Setting) -> tuple[Floats, Floats]:
+    """First minus second, seed by seed: (S,) observed, (C, S) on resampled sentences, of the seeds that both have."""
+    both = sorted(set(first.seeds) & set(second.seeds))
+    if not both:
+        raise RunError(f"{first.label} and {second.label} have no seed in common, so they cannot be paired")
+    places = [[one.seeds.index(seed) for seed in both] for one in (first, second)]
+    observed = [one.each().mean(0)[own] for one, own in zip((first, second), places, strict=True)]
+    return observed[0] - observed[1], first.booted[:, places[0]] - second.booted[:, places[1]]
+
+
+def _rows(
+    settings: Sequence[Setting],
+    single: Setting,
+    joint: Setting,
+    costs: Mapping[str, Mapping[str, float]],
+    clock: str,
+    request: Request,
+) -> pd.DataFrame:
+    options, seed = request.options, request.seed
+    whole = over_seeds(*_apart(single, joint), seed)
+    rows = []
+    for one in settings:
+        mean, cost = float(one.each().mean()), costs[one.label]
+        row = {"term": one.label, "mode": one.kind, "label": one.column.title, "mean": mean, "seeds": len(one.seeds)}
+        row |= {"parameters": cost["parameters"] - costs[joint.label]["parameters"]}
+        row |= {"cost": cost[clock] / costs[joint.label][clock]}
+        row |= {"total": row["cost"] + (costs[single.label][clock] / costs[joint.label][clock] if cost["owes"] else 0)}
+        if one is not single:
+            gap = over_seeds(*(distance := _apart(single, one)), seed)
+            row |= {"gap": gap["delta"], "gap_low": gap["low"], "gap_high": gap["high"]}
+            row |= {"reach": within_margin(-distance[0], -distance[1], seed, options.margin)[0]}
+        if one is not joint:
+            told = over_seeds(*(gained := _apart(one, joint)), seed)
+            row |= {"gain": told["delta"], "gain_low": told["low"], "gain_high": told["high"], "p": told["p"]}
+            if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
+                row |= {"share": told["delta"] / whole["delta"]}
+                ends = ratio_over_seeds(gained[1], _apart(single, joint)[1], seed)
+                row |= {"share_low": ends[0], "share_high": ends[1]}
+        rows.append(row)
+    frame = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*(k for r in rows for k in r), *_SHARES])])
+    for kind in (TREATED, OTHER):
+        here = frame["mode"] == kind
+        for value, corrected in (("p", "q"), ("reach", "reach_holm")):
+            frame.loc[here, corrected] = holm(frame.loc[here, value])
+    return frame
+
+
+_SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
+
+
+def _cost(one: Setting) -> dict[str, float]:
+    """Mean over seeds, of the runs of all tasks together: parameters, seconds, and whether runs are owed."""
+    read = {run.path: described(RunFolder(run.path)) for run in one.column.runs if run.seed in one.seeds}
+    ends = [manifest.get("finished", {}) for _, manifest in read.values()]
+    found = {
+        clock: sum(float(end.get(clock, 0)) for end in ends) / len(one.seeds)
+        for clock in ("seconds", "cpu_seconds")
+        if all(clock in end for end in ends)
+    }
+    sizes = [sum(manifest.get("parameters", {"": math.nan}).values()) for _, manifest in read.values()]
+    owes = any(TreatmentConfig.model_validate(tree["treatment"]).runs for tree, _ in read.values())
+    missing = {"seconds": math.nan, "cpu_seconds": 0.0}
+    return {**missing, **found, "parameters": statistics.fsum(sizes) / len(one.seeds), "owes": float(owes)}
+
+
+def _pairs(settings: Sequence[Setting], joint: Setting, request: Request) -> pd.DataFrame:
+    options, rows = request.options, []
+    for first, second, mode in _compared(settings, joint, set(options.primary.split(","))):
+        distance = _apart(first, second)
+        told = over_seeds(*distance, request.seed)
+        row: dict[str, Any] = {"term": first.label, "other": second.label, "mode": mode, **told, "n": len(distance[0])}
+        row |= {"equal": within_margin(*distance, request.seed, options.margin)[1], "swapped": math.nan}
+        if first.seeds == second.seeds:
+            row["swapped"] = swapped_p(first.systems, second.systems, options.resamples, request.seed)
+        rows.append(row)
+        request.on_batch()
+    frame = pd.DataFrame(rows)
+    if rows:
+        here = frame["mode"] == "primary"
+        frame.loc[here, "holm"] = holm(frame.loc[here, "p"])
+    return frame
+
+
+def _compared(settings: Sequence[Setting], joint: Setting, primary: set[str]) -> Iterator[tuple[Setting, Setting, str]]:
+    """Chosen heads and the random ones of the same layers; what owes finished runs, and longer joint training."""
+    flat = {one.label: one.column.runs[0].setting for one in settings if one.kind == TREATED}
+    treated = [one for one in settings if one.kind == TREATED]
+    for second in treated:
+        for path, value in flat[second.label].items():
+            if not (path.endswith(".heads.rule") and value == "random"):
+                continue
+            heads = path.removesuffix("rule")
+            like = _without(flat[second.label], heads) | {
+                heads + key.removeprefix(f"{heads}like."): wanted
+                for key, wanted in flat[second.label].items()
+                if key.startswith(f"{heads}like.")
+            }
+            for first in treated:
+                if flat[first.label] == like:
+                    name = path.split(".")[1]
+                    yield first, second, "primary" if name in primary else "control"
+    for longer in settings:
+        if longer.kind == OTHER and not longer.alone and _updates(longer) > MORE_UPDATES * _updates(joint):
+            yield from ((one, longer, "budget") for one in treated if _cost(one)["owes"])
+
+
+def _without(setting: Mapping[str, Any], heads: str) -> dict[str, Any]:
+    return {key: value for key, value in setting.items() if not key.startswith(heads)}
+
+
+def _updates(one: Setting) -> int:
+    return one.column.runs[0].updates

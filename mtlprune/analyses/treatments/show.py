@@ -1,0 +1,160 @@
+"""What treatments gain: sentences, tables and a figure of a Result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from mtlprune.reports.charts import HEIGHT, INK, RULE, WIDTH, Chart, Spec, data, figure, spread
+from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.results import Result
+from mtlprune.statistics.significance import LEVEL
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from, and how to read them."""
+    told, settings = result.about, result.about["settings"]
+    return (
+        f"{told['encoder']}; {told['sentences']} sentences of {told['split']}; seed {settings['seed']}. Means of the "
+        f"main scores of {', '.join(map(str.upper, told['tasks']))}, in points; intervals and p resample seeds and "
+        f"sentences ({settings['resamples']:,}), Holm over treatments and over other settings, margin "
+        f"±{settings['margin']:g}."
+    )
+
+
+def _settings(result: Result, *kinds: str) -> pd.DataFrame:
+    held = result.frames["settings"]
+    return held[held["mode"].isin(kinds)] if kinds else held
+
+
+def findings(result: Result) -> list[str]:
+    """The gap, what gains and reaches single tasks, and whether it matters which heads are treated."""
+    margin = result.about["settings"]["margin"]
+    joint = _settings(result, "joint").iloc[0]
+    found = [
+        f"Joint training without treatment is {number(joint['gap'])} points [{number(joint['gap_low'])}, "
+        f"{number(joint['gap_high'])}] below single tasks"
+        + ("." if joint["gap_low"] > 0 else "; the interval contains 0, so no share of the gap is given.")
+    ]
+    for kind, name in (("treated", "treatments"), ("other", "other settings")):
+        held = _settings(result, kind)
+        if not len(held):
+            continue
+        better = held.loc[(held["q"] < LEVEL) & (held["gain"] > 0), "term"]
+        worse = held.loc[(held["q"] < LEVEL) & (held["gain"] < 0), "term"]
+        reach = held.loc[held["reach_holm"] < LEVEL, "term"]
+        found.append(
+            f"Of {len(held)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than joint training"
+            f"{_listed(better)}, {len(worse)} worse{_listed(worse)}; shown to be at most {margin:g} points below "
+            f"single tasks: {len(reach)}{_listed(reach)}."
+        )
+    for row in result.frames.get("pairs", pd.DataFrame()).to_dict("records"):
+        p = f"p {probability(row['p'])}" + (f", Holm {probability(row['holm'])}" if row["mode"] == "primary" else "")
+        found.append(
+            f"{row['term']} minus {row['other']} ({row['mode']}): {number(row['delta'])} points "
+            f"[{number(row['low'])}, {number(row['high'])}], {p}; smaller than {margin:g} points: p "
+            f"{probability(row['equal'])}."
+        )
+    return found
+
+
+def _listed(names: pd.Series) -> str:
+    return f" ({', '.join(names)})" if len(names) else ""
+
+
+def _table(result: Result) -> Grid:
+    held = _settings(result).set_index("term")
+    scores = result.frames["scores"].pivot(index="term", columns="task", values="value")
+    shown = held.join(scores).reset_index()
+    clock = {"processor": "processor time", "wall": "time by the clock"}[result.about["clock"]]
+    columns: dict[str, Any] = {"setting": "term", "what": "label"}
+    columns |= {task.upper(): (task, 2) for task in result.about["tasks"]} | {"mean": ("mean", 2), "gap": ("gap", 2)}
+    columns |= {"low": ("gap_low", 2), "high": ("gap_high", 2), "share closed": ("share", _percent)}
+    columns |= {"from": ("share_low", _percent), "to": ("share_high", _percent)}
+    columns |= {"added weights (M)": ("millions", 2), "cost": ("cost", 2), "in all": ("total", 2)}
+    return Grid.of(
+        "Treatments and their controls",
+        shown.assign(millions=shown["parameters"] / 1e6),
+        columns,
+        "Means over seeds. Gap: single tasks minus this, with 95 % interval; share closed: of joint training's gap, "
+        f"with 95 % interval. Cost: {clock} of training with evaluations on dev, as a multiple of joint training's; in "
+        "all: with the finished runs that it makes use of.",
+        texts=2,
+    )
+
+
+def _gains(result: Result) -> Grid:
+    columns: dict[str, Any] = {"setting": "term", "gain": ("gain", 2), "low": ("gain_low", 2), "high": ("gain_high", 2)}
+    columns |= {"p": ("p", probability), "Holm": ("q", probability)}
+    columns |= {"reaches single tasks: p": ("reach", probability), "reach, Holm": ("reach_holm", probability)}
+    return Grid.of(
+        "Beside joint training and single tasks",
+        _settings(result, "treated", "other"),
+        columns,
+        "Gain: this minus joint training. Reaches: p that it is worse than single tasks by the margin or more.",
+    )
+
+
+def _pairs(result: Result) -> Grid | None:
+    if "pairs" not in result.frames:
+        return None
+    columns: dict[str, Any] = {"setting": "term", "against": "other", "comparison": "mode", "difference": ("delta", 2)}
+    columns |= {"low": ("low", 2), "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
+    columns |= {"below margin: p": ("equal", probability), "these runs: p": ("swapped", probability)}
+    return Grid.of(
+        "Chosen heads against random ones, and equal budgets",
+        result.frames["pairs"],
+        columns,
+        "These runs: over sentences alone, swapped at random between the runs of each seed.",
+        texts=3,
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %".replace("-", "−")
+
+
+TABLES = (_table, _gains, _pairs)
+
+
+def _costs(result: Result) -> Spec | None:
+    """Share of the gap closed (or points gained) by cost of training, with 95 % intervals; a dot a treatment."""
+    held = _settings(result, "treated", "other")
+    shared = held["share"].notna().any()
+    held = held[held["cost"].notna() & held["share" if shared else "gain_low"].notna()]
+    if not len(held):
+        return None
+    names = ("share", "share_low", "share_high") if shared else ("gain", "gain_low", "gain_high")
+    title = "share of the gap closed" if shared else "points above joint training"
+    table = pd.DataFrame({"name": held["term"], "cost": held["cost"], "treated": held["mode"] == "treated"}).assign(
+        **dict(zip(("value", "low", "high"), (held[name] for name in names), strict=True))
+    )
+    table = table.dropna().sort_values("value")
+    low, high = min(0.0, table["low"].min()), max(0.0, table["high"].max())
+    table["at"] = spread(table["value"].tolist(), (high - low) / max(24, len(table)), low, high)  # of the words
+    form = ".0%" if shared else "~g"
+    base = alt.Chart(data(table), width=2 * WIDTH, height=2 * HEIGHT).encode(
+        alt.X(
+            "cost:Q",
+            title="cost of training (joint training: 1)",
+            scale=alt.Scale(zero=False, padding=30),
+            axis=alt.Axis(format="~g"),
+        ),
+        tooltip=["name:N", "cost:Q", "value:Q", "low:Q", "high:Q"],
+    )
+    y = alt.Y("value:Q", title=title, axis=alt.Axis(format=form))
+    zero = alt.Chart(alt.InlineData(values=[{"value": 0.0}])).mark_rule(color=RULE).encode(alt.Y("value:Q"))
+    bars = base.mark_rule(color=RULE).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
+    fill = alt.condition("datum.treated", alt.value(INK), alt.value("#ffffff"))
+    dots = base.mark_point(size=45, filled=True, opacity=1, stroke=INK).encode(y, fill=fill)
+    words = base.mark_text(align="left", dx=6, color=INK).encode(alt.Y("at:Q"), text="name:N")
+    return figure(
+        alt.layer(zero, bars, dots, words),
+        "What treatments close of the gap, and what they cost",
+        ["Full: treatments; empty: other settings of joint training. 95 % intervals over seeds and sentences."],
+    )
+
+
+FIGURES = {"costs": Chart.of(_costs)}

@@ -1,0 +1,120 @@
+"""Treated runs beside joint ones and single tasks, on runs whose skill is planted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report_runs import TASKS, gold_sentences, write_study_run
+
+from mtlprune.analyses.analysis import Request, find
+from mtlprune.analyses.treatments import TreatmentsOptions
+from mtlprune.analyses.treatments.measure import measure
+from mtlprune.reports.analyses import figures, markdown
+from mtlprune.results import Result, read_result, write_result
+from mtlprune.runs import RunError
+from mtlprune.scores import SCORES, main_score
+from mtlprune.statistics.significance import System, ratio_over_seeds, swapped_p, within_margin
+
+GOLD = gold_sentences(150)
+STEM = {"named": None, "claims": "claims", "least": 3, "rule": None, "like": None, "seed": None}
+RANDOM = {"named": None, "claims": None, "least": 3, "rule": "random", "like": STEM, "seed": None}
+OPTIONS = TreatmentsOptions(resamples=300, margin=3.0)
+
+
+def write(
+    root: Path, name: str, skill: float, seeds: tuple[int, ...] = (1, 2, 3), **changed: Mapping[str, Any]
+) -> None:
+    """Joint runs, those of one seed with the same random numbers whatever their skill."""
+    for seed in seeds:
+        folder = write_study_run(root / f"{name}-mtl5-{seed}", TASKS, seed, False, skill, GOLD)
+        tree = folder.read_config() | {"name": f"{name}-mtl5"}
+        folder.write_config({**tree, **{key: {**tree.get(key, {}), **value} for key, value in changed.items()}})
+        manifest = folder.read_manifest()
+        ended = {"step": 60 if name == "long" else 12, "seconds": 70.0 if "clone" in name else 35.0}
+        manifest["parameters"] = {"encoder": 1000, "clones": 200} if "clone" in name else {"encoder": 1000}
+        folder.write_json("manifest.json", {**manifest, "finished": {**manifest["finished"], **ended}})
+
+
+def write_alone(root: Path, skill: float) -> None:
+    for task in TASKS:
+        for seed in (1, 2, 3):
+            write_study_run(root / f"none-{task}-{seed}", (task,), seed, False, skill, GOLD)
+
+
+def found(root: Path) -> Result:
+    result = measure(Request([str(path) for path in sorted(root.iterdir())], Path(), OPTIONS, split="test"))
+    write_result(root / "found", result)
+    return read_result(root / "found" / "treatments.json")
+
+
+def test_planted_gaps_shares_controls_and_costs(tmp_path: Path) -> None:
+    write_alone(tmp_path, 0.9)
+    write(tmp_path, "none", 0.5)
+    write(tmp_path, "long", 0.8, train={"epochs": 15})
+    write(tmp_path, "clone-stem", 0.8, treatment={"clone": {"heads": STEM}})
+    write(tmp_path, "clone-random", 0.6, treatment={"clone": {"heads": RANDOM}})
+    write(tmp_path, "distil", 0.9, treatment={"distil": {"teachers": {"pos": "gone"}, "rise": 1.0, "cache": None}})
+    write(tmp_path, "protect", 0.4, seeds=(1, 2), treatment={"protect": {"heads": STEM, "tasks": []}})
+    result = found(tmp_path)
+    rows = result.frames["settings"].set_index("term")
+    assert rows["mode"].to_dict() == {
+        **{"STL": "single", "none": "joint", "long": "other", "clone-stem": "treated"},
+        **{"clone-random": "treated", "distil": "treated", "protect": "treated"},
+    }
+    means = result.frames["scores"].groupby("term")["value"].mean()
+    assert np.allclose(means[rows.index], rows["mean"], atol=1e-3)
+    gap = rows.loc["none", "mean"], rows.loc["STL", "mean"]
+    assert rows.loc["none", "gap_low"] > 0
+    for name, planted in (("clone-stem", 0.75), ("clone-random", 0.25), ("long", 0.75), ("distil", 1.0)):
+        one = rows.loc[name]
+        assert one["gain"] == pytest.approx(one["mean"] - gap[0], abs=1e-3) and one["q"] < 0.05
+        assert one["share"] == pytest.approx((one["mean"] - gap[0]) / (gap[1] - gap[0]), abs=1e-4)
+        assert one["share_low"] < planted < one["share_high"] < one["share_low"] + 0.5
+    assert math.isnan(rows.loc["protect", "share"]) and "protect has the seeds 1, 2 only." in result.about["notes"]
+    assert rows.loc["protect", "gain"] < 0 and rows.loc["protect", "reach"] > 0.9
+    assert rows.loc["clone-stem", ["parameters", "cost", "total"]].tolist() == [200, 2, 2]
+    assert rows.loc["distil", "total"] == pytest.approx(1 + 5 * 61 / 35, abs=1e-4)
+    pairs = result.frames["pairs"].set_index("mode")
+    assert pairs.loc["primary", ["term", "other"]].tolist() == ["clone-stem", "clone-random"]
+    assert pairs.loc["budget", ["term", "other"]].tolist() == ["distil", "long"] and len(pairs) == 2
+    assert pairs.loc["primary", "holm"] == pairs.loc["primary", "p"] < 0.05 < pairs.loc["primary", "equal"]
+    assert pairs.loc["primary", "swapped"] == pytest.approx(1 / 301, rel=1e-4)
+    shown, drawn = markdown(find("treatments"), result), figures(find("treatments"), result)["costs"][1]
+    dots = [one for values in drawn["datasets"].values() for one in values if "name" in one]
+    assert {one["name"]: one["cost"] for one in dots} == {"long": 1, "clone-stem": 2, "clone-random": 2, "distil": 1}
+    assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
+
+
+def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path: Path) -> None:
+    write_alone(tmp_path, 0.6)
+    with pytest.raises(RunError, match="untreated joint runs of the same settings"):
+        found(tmp_path)
+    write(tmp_path, "none", 0.8)
+    write(tmp_path, "clone-stem", 0.9, treatment={"clone": {"heads": STEM}})
+    result = found(tmp_path)
+    assert result.frames["settings"]["share"].isna().all() and "no share" in markdown(find("treatments"), result)
+
+
+def test_ratios_margins_and_swaps_of_known_systems() -> None:
+    generator = np.random.default_rng(2)
+    top = np.array([1.0, 1.1, 0.9]) + 0.05 * generator.normal(size=(500, 1))
+    low, high = ratio_over_seeds(0.5 * top, top, 0)
+    assert low == pytest.approx(0.5) and high == pytest.approx(0.5)
+    observed, booted = top.mean(0), top
+    worse, equal = within_margin(observed, booted, 0, 2.0)
+    assert worse < equal < 0.05 < within_margin(observed, booted, 0, 1.0)[1]
+    names = ("correct", "gold", "predicted")
+    score = SCORES["spans"][main_score("ner", {})]
+    gold = np.full((2, 80), 4)
+    systems = [
+        [System(np.stack([generator.binomial(4, rate, (2, 80)), gold, gold], -1), names, score, (1, 2))]
+        for rate in (0.9, 0.5, 0.5)
+    ]
+    assert swapped_p(systems[0], systems[1], 199, 0) == pytest.approx(1 / 200)
+    assert swapped_p(systems[1], systems[2], 199, 0) > 0.05
+    assert swapped_p(systems[0], systems[0], 199, 0) == 1
