@@ -22,8 +22,8 @@ ALONE, GATES = "stl-", "gates-"
 """What runs of one task are called, and those that bring them to half of their heads."""
 ORDER = ("5", "srl", "con", "dep", "ner", "pos", "encoder")
 """Ends of names of runs, those that take longest first: so processes side by side end together."""
-MOST = 4
-"""Runs at once, each by a thread of its own, which hardly any cores make faster, and each with its memory."""
+MOST, MEMORY = 4, 2 << 30
+"""Runs at once, each by one thread, as more make such small batches hardly faster; bytes that each may take."""
 GATE_RATE, GATE_EPOCHS = 0.35, 2
 """Of gates: few updates must do, so the rate is higher than elsewhere (docs/gates.md)."""
 LOOKS = ("gradients", "probes")
@@ -79,7 +79,9 @@ def quickstart(
     for name in sorted(planned, key=lambda name: (name.startswith(GATES), ORDER.index(name.rpartition("-")[2]))):
         needed = (name.replace(GATES, ALONE),) if name.startswith(GATES) else ()
         cells[name] = Cell(name, planned[name], name, needed, Place(out / "runs", name), ("test",))
-    run_cells(cells, min(cores(), MOST) if device == "cpu" else max(1, len(visible_gpus())), terminal, fork=True)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    jobs = min(cores(), MOST, memory // MEMORY) if device == "cpu" else len(visible_gpus())
+    run_cells(cells, max(1, jobs), terminal, fork=True)
     shutil.rmtree(out / "runs" / ASIDE, ignore_errors=True)  # so that runs/* are the runs
     whole = [folder for name, folder in folders.items() if not name.startswith(GATES)]
     found = look_at_heads(out, [str(folder.path) for folder in whole if folder.path.name != "no-encoder"], terminal)

@@ -259,16 +259,18 @@ def _started(command: Sequence[str], environment: Mapping[str, str], log: IO[byt
 
 
 def load_ahead() -> None:
-    """Begin to load what forked workers need, beside whatever this process does."""
-    FORKS.set_forkserver_preload(list(LOADED))  # one that runs already goes on as it is
+    """Begin to load what forked workers need, beside whatever this process does, in one that Ctrl-C does not reach."""
+    FORKS.set_forkserver_preload(list(LOADED))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     multiprocessing.forkserver.ensure_running()
+    signal.signal(signal.SIGINT, before)
 
 
 class ForkedWorker:
     """A worker that need not load torch again; started and used as ``_started`` and its process are."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
-        load_ahead()
+        FORKS.set_forkserver_preload(list(LOADED))  # a process that runs already is taken as it is
         self.process = FORKS.Process(target=work_here, args=(list(command), dict(environment), log.name))
         self.process.start()
         self.pid = self.process.pid
