@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -22,38 +21,3 @@ def start(target: Callable[..., Any], *arguments: Any) -> Any:
     process = FORKS.Process(target=target, args=arguments)
     process.start()
     return process
-
-
-class ForkedWorker:
-    """The worker of a sweep, as ``sweeps.scheduler`` starts it, but for its start; used as subprocess.Popen is."""
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
-        arguments = list(command[3:])
-        if "--parent" in arguments:  # which is not the scheduler's process here
-            del arguments[-2:]
-        self.process = start(_work, arguments, log.name)
-        self.pid = self.process.pid
-        self.terminate, self.kill = self.process.terminate, self.process.kill
-
-    @property
-    def returncode(self) -> int | None:
-        return self.process.exitcode
-
-    def poll(self) -> int | None:
-        return self.process.exitcode
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        self.process.join(timeout)
-        if self.process.exitcode is None:
-            raise subprocess.TimeoutExpired("worker", timeout or 0)
-        return self.process.exitcode
-
-
-def _work(arguments: list[str], log: str) -> None:
-    from mtlprune.sweeps.worker import main
-
-    os.setsid()
-    with Path(log).open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    raise SystemExit(main(arguments))

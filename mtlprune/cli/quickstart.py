@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +14,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import Overrides
+from mtlprune.errors import MtlpruneError
 from mtlprune.files import write_text
 from mtlprune.runs import RunFolder
 
-GATES = "gates-"
-"""What runs are called that bring a finished run to half of its heads."""
+ALONE, GATES = "stl-", "gates-"
+"""What runs of one task are called, and those that bring them to half of their heads."""
+ORDER = ("5", "srl", "con", "dep", "ner", "pos", "encoder")
+"""Ends of names of runs, those that take longest first: so processes side by side end together."""
+MOST, MEMORY = 4, 2 << 30
+"""Runs at once, each by one thread, as more make such small batches hardly faster; bytes that each may take."""
 GATE_RATE, GATE_EPOCHS = 0.35, 2
 """Of gates: few updates must do, so the rate is higher than elsewhere (docs/gates.md)."""
+LOOKS = ("gradients", "probes")
+"""Analyses on the page."""
 READ = 300
 """Training sentences by which gradients and probes look at heads."""
 OWN = ("name", "tasks", "data.path", "pruning", "train.start", "train.freeze", "encoder.context", "base")
@@ -44,25 +54,35 @@ def quickstart(
     OUT/report.html. The same command again continues where it stopped.
     """
     from mtlprune.cli.console import console
+    from mtlprune.sweeps.scheduler import cores, load_ahead, visible_gpus
+
+    load_ahead()
+
     from mtlprune.cli.report import gold_of
+    from mtlprune.cli.sweep import run_cells
     from mtlprune.cli.table import majority_scores
-    from mtlprune.cli.train import train_run
     from mtlprune.reports.page import Choices, Sources, report
     from mtlprune.reports.scores.comparisons import compare
     from mtlprune.reports.scores.tables import markdown
     from mtlprune.reports.scores.tests import with_tests
-    from mtlprune.training.evaluation import evaluate_run
+    from mtlprune.sweeps.cells import Cell
+    from mtlprune.sweeps.folder import ASIDE, Place
+    from mtlprune.training.setup import decide
 
     began = time.monotonic()
     terminal = console()
     planned = configurations(out, overrides or [])
+    device = decide(planned["mtl-5"]).train.device
     corpus = corpus_at(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
-    folders = {}
-    for name, config in planned.items():
-        folder = folders[name] = RunFolder(out / "runs" / name)
-        train_run(config, folder, terminal)
-        if "test" not in folder.splits():
-            evaluate_run(folder, "test")
+    folders = {name: RunFolder(out / "runs" / name) for name in planned}
+    cells = {}
+    for name in sorted(planned, key=lambda name: (name.startswith(GATES), ORDER.index(name.rpartition("-")[2]))):
+        needed = (name.replace(GATES, ALONE),) if name.startswith(GATES) else ()
+        cells[name] = Cell(name, planned[name], name, needed, Place(out / "runs", name), ("test",))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    jobs = min(cores(), MOST, memory // MEMORY) if device == "cpu" else len(visible_gpus())
+    run_cells(cells, max(1, jobs), terminal, fork=True)
+    shutil.rmtree(out / "runs" / ASIDE, ignore_errors=True)  # so that runs/* are the runs
     whole = [folder for name, folder in folders.items() if not name.startswith(GATES)]
     found = look_at_heads(out, [str(folder.path) for folder in whole if folder.path.name != "no-encoder"], terminal)
     baselines = {"majority": majority_scores(corpus.path, whole[0], "test")}
@@ -79,24 +99,55 @@ def quickstart(
 
 def look_at_heads(out: Path, runs: Sequence[str], terminal: Console) -> dict[str, Path]:
     """Gradients of the runs and a probe of the encoder as it was pretrained and in the last of them, where they are not
-    there yet: analysis → its folder."""
+    there yet, side by side: analysis → its folder."""
+    from mtlprune.analyses.analysis import find
+    from mtlprune.sweeps.scheduler import FORKS
+
+    found = {name: out / name for name in LOOKS}
+    left = [name for name in found if not (found[name] / f"{name}.json").is_file()]
+    for name in left:
+        terminal.print(f"{find(name).title.lower()}: {len(runs)} runs")
+    beside = [FORKS.Process(target=_look_beside, args=(name, out, runs)) for name in left[1:]]
+    try:
+        for process in beside:
+            process.start()
+        for name in left[:1]:
+            look(name, out, runs)
+        for process in beside:
+            process.join()
+    finally:
+        for process in (process for process in beside if process.is_alive()):
+            process.terminate()
+    for name in left:
+        if not (found[name] / f"{name}.json").is_file():  # it failed beside, and says here why
+            look(name, out, runs)
+    return found
+
+
+def _look_beside(name: str, out: Path, runs: Sequence[str]) -> None:
+    os.setsid()  # Ctrl-C reaches only the process that ends this one
+    with contextlib.suppress(MtlpruneError):
+        look(name, out, runs)
+
+
+def look(name: str, out: Path, runs: Sequence[str]) -> None:
+    """Make one of LOOKS, and write it. Raises what the analysis raises."""
+    import torch
+
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.analyses.gradients import GradientOptions
     from mtlprune.analyses.probes import ProbeOptions
     from mtlprune.results import write_result
 
+    torch.set_num_threads(1)
     encoder = str(RunFolder(runs[-1]).read_config()["encoder"]["name"])
-    asked = {
+    request = {
         "gradients": Request(runs, out / "corpus", GradientOptions(), "train", READ),
         "probes": Request(
             [encoder, runs[-1]], out / "corpus", ProbeOptions(train_sentences=READ, random_encoder=False)
         ),
-    }
-    for name, request in asked.items():
-        if not (out / name / f"{name}.json").is_file():
-            terminal.print(f"{find(name).title.lower()}: {', '.join(request.names)}")
-            write_result(out / name, find(name).measure(request))
-    return {name: out / name for name in asked}
+    }[name]
+    write_result(out / name, find(name).measure(request))
 
 
 def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:
@@ -144,9 +195,9 @@ def configurations(out: Path, overrides: Sequence[str]) -> dict[str, Config]:
 
     def preset(name: str, *own: str) -> Config:
         path = json.dumps(str(out / "corpus"))
-        return load_config("quickstart", [*overrides, f"name={name}", f"data.path={path}", *own])
+        return load_config("quickstart", ["train.threads=1", *overrides, f"name={name}", f"data.path={path}", *own])
 
-    alone = {f"stl-{task}": preset(f"stl-{task}", f"tasks={task}") for task in LAYERS}
+    alone = {f"{ALONE}{task}": preset(f"{ALONE}{task}", f"tasks={task}") for task in LAYERS}
     together = {"no-encoder": preset("no-encoder", "encoder.context=false"), "mtl-5": preset("mtl-5")}
     encoder, epochs = together["mtl-5"].encoder, together["mtl-5"].train.epochs
     places = Encoder.load(encoder.name, random=encoder.random).places
@@ -155,7 +206,7 @@ def configurations(out: Path, overrides: Sequence[str]) -> dict[str, Config]:
     gates += [f"train.epochs={min(GATE_EPOCHS, epochs)}"]
     claims = {
         f"{GATES}{task}": preset(
-            f"{GATES}{task}", f"tasks={task}", *gates, f"train.start={json.dumps(str(out / 'runs' / f'stl-{task}'))}"
+            f"{GATES}{task}", f"tasks={task}", *gates, f"train.start={json.dumps(str(out / 'runs' / (ALONE + task)))}"
         )
         for task in LAYERS
     }

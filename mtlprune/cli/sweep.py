@@ -94,7 +94,9 @@ def sweep(
     if launcher is not None:
         _launch(whole, cells, launcher, jobs, submit or [], terminal)
         return
-    _run(cells, jobs, terminal)
+    from mtlprune.sweeps.scheduler import visible_gpus
+
+    run_cells(cells, jobs or max(1, len(visible_gpus())), terminal)
 
 
 def _launch(
@@ -204,9 +206,11 @@ def _counted(standing: Mapping[str, State]) -> str:
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
 
 
-def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None:
+def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console, fork: bool = False) -> None:
+    """Do cells, ``jobs`` at once, saying what becomes of each; ends the process with 1 where some failed, with 130
+    where it was stopped. ``fork``: as of `Scheduler`."""
     from mtlprune.cli.display import Interruption
-    from mtlprune.sweeps.scheduler import Scheduler, visible_gpus
+    from mtlprune.sweeps.scheduler import Scheduler
 
     def tell(event: str, cell: Cell, note: str) -> None:
         words = {"waiting": "run by"}.get(event, "")
@@ -215,7 +219,7 @@ def _run(cells: Mapping[str, Cell], jobs: int | None, terminal: Console) -> None
 
     again = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
     with Interruption(terminal) as stop:
-        scheduler = Scheduler(cells, jobs or max(1, len(visible_gpus())), tell, stop)
+        scheduler = Scheduler(cells, jobs, tell, stop, fork)
         threads = sorted({scheduler.threads_of(cell) for name, cell in cells.items() if name not in scheduler.final})
         counted = " or ".join(map(str, threads or [scheduler.threads]))
         shared = f"{counted} threads" + (f", {len(scheduler.gpus)} GPUs" if scheduler.gpus else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.forkserver
 import os
 import platform
 import signal
@@ -19,13 +20,17 @@ from mtlprune.runs import replacing
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import ASIDE, Lease, State, state, touched
 from mtlprune.sweeps.specification import SweepError
-from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, CellJob
+from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, CellJob, work_here
 
 POLL = 0.5
 LATER = 10.0
 """Seconds until a cell that somebody else was faster to take is looked at again."""
 PATIENCE = 20.0
 """Seconds for processes to end at once when they are told a second time."""
+
+FORKS = multiprocessing.get_context("forkserver")
+"""Of a process that has loaded once what takes a cell's process several seconds."""
+LOADED = ("mtlprune.training.loop", "mtlprune.training.evaluation", "transformers.models.bert.modeling_bert")
 
 Tell = Callable[[str, Cell, str], None]
 """Is told what happened (started, done, failed, blocked, stopped, waiting), to which cell, and more about it."""
@@ -36,7 +41,7 @@ class Worker:
     """A process that works on a cell."""
 
     cell: Cell
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedWorker
     slot: int
     begun: float
 
@@ -89,10 +94,14 @@ class Scheduler:
         jobs: processes at once; cores are shared out among them, and GPUs where there are several.
         tell: hears of everything that happens.
         stop: asked again and again; True has every process write a checkpoint and end.
+        fork: the processes from one that has loaded everything: for many short cells.
     """
 
-    def __init__(self, cells: Mapping[str, Cell], jobs: int, tell: Tell, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, cells: Mapping[str, Cell], jobs: int, tell: Tell, stop: Callable[[], bool], fork: bool = False
+    ) -> None:
         self.cells, self.jobs, self.tell, self.stop = cells, jobs, tell, stop
+        self.begin = ForkedWorker if fork else _started
         leases = [lease for cell in cells.values() if (lease := cell.place.lease())]
         here = Lease.this_process().machine
         self.threads = max(1, cores() // (jobs + sum(lease.machine == here for lease in leases)))
@@ -179,7 +188,7 @@ class Scheduler:
         if len(self.gpus) > 1:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
         with cell.place.beside("log").open("ab") as log:
-            process = _started(worker_command(cell, self.threads, os.getpid()), environment, log)
+            process = self.begin(worker_command(cell, self.threads, os.getpid()), environment, log)
         self.workers.append(Worker(cell, process, slot, time.monotonic()))
         self.tell("started", cell, "")
 
@@ -247,6 +256,38 @@ def _started(command: Sequence[str], environment: Mapping[str, str], log: IO[byt
     return subprocess.Popen(
         command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )
+
+
+def load_ahead() -> None:
+    """Begin to load what forked workers need, beside whatever this process does, in one that Ctrl-C does not reach."""
+    FORKS.set_forkserver_preload(list(LOADED))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    multiprocessing.forkserver.ensure_running()
+    signal.signal(signal.SIGINT, before)
+
+
+class ForkedWorker:
+    """A worker that need not load torch again; started and used as ``_started`` and its process are."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
+        FORKS.set_forkserver_preload(list(LOADED))  # a process that runs already is taken as it is
+        self.process = FORKS.Process(target=work_here, args=(list(command), dict(environment), log.name))
+        self.process.start()
+        self.pid = self.process.pid
+        self.terminate, self.kill = self.process.terminate, self.process.kill
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired("worker", timeout or 0)
+        return self.process.exitcode
 
 
 # -- jobs of a cluster, through submitit (extra ``slurm``) --

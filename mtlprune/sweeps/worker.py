@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -39,12 +39,13 @@ class Stop:
 
     def __init__(self, heartbeat: Heartbeat, parent: int | None) -> None:
         self.heartbeat, self.parent = heartbeat, parent
+        self.parent_began = began(parent) or "never" if parent is not None else ""
         self.asked = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._answer)
 
     def __call__(self) -> bool:
-        orphaned = self.parent is not None and os.getppid() != self.parent
+        orphaned = self.parent is not None and began(self.parent) != self.parent_began
         return self.asked or self.heartbeat.lost or orphaned
 
     def _answer(self, number: int, frame: FrameType | None) -> None:
@@ -131,6 +132,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("mtlprune").setLevel(logging.INFO)
     splits = [split for split in asked.evaluate.split(",") if split]
     return work(Place(asked.root, asked.label), splits, asked.threads, asked.parent)
+
+
+def work_here(command: Sequence[str], environment: Mapping[str, str], log: str) -> None:
+    """Do what a worker's command line says, in this process, away from the terminal it came from."""
+    os.setsid()
+    os.environ.update(environment)
+    with open(log, "ab") as file:  # noqa: PTH123 (the descriptors go on)
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = list(command[2:])
+    sys.exit(main(command[3:]))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from forked import ForkedWorker
 
 from mtlprune.runs import RunFolder
 from mtlprune.sweeps import found_runs, scheduler
@@ -39,7 +38,7 @@ class Swept(NamedTuple):
 def forked_workers() -> Iterator[None]:
     """Processes of their own, but soon there; tests/sweeps starts them as a user's sweep does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduler, "_started", ForkedWorker)
+        patch.setattr(scheduler, "_started", scheduler.ForkedWorker)
         yield
 
 

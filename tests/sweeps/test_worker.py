@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import ForkedWorker
 
 from mtlprune.sweeps import folder as sweep_folder
 from mtlprune.sweeps import scheduler as crews_module
@@ -206,20 +205,23 @@ def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(specification: Writ
 
 def test_an_orphan_stops_with_a_checkpoint(specification: Write) -> None:
     cell = sweep_of(specification(LONG)).cells["long"]
-    assert work(cell, "--parent", str(os.getppid() + 1)) == STOPPED
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert work(cell, "--parent", str(gone.pid)) == STOPPED
     assert cell.place.run.checkpoint_path.exists() and not cell.place.run.read_metrics()
 
 
-def run_crew(sweep: Sweep, jobs: int, said: list[tuple[str, str]], stop: Any = lambda: False) -> dict[str, State]:
-    return Scheduler(sweep.cells, jobs, lambda event, cell, note: said.append((event, cell.name)), stop).run()
+def run_crew(
+    sweep: Sweep, said: list[tuple[str, str]], stop: Any = lambda: False, fork: bool = True
+) -> dict[str, State]:
+    return Scheduler(sweep.cells, 1, lambda event, cell, note: said.append((event, cell.name)), stop, fork).run()
 
 
 @pytest.mark.slow
-def test_two_crews_share_a_folder_and_do_no_cell_twice(specification: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews_module, "_started", ForkedWorker)
+def test_two_crews_share_a_folder_and_do_no_cell_twice(specification: Write) -> None:
     sweep = sweep_of(specification("grid: {seed: [1, 2, 3, 4]}\n"))
     told: list[list[tuple[str, str]]] = [[], []]
-    schedulers = [threading.Thread(target=run_crew, args=(sweep, 1, said)) for said in told]
+    schedulers = [threading.Thread(target=run_crew, args=(sweep, said)) for said in told]
     for started in schedulers:
         started.start()
     for started in schedulers:
@@ -232,8 +234,7 @@ def test_two_crews_share_a_folder_and_do_no_cell_twice(specification: Write, mon
 
 
 @pytest.mark.slow
-def test_a_crew_takes_over_from_a_killed_owner(specification: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews_module, "_started", ForkedWorker)
+def test_a_crew_takes_over_from_a_killed_owner(specification: Write) -> None:
     sweep = sweep_of(specification(LONG + "grid: {seed: [5]}\n"))
     cell = sweep.cells["long"]
     lease = subprocess.Popen(worker_command(cell, 1), start_new_session=True)
@@ -243,7 +244,7 @@ def test_a_crew_takes_over_from_a_killed_owner(specification: Write, monkeypatch
     while state(cell.place).kind != "running" and time.monotonic() < until:
         time.sleep(0.02)
     said: list[tuple[str, str]] = []
-    outcome = run_crew(sweep, 1, said)
+    outcome = run_crew(sweep, said)
     assert lease.wait() == -signal.SIGKILL
     assert {name: found.kind for name, found in outcome.items()} == {"long": "done", "5": "done"}
     assert "going on after" in cell.place.beside("log").read_text()
@@ -254,7 +255,7 @@ def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(specification:
     sweep = sweep_of(specification(LONG))
     cell = sweep.cells["long"]
     said: list[tuple[str, str]] = []
-    outcome = run_crew(sweep, 1, said, stop=cell.place.run.checkpoint_path.exists)
+    outcome = run_crew(sweep, said, cell.place.run.checkpoint_path.exists, fork=False)
     assert outcome["long"].kind == "left" and cell.place.run.checkpoint_path.exists()
     assert said == [("started", "long"), ("stopped", "long")]
 
@@ -266,7 +267,7 @@ def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(specification:
     killer = threading.Thread(target=lambda: (_until_owned(cell), os.kill(pid(), signal.SIGKILL)))
     killer.start()
     said.clear()
-    outcome = run_crew(sweep, 1, said)
+    outcome = run_crew(sweep, said, fork=False)
     assert [event for event, _ in said] == ["started", "killed", "started", "done"]
     assert outcome["long"].kind == "done" and "going on after" in cell.place.beside("log").read_text()
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.gradients import EVERY, HALVES
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
+from mtlprune.corpora.tables import batched
 from mtlprune.model import MultiTaskModel
 from mtlprune.results import Grid, Result, head_rows
 from mtlprune.runs import RunFolder
@@ -75,13 +76,13 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
     targets = {name: [found[name] for _, found in known] for name in kept}
     half = np.random.default_rng([request.seed, 8]).permutation(len(chosen)) % 2
     signed: dict[str, NDArray[np.float64]] = {}
+    by_length = sorted(range(len(chosen)), key=lambda row: -len(pieces[row].ids))  # no time goes into padding
     for name, wanted in targets.items():
-        parts = []
-        for start in range(0, len(chosen), BATCH):
-            part = slice(start, start + BATCH)
-            parts.append(derivatives(model, pieces[part], {name: wanted[part]}).double().numpy())
+        signed[name] = np.empty((len(chosen), model.encoder.places.layers, model.encoder.places.heads))
+        for rows in batched(by_length, BATCH):
+            found = derivatives(model, [pieces[row] for row in rows], {name: [wanted[row] for row in rows]})
+            signed[name][rows] = found.double().numpy()
             request.on_batch()
-        signed[name] = np.concatenate(parts)  # (S, L, A)
     if len(kept) > 1:
         signed[EVERY] = np.sum(list(signed.values()), axis=0)
     there = gate_grid(subject) > 0  # a closed head may still matter: its factor is 0, its derivative need not be

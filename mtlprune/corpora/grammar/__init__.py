@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import lexicon
@@ -14,15 +14,16 @@ from mtlprune.corpora.grammar.clauses import Clauses, inflect, subject_relation
 from mtlprune.corpora.grammar.frames import Clause, Filler
 from mtlprune.corpora.grammar.lexicon import VERBS, Verb
 from mtlprune.corpora.grammar.nouns import HEAD, Draw, Node, VerbFrame, derive, leaf, phrase
+from mtlprune.corpora.tables import spooled
 from mtlprune.sentence import Sentence
 
 LONGEST = 40
 UNSEEN = 0.2  # of the words in dev and test that a list of the lexicon gives, how many come from its held-out part
-MOST = 1_000_000  # sentences of a split; they are held in memory
+MOST = 1_000_000  # sentences of a split
 _PATIENCE = 2000  # draws in a row without a new sentence
 
 
-def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int = 1) -> dict[str, list[Sentence]]:
+def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int = 1) -> dict[str, Sequence[Sentence]]:
     """Draw a corpus of the generated language.
 
     The same arguments give the same sentences on every machine and Python version, and a larger train begins with the
@@ -46,14 +47,14 @@ def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int 
             raise CorpusError(f"grammar, {split}: expected at most {MOST:,} sentences, found {size:,}; take fewer")
     if not train and (dev or test):
         raise CorpusError("grammar: dev and test use only labels that train holds, so train needs a sentence at least")
-    taken: set[tuple[str, ...]] = set()
-    corpus: dict[str, list[Sentence]] = {}
+    taken: set[bytes] = set()
+    corpus: dict[str, Sequence[Sentence]] = {}
     known: set[tuple[str, str]] = set()
     for split, size in sizes.items():
         allowed = None if split == "train" else known.issuperset
-        corpus[split] = fill(split, size, _draws(split, seed), taken, allowed)
+        corpus[split] = spooled(fill(split, size, _draws(split, seed), taken, allowed))
         if split == "train":
-            known = set().union(*map(labels, corpus[split])) if size else set()
+            known = {label for sentence in corpus[split] for label in labels(sentence)}
     return corpus
 
 
@@ -70,10 +71,10 @@ def fill(
     split: str,
     size: int,
     draws: Iterator[Callable[[str], Sentence]],
-    taken: set[tuple[str, ...]],
+    taken: set[bytes],
     allowed: Callable[[set[tuple[str, str]]], bool] | None = None,
-) -> list[Sentence]:
-    """Take ``size`` sentences whose words are not yet in ``taken``, to which they are added.
+) -> Iterator[Sentence]:
+    """Take ``size`` sentences whose words have no digest in ``taken`` yet, to which it is added.
 
     Args:
         draws: without end; each is a sentence still without its id.
@@ -82,24 +83,23 @@ def fill(
     Raises:
         CorpusError: nothing new came for a long while.
     """
-    found: list[Sentence] = []
-    misses = 0
-    while len(found) < size:
-        sentence = next(draws)(f"grammar-{split}-{len(found) + 1:05d}")
-        form = tuple(word.lower() for word in sentence.words)
+    found = misses = 0
+    while found < size:
+        sentence = next(draws)(f"grammar-{split}-{found + 1:05d}")
+        form = hashlib.blake2b(" ".join(sentence.words).lower().encode(), digest_size=16).digest()  # small
         if len(sentence) > LONGEST or form in taken or (allowed and not allowed(labels(sentence))):
             misses += 1
             if misses == _PATIENCE:
                 raise CorpusError(
-                    f"grammar, {split}: asked for {size} sentences, but after {len(found)} the last {_PATIENCE} drawn "
+                    f"grammar, {split}: asked for {size} sentences, but after {found} the last {_PATIENCE} drawn "
                     "were all taken already, too long, or with labels that train lacks; ask for fewer, or for a larger "
                     "train"
                 )
             continue
         misses = 0
         taken.add(form)
-        found.append(sentence.validate())
-    return found
+        found += 1
+        yield sentence.validate()
 
 
 def _draws(split: str, seed: int) -> Iterator[Callable[[str], Sentence]]:
