@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import math
 import re
@@ -85,11 +87,34 @@ MOST_NODES = 200_000
 """Values in a YAML file, each alias counted as often as it is used."""
 
 
+_PART = re.compile(r"^(?=[A-Za-z_]\w*:(?:[ \n]|$))", re.MULTILINE)
+"""Where a value of the outermost level begins."""
+_NO_PART = re.compile(r"[&*\t\r]|^(?![A-Za-z_]\w*:(?:[ \n]|$)| |- |\n|\Z)", re.MULTILINE)
+"""Aliases, and lines that neither begin such a value nor continue one."""
+MOST_TEXT = 100_000
+"""Characters of a text that is read part by part."""
+
+
 def parse_yaml(text: str) -> Any:
     """YAML as its writer meant it: a key given twice is a mistake, not a silent loss of the first.
 
+    Configurations of a thousand runs have most of their outermost blocks alike: each is read once, and copied.
+
     Raises yaml.YAMLError, ValueError (the message names line and key), or RecursionError.
     """
+    if len(text) > MOST_TEXT or _NO_PART.search(text):
+        return _parsed(text)
+    try:
+        parts = [_parsed_part(part) for part in _PART.split(text) if part]
+    except (yaml.YAMLError, ValueError, RecursionError):  # the whole text says in which line
+        return _parsed(text)
+    if not parts or not all(isinstance(part, dict) for part in parts):
+        return _parsed(text)
+    joined = {key: value for part in parts for key, value in part.items()}
+    return copy.deepcopy(joined) if len(joined) == sum(map(len, parts)) else _parsed(text)
+
+
+def _parsed(text: str) -> Any:
     loader = _Strict(text)
     try:
         node = loader.get_single_node()
@@ -99,6 +124,9 @@ def parse_yaml(text: str) -> Any:
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+_parsed_part = functools.lru_cache(maxsize=4096)(_parsed)
 
 
 def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:

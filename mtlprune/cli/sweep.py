@@ -41,7 +41,14 @@ def sweep(
         bool, typer.Option("--status", help="Show where cells stand: done, running, failed, left; train nothing.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List cells and times; train nothing.")] = False,
-    times: Annotated[bool, typer.Option(help="In a dry run, measure cells of whose kind none is finished.")] = True,
+    times: Annotated[
+        bool | None,
+        typer.Option(
+            "--times/--no-times",
+            help="In a dry run, measure cells of whose kind none is finished; of more than 1,000 only with --times.",
+            show_default=False,
+        ),
+    ] = None,
     adopt: Annotated[
         list[Path] | None,
         typer.Option(metavar="RUN", help="First take in a finished run, or a folder of them; repeatable."),
@@ -80,7 +87,8 @@ def sweep(
         whole.write_index()
         whole, cells = _asked(file, overrides, out, only, seeds, encoders)
     if status or dry_run:  # what other commands take the folder for stays as it was
-        _list(whole, cells, jobs, times and not status, terminal)
+        asked = len(cells) <= MOST_ROWS if times is None else times
+        _list(whole, cells, jobs, asked and not status, terminal)
         return
     whole.write_index()
     if print_commands:
@@ -149,16 +157,17 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
     from mtlprune.sweeps.times import Times, outlook
 
     several = jobs or max(1, len(visible_gpus()))
-    times = Times(whole.cells.values(), whole.root, max(1, cores() // several))
+    standing = states(whole.cells.values())
+    times = Times(whole.cells.values(), whole.root, max(1, cores() // several), standing)
     if measure:
         _measure(cells, times)
     table = new_table(f"{whole.file} in {whole.root}", "cell", "state", ">time", "needs", "folder")
-    standing = states(cells.values())
+    standing = {name: standing[name] for name in cells}
     for name, found in standing.items():
         cell = cells[name]
         words = f"{found.kind}: {found.note}" if found.note else found.kind
         if len(cells) <= MOST_ROWS or (found.kind != "left" and table.row_count < MOST_ROWS):
-            table.add_row(name, printable(words), _time(cell, times), ", ".join(cell.needs), cell.place.label)
+            table.add_row(name, printable(words), _time(cell, found, times), ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
     if len(cells) > table.row_count:
         rows = f"{table.row_count:,} of {len(cells):,} cells are listed"
@@ -171,15 +180,14 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
         unknown = f"; {many} whose time is not known not counted" if left.unknown else ""
         terminal.print(f"left, {at_once}: about {clock(left.seconds)}{unknown}")
     elif left.unknown:
-        terminal.print(f"left: {many} whose time is not known")
+        terminal.print(f"left: {many} whose time is not known{'' if measure else '; --dry-run --times measures them'}")
 
 
-def _time(cell: Cell, times: Times) -> str:
+def _time(cell: Cell, found: State, times: Times) -> str:
     from mtlprune.cli.progress import clock
 
-    done = cell.place.finished()
-    seconds = cell.place.seconds() if done else times.whole(cell)
-    return "?" if seconds is None else f"{'' if done else '≈ '}{clock(seconds)}"
+    seconds = found.seconds if found.trained else times.whole(cell)
+    return "?" if seconds is None else f"{'' if found.trained else '≈ '}{clock(seconds)}"
 
 
 def _measure(cells: Mapping[str, Cell], times: Times) -> None:

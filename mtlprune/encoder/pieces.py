@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from mtlprune.errors import MtlpruneError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CACHED_WORDS = 1_000_000
 PROBES = ("of", "the", "in", "was", "he", "two")  # frequent in any corpus with Latin letters

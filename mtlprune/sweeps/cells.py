@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ def resolve(specification: SweepSpecification, root: Path, overrides: Sequence[s
     there = labels(root)
     for name in _in_order(specification, {name: tuple(found.values()) for name, found in needs.items()}):
         others = {key: cells[other] for key, other in needs[name].items()}
-        paths = {key: str(other.place.run.path) for key, other in others.items()}
+        paths = {key: str(root / other.place.label) for key, other in others.items()}
         config = shared.config(blocks[name], paths, f"{specification.path}, cell {name}")
         path = config.data.path
         if path not in noted:
@@ -225,6 +226,13 @@ class _Block:
     model: Any
     """The same, checked; the tree itself where it is no block, or a wrong one."""
 
+    @cached_property
+    def alike(self) -> str | int:
+        """The same for equal parts, but for the seed of training; models are kept, and so their id."""
+        if isinstance(self.model, TrainConfig):
+            return repr({**self.model.__dict__, "seed": None})
+        return self.model if isinstance(self.model, str) else id(self.model)
+
 
 class _Shared:
     """Configurations of cells; a block that several cells have alike is joined and checked once.
@@ -242,8 +250,6 @@ class _Shared:
             apply_override(tree, override)
             self.overrides.setdefault(next(iter(tree)), []).append(override)
         self.found: dict[tuple[Any, ...], _Block] = {}
-        self.alike: dict[int, str] = {}
-        """Of blocks ``train``, by their identity: all but the seed."""
         self.checked: dict[tuple[Any, ...], Config] = {}
         self.under = {
             key: [layer for layer in (base, settings) if key in layer]
@@ -295,10 +301,11 @@ class _Shared:
             others: ``train.start`` and the like → the folder of the run they name.
             source: what messages call it.
         """
-        same = tuple((key, self._but_seed(block.model)) for key, block in blocks.items())
-        parts = {key: _naming(others, key, block.model) for key, block in blocks.items()}
+        same = tuple((key, block.alike) for key, block in blocks.items())
         if same in self.checked:  # no check of blocks against each other asks for the seed, or which run is named
-            return self.checked[same].model_copy(update={block: parts[block] for block in NAMING if block in parts})
+            own = {key: _naming(others, key, blocks[key].model) for key in NAMING if key in blocks}
+            return self.checked[same].model_copy(update=own)
+        parts = {key: _naming(others, key, block.model) for key, block in blocks.items()}
         try:
             config = Config.model_validate(parts)
             if all(isinstance(parts.get(block), Block) for block in ("train", "pruning")) and isinstance(
@@ -308,14 +315,6 @@ class _Shared:
             return config
         except ValidationError:  # places in its messages are those of plain keys and values
             return build_config({key: _naming(others, key, block.tree) for key, block in blocks.items()}, source)
-
-    def _but_seed(self, part: Any) -> Any:
-        """What is the same for equal parts, but for the seed of training; ``found`` keeps blocks, and so their id."""
-        if not isinstance(part, TrainConfig):
-            return part if isinstance(part, str) else id(part)
-        if id(part) not in self.alike:
-            self.alike[id(part)] = repr({**part.__dict__, "seed": None})
-        return self.alike[id(part)]
 
 
 def _naming(others: Mapping[str, str], key: str, part: Any) -> Any:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import fnmatch
+import hashlib
 import json
 import logging
 import os
@@ -22,8 +23,8 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -248,9 +249,10 @@ class Place:
             return ""
         return next((wrong for split in self.run.splits() if (wrong := self.run.why_damaged(split))), None)
 
-    def seconds(self) -> float | None:
-        """How long the finished cell was trained; None where it does not tell."""
-        return (self.run.read_manifest()["finished"].get("seconds") or None) if self.finished() else None
+    def mark(self, splits: Iterable[str]) -> list[Any]:
+        """Changes with every file of the run and the splits asked for: names, sizes and times, and nothing is read."""
+        files = sorted(_sizes(self.root / self.label, ""))
+        return [hashlib.sha256(repr(files).encode()).hexdigest(), *splits]
 
     # -- failures ----------------------------------------------------------------------------------------------------
 
@@ -282,6 +284,10 @@ class State:
     note: str = ""
     """By whom, why, or after what."""
     failure: dict[str, Any] | None = None
+    trained: bool = False
+    """To the end, scored or not."""
+    seconds: float | None = None
+    """How long that took; None where the run does not tell."""
 
 
 def state(place: Place, splits: Iterable[str] = ()) -> State:
@@ -292,13 +298,15 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
     """
     try:
         with reading(place.run.path, SweepError):
-            return _state(place, list(splits))
+            trained = place.finished()
+            seconds = place.run.read_manifest()["finished"].get("seconds") if trained else None
+            return replace(_state(place, list(splits), trained), trained=trained, seconds=seconds or None)
     except MtlpruneError as error:  # of this cell alone; the others go on
         return State("failed", str(error))
 
 
-def _state(place: Place, splits: list[str]) -> State:
-    if place.finished() and not place.unscored(splits):
+def _state(place: Place, splits: list[str], trained: bool) -> State:
+    if trained and not place.unscored(splits):
         return State("done", "record" if place.run.is_record else "")
     lease = place.lease()
     if lease is not None:
@@ -309,7 +317,7 @@ def _state(place: Place, splits: list[str]) -> State:
     failure = place.read_failure()
     if failure is not None:
         return State("failed", str(failure.get("reason")), failure)
-    if place.finished():
+    if trained:
         return State("left", f"trained; to be scored on {', '.join(place.unscored(splits))}")
     return State("left", f"begun, {_progress(place)}" if place.run.config_path.is_file() else "")
 
@@ -321,6 +329,53 @@ def _progress(place: Place) -> str:
     done = len(place.run.read_metrics())
     what = f"{done} evaluations" if train.get("evaluate_every") else f"{done} of {train.get('epochs', '?')} epochs"
     return "scoring" if place.finished() else f"{what} done"
+
+
+def _sizes(folder: str | Path, below: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _sizes(entry.path, f"{below}/{entry.name}")
+            else:
+                found = entry.stat()
+                yield f"{below}/{entry.name}", found.st_size, found.st_mtime_ns
+
+
+class Done:
+    """Cells that are done, kept in a file beside them: one whose files have the sizes and times that they had is done
+    still, and ten thousand need not be read again.
+
+    Args:
+        root: the sweep's folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / ASIDE / "done.json"
+        self.kept: dict[str, Any] = {}
+        with contextlib.suppress(MtlpruneError):  # nothing is lost: cells are read anew
+            found = read_json(self.path) if self.path.is_file() else {}
+            self.kept = found if isinstance(found, dict) else {}
+        self.before = dict(self.kept)
+
+    def state(self, place: Place, splits: Sequence[str]) -> State:
+        """As the function of that name."""
+        try:
+            mark = place.mark(splits)
+        except OSError:  # a file that goes at this moment
+            return state(place, splits)
+        match self.kept.get(place.label):
+            case {"mark": there, "seconds": None | float() | int() as seconds} if there == mark:
+                return State("done", trained=True, seconds=seconds)
+        found = state(place, splits)
+        if found.kind == "done" and not place.run.is_record:  # whose gold lies outside its folder
+            self.kept[place.label] = {"mark": mark, "seconds": found.seconds}
+        return found
+
+    def write(self) -> None:
+        """Keep what was found, where the folder can be written."""
+        if self.kept != self.before:
+            with contextlib.suppress(MtlpruneError, OSError):
+                write_json(self.path, self.kept)
 
 
 def labels(root: Path) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ import yaml
 
 from mtlprune.runs import replacing
 from mtlprune.sweeps.cells import Cell
-from mtlprune.sweeps.folder import ASIDE, Lease, State, state, touched
+from mtlprune.sweeps.folder import ASIDE, Done, Lease, State, state, touched
 from mtlprune.sweeps.specification import SweepError
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, CellJob, work_here
 
@@ -79,11 +79,16 @@ def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -
 def states(cells: Iterable[Cell]) -> dict[str, State]:
     """Where each of some cells of a sweep stands."""
     several = list(cells)
-    there = {root: touched(root) for root in {cell.place.root for cell in several}}
-    return {
-        cell.name: state(cell.place, cell.evaluate) if cell.place.label in there[cell.place.root] else State("left")
+    roots = {cell.place.root for cell in several}
+    there, done = {root: touched(root) for root in roots}, {root: Done(root) for root in roots}
+    found = {
+        cell.name: done[root].state(cell.place, cell.evaluate) if cell.place.label in there[root] else State("left")
         for cell in several
+        for root in (cell.place.root,)
     }
+    for kept in done.values():
+        kept.write()
+    return found
 
 
 class Scheduler:
@@ -174,9 +179,14 @@ class Scheduler:
                 standing[name].kind == "left"
                 and name not in busy
                 and self.later.get(name, 0) < time.monotonic()
-                and all(self.cells[other].place.finished() for other in cell.needs)  # scored or not
+                and all(self._trained(other) for other in cell.needs)
             ):
                 self._start_one(cell, free.pop(0))
+
+    def _trained(self, name: str) -> bool:
+        """Whether a cell can be made use of, scored or not."""
+        found = self.final.get(name)
+        return (found is not None and found.trained) or self.cells[name].place.finished()
 
     def threads_of(self, cell: Cell) -> int:
         """Its own setting, or its share of the cores."""

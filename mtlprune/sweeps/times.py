@@ -1,6 +1,6 @@
 """How long cells take: as long as finished ones of their kind did, or measured on a few batches.
 
-A kind is a configuration but for its seed and for which runs it makes use of.
+A kind is a configuration but for its seed, its rates, and for which runs it makes use of.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtlprune.blocks import Block
 from mtlprune.files import RunError, read_json, write_json
-from mtlprune.sweeps.cells import REFERENCES, Cell, digest
-from mtlprune.sweeps.folder import ASIDE, touched
+from mtlprune.sweeps.cells import LETTERS, REFERENCES, Cell, Known, whole_digest
+from mtlprune.sweeps.folder import ASIDE, State
 
 FILE = "times.json"
 BATCHES = 6
@@ -24,15 +25,12 @@ BATCHES = 6
 log = logging.getLogger(__name__)
 
 
-def kind(cell: Cell) -> str:
-    """Eight letters, the same for cells that cost the same."""
-    train = cell.config.train.model_copy(update={"seed": 1})
-    config = cell.config.model_copy(update={"train": train})
-    settings = [
-        *(f"{block}.{key}" for block, key in REFERENCES),
-        *(f"treatment.{key}" for key in config.treatment.runs),
-    ]
-    return digest(config, config.data.path, dict.fromkeys(settings, "another run"))
+WITHOUT_COST = {
+    "train": ("seed", "encoder_rate", "decoder_rate", "weight_decay", "warmup", "schedule", "clip"),
+    "pruning": ("strength", "rate", "multiplier_rate", "temperature", "anneal_from"),
+}
+"""Settings that change what is learnt, not how long that takes."""
+OTHER = "another run"
 
 
 class Times:
@@ -42,16 +40,17 @@ class Times:
         cells: of the whole sweep: those that are finished tell about those that are not.
         root: the sweep's folder, where measurements are kept.
         threads: of each cell; measurements with others do not count.
+        standing: where they all stand.
     """
 
-    def __init__(self, cells: Iterable[Cell], root: Path, threads: int) -> None:
-        self.path, self.threads = root / ASIDE / FILE, threads
+    def __init__(self, cells: Iterable[Cell], root: Path, threads: int, standing: Mapping[str, State]) -> None:
+        self.path, self.threads, self.standing = root / ASIDE / FILE, threads, standing
         taken: dict[str, list[float]] = {}
-        self.there = touched(root)
         self.kinds: dict[str, str] = {}
+        self.alike: dict[str, Block] = {}
+        self.known: Known = {}
         for cell in cells:
-            seconds = cell.place.seconds() if cell.place.label in self.there else None
-            if seconds is not None:
+            if (seconds := standing[cell.name].seconds) is not None:
                 taken.setdefault(self.kind(cell), []).append(seconds)
         self.taken = {name: statistics.mean(values) for name, values in taken.items()}
         self.measured = self._read()
@@ -76,18 +75,30 @@ class Times:
         return self.taken.get(self.kind(cell), self.measured.get(self.kind(cell)))
 
     def kind(self, cell: Cell) -> str:
-        """As the function of that name, once for each cell."""
+        """Eight letters, the same for cells that cost the same."""
         if cell.name not in self.kinds:
-            self.kinds[cell.name] = kind(cell)
+            config = cell.config.model_copy(update={name: self._plain(cell, name) for name in WITHOUT_COST})
+            settings = [f"{block}.{key}" for block, key in REFERENCES]
+            settings += [f"treatment.{key}" for key in config.treatment.runs]
+            found = whole_digest(config, config.data.path, dict.fromkeys(settings, OTHER), self.known)
+            self.kinds[cell.name] = found[:LETTERS]
         return self.kinds[cell.name]
+
+    def _plain(self, cell: Cell, name: str) -> Block:
+        """A block of settings with defaults in the place of those without cost; one object for all that are alike."""
+        block: Block = getattr(cell.config, name)
+        fields, runs = type(block).model_fields, [key for of, key in REFERENCES if of == name]
+        plain = {key: fields[key].default for key in WITHOUT_COST[name]}
+        plain |= {key: OTHER for key in runs if getattr(block, key) is not None}
+        return self.alike.setdefault(repr({**block.__dict__, **plain}), block.model_copy(update=plain))
 
     def left(self, cell: Cell) -> float | None:
         """Seconds until a cell is trained; what it has behind it counts by whole epochs, if it evaluates after each."""
-        there = cell.place.label in self.there
-        if there and cell.place.finished():
+        found = self.standing[cell.name]
+        if found.trained:
             return 0.0
         whole = self.whole(cell)
-        if whole is None or not there or cell.config.train.evaluate_every:
+        if whole is None or not found.note or cell.config.train.evaluate_every:
             return whole
         try:
             done = len(cell.place.run.read_metrics()) / cell.config.train.epochs

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.blocks import Block
-from mtlprune.encoder.batch import HOST, moved
-from mtlprune.encoder.model import Encoded
+from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
 

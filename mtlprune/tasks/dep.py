@@ -11,8 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
-from mtlprune.encoder.batch import moved, placed, slots, table
-from mtlprune.encoder.model import Encoded
+from mtlprune.encoder.batch import Encoded, moved, placed, slots, table
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base
 from mtlprune.tasks.base import Decoding, InTurns, LabelRows, SharedMLP, Target, joined, offsets

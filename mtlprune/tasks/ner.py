@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune.encoder.model import Encoded
+from mtlprune.encoder.batch import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
 from mtlprune.tasks.base import Decoding, InTurns, LabelRows, Target, Term, joined, owners, vocabulary

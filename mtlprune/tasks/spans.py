@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import moved
-from mtlprune.encoder.model import Encoded
+from mtlprune.encoder.batch import Encoded, moved
 from mtlprune.tasks.base import Dropout, SharedMLP, dropout_mask
 from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear
 

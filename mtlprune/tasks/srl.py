@@ -14,8 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtlprune import structs
-from mtlprune.encoder.batch import HOST, moved
-from mtlprune.encoder.model import Encoded
+from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base
 from mtlprune.tasks.base import Decoding, Dropout, InTurns, LabelRows, Target, Term, joined, owners, summed

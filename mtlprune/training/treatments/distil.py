@@ -30,7 +30,7 @@ from mtlprune.blocks import DistilConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.corpora.tables import arrays_from_bytes, arrays_to_bytes
-from mtlprune.encoder.model import Encoded
+from mtlprune.encoder.batch import Encoded
 from mtlprune.files import RunError, file_sha256, one_writer, read_json, replacing, verify_file, write_json
 from mtlprune.model import Decode, MultiTaskModel, autocast, evaluation_batches
 from mtlprune.tasks.base import Target, Term, WordLabels

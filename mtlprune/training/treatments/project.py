@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mtlprune.blocks import HeadsConfig, ProjectConfig
 from mtlprune.config import ConfigError
-from mtlprune.encoder.model import Encoded
+from mtlprune.encoder.batch import Encoded
 from mtlprune.model import SHARED, Decode
 from mtlprune.training.checkpoint import step_seed
 from mtlprune.training.treatments.base import Treated, Treatment
