@@ -1,7 +1,5 @@
 """The command line: one file a command, imported when somebody asks for it, so that --help answers at once."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

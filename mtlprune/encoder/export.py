@@ -3,8 +3,6 @@
 Letters for shapes: L layers, A heads a layer before any was removed, H the hidden size, K labels.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from pathlib import Path

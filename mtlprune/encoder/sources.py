@@ -1,7 +1,5 @@
 """Where an encoder comes from: the Hugging Face hub, a folder, or the package behind the short name ``minilm``."""
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 import inspect

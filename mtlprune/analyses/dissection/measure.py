@@ -9,8 +9,6 @@ Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, 
 H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Columns stand side by side, pairs of tasks as a triangle, a block of rows for each encoder.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
