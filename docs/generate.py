@@ -3,8 +3,6 @@
 A test (tests/test_library.py) holds that both are current.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import copy

@@ -4,8 +4,6 @@ A row is trained once on ten sentences of the grammar corpus (train and dev are 
 that run. A sixth task is one more row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

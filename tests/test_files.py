@@ -1,7 +1,5 @@
 """Files are read strictly, and what is wrong with one is a sentence that names it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """mtlprune as a library: what notebooks show, docs/notebook.ipynb executed, and docs/api.md as its docstrings are."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """What a sentence may not be, one row a contradiction; what it may, by properties."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from typing import Any
 

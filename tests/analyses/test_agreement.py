@@ -1,7 +1,5 @@
 """Correlation and sets of heads against scipy and numbers made by hand; variance components on drawn gates."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The survey of smoothing on tiny encoders: the bound on real layers, gates, removed heads, padding, closed heads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Heads by the number of tasks: counts, their expectation, the bootstrap and the chance of single heads, enumerated."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """UAS of heads: a plain loop as oracle, attention whose UAS is known, and what must not matter."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small corpus, a tiny encoder and a trained run, made once a session; do not write into them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple

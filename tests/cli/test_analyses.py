@@ -1,7 +1,5 @@
 """Commands of analyses with a record: what they write, the section of the report; a mistake is one sentence, code 2."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """mtlprune analyze syntax: numbers, figures, notes and the section."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """mtlprune bench: prints what it measured, and writes the same figures; a row for each analysis, and their totals."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

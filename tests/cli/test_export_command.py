@@ -1,7 +1,5 @@
 """mtlprune export: what a model card says loads the states the run computes; what cannot be exported is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """mtlprune maps: what it writes for run folders with gates, and what it refuses before it writes anything."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """mtlprune probe --plot: what it writes, what it says, and what it refuses before it writes anything."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path

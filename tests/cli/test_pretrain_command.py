@@ -1,7 +1,5 @@
 """mtlprune pretrain and its --plot: what they say and leave, and mistakes."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path

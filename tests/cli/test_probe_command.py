@@ -1,7 +1,5 @@
 """mtlprune probe and bench --probes: runs with and without gates beside the encoder they began with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """mtlprune prune: a run without its closed heads is a run like any other and predicts the same; or nothing is left."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pruning on the command line: what check foretells, train shows and evaluate uses; one sentence for each mistake."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

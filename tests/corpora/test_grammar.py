@@ -1,7 +1,5 @@
 """The generated corpus: layers that agree with each other, splits that do not overlap, and ambiguity that is real."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

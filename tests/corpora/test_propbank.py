@@ -1,7 +1,5 @@
 """PropBank skeletons and CoNLL-2005 props: what is read, unsafe archives, and errors with file and line."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

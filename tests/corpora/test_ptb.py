@@ -1,7 +1,5 @@
 """Penn brackets: layouts that must all read the same, options, and errors with file and line."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Heads removed ≡ heads masked, in every family; saved and reloaded ≡ before; what does not fit is refused in words."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """The penalty on attention along arcs: against loops, its sign, whom its gradient reaches, padding, scale."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exact resume: a process is killed, the same pretraining run again, and all equals an undisturbed run bit for bit."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

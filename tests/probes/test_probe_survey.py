@@ -1,7 +1,5 @@
 """Probes against double loops over the same observations, planted heads, batches, gates, and removed heads."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The report page as text: what stands in it without a script, what it warns of, and that words stay words."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

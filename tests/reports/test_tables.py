@@ -1,7 +1,5 @@
 """Tables from run folders: which runs share a column, what stands in a cell, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import statistics
 from collections.abc import Callable

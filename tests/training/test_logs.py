@@ -1,7 +1,5 @@
 """uas.jsonl, and what TensorBoard and Weights & Biases are told, read back; runs that are killed and go on."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import json

@@ -1,8 +1,6 @@
 """Exact resume: a training is stopped or its process killed, the same run again, and all equals an undisturbed run bit
 for bit: weights, moments, logs, and what balance, gates, masks and penalties remember."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
