@@ -7,8 +7,6 @@ Letters for shapes: K relations, D directions, L layers, A heads a layer before 
 of the sentences are a first axis of 2. All scores are percent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +76,7 @@ class ArcCounts:
     there: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, relations: Sequence[str], there: NDArray[np.bool_]) -> ArcCounts:
+    def empty(cls, relations: Sequence[str], there: NDArray[np.bool_]) -> "ArcCounts":
         """Nothing counted yet."""
         size, shape = len(relations), (2, len(DIRECTIONS), len(relations), *there.shape)
         tokens, arcs = np.zeros((2, size), np.int64), np.zeros((2, size), np.int64)

@@ -7,8 +7,6 @@
 Frames are data frames with a column ``name``, an ordered categorical: what each line or map is of.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io
@@ -68,7 +66,7 @@ class Chart(NamedTuple):
     caption: str
 
     @classmethod
-    def of(cls, make: Callable[[Any], Spec | None]) -> Chart:
+    def of(cls, make: Callable[[Any], Spec | None]) -> "Chart":
         """A figure that the docstring of what makes it puts in words."""
         words = " ".join((make.__doc__ or "").split())
         return cls(make, words.removesuffix("."), words)

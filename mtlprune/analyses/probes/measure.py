@@ -6,8 +6,6 @@ centroids, choice and accuracies all on the same test items. Nothing larger than
 Letters for shapes: U items, K labels, L layers, A heads a layer before any was removed, H heads that are there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
@@ -89,7 +87,7 @@ class Data:
     items: dict[str, list[Items]]
 
     @classmethod
-    def read(cls, sentences: dict[str, list[Sentence]], seed: int = 0, heights: Heights = "lowest") -> Data:
+    def read(cls, sentences: dict[str, list[Sentence]], seed: int = 0, heights: Heights = "lowest") -> "Data":
         """Arguments as for :func:`mtlprune.analyses.probes.items.read_items`."""
         return cls(sentences, read_items(sentences, seed, heights))
 
