@@ -208,10 +208,7 @@ class MultiTaskModel(nn.Module):
 
     @torch.no_grad()
     def annotate(
-        self,
-        sentences: Sequence[Sentence],
-        precision: torch.dtype = torch.float32,
-        longest_con: int | None = None,
+        self, sentences: Sequence[Sentence], precision: torch.dtype = torch.float32, longest_con: int | None = None
     ) -> Iterator[Sentence]:
         """Sentences with predicted layers only, in the order given; batches of similar length are formed inside.
 

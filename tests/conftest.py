@@ -64,6 +64,15 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Families whose layers are BERT's and whose tokenizers others have too are left to the slow tests."""
+    for item in items:
+        values = getattr(item, "callspec", None) and item.callspec.params.values()  # type: ignore[attr-defined]
+        if {"camembert", "electra", "xlm-roberta"} & {value for value in values or () if isinstance(value, str)}:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def signals() -> Iterator[None]:
     """What the worker of a sweep, run in this process, does to signals is undone."""

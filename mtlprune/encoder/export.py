@@ -11,12 +11,7 @@ from typing import Any
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from mtlprune.encoder.head_map import KeptHeads
 from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of

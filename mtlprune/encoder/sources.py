@@ -242,13 +242,7 @@ def commit_of(name: str, revision: str | None = None) -> str | None:
 
 
 def load_transformer(
-    name: str,
-    config: PreTrainedConfig,
-    *,
-    random: bool,
-    seed: int | None,
-    attention: str,
-    revision: str | None = None,
+    name: str, config: PreTrainedConfig, *, random: bool, seed: int | None, attention: str, revision: str | None = None
 ) -> PreTrainedModel:
     """The model in float32 and without a pooler, from the checkpoint or randomly initialised.
 

@@ -82,6 +82,7 @@ def files_and_section(name: str, out: Path, without: tuple[str, ...] = (), table
     return result
 
 
+@pytest.mark.slow
 def test_smoothing(mtlprune: Call, lab: Any, encoder: Path, claims: list[str], tmp_path: Path) -> None:
     out = tmp_path / "results"
     answer = mtlprune("analyze", "smoothing", encoder, "--corpus", lab.corpus, "--out", out, *FEW["smoothing"], *claims)

@@ -129,6 +129,7 @@ def test_heads_removed_and_heads_put_back(mtlprune: Command, masked: Path, prune
     compare({**as_the_card_says(cut), "tokenizer": tokenizer}, wanted)
 
 
+@pytest.mark.slow
 def test_means_of_closed_heads_go_along(mtlprune: Command, train: Callable[..., Path], tmp_path: Path) -> None:
     """The command itself compares what it wrote with the run, whose closed heads contribute their means."""
     run = train(
@@ -203,6 +204,7 @@ def test_what_cannot_be_exported_is_refused(mtlprune, train, masked, own, single
     assert "is no run folder" in refusal(tmp_path)
 
 
+@pytest.mark.slow
 def test_albert_has_one_set_of_weights(mtlprune, train, tiny_encoder, tmp_path) -> None:
     config = make_lab(tmp_path, tiny_encoder("albert"), (12, 4, 4))
     run = train("albert", "tasks=pos", *GATES, config=config)

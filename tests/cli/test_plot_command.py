@@ -40,23 +40,6 @@ def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results: Path,
     assert r"\begin{tabular}" in (out / "tables.tex").read_text()
 
 
-@pytest.mark.slow
-def test_options_change_what_is_drawn(mtlprune, results: Path, tmp_path: Path) -> None:
-    def drawn(*options: object) -> dict[str, bytes]:
-        out = tmp_path / str(len(list(tmp_path.iterdir())))
-        answer = mtlprune("probe", "--plot", results, "--out", out, "--format", "svg", *options)
-        assert answer.code == 0, answer.err
-        return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")}
-
-    plain, raw = drawn("--maps", "none"), drawn("--maps", "none", "--raw")
-    assert raw["layers-dep.svg"] != plain["layers-dep.svg"] and raw["tables.md"] == plain["tables.md"]
-    assert not any(name.startswith("maps") for name in plain)
-    other = drawn("--mode", "as-released", "--others", "--maps", "STL,MTL-5")
-    assert b"mode as-released" in other["tables.md"] and b"STL-DEP" in other["tables.md"]
-    assert b"STL-DEP" not in plain["tables.md"] and other["differences-dep.svg"] != plain["differences-dep.svg"]
-    assert {"heads-dep-STL.svg", "heads-ner-MTL-5.svg"} <= other.keys() and "heads-dep-pretrained.svg" not in other
-
-
 def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, results: Path, tmp_path: Path) -> None:
     sound = write_probes(tmp_path / "sound", ENCODERS[:1], {"ner": ("ORG",)}, (3, 4), ("sound",))
     file, out = tmp_path / "file", tmp_path / "out"

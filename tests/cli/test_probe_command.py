@@ -59,6 +59,7 @@ def test_before_and_after(
     assert (tmp_path / "p/probes-layers-pos.svg").is_file() and (tmp_path / "p/probes.md").is_file()
 
 
+@pytest.mark.slow
 def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
     mtlprune: Command, lab: Any, masked: Path, pruned: Path, tmp_path: Path
 ) -> None:

@@ -26,16 +26,7 @@ from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
 from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.dissection.maths import refusal, trace
-from mtlprune.analyses.reading import (
-    Found,
-    ProbeError,
-    Subject,
-    batches,
-    gate_grid,
-    read_request,
-    survey,
-    variant,
-)
+from mtlprune.analyses.reading import Found, ProbeError, Subject, batches, gate_grid, read_request, survey, variant
 from mtlprune.analyses.syntax.pseudo_likelihood import load_masked
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.layers import in_order
