@@ -145,9 +145,9 @@ class ArcCounts:
         """The same of the best offset a relation: on all, held out."""
         return self._averaged(relations, [self.best_offset([name]) for name in relations])
 
-    def by_head(self, relations: Sequence[str] | None = None) -> Numbers:
+    def by_head(self) -> Numbers:
         """(L, A): UAS of each head in its better direction."""
-        return self.uas(relations).max(0)
+        return self.uas().max(0)
 
     def _averaged(self, relations: Sequence[str], each: Sequence[Any]) -> tuple[float, float]:
         if not each:

@@ -26,22 +26,10 @@ GATES = ("pruning.method=gates", "pruning.rate=0.3", "train.epochs=1")
 
 
 @pytest.fixture(scope="module")
-def train(mtlprune: Command, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    folder = tmp_path_factory.mktemp("exported")
-
-    def run(name: str, *settings: str, config: Path = lab.config) -> Path:
-        answer = mtlprune("train", config, *settings, "--out", folder / name)
-        assert answer.code == 0, answer.err
-        return folder / name
-
-    return run
-
-
-@pytest.fixture(scope="module")
 def own(train: Callable[..., Path]) -> Path:
     """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
     return train(
-        "own", "tasks=pos,ner", "pruning.sets=per_task", "encoder.pooling=first", "decoders.ner.type=bio", *GATES
+        "own-first", "tasks=pos,ner", "pruning.sets=per_task", "encoder.pooling=first", "decoders.ner.type=bio", *GATES
     )
 
 

@@ -30,15 +30,10 @@ def changed(source: Path, out: Path, file: str, change: Callable[[Any], None]) -
 
 
 @pytest.fixture(scope="module")
-def gated(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gated(train: Callable[..., Path]) -> Path:
     """A finished run of two tasks with a gate set each, some heads closed."""
-    folder = tmp_path_factory.mktemp("gated") / "run"
-    answer = mtlprune(
-        "train", lab.config, "tasks=pos,dep", "pruning=gates", "pruning.sets=per_task", "pruning.penalty=exact",
-        "pruning.keep=3", "pruning.rate=0.1", "--out", folder,
-    )  # fmt: skip
-    assert answer.code == 0, answer.err
-    return folder
+    gates = ("pruning=gates", "pruning.sets=per_task", "pruning.penalty=exact", "pruning.keep=3", "pruning.rate=0.1")
+    return train("gated-pos-dep", "tasks=pos,dep", *gates)
 
 
 @pytest.fixture(scope="module")
