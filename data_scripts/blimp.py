@@ -6,8 +6,6 @@ The commit is pinned, and the files taken from it are verified by their git tree
 says whom to cite.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -6,8 +6,6 @@ Everything is pinned: files by SHA-256 or git blob id, what is taken from the Pr
 What is already downloaded and verified is not fetched again. The corpus is CC BY-SA 4.0; README.md says whom to cite.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import shutil

@@ -17,8 +17,6 @@
    CoNLL-U files with --dep.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

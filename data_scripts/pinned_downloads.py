@@ -1,7 +1,5 @@
 """Pinned downloads: fetched beside, verified, renamed; archives unpacked inside their folder or not at all."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import logging

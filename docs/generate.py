@@ -3,8 +3,6 @@
 A test (tests/test_library.py) holds that both are current.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import copy
@@ -12,6 +10,7 @@ import inspect
 import json
 import os
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,10 +61,12 @@ def api() -> str:
 
 
 def signature(what: Any) -> str:
-    """Parameters with their defaults, and what is returned."""
+    """Parameters with their defaults, and what is returned, as the source says it."""
     found = inspect.signature(what)
     bare = [one.replace(annotation=one.empty) for name, one in found.parameters.items() if name != "self"]
-    return f"{found.replace(parameters=bare, return_annotation=found.empty)} → {found.return_annotation}"
+    [written] = ast.parse(textwrap.dedent(inspect.getsource(what))).body
+    returned = ast.unparse(written.returns).strip("'")  # type: ignore[attr-defined]
+    return f"{found.replace(parameters=bare, return_annotation=found.empty)} → {returned}"
 
 
 def markdown(what: Any) -> list[str]:

@@ -7,8 +7,6 @@ predicted with another role; a span of the same role overlaps it (boundary); ano
 predicted there. "F1 if mended" gives these arguments to the prediction and takes the wrong ones they explain away.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path

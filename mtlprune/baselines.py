@@ -7,8 +7,6 @@ A vote looks up the word, then (words not in train) the word's predicted tag, th
 sorts first, so the same train always gives the same baseline.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -64,7 +62,7 @@ class Reach(NamedTuple):
     words: int
 
     @classmethod
-    def of(cls, span: Span, length: int) -> Reach:
+    def of(cls, span: Span, length: int) -> "Reach":
         """A span that ends at the last word or just before it (at the full stop) is taken to reach the end."""
         return cls(True, length - span.end) if length - span.end <= 1 else cls(False, span.end - span.start)
 

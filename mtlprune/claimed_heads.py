@@ -4,8 +4,6 @@ for claim in load_claims(["runs/pos-1", "runs/pos-2"]):
     claim.label, claim.seed, claim.gates.shape  # "POS", 1, (12, 12)
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """One base for everything a user can mend, or has to know: a sentence and the exit code of the process."""
 
-from __future__ import annotations
-
 import errno
 
 

@@ -3,8 +3,6 @@
 Whatever is wrong with a file that is read becomes one sentence that names it, in ``reading`` and nowhere else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

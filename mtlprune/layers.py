@@ -11,8 +11,6 @@ A kind may name another layer: ``brackets:pos`` are brackets whose score leaves 
 ``pos`` calls punctuation; the score of plain ``brackets`` leaves out none.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """One encoder, several decoders: losses for a batch, and sentences out."""
 
-from __future__ import annotations
-
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +72,7 @@ class MultiTaskModel(nn.Module):
     @classmethod
     def build(
         cls, config: Config, vocabularies: dict[str, dict[str, list[str]]], source: str | None = None
-    ) -> MultiTaskModel:
+    ) -> "MultiTaskModel":
         """A new model for a configuration.
 
         Args:
@@ -106,7 +104,7 @@ class MultiTaskModel(nn.Module):
         return cls(encoder, tasks, make_gates(config, encoder))
 
     @classmethod
-    def load(cls, path: Any, *, task: str | None = None, device: str = "cpu") -> MultiTaskModel:
+    def load(cls, path: Any, *, task: str | None = None, device: str = "cpu") -> "MultiTaskModel":
         """The best model of a finished (or at least once evaluated) run; with ``task``, that task's own best.
 
         Raises:
@@ -210,10 +208,7 @@ class MultiTaskModel(nn.Module):
 
     @torch.no_grad()
     def annotate(
-        self,
-        sentences: Sequence[Sentence],
-        precision: torch.dtype = torch.float32,
-        longest_con: int | None = None,
+        self, sentences: Sequence[Sentence], precision: torch.dtype = torch.float32, longest_con: int | None = None
     ) -> Iterator[Sentence]:
         """Sentences with predicted layers only, in the order given; batches of similar length are formed inside.
 

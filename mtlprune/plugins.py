@@ -6,8 +6,6 @@
         deep = their_package.deep:Deep
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property

@@ -8,8 +8,6 @@ A frame says in KEYS what a row is of, and in VALUES what was found; layers and 
 embeddings. Frames without ``measure`` (sentences, point clouds, spectra) stay wide: what is no key there is a value.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

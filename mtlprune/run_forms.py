@@ -3,8 +3,6 @@
 A key that a form does not name is left alone: releases to come, and other tools, may add some.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 

@@ -7,8 +7,6 @@ counts. Which official scorer each score reproduces, and every difference, is in
     score("dep", counts)["las"]
 """
 
-from __future__ import annotations
-
 import operator
 import unicodedata
 from collections import Counter, defaultdict

@@ -4,8 +4,6 @@ A layer that is ``None`` is *unknown*; an empty layer means *nothing there*. Wor
 half-open, ``[start, end)``. This file imports nothing of ours but the kinds of layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from html import escape
@@ -82,11 +80,11 @@ class Sentence:
         """The names of the layers that are known."""
         return tuple(self.kinds())
 
-    def bare(self) -> Sentence:
+    def bare(self) -> "Sentence":
         """The same words with every layer unknown."""
         return Sentence(self.id, self.words)
 
-    def with_layers(self, **layers: Any) -> Sentence:
+    def with_layers(self, **layers: Any) -> "Sentence":
         """A copy with some layers replaced: by values, or (layers other than the five) by a ``Layer(kind, value)``.
 
         None, as a layer or as its value, makes it unknown.
@@ -99,7 +97,7 @@ class Sentence:
         known = sorted((name, given) for name, given in further.items() if values.get(name, given) is not None)
         return replace(self, **five, further=tuple(known))
 
-    def validate(self) -> Sentence:
+    def validate(self) -> "Sentence":
         """Return the sentence itself, or raise SentenceError in words."""
         _check_words(self)
         names = [name for name, _ in self.further]

@@ -1,7 +1,5 @@
 """Strict JSON and YAML: what their writers meant, or a ValueError that says what is wrong."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -8,8 +8,6 @@ fp64) with autocast off, no caller's tensor is ever written to, and what stands 
 Letters: B sentences, T words in the longest one, w width of a span, n = T + 1 − w spans of that width.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -64,6 +62,15 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return made[family]
 
     return folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Families whose layers are BERT's and whose tokenizers others have too are left to the slow tests."""
+    for item in items:
+        values = getattr(item, "callspec", None) and item.callspec.params.values()  # type: ignore[attr-defined]
+        if {"camembert", "electra", "xlm-roberta"} & {value for value in values or () if isinstance(value, str)}:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """A small corpus in the formats of OntoNotes 5: CoNLL-2012 files, and dependencies beside them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 # word, tag, parse bit, lemma, frameset, entity, arguments

@@ -1,7 +1,5 @@
 """Run folders as training and evaluation leave them, with counts of every sentence from which the scores follow."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes forked from one that has loaded torch already, so that a test need not wait for that again and again."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What analyses found of one encoder, as arrays; and an encoder without some of its heads."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

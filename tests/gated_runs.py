@@ -1,7 +1,5 @@
 """Small run folders with gates, written as training leaves them; and claims without folders."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -15,8 +15,6 @@ text by its words and numbers. Of pictures, HTML and Arrow it is only checked th
 meant to differ stands in golden_changes.yaml, which explains itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

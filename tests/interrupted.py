@@ -1,7 +1,5 @@
 """Train, or pretrain, in a process that dies at a chosen moment, by SIGKILL: nothing is flushed, nothing cleaned up."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -8,8 +8,6 @@ shared/scorers beside the checkout: evalb.c and new.prm, srl-eval.pl, conlleval.
 The figures are recorded with the SHA-256 of the files they are of, so that neither can change without the other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

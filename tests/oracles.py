@@ -1,7 +1,5 @@
 """Closed forms that several tests compare with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -6,8 +6,6 @@ was not may be there nonetheless, wholly or in part; the changes of one folder a
 Writes of native code are seen too: the folder is read whenever Python syncs, renames, makes or removes something.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import stat
@@ -43,7 +41,7 @@ class Recorder:
         self._seen: dict[int, tuple[tuple[int, ...], bytes]] = {}
         self._originals: dict[str, Callable[..., Any]] = {}
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> "Recorder":
         folders, files = self._look()
         self.states = [State(folders, files, dict.fromkeys(folders, 0), dict(files))]
         for name in ("rename", "replace", "unlink", "remove", "rmdir", "mkdir"):

@@ -1,7 +1,5 @@
 """Result folders of probes as `mtlprune probe` writes them, with plausible numbers that a formula makes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

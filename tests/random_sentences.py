@@ -1,7 +1,5 @@
 """Hypothesis strategies for valid sentences with any layers known, unknown or empty."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import strategies as st

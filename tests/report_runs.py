@@ -1,7 +1,5 @@
 """A small study as run folders hold it: five tasks alone, joint and with gates, three seeds, and its gold sentences."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

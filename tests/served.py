@@ -1,7 +1,5 @@
 """A server on this machine, an archive it may serve, and the scripts that download from it."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

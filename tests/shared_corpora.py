@@ -1,7 +1,5 @@
 """Where the real corpora lie, for the tests that read them: MTLPRUNE_CORPORA, or beside the checkout."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages that say how to add something: every block is run, in order, as a reader would."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

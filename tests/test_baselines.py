@@ -1,7 +1,5 @@
 """The majority baseline: votes counted by hand, repairs that always give valid layers, scores far below a model's."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Configurations: unknown keys, wrong values, overrides, bases; what the shipped presets say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

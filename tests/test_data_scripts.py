@@ -1,7 +1,5 @@
 """The data scripts, run against a server on this machine that serves the corpus files under their pinned addresses."""
 
-from __future__ import annotations
-
 import functools
 import tarfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The method cards name every setting there is, with its default, and nothing else; the index names every card."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every shipped configuration, and every one the experiments' README derives on a command line, can be trained."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """The comparison of golden outputs: it finds what moved, and lets pass what is said to be meant."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

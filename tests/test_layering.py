@@ -1,7 +1,5 @@
 """Who may import whom, and what nobody may: read off the source by ast, and off real processes."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import subprocess

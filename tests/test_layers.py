@@ -1,7 +1,5 @@
 """Layers beside the five: whatever is done with a known layer gives the same with the same data under another name."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path

@@ -1,16 +1,14 @@
 """mtlprune as a library: what notebooks show, docs/notebook.ipynb executed, and docs/api.md as its docstrings are."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from markup import Markup
 
 import mtlprune
 from mtlprune.reports.grid import Grid, Strong
@@ -19,22 +17,6 @@ from mtlprune.runs import RunError
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "ewt5-minilm" / "records"
 TOOL = runpy.run_path(str(ROOT / "docs" / "generate.py"))
-
-
-class Cells(HTMLParser):
-    """The words of each cell of tables."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.found += [""] * (tag in ("td", "th"))
-
-    def handle_data(self, data: str) -> None:
-        if self.found:
-            self.found[-1] += data
 
 
 def test_the_api_is_what_the_docstrings_say() -> None:
@@ -68,7 +50,7 @@ def test_every_public_name_is_there_and_no_other() -> None:
 def test_a_grid_shows_its_cells_and_nobody_s_markup() -> None:
     grid = Grid(["<b>task", "Δ"], [["pos\x1b", Strong("1 & 2")], ["<script>", "−1"]], title="<i>", caption="a<br>b")
     html = grid._repr_html_()
-    assert Cells(html.partition("</table>")[0]).found == ["<b>task", "Δ", "pos\\x1b", "1 & 2", "<script>", "−1"]
+    assert Markup(html.partition("</table>")[0]).cells == ["<b>task", "Δ", "pos\\x1b", "1 & 2", "<script>", "−1"]
     assert re.findall(r"<(b|i|script|br)\b", html) == ["b"] and "<b>1 &amp; 2</b>" in html
 
 
@@ -81,7 +63,7 @@ def test_a_table_has_the_numbers_of_its_runs() -> None:
     assert frame.loc[("pos", "STL"), "mean"] == pytest.approx(scores["value"][alone].mean())
     delta = scores["value"][~alone].mean() - scores["value"][alone].mean()
     assert frame.loc[("pos", "MTL-5"), "delta"] == pytest.approx(delta)
-    assert f"{delta:.2f}" in " ".join(Cells(made._repr_html_()).found) and repr(made).startswith("| task")
+    assert f"{delta:.2f}" in " ".join(Markup(made._repr_html_()).cells) and repr(made).startswith("| task")
     assert not mtlprune.table(*runs, resamples=0).tests
     with pytest.raises(RunError, match="is not scored on 'blind'"):
         mtlprune.table(RECORDS / "none-pos-?-*", split="blind")
@@ -107,7 +89,7 @@ def test_a_result_says_what_was_found() -> None:
     found = mtlprune.read_results(ROOT / "results" / "gates" / "overlap")["claims"]
     shown, _, folded = found._repr_html_().partition("<details>")
     assert shown.startswith("<h3>") and shown.count("<svg") == 3
-    assert {"POS", "NER", "DEP", "CON", "SRL", "MTL-5"} <= set(Cells(folded).found) and "<svg" not in folded
+    assert {"POS", "NER", "DEP", "CON", "SRL", "MTL-5"} <= set(Markup(folded).cells) and "<svg" not in folded
     assert repr(found).startswith("claims: heads (1296 × 7)")
 
 

@@ -10,8 +10,6 @@ Every line of its code blocks is accounted for:
 - Python: run here on the run that those commands trained.
 """
 
-from __future__ import annotations
-
 import configparser
 import json
 import re

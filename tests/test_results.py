@@ -1,7 +1,5 @@
 """Results: what is written is read back, what is damaged is refused, and what earlier versions wrote is still read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The run folder: nothing half-written, one process at a time, everything read back as it was."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Scores by hand, by property, and against the official programs: what they said once, and say where they are found."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

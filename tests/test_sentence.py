@@ -1,13 +1,11 @@
 """What a sentence may not be, one row a contradiction; what it may, by properties."""
 
-from __future__ import annotations
-
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markup import Markup
 from random_sentences import sentences
 
 from mtlprune.layers import find_cycle
@@ -115,26 +113,8 @@ def test_ids_must_differ():
         list(check_unique([one, two, one]))
 
 
-class Rows(HTMLParser):
-    """The cells of a table, row by row."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.rows = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.rows += [[]] if tag == "tr" else []
-        if tag == "td":
-            self.rows[-1].append("")
-
-    def handle_data(self, text):
-        self.rows[-1][-1] += text
-
-
 @given(sentences())
 def test_a_notebook_shows_every_word_and_layer(sentence):
-    rows = Rows(sentence._repr_html_()).rows
+    rows = Markup(sentence._repr_html_()).rows
     assert [row[0] for row in rows[1:]] == list(sentence.words)
     assert rows[0][1:] == list(sentence.layers()) and {len(row) for row in rows} == {1 + len(sentence.layers())}

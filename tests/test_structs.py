@@ -1,7 +1,5 @@
 """Structured inference against plain enumeration and against supar. B sentences, T words in the longest one."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 

@@ -1,7 +1,5 @@
 """The words that docs/glossary.md replaces do not come back; what else a word means stands in ALLOWED."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/your_data.md: its commands run in order, on small files under the names that stand there."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Tiny, randomly initialised encoders of every family, with tokenizers of the family's own class; no downloads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

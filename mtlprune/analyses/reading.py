@@ -8,8 +8,6 @@
 All encoders see the same sentences: what is too long for one of them is left out for all.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

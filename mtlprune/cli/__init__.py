@@ -1,7 +1,5 @@
 """The command line: one file a command, imported when somebody asks for it, so that --help answers at once."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys
@@ -36,10 +34,7 @@ COMMANDS = {
         "prune": "Take closed heads out of a run's encoder.",
         "export": "A run's encoder for plain Hugging Face transformers.",
     },
-    ADVANCED: {
-        "pretrain": "Pretrain a masked language model, watched.",
-        "bench": "Speed and memory on this machine.",
-    },
+    ADVANCED: {"pretrain": "Pretrain a masked language model, watched.", "bench": "Speed and memory on this machine."},
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here;
 claims follows from the record of its analysis alone."""

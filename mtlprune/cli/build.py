@@ -1,7 +1,5 @@
 """mtlprune data build: one command a format, and one for each corpus that we know."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """What a terminal shows: text that cannot steer it, one sentence with all its layers, the answer to Ctrl-C."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterable, Sequence
@@ -54,7 +52,7 @@ class Interruption:
     def __call__(self) -> bool:
         return self.asked
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
             self._before = {number: signal.signal(number, self._answer) for number in SIGNALS}
         return self

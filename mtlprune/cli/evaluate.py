@@ -1,7 +1,5 @@
 """mtlprune evaluate: score a run on a split, and write what it predicts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """mtlprune export: a run's encoder as a folder that plain transformers load."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

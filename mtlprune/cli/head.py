@@ -74,21 +74,18 @@ def head(
     number = _number(subject, layer, head)
     rows, notes = _known(results, subject, layer, head)
     sought, how = _sought(candidates, rows, results)
+    order = list(range(len(candidates)))
     if text is None and any(sought):  # by what is in the sentence, never by whether the head finds it
-        order = sorted(range(len(candidates)), key=lambda k: (-len(sought[k]) / len(candidates[k]), k))
-        first = [k for k in order[:sentences] if sought[k]]
-        candidates, sought = [candidates[k] for k in first], [sought[k] for k in first]
-    weights = list(_attention(subject, layer, number, candidates))
-    chosen = list(range(len(candidates)))
+        first = [k for k in order if sought[k]]
+        order = sorted(first, key=lambda k: (-len(sought[k]) / len(candidates[k]), k))[:sentences]
+    weights = dict(zip(order, _attention(subject, layer, number, [candidates[k] for k in order]), strict=True))
     if text is None and not any(sought):
         how = "Sentences: those where the head is most decided " if candidates else ""
-        chosen = sorted(chosen, key=lambda k: (-weights[k][1:-1, 1:-1].max(-1).mean(), k))[:sentences]
-    examples = [
-        card.Example(
-            (SPECIAL[0], *candidates[k].words, SPECIAL[1]), weights[k], sought[k], candidates[k].id * (text is None)
-        )
-        for k in chosen
-    ]
+        order = sorted(order, key=lambda k: (-weights[k][1:-1, 1:-1].max(-1).mean(), k))[:sentences]
+    examples = []
+    for k in order:
+        words = (SPECIAL[0], *candidates[k].words, SPECIAL[1])
+        examples.append(card.Example(words, weights[k], sought[k], candidates[k].id if text is None else ""))
     if text is None:
         notes.append(f"{how}{seen_in}")
     name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"

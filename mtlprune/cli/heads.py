@@ -1,7 +1,5 @@
 """mtlprune heads: every head in a row, with all that is known of it, and what goes together within layers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

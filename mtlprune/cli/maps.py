@@ -1,7 +1,5 @@
 """mtlprune maps: pictures of the heads that runs claim."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

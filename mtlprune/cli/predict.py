@@ -1,7 +1,5 @@
 """mtlprune predict: all layers for new sentences."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """mtlprune runs: what is done with run folders as such."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

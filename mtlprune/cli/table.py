@@ -1,7 +1,5 @@
 """mtlprune table: runs side by side, seeds as mean ± standard deviation, differences tested over sentences."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Annotated, Literal

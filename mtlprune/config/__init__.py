@@ -1,7 +1,5 @@
 """What a run is told, before anyone knows what it means: files, their bases, overrides. Knows nothing of torch."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """What a run is told: frozen models, one sentence under every field, unknown keys refused with the nearest one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -150,7 +148,7 @@ class Config(Block):
         return {"method": pruning} if isinstance(pruning, str) else pruning
 
     @model_validator(mode="after")
-    def _heads_exist(self) -> Config:
+    def _heads_exist(self) -> "Config":
         if self.pruning.method != "none" and not self.encoder.context:
             raise ValueError("pruning: an encoder without context (encoder.context: false) has no heads")
         if self.pruning.sets == "per_task" and len(self.tasks) < 2:
@@ -168,7 +166,7 @@ class Config(Block):
         return self
 
     @model_validator(mode="after")
-    def _syntax_reaches_heads(self) -> Config:
+    def _syntax_reaches_heads(self) -> "Config":
         if self.syntax.strength and not self.encoder.context:
             raise ValueError("syntax: an encoder without context (encoder.context: false) has no heads")
         if self.syntax.strength and "encoder" in self.train.freeze:
@@ -178,7 +176,7 @@ class Config(Block):
         return self
 
     @model_validator(mode="after")
-    def _tasks_exist(self) -> Config:
+    def _tasks_exist(self) -> "Config":
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks: expected one or more different tasks, found {list(self.tasks)}")
         known = self.decoders.model_dump()
@@ -204,7 +202,7 @@ class Config(Block):
         return self
 
     @model_validator(mode="after")
-    def _treatments_fit(self) -> Config:
+    def _treatments_fit(self) -> "Config":
         """The combinations that are allowed (docs/treatments.md); a setting that would be ignored is refused."""
         given, joint = self.treatment, self.train.mixing == "joint"
         own, heads = given.given, {"dispatch", "clone", "protect"} & given.given.keys()

@@ -4,8 +4,6 @@ for paradigm in read_blimp(Path("data/blimp")):
     paradigm.name, paradigm.phenomenon, paradigm.pairs[0].good
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Corpora of anyone's files: which files, which split, ids that differ; and several corpora as one."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter, defaultdict

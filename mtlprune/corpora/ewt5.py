@@ -5,8 +5,6 @@ release, aligned by characters per document. Trees and roles: propbank-release, 
 k-th sentence, but for the sentences listed in ``ewt_exceptions.tsv``. All three are CC BY-SA 4.0, and so is the join.
 """
 
-from __future__ import annotations
-
 import csv
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +38,7 @@ _LEAST_TAG_AGREEMENT = 0.98
 
 class _Exception(NamedTuple):
     skeleton: int
-    groups: tuple[Group, ...]
+    groups: "tuple[Group, ...]"
 
 
 def build_ewt5(sources: Path, *, masked_tokens: bool = False) -> dict[str, list[Sentence]]:
@@ -151,7 +149,7 @@ def _join_skeletons(
 
 def _pair(
     sentences: list[Sentence], skeletons: Mapping[str, list[Skeleton]], exceptions: Mapping[str, _Exception]
-) -> Iterator[tuple[Sentence, Skeleton | None, Regrouping | None]]:
+) -> "Iterator[tuple[Sentence, Skeleton | None, Regrouping | None]]":
     """Each sentence with its skeleton and the way onto its words; (sentence, None, None) where there is none."""
     for name, document in _documents(sentences).items():
         trees = skeletons.get(name)

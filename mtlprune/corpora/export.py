@@ -1,7 +1,5 @@
 """Layers in the formats of their official scorers: CoNLL-U, IOB2 columns, bracketed trees, CoNLL-2005 props."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """OntoNotes 5 as its licence holders have it: a folder of CoNLL-2012 files with words, dependencies from elsewhere."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

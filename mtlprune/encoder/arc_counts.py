@@ -7,8 +7,6 @@ Letters for shapes: K relations, D directions, L layers, A heads a layer before 
 of the sentences are a first axis of 2. All scores are percent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +76,7 @@ class ArcCounts:
     there: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, relations: Sequence[str], there: NDArray[np.bool_]) -> ArcCounts:
+    def empty(cls, relations: Sequence[str], there: NDArray[np.bool_]) -> "ArcCounts":
         """Nothing counted yet."""
         size, shape = len(relations), (2, len(DIRECTIONS), len(relations), *there.shape)
         tokens, arcs = np.zeros((2, size), np.int64), np.zeros((2, size), np.int64)
@@ -147,9 +145,9 @@ class ArcCounts:
         """The same of the best offset a relation: on all, held out."""
         return self._averaged(relations, [self.best_offset([name]) for name in relations])
 
-    def by_head(self, relations: Sequence[str] | None = None) -> Numbers:
+    def by_head(self) -> Numbers:
         """(L, A): UAS of each head in its better direction."""
-        return self.uas(relations).max(0)
+        return self.uas().max(0)
 
     def _averaged(self, relations: Sequence[str], each: Sequence[Any]) -> tuple[float, float]:
         if not each:

@@ -11,8 +11,6 @@ Letters for shapes: B sentences, T words of the longest, n heads a layer has, H 
 K relations, U = B · T.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -53,7 +51,7 @@ class Trees:
     labels: Tensor
 
     @classmethod
-    def of(cls, sentences: Sequence[Sentence], relations: dict[str, int], device: torch.device | str) -> Trees:
+    def of(cls, sentences: Sequence[Sentence], relations: dict[str, int], device: torch.device | str) -> "Trees":
         """Lay them out; of a sentence without a tree nothing is known."""
         lengths = np.array([len(sentence) for sentence in sentences])
         side = int(lengths.max())

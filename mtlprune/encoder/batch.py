@@ -4,8 +4,6 @@ Letters for shapes: B sentences, R rows of the batch (B plus the further windows
 P sub-words, N words, all over the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -79,7 +77,7 @@ class EncoderBatch:
         """The fields that lie on a device, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("sizes", "full")}
 
-    def to(self, device: torch.device | str) -> EncoderBatch:
+    def to(self, device: torch.device | str) -> "EncoderBatch":
         """The same batch on another device."""
         tensors = self.tensors()
         there = moved(list(tensors.values()), torch.device(device))
@@ -285,7 +283,7 @@ class Encoded:
         """
         return table(self.words if flat is None else flat, self.sizes, max(self.sizes))
 
-    def select(self, sentences: Sequence[int]) -> Encoded:
+    def select(self, sentences: Sequence[int]) -> "Encoded":
         """Only these sentences, in this order.
 
         Raises:

@@ -7,8 +7,6 @@ Letters for shapes: R rows of the batch, S slots a row, T tasks served, H the hi
 values a head has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

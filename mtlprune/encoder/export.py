@@ -3,8 +3,6 @@
 Letters for shapes: L layers, A heads a layer before any was removed, H the hidden size, K labels.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +11,7 @@ from typing import Any
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from mtlprune.encoder.head_map import KeptHeads
 from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of

@@ -13,8 +13,6 @@ random number is drawn, so that a run with fusion differs from one without in no
 Letters for shapes: L layers, H hidden size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args

@@ -11,8 +11,6 @@ limits of the stretch:
 Everything is float32, whatever the encoder computes in.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -235,7 +233,7 @@ class Gates(nn.Module):
         self.mask.copy_(values)
         self.fixed.fill_(True)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Gates:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Gates":
         """What ``.to``, ``.half`` and the like call: moves, but never rounds."""
 
         def moved(tensor: Tensor) -> Tensor:

@@ -8,8 +8,6 @@ there; where that does not give back what the encoder says (layers that share a 
 chain), whole passes are run instead. Heads whose gate is closed, or that were removed, are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which heads a model still has, in the numbering of the model it was cut from: the file ``heads.json``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -50,7 +48,7 @@ class KeptHeads:
         write_text(Path(folder) / FILE, self.text())
 
     @classmethod
-    def read(cls, folder: str | Path) -> KeptHeads:
+    def read(cls, folder: str | Path) -> "KeptHeads":
         """The file of a folder.
 
         Raises:
@@ -65,7 +63,7 @@ class KeptHeads:
         return cls._parse(read_json(path, EncoderError, "take it from where the model was saved"), path)
 
     @classmethod
-    def _parse(cls, record: Any, path: Path) -> KeptHeads:
+    def _parse(cls, record: Any, path: Path) -> "KeptHeads":
         known = {"format": int, "family": str, "heads": int, "kept": list, "layer_gates": bool}
         if not isinstance(record, dict) or any(type(record.get(key)) is not kind for key, kind in known.items()):
             raise EncoderError(f"{path}: expected a head map with {', '.join(known)}, found {_short(record)}")
@@ -85,7 +83,7 @@ class KeptHeads:
         return cls(record["family"], heads, tuple(map(tuple, kept)), record["layer_gates"])
 
     @classmethod
-    def find(cls, folder: str | Path) -> KeptHeads | None:
+    def find(cls, folder: str | Path) -> "KeptHeads | None":
         """The file of a folder, or None where no such folder has one. Raises EncoderError where it is damaged."""
         return cls.read(folder) if (Path(folder) / FILE).is_file() else None
 

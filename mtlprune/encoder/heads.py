@@ -9,8 +9,6 @@ Letters for shapes: L layers, A heads a layer before any was removed, n heads a 
 its place, B rows of the batch, T slots a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

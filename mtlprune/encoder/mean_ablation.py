@@ -4,8 +4,6 @@ A head at gate z contributes z · output + (1 − z) · mean (`HeadPlaces.gated`
 slots of the windows of the training sentences, special tokens included and padding left out, with all heads open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, cast
 

@@ -4,8 +4,6 @@ Letters for shapes: B sentences, R rows of the batch, L slots a row, P sub-words
 longest sentence, H the hidden size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
@@ -125,7 +123,7 @@ class Encoder(nn.Module):
         attention: str = "sdpa",
         fusion: Kind = "none",
         revision: str | None = None,
-    ) -> Encoder:
+    ) -> "Encoder":
         """Load an encoder, in evaluation mode.
 
         Args:
@@ -297,7 +295,7 @@ class Encoder(nn.Module):
             write_sums(fresh)
 
     @classmethod
-    def restore(cls, folder: str | Path, *, attention: str = "sdpa") -> Encoder:
+    def restore(cls, folder: str | Path, *, attention: str = "sdpa") -> "Encoder":
         """Load what :meth:`save` wrote, with its pooling, word dropout and context.
 
         Raises:

@@ -12,8 +12,6 @@ the longest sentence, S places of the longest sentence (words, and the special t
 layer has now, d values a head has, H the hidden size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@
 Encoders that normalise before the blocks instead (ModernBERT, EuroBERT) have no such layers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 

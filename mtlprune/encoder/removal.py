@@ -11,8 +11,6 @@ Letters for shapes: L layers, A heads a layer before any was removed, n heads a 
 layers that share one module (1 except in ALBERT).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

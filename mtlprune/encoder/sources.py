@@ -1,7 +1,5 @@
 """Where an encoder comes from: the Hugging Face hub, a folder, or the package behind the short name ``minilm``."""
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 import inspect
@@ -244,13 +242,7 @@ def commit_of(name: str, revision: str | None = None) -> str | None:
 
 
 def load_transformer(
-    name: str,
-    config: PreTrainedConfig,
-    *,
-    random: bool,
-    seed: int | None,
-    attention: str,
-    revision: str | None = None,
+    name: str, config: PreTrainedConfig, *, random: bool, seed: int | None, attention: str, revision: str | None = None
 ) -> PreTrainedModel:
     """The model in float32 and without a pooler, from the checkpoint or randomly initialised.
 

@@ -1,7 +1,5 @@
 """What a pretraining is told: frozen models, one sentence under every field."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -59,7 +57,7 @@ class ModelConfig(Block):
     """Of attention weights; it would blur what the penalty on syntax reads, so that BERT's 0.1 is not the default."""
 
     @model_validator(mode="after")
-    def _fits(self) -> ModelConfig:
+    def _fits(self) -> "ModelConfig":
         given = [n for n, f in type(self).model_fields.items() if n != "start" and getattr(self, n) != f.default]
         if self.start is not None and given:
             raise ValueError(
@@ -84,7 +82,7 @@ class MaskConfig(Block):
     """Of these, shown as any other piece; the rest is shown as it is."""
 
     @model_validator(mode="after")
-    def _leaves_something(self) -> MaskConfig:
+    def _leaves_something(self) -> "MaskConfig":
         if self.hidden + self.random > 1 + 1e-9:
             raise ValueError(f"mask: hidden {self.hidden} and random {self.random} are more than all")
         return self
@@ -136,7 +134,7 @@ class WatchConfig(Block):
     """Of each paradigm, the first so many (all, if not given)."""
 
     @model_validator(mode="after")
-    def _has_pairs(self) -> WatchConfig:
+    def _has_pairs(self) -> "WatchConfig":
         if self.blimp_pairs is not None and self.blimp is None:
             raise ValueError(
                 "watch.blimp_pairs has an effect only with watch.blimp; leave it out (if a base file has it, say "
@@ -166,7 +164,7 @@ class PretrainConfig(Block):
     """What is measured on the way."""
 
     @model_validator(mode="after")
-    def _release_is_within(self) -> PretrainConfig:
+    def _release_is_within(self) -> "PretrainConfig":
         release = self.syntax.release
         if release is not None and release >= self.train.steps:
             raise ValueError(f"syntax.release: {release} is not before the end, train.steps {self.train.steps}")

@@ -6,8 +6,6 @@ for each update:                batch from (seed, epoch); masks and dropout from
     measure and write a model folder after updates of the log schedule
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -1,8 +1,6 @@
 """From a configuration and a folder to a masked language model and data that are ready to pretrain, and what it is to
 predict; everything that can fail early."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How every analysis is shown: Markdown, figures and the section of the report page, from its record and its Result."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@
 Frames are data frames with a column ``name``, an ordered categorical: what each line or map is of.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io
@@ -68,7 +66,7 @@ class Chart(NamedTuple):
     caption: str
 
     @classmethod
-    def of(cls, make: Callable[[Any], Spec | None]) -> Chart:
+    def of(cls, make: Callable[[Any], Spec | None]) -> "Chart":
         """A figure that the docstring of what makes it puts in words."""
         words = " ".join((make.__doc__ or "").split())
         return cls(make, words.removesuffix("."), words)
@@ -295,7 +293,7 @@ def head_map(
     """
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
-    shown, wide, high = alt.datum[value], int(frame["head"].max()), int(frame["layer"].max())
+    shown, closed, high = alt.datum[value], f"!isValid({alt.datum[value]})", int(frame["layer"].max())
     kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *told) if c in frame]]
     plain: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     upright = alt.Axis(**plain) if axes else alt.Axis(**plain, values=sorted({1, high}))
@@ -307,9 +305,9 @@ def head_map(
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
         tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *told))],
     )
-    said, closed = base.transform_calculate(said=words_of), base.transform_filter(f"!isValid({shown})")
+    said = base.transform_calculate(said=words_of).encode(description="said:N")
     box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1, "aria": True}
-    cells = said.mark_rect(**box).encode(description="said:N")
+    cells = said.mark_rect(**box)
     above: dict[str, Any] = {"orient": "bottom", "title": heading.split("\n") if heading else None}
     if subsets is None:
         dark = f"abs({shown}) > {0.55 * most}"
@@ -327,17 +325,15 @@ def head_map(
         drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
     if framed:
         drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
-    drawn.append(
-        said.transform_filter(f"!isValid({shown})").mark_rect(fill="#ffffff", **box).encode(description="said:N")
-    )
-    dashes = closed.mark_rule(strokeWidth=1, color=RULE)
+    drawn.append(said.transform_filter(closed).mark_rect(fill="#ffffff", **box))
+    dashes = base.transform_filter(closed).mark_rule(strokeWidth=1, color=RULE)
     drawn.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
     if "written" in kept:
         ink = alt.condition(dark, alt.value("#ffffff"), alt.value(INK))
         up = -5.5 * kept["written"].str.count("\n").max()
         words_in = base.mark_text(lineBreak="\n", fontSize=9, lineHeight=11, dy=up)
         drawn.append(words_in.encode(text="written:N", color=ink))
-    layered = alt.layer(*drawn).properties(width=wide * cell, height=high * cell)
+    layered = alt.layer(*drawn).properties(width=int(frame["head"].max()) * cell, height=high * cell)
     return _by_name(layered, list(frame["name"].cat.categories), title, words, across, axes)
 
 

@@ -1,7 +1,5 @@
 """A table of text cells, as Markdown, as LaTeX (booktabs) and as HTML for notebooks."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re
@@ -72,7 +70,7 @@ class Grid:
     @classmethod
     def of(
         cls, title: str, frame: Any, columns: Mapping[str, str | tuple[str, Any]], caption: str, texts: int = 1
-    ) -> Grid:
+    ) -> "Grid":
         """A table of a data frame.
 
         Args:

@@ -3,8 +3,6 @@
 Letters: L layers, A heads a layer, K heads of which two columns both say something.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence

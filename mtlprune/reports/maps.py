@@ -5,8 +5,6 @@ drawn as black with opacity H. Arrays in [0, 1] or [-1, 1] become 8-bit sRGB. Le
 seeds.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +50,7 @@ class GateMap:
         return colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
 
     @property
-    def colours(self) -> Colours:
+    def colours(self) -> "Colours":
         """(L, A, 3)."""
         arrays = list(self.numbers.values())
         if self.palette:

@@ -1,7 +1,5 @@
 """Curves of pretrainings and where they break: a table, JSON, and all runs in one figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How alike gates are: correlation between labels and within one, Jaccard and overlap coefficient of open sets."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Letters: n labels, k vectors a label, L layers, A heads a layer, H = L·A, C per
 K heads of which both sides of a rank test say something.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ entities, arcs by relation (right head and right relation), brackets as EVALB co
 Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -5,8 +5,6 @@ density is even over the distance of two neighbours. It is biased low from about
 read off. One point a sentence, never the tokens of one sentence, which are no independent draws.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

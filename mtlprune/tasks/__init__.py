@@ -1,8 +1,6 @@
 """The decoders, one file each, by the name that a configuration knows them by. Another is a file and a line here, or
 an entry point of an installed package."""
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoint
 
 from mtlprune.plugins import Registry

@@ -3,8 +3,6 @@
 Letters: B sentences, N = all their words one after another, T the longest sentence, H the encoder's width.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import Counter

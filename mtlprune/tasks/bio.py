@@ -1,7 +1,5 @@
 """Flat spans as IOB2 tags: one linear layer, the baseline that token classification commonly is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from mtlprune.corpora.formats.iob2 import iob2_from_spans

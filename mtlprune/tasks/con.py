@@ -1,7 +1,5 @@
 """Constituents: the two-stage tree CRF of Zhang et al. (2020); labels scored at gold spans only in training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

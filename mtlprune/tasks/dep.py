@@ -1,7 +1,5 @@
 """Dependencies: the biaffine parser of Dozat and Manning (2017); relations scored at the gold head only in training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

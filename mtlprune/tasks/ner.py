@@ -1,7 +1,5 @@
 """Named entities: a biaffine classifier over all spans (Yu et al. 2020), flat greedy decoding."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Part-of-speech tagging: one linear layer, as in He and Choi (2021); facts in docs/tasks.md."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

@@ -7,8 +7,6 @@ added to reach one of four counts an octave, and taken off the result: exact, an
 M rows, B sentences of ``sizes`` rows each (M in all), T the longest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ added (W[a; b] = W₁a + W₂b; a sum over a span is a difference of prefix sums
 and much cheaper. M candidate spans, sorted by sentence.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -26,7 +24,7 @@ class Candidates(NamedTuple):
     start: Tensor  # (M,) within the sentence
     end: Tensor  # (M,)
 
-    def take(self, rows: Tensor) -> Candidates:
+    def take(self, rows: Tensor) -> "Candidates":
         return Candidates(*(column[rows] for column in self))
 
 
@@ -105,7 +103,7 @@ class SplitSpanLayer(nn.Module):
         return self.together([self], encoded, widths)
 
     @staticmethod
-    def together(layers: Sequence[SplitSpanLayer], encoded: Encoded, widths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def together(layers: "Sequence[SplitSpanLayer]", encoded: Encoded, widths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The parts of layers of one size beside each other: three matrices of ``size`` columns for each layer."""
         by_kind = [layer.words.weight.unflatten(0, (3, -1)) for layer in layers]
         weight = torch.cat(by_kind, dim=1).flatten(0, 1)  # all starts, all ends, all pooled

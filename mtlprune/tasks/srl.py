@@ -3,8 +3,6 @@
 M candidate spans, K kept spans, P kept predicates; ends of spans are inclusive inside this file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 

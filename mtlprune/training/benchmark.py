@@ -4,8 +4,6 @@ Everything is interleaved in one run: batch by batch, each kind of step once, ro
 fastest time of each (kind, batch) counts, so that a busy machine disturbs less. Ratios are of sums over batches.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import multiprocessing

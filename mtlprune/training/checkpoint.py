@@ -4,8 +4,6 @@ Nothing random is stored: every batch order follows from (seed, epoch) and every
 so a run that continues from here equals one that was never stopped, bit for bit (same machine, same number of threads).
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json

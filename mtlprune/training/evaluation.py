@@ -1,7 +1,5 @@
 """Predict a split, count per sentence, score; and keep the results of a run in its folder."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping, Sequence

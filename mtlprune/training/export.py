@@ -1,7 +1,5 @@
 """From a run to a folder that plain transformers load: what is asked for, the weights, and their check."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which precision and device a run uses, decided once; and how much main memory its process took."""
 
-from __future__ import annotations
-
 import gc
 import os
 import resource

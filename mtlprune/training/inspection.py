@@ -1,7 +1,5 @@
 """What can be known of a run before it trains: everything that may fail, and everything worth a second look."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ output projection). The ideal gain is 1 − FLOPs after / FLOPs before, and of i
 seconds full) / ideal gain. Soft-max, norms, activations, embeddings, DeBERTa's products with positions: not counted.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext

@@ -10,8 +10,6 @@ wait         a number that the host reads, or a size that depends on values; a c
 mixed        an operation on tensors of both sides, which a GPU refuses
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

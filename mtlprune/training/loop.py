@@ -9,8 +9,6 @@ for each epoch:                       order of batches from (seed, epoch)
     checkpoint
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math
@@ -104,7 +102,7 @@ def train(
             return trainer.run()
 
 
-def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGroup) -> Trainer | Progress:
+def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGroup) -> "Trainer | Progress":
     """Begin a run, or take it up again; where a finished one stands."""
     config = decide(config, folder)
     group.take(config.train.device)

@@ -1,7 +1,5 @@
 """The model card of an exported run: front matter for the hub, how to load, heads, scores, licences."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -12,8 +12,6 @@ gradients are summed; then two processes take the step that one would take, up t
 Numbers and messages go by gloo, gradients by gloo from CPUs and by NCCL from GPUs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import os

@@ -1,7 +1,5 @@
 """What a run leaves in its folder while it trains; of several processes only the first one writes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a configuration and a folder to a model and data that are ready to train; everything that can fail early."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.metadata
 import importlib.util

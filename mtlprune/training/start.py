@@ -1,7 +1,5 @@
 """Other runs that a run makes use of: the one whose weights it starts from, the one whose loss ranks its heads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ gates/open/SET, gates/expected/SET
 gates/map/SET        a picture: a row a layer, layer 1 at the top, a column a head; white 0, black 1
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from abc import ABC, abstractmethod

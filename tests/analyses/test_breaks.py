@@ -1,8 +1,6 @@
 """Breaks: the published definition on curves whose break is known, curves out of logs, lags against heads changing
 places, and ``mtlprune analyze breaks``."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

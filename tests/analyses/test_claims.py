@@ -1,7 +1,5 @@
 """Claims are what training wrote, under the right label; anything else is refused in words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

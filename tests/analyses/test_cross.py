@@ -1,7 +1,5 @@
 """Closing one task's heads in another task's runs: what is drawn beside them, and the contrast on planted counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """R, cones, spectra, isotropy and negative directions: identities, bounds, a linear programme, sums that stream."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The survey of degeneration on tiny encoders: sums against whole matrices, closed heads, the mean taken apart."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exact decomposition: parts sum to the whole in every family, under padding, gates and removed heads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Comparisons of decompositions, and r² of feed-forward parts: against scipy, least squares, known answers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gradients by head: importance against a moved gate, cosines against whole gradients, removed heads, halves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

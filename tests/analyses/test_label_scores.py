@@ -1,7 +1,5 @@
 """Counts of labels: together they are the counts of the score; differences are those of the tables' tests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Spread between gold labels: the exact split, the exact chance level, and its permutation null."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

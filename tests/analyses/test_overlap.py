@@ -1,7 +1,5 @@
 """The whole comparison: planted overlap is found, overlap of layers alone is not taken for it, and chance is chance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

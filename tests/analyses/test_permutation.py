@@ -1,7 +1,5 @@
 """Permutations and rank tests against enumeration, tails against scipy and against counting."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from itertools import permutations, product

@@ -1,7 +1,5 @@
 """Pseudo-likelihoods: one masked position at a time as oracle; minimal pairs; models without a head."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

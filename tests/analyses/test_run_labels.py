@@ -1,7 +1,5 @@
 """Runs of one task against runs of two: enumeration, planted structure."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

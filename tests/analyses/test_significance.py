@@ -1,7 +1,5 @@
 """Tests over sentences: p-values by enumeration, scipy where it has the test, calibration, planted differences."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Over-smoothing: exact identities, known values of λ, and the bound on hundreds of random layers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

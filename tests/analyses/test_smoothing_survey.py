@@ -1,7 +1,5 @@
 """The survey of smoothing on tiny encoders: the bound on real layers, gates, removed heads, padding, closed heads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,8 +77,8 @@ def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
     return encoder
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("scale", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("scale", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.3])
+@pytest.mark.parametrize("activation", ["relu", pytest.param("gelu", marks=pytest.mark.slow)])
 def test_the_bound_holds_on_random_berts(bert: Encoder, activation: str, scale: float) -> None:
     """6 × 20 layers, with gates and without: 240 in all, 6 sentences each."""
     config = make_config("bert", num_hidden_layers=20, hidden_act=activation, initializer_range=scale)

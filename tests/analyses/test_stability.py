@@ -1,7 +1,5 @@
 """Stability of claims: formulas by hand, planted structure is found, and where there is none chance is chance."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Heads by the number of tasks: counts, their expectation, the bootstrap and the chance of single heads, enumerated."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
@@ -11,12 +9,7 @@ import pytest
 from gated_runs import claim
 
 from mtlprune.analyses.claims import maths
-from mtlprune.analyses.claims.maths import (
-    claimed_by,
-    count_distribution,
-    list_heads,
-    majority_probability,
-)
+from mtlprune.analyses.claims.maths import claimed_by, count_distribution, list_heads, majority_probability
 from mtlprune.claimed_heads import RunGroup, group
 
 

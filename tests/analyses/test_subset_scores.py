@@ -1,7 +1,5 @@
 """Light decoders on partial sums, senses, and items: against direct computation and enumeration."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

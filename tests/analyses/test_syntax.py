@@ -1,7 +1,5 @@
 """UAS of heads: a plain loop as oracle, attention whose UAS is known, and what must not matter."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,14 +11,7 @@ from tiny import WORDS
 from torch import Tensor
 
 from mtlprune.encoder.arc_counts import OFFSETS, ArcCounts
-from mtlprune.encoder.arcs import (
-    ArcCounter,
-    ArcError,
-    guesses,
-    halves,
-    relations_of,
-    uas_of,
-)
+from mtlprune.encoder.arcs import ArcCounter, ArcError, guesses, halves, relations_of, uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe, use_eager
 from mtlprune.encoder.removal import remove_heads

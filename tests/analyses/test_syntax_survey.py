@@ -1,7 +1,5 @@
 """The survey's vectors of sentences: one each, of different pieces, as one sentence alone gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TwoNN: estimates where the truth is known, what must not change them, and points that have no dimension."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A small corpus, a tiny encoder and a trained run, made once a session; do not write into them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,30 +23,42 @@ def lab(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str], 
 
 
 @pytest.fixture(scope="session")
-def single(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Train a run of this name with the settings given, once."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    def run(name: str, *settings: str, config: Path = lab.config) -> Path:
+        if not (folder / name).exists():
+            answer = mtlprune("train", config, *settings, "--out", folder / name)
+            assert answer.code == 0, answer.err
+        return folder / name
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def single(train: Callable[..., Path]) -> Path:
     """A finished run of POS alone, of one epoch."""
-    folder = tmp_path_factory.mktemp("runs") / "pos"
-    assert mtlprune("train", lab.config, "tasks=pos", "train.epochs=1", "--out", folder).code == 0
-    return folder
+    return train("pos", "tasks=pos", "train.epochs=1")
 
 
 @pytest.fixture(scope="session")
-def trained(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(train: Callable[..., Path], mtlprune: Callable[..., Any]) -> Path:
     """A finished run of all five tasks, evaluated on test."""
-    folder = tmp_path_factory.mktemp("runs") / "tiny"
-    assert mtlprune("train", lab.config, "--out", folder).code == 0
-    assert mtlprune("evaluate", folder, "--split", "test").code == 0
-    return folder
+    assert mtlprune("evaluate", train("tiny"), "--split", "test").code == 0
+    return train("tiny")
 
 
 @pytest.fixture(scope="session")
-def masked(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def masked(train: Callable[..., Path]) -> Path:
     """A finished run of POS and DEP with a fixed mask: three heads of eight are open, some in both layers."""
-    folder = tmp_path_factory.mktemp("runs") / "masked"
-    settings = ("tasks=pos,dep", "pruning.method=random", "pruning.keep=3", "train.epochs=1")
-    answer = mtlprune("train", lab.config, *settings, "--out", folder)
-    assert answer.code == 0, answer.err
-    return folder
+    return train("masked", "tasks=pos,dep", "pruning.method=random", "pruning.keep=3", "train.epochs=1")
+
+
+@pytest.fixture(scope="session")
+def own_gates(train: Callable[..., Path]) -> Path:
+    """Two tasks with a gate set each."""
+    return train("own", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", "pruning.rate=0.3", "train.epochs=1")
 
 
 @pytest.fixture(scope="session")

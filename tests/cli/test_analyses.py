@@ -1,7 +1,5 @@
 """Commands of analyses with a record: what they write, the section of the report; a mistake is one sentence, code 2."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -84,6 +82,7 @@ def files_and_section(name: str, out: Path, without: tuple[str, ...] = (), table
     return result
 
 
+@pytest.mark.slow
 def test_smoothing(mtlprune: Call, lab: Any, encoder: Path, claims: list[str], tmp_path: Path) -> None:
     out = tmp_path / "results"
     answer = mtlprune("analyze", "smoothing", encoder, "--corpus", lab.corpus, "--out", out, *FEW["smoothing"], *claims)

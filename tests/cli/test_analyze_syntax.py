@@ -1,7 +1,5 @@
 """mtlprune analyze syntax: numbers, figures, notes and the section."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,39 +18,21 @@ from mtlprune.encoder.model import Encoder
 Call = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def masked(tiny_encoder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny masked language model."""
-    folder = tmp_path_factory.mktemp("masked")
+def test_numbers_are_those_of_the_functions(mtlprune: Call, lab: Any, trained: Path, tiny_encoder, tmp_path) -> None:
+    """Of a tiny masked language model, beside a run."""
+    masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
     torch.manual_seed(0)
-    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def blimp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("blimp")
+    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)
+    AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
+    blimp.mkdir()
     for name in ("a", "b"):
         entry = {"UID": name, "linguistics_term": f"t-{name}", "field": "syntax"}
         pairs = [entry | {"sentence_good": f"the dog {k}", "sentence_bad": f"a cat cat {k}"} for k in range(5)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def result(
-    mtlprune: Call, lab: Any, trained: Path, masked: Path, blimp: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, str]:
-    out = tmp_path_factory.mktemp("syntax") / "out"
+        (blimp / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     given = ["--corpus", lab.corpus, "--split", "train", "--blimp", blimp, "--pairs", 3, "--out", out]
     answer = mtlprune("analyze", "syntax", masked, trained, *given)
     assert answer.code == 0, answer.err
-    return out, answer.out
-
-
-def test_numbers_are_those_of_the_functions(result: tuple[Path, str], masked: Path, lab: Any) -> None:
-    found = package.read_results(result[0])["syntax"]
+    found = package.read_results(out)["syntax"]
     assert [one["encoder"] for one in found.about["encoders"]] == ["pretrained", "MTL-5"]
     counts = uas_of(Encoder.load(str(masked), attention="eager"), list(load_corpus(lab.corpus)["train"]))
     assert found.about["tokens"] == counts.size()

@@ -1,7 +1,5 @@
 """mtlprune bench: prints what it measured, and writes the same figures; a row for each analysis, and their totals."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable
@@ -66,6 +64,7 @@ def test_mistakes_are_one_sentence(what: str, mtlprune: Callable[..., Any], lab:
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_it_prints_and_writes_ratios(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     answer = mtlprune("bench", lab.config, "tasks=pos,dep", "--batches", 2, "--rounds", 1, "--out", out)

@@ -1,7 +1,5 @@
 """Whatever is wrong with one file of a run folder: a command does its work, or ends with one sentence that names it."""
 
-from __future__ import annotations
-
 import json
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """mtlprune check: says what train would meet, and fails where train would."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

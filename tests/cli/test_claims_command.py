@@ -1,7 +1,5 @@
 """mtlprune claims: what it prints and writes, and that a mistake is one sentence, code 2 and nothing written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """mtlprune data, as a user calls it: what it prints, what it leaves behind, and one sentence for each mistake."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

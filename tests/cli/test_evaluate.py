@@ -1,7 +1,5 @@
 """mtlprune evaluate: results in the run folder, and files on which the official scorers say the same."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """mtlprune export: what a model card says loads the states the run computes; what cannot be exported is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -28,22 +26,10 @@ GATES = ("pruning.method=gates", "pruning.rate=0.3", "train.epochs=1")
 
 
 @pytest.fixture(scope="module")
-def train(mtlprune: Command, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    folder = tmp_path_factory.mktemp("exported")
-
-    def run(name: str, *settings: str, config: Path = lab.config) -> Path:
-        answer = mtlprune("train", config, *settings, "--out", folder / name)
-        assert answer.code == 0, answer.err
-        return folder / name
-
-    return run
-
-
-@pytest.fixture(scope="module")
 def own(train: Callable[..., Path]) -> Path:
     """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
     return train(
-        "own", "tasks=pos,ner", "pruning.sets=per_task", "encoder.pooling=first", "decoders.ner.type=bio", *GATES
+        "own-first", "tasks=pos,ner", "pruning.sets=per_task", "encoder.pooling=first", "decoders.ner.type=bio", *GATES
     )
 
 
@@ -131,6 +117,7 @@ def test_heads_removed_and_heads_put_back(mtlprune: Command, masked: Path, prune
     compare({**as_the_card_says(cut), "tokenizer": tokenizer}, wanted)
 
 
+@pytest.mark.slow
 def test_means_of_closed_heads_go_along(mtlprune: Command, train: Callable[..., Path], tmp_path: Path) -> None:
     """The command itself compares what it wrote with the run, whose closed heads contribute their means."""
     run = train(
@@ -205,6 +192,7 @@ def test_what_cannot_be_exported_is_refused(mtlprune, train, masked, own, single
     assert "is no run folder" in refusal(tmp_path)
 
 
+@pytest.mark.slow
 def test_albert_has_one_set_of_weights(mtlprune, train, tiny_encoder, tmp_path) -> None:
     config = make_lab(tmp_path, tiny_encoder("albert"), (12, 4, 4))
     run = train("albert", "tasks=pos", *GATES, config=config)

@@ -1,7 +1,5 @@
 """Folders that commit e87b36e wrote: half-finished runs end as they would have ended then, finished ones are read."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

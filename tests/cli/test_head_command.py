@@ -1,7 +1,5 @@
 """mtlprune head: one head on the terminal, as a page and as pictures; what it refuses."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable

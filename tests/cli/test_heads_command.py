@@ -1,7 +1,5 @@
 """mtlprune heads: the join by layer and head, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Labels, words and names of folders come from others: none steers a terminal or puts markup into a document."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """mtlprune maps: what it writes for run folders with gates, and what it refuses before it writes anything."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -99,6 +97,7 @@ def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, ma
     assert [len(one.holds["sets"][0][1]) for one in parts if one] == [2, 1]
 
 
+@pytest.mark.slow
 def test_values_palettes_and_formats_change_the_pictures(mtlprune, make: Make, tmp_path: Path) -> None:
     runs = [make("pos", seed) for seed in (1, 2, 3)]
 

@@ -1,7 +1,5 @@
 """Users' mistakes are known for what they are, whichever modules are loaded when they are made."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

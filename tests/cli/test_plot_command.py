@@ -1,7 +1,5 @@
 """mtlprune probe --plot: what it writes, what it says, and what it refuses before it writes anything."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -40,23 +38,6 @@ def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results: Path,
     page = (out / "tables.md").read_text()
     assert "DEP: beside He and Choi (2021), BERT" in page and "pretrained, paper†" in page and "**" in page
     assert r"\begin{tabular}" in (out / "tables.tex").read_text()
-
-
-@pytest.mark.slow
-def test_options_change_what_is_drawn(mtlprune, results: Path, tmp_path: Path) -> None:
-    def drawn(*options: object) -> dict[str, bytes]:
-        out = tmp_path / str(len(list(tmp_path.iterdir())))
-        answer = mtlprune("probe", "--plot", results, "--out", out, "--format", "svg", *options)
-        assert answer.code == 0, answer.err
-        return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")}
-
-    plain, raw = drawn("--maps", "none"), drawn("--maps", "none", "--raw")
-    assert raw["layers-dep.svg"] != plain["layers-dep.svg"] and raw["tables.md"] == plain["tables.md"]
-    assert not any(name.startswith("maps") for name in plain)
-    other = drawn("--mode", "as-released", "--others", "--maps", "STL,MTL-5")
-    assert b"mode as-released" in other["tables.md"] and b"STL-DEP" in other["tables.md"]
-    assert b"STL-DEP" not in plain["tables.md"] and other["differences-dep.svg"] != plain["differences-dep.svg"]
-    assert {"heads-dep-STL.svg", "heads-ner-MTL-5.svg"} <= other.keys() and "heads-dep-pretrained.svg" not in other
 
 
 def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, results: Path, tmp_path: Path) -> None:

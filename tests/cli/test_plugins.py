@@ -1,7 +1,5 @@
 """A decoder and an analysis in somebody's own package: they appear by its entry points alone, and change nothing."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

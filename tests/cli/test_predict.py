@@ -1,7 +1,5 @@
 """mtlprune predict and mtlprune.load: text or CoNLL-U in, all layers out."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

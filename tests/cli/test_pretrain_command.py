@@ -1,7 +1,5 @@
 """mtlprune pretrain and its --plot: what they say and leave, and mistakes."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -73,10 +71,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(mtlprune, settings, tmp_pat
 
 
 def test_plot_refuses_what_is_no_pretraining(mtlprune, runs, lab, tmp_path):
-    for given, words in (
-        ((lab.corpus,), "expected the folder of a pretraining"),
-        ((runs[0], runs[0]), "named twice"),
-    ):
+    for given, words in (((lab.corpus,), "expected the folder of a pretraining"), ((runs[0], runs[0]), "named twice")):
         answer = mtlprune("pretrain", "--plot", *given, "--out", tmp_path / "p")
         assert answer.code == 2 and words in answer.err
     (tmp_path / "file").write_text("")

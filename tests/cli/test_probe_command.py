@@ -1,7 +1,5 @@
 """mtlprune probe and bench --probes: runs with and without gates beside the encoder they began with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +15,9 @@ Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def runs(mtlprune: Command, lab: Any, single: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(train: Callable[..., Path], single: Path, own_gates: Path) -> dict[str, Path]:
     """POS alone (two seeds), two tasks with gates of their own."""
-    folder = tmp_path_factory.mktemp("probed")
-    wanted = {
-        "pos-2": ("tasks=pos", "train.seed=2"),
-        "own": ("tasks=pos,ner", "pruning.method=gates", "pruning.sets=per_task"),
-    }
-    for name, settings in wanted.items():
-        answer = mtlprune("train", lab.config, "train.epochs=1", *settings, "--out", folder / name)
-        assert answer.code == 0, answer.err
-    return {"pos-1": single, **{name: folder / name for name in wanted}}
+    return {"pos-1": single, "pos-2": train("pos-2", "tasks=pos", "train.epochs=1", "train.seed=2"), "own": own_gates}
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -61,6 +51,7 @@ def test_before_and_after(
     assert (tmp_path / "p/probes-layers-pos.svg").is_file() and (tmp_path / "p/probes.md").is_file()
 
 
+@pytest.mark.slow
 def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
     mtlprune: Command, lab: Any, masked: Path, pruned: Path, tmp_path: Path
 ) -> None:

@@ -1,7 +1,5 @@
 """mtlprune report: the file it writes, and mistakes that leave nothing behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """mtlprune runs record on a trained run: what needs weights refuses the record by that word; the rest works."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

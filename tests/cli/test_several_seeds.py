@@ -1,7 +1,5 @@
 """Several seeds of one configuration: as many runs, read back as one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

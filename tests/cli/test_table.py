@@ -1,7 +1,5 @@
 """mtlprune table, --help and --version: what they print, what they refuse, and that they stay light."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """mtlprune train: what it leaves, going on, being interrupted, and one sentence for each mistake."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Two commands that write one target at the same moment: both end well, and what the last one wrote is there, whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

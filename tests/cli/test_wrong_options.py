@@ -1,7 +1,5 @@
 """A wrong value of one option, on the command line or in a file: exit code 2, one sentence, nothing written."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Layers moved between tokenisations: by characters and by groups."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """BLiMP: the reader, and the script that downloads, verifies and lays out."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Star columns and one-line trees, there and back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Anyone's files: which are read, how they are split, ids that differ, and corpora merged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Columns: every scheme of entity tags, every kind of layer, and what the cells of other tables may say."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

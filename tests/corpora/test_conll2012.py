@@ -1,7 +1,5 @@
 """CoNLL-2012: every column to its layer, variants of the format, and errors with file and line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

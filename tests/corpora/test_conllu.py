@@ -1,7 +1,5 @@
 """CoNLL-U: what must be read, what must be left out, and errors with file and line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Counting, and projectivity against its definition."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 from hypothesis import given

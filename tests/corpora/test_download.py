@@ -1,7 +1,5 @@
 """Downloads and archives: what is whole and verified arrives, anything else leaves nothing behind."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shutil

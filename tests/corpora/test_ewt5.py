@@ -1,7 +1,5 @@
 """EWT5: the join on small sources with every trap, and on the real ones with their exact counts."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

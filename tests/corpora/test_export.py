@@ -1,7 +1,5 @@
 """Export: what is written is read back equal, and says what the scorers expect."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

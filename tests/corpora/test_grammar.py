@@ -1,7 +1,5 @@
 """The generated corpus: layers that agree with each other, splits that do not overlap, and ambiguity that is real."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
@@ -179,14 +177,7 @@ def test_layers_of_a_derivation_by_hand():
         dep=Dependencies(
             (2, 4, 4, 0, 6, 4, 6, 4), ("det", "nsubj:pass", "aux:pass", "root", "case", "obl:agent", "flat", "punct")
         ),
-        con=(
-            Span(0, 8, "S"),
-            Span(0, 2, "NP"),
-            Span(2, 7, "VP"),
-            Span(3, 7, "VP"),
-            Span(4, 7, "PP"),
-            Span(5, 7, "NP"),
-        ),
+        con=(Span(0, 8, "S"), Span(0, 2, "NP"), Span(2, 7, "VP"), Span(3, 7, "VP"), Span(4, 7, "PP"), Span(5, 7, "NP")),
         srl=(Predicate(3, "write.01", (Span(0, 2, "ARG1"), Span(4, 7, "ARG0")), "write"),),
     )
 

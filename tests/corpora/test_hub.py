@@ -1,7 +1,5 @@
 """Datasets in Hugging Face form: every place they lie in, every way to say a label, and a hub that is not there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import datasets

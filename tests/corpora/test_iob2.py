@@ -1,7 +1,5 @@
 """IOB2: both column layouts, the artefacts of raw files, tags to spans and back, and errors with file and line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

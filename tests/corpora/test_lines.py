@@ -1,7 +1,5 @@
 """Lines and blocks: encodings and line breaks that must all read the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """OntoNotes 5 on a small corpus of our own in the same formats: splits, unknown layers, dependencies both ways."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

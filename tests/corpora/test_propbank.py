@@ -1,7 +1,5 @@
 """PropBank skeletons and CoNLL-2005 props: what is read, unsafe archives, and errors with file and line."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path
@@ -33,14 +31,7 @@ SKELETONS = [
     Skeleton(
         NAME,
         ("PRP", "VBD", "RP", "VBG", "."),
-        (
-            Span(0, 5, "S"),
-            Span(0, 1, "NP"),
-            Span(1, 4, "VP"),
-            Span(2, 3, "PRT"),
-            Span(3, 4, "S"),
-            Span(3, 4, "VP"),
-        ),
+        (Span(0, 5, "S"), Span(0, 1, "NP"), Span(1, 4, "VP"), Span(2, 3, "PRT"), Span(3, 4, "S"), Span(3, 4, "VP")),
         (
             Predicate(
                 1, "give.01", (Span(0, 1, "ARG0"), Span(1, 2, "V"), Span(2, 3, "C-V"), Span(3, 4, "ARG1")), "give"

@@ -1,7 +1,5 @@
 """Penn brackets: layouts that must all read the same, options, and errors with file and line."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 
@@ -18,14 +16,7 @@ TREE = """(TOP (S (NP-SBJ-1 (DT The) (NN gate))
           (VP (VBN closed) (NP (-NONE- *-1)) (PP-TMP (IN by) (NP=2 (NN noon)))))
       (. .)))"""
 WORDS = ("The", "gate", "was", "closed", "by", "noon", ".")
-CON = (
-    Span(0, 7, "S"),
-    Span(0, 2, "NP"),
-    Span(2, 6, "VP"),
-    Span(3, 6, "VP"),
-    Span(4, 6, "PP"),
-    Span(5, 6, "NP"),
-)
+CON = (Span(0, 7, "S"), Span(0, 2, "NP"), Span(2, 6, "VP"), Span(3, 6, "VP"), Span(4, 6, "PP"), Span(5, 6, "NP"))
 
 
 def read(folder: Path, text: str | bytes, **options: bool) -> list[Sentence]:

@@ -1,7 +1,5 @@
 """A list in a temporary file is a list."""
 
-from __future__ import annotations
-
 import tempfile
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The store: round trips, fingerprints, and folders that are refused."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

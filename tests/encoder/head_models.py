@@ -1,7 +1,5 @@
 """Tiny models of every family whose heads are known, and what they say of two rows, one of them padded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Gates in weights ≡ gates on heads, read back by transformers alone; heads put back ≡ heads removed; tokens ≡ ours."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fusion of layers: weights, what one-hot weights give, nothing changed without it, saving, loading, refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

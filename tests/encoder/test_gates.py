@@ -1,7 +1,5 @@
 """Closed forms against samples, end-point masses, gradients, limits; a module that never rounds and can be fixed."""
 
-from __future__ import annotations
-
 import math
 from itertools import permutations
 

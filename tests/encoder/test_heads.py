@@ -1,7 +1,5 @@
 """Gates at the places of heads: for every family, exact where exactness is possible."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

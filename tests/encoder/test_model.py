@@ -1,7 +1,5 @@
 """The encoder: words to sub-words, batches and windows, one vector a word, whatever family, padding, order, length."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Observation: nothing changes, words get what their sub-words have, gates and removed heads are respected."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path

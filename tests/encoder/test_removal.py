@@ -1,7 +1,5 @@
 """Heads removed ≡ heads masked, in every family; saved and reloaded ≡ before; what does not fit is refused in words."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -361,11 +359,8 @@ def test_a_layer_without_heads_is_exported_by_torch(family):
     torch.testing.assert_close(program.module()(IDS, MASK), model(IDS, MASK))
 
 
-QUICK = ("bert", "distilbert")  # the projection without, and within, the attention module; all take minutes
-
-
 @pytest.mark.parametrize(
-    "family", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BY_CLASS]
+    "family", [name if name == "bert" else pytest.param(name, marks=pytest.mark.slow) for name in BY_CLASS]
 )
 def test_a_layer_without_heads_is_exported_to_onnx(family, tmp_path):
     """And is computed there: products of width 0 can be written, but no runtime reads them."""

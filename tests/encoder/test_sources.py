@@ -1,7 +1,5 @@
 """Where encoders come from, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """The penalty on attention along arcs: against loops, its sign, whom its gradient reaches, padding, scale."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,14 +19,7 @@ from mtlprune.encoder.batch import EncoderBatch, Frame, collate
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.sentence import Dependencies
-from mtlprune.training.arcs import (
-    SyntaxPenalty,
-    arc_penalty,
-    arc_weights,
-    attention_seen,
-    batch_arcs,
-    named_heads,
-)
+from mtlprune.training.arcs import SyntaxPenalty, arc_penalty, arc_weights, attention_seen, batch_arcs, named_heads
 
 LAYERS, HEADS = 2, 3
 

@@ -1,7 +1,5 @@
 """Which pieces are hidden, and the loss of them, against transformers' own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

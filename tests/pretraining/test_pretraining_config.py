@@ -1,7 +1,5 @@
 """Settings of a pretraining: unknown and useless ones are refused in words; schedules; shipped files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a pretraining leaves, that watching does not disturb it, and what release and penalties do to its gradients."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Items of all tasks, shuffled labels and the part in a batch; fixed offsets and chance against counting by hand."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 
 import numpy as np

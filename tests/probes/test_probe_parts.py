@@ -1,7 +1,5 @@
 """Small tensors with known answers: ties, labels without a centroid, heads that say nothing, nested spans."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Probes against double loops over the same observations, planted heads, batches, gates, and removed heads."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 
@@ -179,7 +177,7 @@ def test_batches_keep_to_their_budget() -> None:
 # -- gates, removed heads, families ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", CONTRACT_FAMILIES)
+@pytest.mark.parametrize("family", ["bert", *(pytest.param(f, marks=pytest.mark.slow) for f in CONTRACT_FAMILIES[1:])])
 def test_a_closed_head_is_a_removed_head(load: Callable[[str], Encoder], data: Data, family: str) -> None:
     encoder = load(family)
     gated = ProbeSurvey(encoder, GATES).run(data, (AS_RELEASED,))

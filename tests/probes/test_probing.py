@@ -1,7 +1,5 @@
 """The Result of probing real encoders: rows, chosen heads, controls, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

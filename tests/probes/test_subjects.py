@@ -1,7 +1,5 @@
 """Names of what is probed: runs that differ in more than their seed never share one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Charts: the committed Result of smoothing drawn for page and paper; bytes repeat, NaN is marked, widths are kept."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables as LaTeX: short ones float, long ones break over pages with their header on each."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of heads: the join by layer and head, correlations within layers, gradients, and the command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Maps of gates: exact colours in charts, plain pictures and animations, and who is shown where."""
 
-from __future__ import annotations
-
 import io
 import re
 from itertools import combinations

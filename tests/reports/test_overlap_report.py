@@ -1,7 +1,5 @@
 """The report of overlap: what it shows is in the Result, and a Result that was stored shows the same."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,19 +1,18 @@
 """The report page as text: what stands in it without a script, what it warns of, and that words stay words."""
 
-from __future__ import annotations
-
 import html
 import json
 import math
 import re
 import shutil
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markup import Markup
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study
 
@@ -53,34 +52,19 @@ def whole(study: list[RunFolder], probes: Path) -> str:
     return report(Sources(study, probes=[probes]), QUICK, gold)
 
 
-class Page(HTMLParser):
-    """Elements with their attributes, and the words of each section."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.sections: dict[str, str] = {}
-        self.inside = ""
-        self.depth = 0
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-        if tag == "section":
-            self.inside = dict(attrs).get("id") or ""
-
-    def handle_data(self, data: str) -> None:
-        self.sections[self.inside] = self.sections.get(self.inside, "") + data
+def data_of(text: str) -> dict[str, Any]:
+    """What the script reads."""
+    begin = text.index('id="data">') + len('id="data">')
+    return json.loads(text[begin : text.index("</script>", begin)])
 
 
 def test_every_part_is_there_without_a_script(whole: str, study: list[RunFolder]) -> None:
-    page = Page(re.sub(r"<script.*?</script>", "", whole, flags=re.DOTALL))
-    keys = [attributes["id"] for tag, attributes in page.found if tag == "section"]
+    page = Markup(re.sub(r"<script.*?</script>", "", whole, flags=re.DOTALL))
+    keys = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
     assert keys == [
         *("in-short", "runs", "scores", "labels", "gates", "overlap", "heads-know", "curves", "caveats"),
     ]
-    links = [attributes["href"] for tag, attributes in page.found if tag == "a"]
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
     assert {link for link in links if link} >= {f"#{key}" for key in keys if key != "in-short"}
     for folder in study:
         assert folder.path.name in page.sections["runs"]
@@ -93,8 +77,8 @@ def test_every_part_is_there_without_a_script(whole: str, study: list[RunFolder]
 
 
 def test_it_needs_nothing_from_elsewhere(whole: str) -> None:
-    page = Page(whole)
-    for tag, attributes in page.found:
+    page = Markup(whole)
+    for tag, attributes in page.tags:
         assert tag not in {"iframe", "object", "embed", "base", "form", "img"}
         for key, value in attributes.items():
             if key in {"src", "href", "action", "srcset", "data", "xlink:href"}:
@@ -118,7 +102,7 @@ def test_it_does_not_say_where_its_sources_lay(tmp_path: Path, study: list[RunFo
         pages.append(report(sources, Choices(resamples=0, permutations=0), no_gold))
     assert pages[0] == pages[1]
     assert not any(str(part) in pages[0] for part in tmp_path.parents if len(part.parts) > 1)
-    page = Page(pages[0])
+    page = Markup(pages[0])
     assert f"{folders[0].path.name} has no metrics.jsonl" in page.sections["caveats"]
     assert f"{folders[0].path.name}/log and …/log are missing." in page.sections["caveats"]
     assert '"…/train.jsonl"' in page.sections["runs"]
@@ -133,7 +117,7 @@ def test_words_of_the_corpus_and_names_of_runs_stay_words(tmp_path: Path, study:
     words = re.sub("<script>.*?</script>", "", text, flags=re.DOTALL)
     assert EVIL not in words and "<b>" not in words and "&lt;b&gt;run&amp;amp;" in words
     assert "<title>&lt;script&gt;" in words
-    kinds = [attributes.get("type") for tag, attributes in Page(text).found if tag == "script"]
+    kinds = [attributes.get("type") for tag, attributes in Markup(text).tags if tag == "script"]
     assert kinds.count(None) == 1 and set(kinds) == {None, "application/json"}
 
 
@@ -143,8 +127,7 @@ def test_the_same_sources_give_the_same_bytes(study: list[RunFolder], probes: Pa
 
 
 def test_data_for_the_script(whole: str, study: list[RunFolder]) -> None:
-    begin = whole.index('id="data">') + len('id="data">')
-    data = json.loads(whole[begin : whole.index("</script>", begin)])
+    data = data_of(whole)
     (one,) = data["gates"]["sets"]
     assert [label["label"] for label in one["labels"]] == ["POS", "NER", "DEP", "CON", "SRL", "MTL-5"]
     assert (one["layers"], one["heads"]) == (3, 4)
@@ -162,7 +145,9 @@ def test_what_is_missing_is_said(tmp_path: Path, study: list[RunFolder]) -> None
     shutil.copytree(runs[0].path, unscored)
     shutil.rmtree(unscored / "scores")
     (unscored / "metrics.jsonl").unlink()
-    said = Page(report(Sources([*runs, RunFolder(unscored)], notes=["2 of 9 cells are not finished."]), QUICK, no_gold))
+    said = Markup(
+        report(Sources([*runs, RunFolder(unscored)], notes=["2 of 9 cells are not finished."]), QUICK, no_gold)
+    )
     caveats = said.sections["caveats"]
     assert "unscored is not scored on dev" in caveats
     assert "the gold of" in caveats and "is not to be had" in caveats
@@ -179,8 +164,7 @@ def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path: Path, study: li
     RunFolder(other).write_config(tree)
     gated = [run for run in study if run.path.name.startswith("gates-pos")]
     text = report(Sources([*gated, RunFolder(other)]), Choices(resamples=0, permutations=0), gold)
-    begin = text.index('id="data">') + len('id="data">')
-    sets = json.loads(text[begin : text.index("</script>", begin)])["gates"]["sets"]
+    sets = data_of(text)["gates"]["sets"]
     assert [(one["title"], [len(label["seeds"]) for label in one["labels"]]) for one in sets] == [
         ("6 heads by gates, train.epochs=3", [3]),
         ("6 heads by gates, train.epochs=30", [1]),
@@ -193,7 +177,7 @@ def test_latency_of_removal(tmp_path: Path, study: list[RunFolder]) -> None:
     cell = {"batch": 8, "length": 64, "rounds": 5, "encoder": part, "attention": {**part, "reached": None}}
     file = tmp_path / "latency.json"
     file.write_text(json.dumps({"device": "CPU", "threads": 1, "load": 9.0, "cells": [cell]}))
-    page = Page(report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold))
+    page = Markup(report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold))
     assert "10.0" in page.sections["latency"] and "20 % (ideal 25 %)" in page.sections["latency"]
     assert "the machine was busy" in page.sections["caveats"]
     file.write_text("{}")
@@ -209,11 +193,11 @@ def test_sections_of_analyses(tmp_path: Path, study: list[RunFolder]) -> None:
         made = {"curves": [curve], "heads": [], "lags": [], "too_short": [EVIL]}
         (folder / "breaks.json").write_text(json.dumps(made | {"fingerprint": "0" * 64, "corpus": "elsewhere"}))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
-    page = Page(text)
+    page = Markup(text)
     key = "breaks"
     assert "curve of one" in page.sections[key] and "curve of two" in page.sections[f"{key}-2"]
     assert "made of another corpus than the runs were trained on (elsewhere)" in page.sections["caveats"]
-    assert EVIL not in text and any(attributes.get("href") == f"#{key}" for _, attributes in page.found)
+    assert EVIL not in text and any(attributes.get("href") == f"#{key}" for _, attributes in page.tags)
 
 
 def test_no_run_and_a_folder_of_no_analysis_are_refused(tmp_path: Path, study: list[RunFolder]) -> None:
@@ -224,35 +208,18 @@ def test_no_run_and_a_folder_of_no_analysis_are_refused(tmp_path: Path, study: l
 
 
 def test_figures_have_words_and_heads_of_tables_a_scope(whole: str) -> None:
-    for tag, attributes in Page(whole).found:
+    for tag, attributes in Markup(whole).tags:
         if tag == "svg":
             assert attributes["role"] == "img" and len(attributes["aria-label"] or "") > 10
         if tag == "th":
             assert attributes["scope"] in {"row", "col"}
         if attributes.get("role") == "region":
             assert attributes["tabindex"] == "0" and attributes["aria-label"]
-    identifiers = [attributes["id"] for _, attributes in Page(whole).found if "id" in attributes]
+    identifiers = [attributes["id"] for _, attributes in Markup(whole).tags if "id" in attributes]
     assert len(set(identifiers)) == len(identifiers)
 
 
 # -- Markup of the page --
-
-
-class Reader(HTMLParser):
-    """Tags and words of a piece of markup."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words = ""
-        self.feed(str(text))
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
 
 
 PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")))
@@ -264,14 +231,14 @@ def analysis_part(*blocks: str | Grid | Figure) -> Part:
 
 @given(PRINTABLE)
 def test_words_stay_words(words: str) -> None:
-    assert Reader(analysis_part(words).body).words.strip() == words
+    assert Markup(analysis_part(words).body).words.strip() == words
 
 
 @given(st.text())
 def test_no_text_can_open_a_tag_or_break_the_file(words: str) -> None:
     made = analysis_part(Grid(["a", words], [[words, "1"], [Strong(words), "2"]], title=words)).body
     expected = {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "p", "strong", "span", "small"}
-    assert {tag for tag, _ in Reader(made).tags} <= expected
+    assert {tag for tag, _ in Markup(made).tags} <= expected
     made.encode("utf-8")
 
 
@@ -286,7 +253,7 @@ def test_data_comes_back_and_cannot_end_its_element(tree: object) -> None:
 
 
 def test_a_cell_has_its_mean_its_spread_and_its_difference() -> None:
-    made = Reader(analysis_part(Grid(["a", "b\nF1"], [["x", Strong("9.0 ± 0.1\n+1.0")]])).body)
+    made = Markup(analysis_part(Grid(["a", "b\nF1"], [["x", Strong("9.0 ± 0.1\n+1.0")]])).body)
     assert "9.0 ± 0.1 +1.0" in " ".join(made.words.split())
     tags = [tag for tag, _ in made.tags]
     assert tags.count("strong") == tags.count("small") == 1

@@ -1,7 +1,5 @@
 """The report page in headless Chromium: it loads in silence, answers pointer and keys, and stands without a script."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The first statement of the page: whose runs, how long trained, and never more sure than the seeds allow."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

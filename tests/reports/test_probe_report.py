@@ -1,7 +1,5 @@
 """Reports of probes: reading and refusing, the numbers in tables, what figures show."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Where columns stand: pairs as a triangle, rows by encoder, heads beside pruned scores; LaTeX, CSV, JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Differences of a table: which runs are paired, Holm's correction within a table, and why there is no test."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables from run folders: which runs share a column, what stands in a cell, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import statistics
 from collections.abc import Callable
@@ -130,10 +128,7 @@ def test_differences_are_taken_to_the_same_settings(make: Make) -> None:
     folders += [make(both), make(both, **{"train.epochs": 9}), make(both, **{"train.epochs": 5})]
     comparison = compare(folders, "test")
     pairs = {comparison.columns[m].title: comparison.columns[s].title for m, s in comparison.against.items()}
-    assert pairs == {
-        "MTL-2 (train.epochs=3)": "STL (train.epochs=3)",
-        "MTL-2 (train.epochs=9)": "STL (train.epochs=9)",
-    }
+    assert pairs == {"MTL-2 (train.epochs=3)": "STL (train.epochs=3)", "MTL-2 (train.epochs=9)": "STL (train.epochs=9)"}
 
 
 def test_refusals_are_sentences(make: Make, tmp_path: Path) -> None:

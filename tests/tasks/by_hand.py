@@ -1,7 +1,5 @@
 """Parts of formulas that the oracles of several decoders share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """CON: binarisation against supar's, loss and decoding against enumeration of binary trees."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from by_hand import leaky, pair_scores, with_one

@@ -1,7 +1,5 @@
 """DEP against plain loops over words and heads, and decoding against enumeration of trees."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

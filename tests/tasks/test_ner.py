@@ -1,7 +1,5 @@
 """NER against plain loops over spans."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

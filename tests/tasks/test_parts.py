@@ -1,7 +1,5 @@
 """What decoders share, against einsum, plain loops and unsplit layers; label rows, one a class."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

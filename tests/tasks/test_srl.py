@@ -1,7 +1,5 @@
 """SRL against plain loops over predicates, spans and roles."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

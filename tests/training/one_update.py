@@ -1,7 +1,5 @@
 """A trainer before its first update, and what an update gives the optimizer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

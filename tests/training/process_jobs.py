@@ -1,7 +1,5 @@
 """Runs on several processes, started as torchrun starts them but without its ten seconds; what they do is in `JOBS`."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import os

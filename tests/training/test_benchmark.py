@@ -1,7 +1,5 @@
 """bench measures what training does, on the same batches; FLOPs by the formula, and three times side by side."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Checkpoints: all that is needed and nothing random; files that do not fit, and disks that are full, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

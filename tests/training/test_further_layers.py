@@ -1,7 +1,5 @@
 """Layers other than the five in a run: the same data under other names give the same run, number by number."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

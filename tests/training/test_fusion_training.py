@@ -1,7 +1,5 @@
 """Runs with fusion of layers: what learns at which rate, loaded with its weights, refused where it does not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

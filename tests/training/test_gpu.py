@@ -4,8 +4,6 @@ A GPU is compared with the CPU in fp32, without dropout; where there is none, it
 CPU is compared with itself.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path

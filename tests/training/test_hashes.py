@@ -1,7 +1,5 @@
 """What a run wrote is known by SHA-256: a changed file is named, and neither loaded nor gone on with."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

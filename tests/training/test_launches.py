@@ -1,7 +1,5 @@
 """What a GPU would be asked to do: a counter against counts by hand, and ceilings of steps and annotation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

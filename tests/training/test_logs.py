@@ -1,9 +1,8 @@
 """uas.jsonl, and what TensorBoard and Weights & Biases are told, read back; runs that are killed and go on."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
+import itertools
 import json
 import struct
 from collections.abc import Callable, Iterator
@@ -41,44 +40,38 @@ def read(folder: RunFolder) -> Any:
     return events.Reload()
 
 
-def scalars(events: Any, tag: str) -> list[tuple[int, float]]:
-    return [(event.step, event.value) for event in events.Scalars(tag)]
-
-
-def same(found: list[tuple[int, float]], expected: list[tuple[int, float]]) -> None:
-    """Equal steps, each once; values equal but for float32."""
-    assert [step for step, _ in found] == [step for step, _ in expected]
-    assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-5)
+def check_numbers(folder: RunFolder, found: dict[tuple[int, str], float]) -> None:
+    """By step and name, as in metrics.jsonl and gates.jsonl; losses of updates by their means."""
+    metrics, main = folder.read_metrics(), {"pos": "accuracy", "dep": "las"}
+    expected = {(line["step"], "dev/joint"): line["joint"] for line in metrics}
+    for task, score in main.items():
+        expected |= {(line["step"], f"dev/{task}"): line["dev"][task][score] for line in metrics}
+        for kind in ("open", "expected"):
+            expected |= {(line["step"], f"gates/{kind}/{task}"): line[kind][task] for line in folder.read_gates()}
+    losses = {key: found[key] for key in found if key[1].startswith("loss/")}
+    assert losses.keys() == {(step, f"loss/{task}") for step in range(1, 13) for task in main}
+    for line in metrics:
+        last = range(line["step"] - 3, line["step"] + 1)
+        means = {task: np.mean([losses[step, f"loss/{task}"] for step in last]) for task in main}
+        assert means == pytest.approx(line["loss"], rel=1e-5)
+    assert {key: found[key] for key in found.keys() - losses.keys()} == pytest.approx(expected, rel=1e-5)
 
 
 def check(folder: RunFolder) -> None:
-    """Every number and picture there is once, and as in metrics.jsonl and gates.jsonl."""
+    """Every number and picture is there once."""
     events = read(folder)
-    metrics = folder.read_metrics()
-    gates = [json.loads(line) for line in folder.gates_path.read_text().splitlines()]
-    assert set(events.Tags()["scalars"]) == {
-        *("loss/pos", "loss/dep", "dev/pos", "dev/dep", "dev/joint"),
-        *("gates/open/pos", "gates/open/dep", "gates/expected/pos", "gates/expected/dep"),
-    }
-    assert set(events.Tags()["images"]) == {"gates/map/pos", "gates/map/dep"}
-    main = {"pos": "accuracy", "dep": "las"}
+    tags = events.Tags()
+    told = [((event.step, tag), event.value) for tag in tags["scalars"] for event in events.Scalars(tag)]
+    assert len(dict(told)) == len(told)
+    check_numbers(folder, dict(told))
+    assert set(tags["images"]) == {"gates/map/pos", "gates/map/dep"}
     for task in ("pos", "dep"):
-        losses = scalars(events, f"loss/{task}")
-        assert [step for step, _ in losses] == list(range(1, 13))
-        for epoch, line in enumerate(metrics):
-            part = [loss for _, loss in losses[4 * epoch : 4 * epoch + 4]]
-            assert np.mean(part) == pytest.approx(line["loss"][task], rel=1e-5)
-        same(scalars(events, f"dev/{task}"), [(line["step"], line["dev"][task][main[task]]) for line in metrics])
-        for kind in ("open", "expected"):
-            same(scalars(events, f"gates/{kind}/{task}"), [(line["step"], line[kind][task]) for line in gates])
         images = events.Images(f"gates/map/{task}")
-        assert [image.step for image in images] == [line["step"] for line in gates]
-        for image, line in zip(images, gates, strict=True):
+        gates = [(line["step"], np.array(line["gates"][task])) for line in folder.read_gates()]
+        assert [image.step for image in images] == [step for step, _ in gates]
+        for image, (_, values) in zip(images, gates, strict=True):
             pixels = np.array(Image.open(io.BytesIO(image.encoded_image_string)).convert("L"))
-            values = np.array(line["gates"][task])
-            assert pixels.shape == (2 * CELL, 4 * CELL)
-            assert (pixels == picture(values)).all()
-    same(scalars(events, "dev/joint"), [(line["step"], line["joint"]) for line in metrics])
+            assert pixels.shape == (2 * CELL, 4 * CELL) and (pixels == picture(values)).all()
 
 
 def test_white_is_shut_and_black_is_open_and_layer_1_is_at_the_top():
@@ -132,7 +125,7 @@ def test_it_may_be_turned_on_later_and_changes_no_result(small_settings: Any, tm
     updates = iter(range(1, 4))
     train(build_config(small_settings("pos", epochs=2)), watched, stop=lambda: next(updates) == 3)
     train(build_config(small_settings("pos", epochs=2, tensorboard=True)), watched)
-    assert [step for step, _ in scalars(read(watched), "loss/pos")] == [4, 5, 6, 7, 8]
+    assert [event.step for event in read(watched).Scalars("loss/pos")] == [4, 5, 6, 7, 8]
     assert watched.metrics_path.read_bytes() == plain.metrics_path.read_bytes()
 
 
@@ -204,20 +197,10 @@ def test_weights_and_biases_are_told_the_same_and_a_run_that_broke_off_goes_on_u
                 if not name.startswith("_"):
                     again = found.setdefault((record.history.step.num, name), value)
                     assert again == value or name.startswith("gates/map"), name  # what is told twice is equal
-    scores = {"pos": "accuracy", "dep": "las"}
-    for line in folder.read_metrics():
-        losses = {
-            task: [found[step, f"loss/{task}"] for step in range(line["step"] - 3, line["step"] + 1)] for task in scores
-        }
-        assert {task: pytest.approx(np.mean(each)) for task, each in losses.items()} == line["loss"]
-        main = {task: line["dev"][task][score] for task, score in scores.items()} | {"joint": line["joint"]}
-        assert {name: found[line["step"], f"dev/{name}"] for name in main} == main
-    for line in folder.read_gates():
-        for task in scores:
-            numbers = {kind: found[line["step"], f"gates/{kind}/{task}"] for kind in ("open", "expected")}
-            assert numbers == {kind: line[kind][task] for kind in numbers}
-            [image] = folder.path.glob(f"wandb/offline-run-*/files/{found[line['step'], f'gates/map/{task}/path']}")
-            assert (np.array(Image.open(image).convert("L")) == picture(np.array(line["gates"][task]))).all()
+    check_numbers(folder, {key: value for key, value in found.items() if not key[1].startswith("gates/map")})
+    for line, task in itertools.product(folder.read_gates(), ("pos", "dep")):
+        [image] = folder.path.glob(f"wandb/offline-run-*/files/{found[line['step'], f'gates/map/{task}/path']}")
+        assert (np.array(Image.open(image).convert("L")) == picture(np.array(line["gates"][task]))).all()
     assert capfd.readouterr().out == ""
 
 

@@ -1,7 +1,5 @@
 """One update, the schedule, what is kept: the parts of the loop that formulas and counting can judge."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable

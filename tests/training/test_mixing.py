@@ -1,7 +1,5 @@
 """Batches and the tasks they serve, within their budget; and how losses are weighed against each other."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Two processes take the step that one takes; what happens to one of them ends the run of all in words."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The three penalties: formulas, a target that is reached and kept on a simulated task, exact ends, exact resume."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A power cut at any moment: the command continues to the end, and leaves what it leaves when nothing happens to it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

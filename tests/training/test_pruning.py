@@ -1,7 +1,5 @@
 """Runs with gates: what presses on them and when, what they leave alone, and the masks they are compared with."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator

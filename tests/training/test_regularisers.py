@@ -1,7 +1,5 @@
 """CosReg and the penalty on attention along arcs: what they change, on which weights, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Exact resume: a training is stopped or its process killed, the same run again, and all equals an undisturbed run bit
 for bit: weights, moments, logs, and what balance, gates, masks and penalties remember."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
@@ -107,7 +105,7 @@ def train_until(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
     assert progress.step == step and not progress.finished
 
 
-@pytest.mark.parametrize("updates", [4, 8])
+@pytest.mark.parametrize("updates", [pytest.param(4, marks=pytest.mark.slow), 8])
 @pytest.mark.parametrize(
     "undisturbed", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RUNS], indirect=True
 )

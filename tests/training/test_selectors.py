@@ -1,7 +1,5 @@
 """Selectors on a finished run: Fisher information against enumeration, halves of the data, bounds on false claims."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from itertools import combinations

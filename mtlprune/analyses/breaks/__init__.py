@@ -1,7 +1,5 @@
 """Where do logged curves bend? Breaks in order, and lags between breaks of the same heads (Chen et al. 2024)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

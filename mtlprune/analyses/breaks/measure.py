@@ -8,8 +8,6 @@ break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)]. A log is a 
 curves of heads: layers of heads.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

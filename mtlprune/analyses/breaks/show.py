@@ -1,7 +1,5 @@
 """What breaks of logged curves show: sentences and tables of a Result, and results of earlier versions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Overlap of claims: do tasks keep the same heads open, beyond what the depth of layers explains? (He and Choi 2021)"""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis

@@ -7,8 +7,6 @@ exclusive ones (by one), free ones (by none).
 Letters: L layers, A heads a layer, P permutations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Letters: n labels or tasks, S seeds, k runs of a label, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

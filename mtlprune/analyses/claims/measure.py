@@ -4,8 +4,6 @@ result = overlap(load_claims(["runs/pos-1", "runs/pos-2", "runs/dep-1", "runs/de
 result.frames["tests"], result.frames["pairs"]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np

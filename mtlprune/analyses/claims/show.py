@@ -1,7 +1,5 @@
 """What the overlap of claims shows: sentences, tables and figures of a Result; docs/claims.md says what they mean."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -7,8 +7,6 @@ Letters: M runs, n labels, U training runs, L layers, A heads a layer, H = L·A,
 differ, K terms, P labellings, B bootstrap samples.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
@@ -54,7 +52,7 @@ class Runs:
     levels: Ints
 
     @classmethod
-    def of(cls, run_groups: Sequence[RunGroup]) -> Runs:
+    def of(cls, run_groups: Sequence[RunGroup]) -> "Runs":
         """All runs of the groups, in their order."""
         claims = [claim for run_group in run_groups for claim in run_group.claims]
         columns = zip(*((f"{c.training!s:>20}", f"{c.seed:>20}", c.half) for c in claims), strict=True)  # in order

@@ -1,7 +1,5 @@
 """Do tasks fight over the same heads? What closing the heads that one task claims costs every other task."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis

@@ -1,7 +1,5 @@
 """What closing one task's heads costs every task: tables, sentences and figures of a Result."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Degeneration: do vectors fall into a cone, and do rare labels pay for it? (Gao et al. 2019)"""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis, Column

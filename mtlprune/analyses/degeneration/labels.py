@@ -7,8 +7,6 @@ run are both there, whether labels that fell further lost more F1.
 Letters: K labels of a decoder, D features of its rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

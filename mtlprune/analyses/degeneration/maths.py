@@ -13,8 +13,6 @@ uniformly negative directions); Mu and Viswanath (2018) (partition isotropy); Ru
 (IsoScore); Roy and Vetterli (2007) (effective rank).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ be negative.
 Letters for shapes: L layers, A heads a layer, n heads it has now, d values a head has, H hidden size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What degeneration shows: sentences, tables and figures of a Result, and results of earlier versions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

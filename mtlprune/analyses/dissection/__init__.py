@@ -1,7 +1,5 @@
 """Exact decomposition of vectors: input + heads + feed-forward parts + correction (Mickus et al. 2022)."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 from pydantic import Field

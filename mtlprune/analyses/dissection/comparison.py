@@ -11,8 +11,6 @@ Source: Mickus, Paperno and Constant (2022). They score r² on the tokens that w
 constant; z-scored features change no r²; uniform average over outputs); a held-out value stands beside it here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product

@@ -16,8 +16,6 @@ Source: Mickus, Paperno and Constant (2022), section 5: macro F1 over tags, O in
 k = 5 neighbours (cosine), and by a two-layer net without a bias of its output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -61,7 +59,7 @@ class TermItems:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, rows: NDArray) -> TermItems:
+    def take(self, rows: NDArray) -> "TermItems":
         """Some of them."""
         return TermItems(self.spans[rows], self.labels[rows], self.sentence[rows])
 

@@ -12,8 +12,6 @@ Letters for shapes: N tokens, H hidden size, L layers, n heads a layer has now, 
 Source: Mickus, Paperno and Constant (2022), How to Dissect a Muppet, TACL 10; grouping of biases as in their code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, 
 H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,16 +26,7 @@ from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
 from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.dissection.maths import refusal, trace
-from mtlprune.analyses.reading import (
-    Found,
-    ProbeError,
-    Subject,
-    batches,
-    gate_grid,
-    read_request,
-    survey,
-    variant,
-)
+from mtlprune.analyses.reading import Found, ProbeError, Subject, batches, gate_grid, read_request, survey, variant
 from mtlprune.analyses.syntax.pseudo_likelihood import load_masked
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.layers import in_order

@@ -1,7 +1,5 @@
 """What an exact decomposition shows: tables, sentences and figures of a Result, and results of earlier versions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

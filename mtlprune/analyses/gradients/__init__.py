@@ -1,7 +1,5 @@
 """How much does each task's loss hang on each head, and do tasks pull a head's weights one way? (Michel et al. 2019)"""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis

@@ -3,8 +3,6 @@
 Letters for shapes: S sentences, L layers, A heads a layer before any was removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations

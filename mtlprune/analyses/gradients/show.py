@@ -1,7 +1,5 @@
 """What gradients on heads show: tables, sentences and figures of a Result."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn

@@ -4,8 +4,6 @@ The two are interleaved batch by batch, round after round; of the rounds the fas
 that of the processor, all threads added up, so that other programs on the machine disturb little.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ had of them without an encoder: fixed offsets and chance.
 Letters for shapes: U items (of a task and split), K labels (of a task), n words of a sentence, D distances.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@ words of a batch, H heads of all layers that are there, d values a head has, U i
 one of its words.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

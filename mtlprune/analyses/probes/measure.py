@@ -6,11 +6,9 @@ centroids, choice and accuracies all on the same test items. Nothing larger than
 Letters for shapes: U items, K labels, L layers, A heads a layer before any was removed, H heads that are there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +87,7 @@ class Data:
     items: dict[str, list[Items]]
 
     @classmethod
-    def read(cls, sentences: dict[str, list[Sentence]], seed: int = 0, heights: Heights = "lowest") -> Data:
+    def read(cls, sentences: dict[str, list[Sentence]], seed: int = 0, heights: Heights = "lowest") -> "Data":
         """Arguments as for :func:`mtlprune.analyses.probes.items.read_items`."""
         return cls(sentences, read_items(sentences, seed, heights))
 
@@ -286,21 +284,16 @@ def measure(request: Request) -> Result:
     corpus = load_corpus(request.corpus)
     sentences = _read(corpus, modes, options.train_sentences, request.seed)
     request.on_status("looking for sentences that do not fit")
-    out = too_long(sources, [sentence for content in sentences.values() for sentence in content])
-    kept, splits, start = {}, {}, 0
-    for split, content in sentences.items():
-        gone = out[start : start + len(content)]
-        start += len(content)
-        kept[split] = [s for s, long in zip(content, gone, strict=True) if not long]
-        if not kept[split]:
-            raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
-        splits[split] = {"sentences": len(kept[split]), "too_long": int(gone.sum())}
+    gone = iter(too_long(sources, list(chain(*sentences.values()))))
+    kept = {split: [sentence for sentence in content if not next(gone)] for split, content in sentences.items()}
+    for split in (split for split, content in kept.items() if not content):
+        raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
     data = Data.read(kept, request.seed, options.con_heights)
     if not data.items["test"]:
         raise ProbeError(
             f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
         )
-    longest = max(len(s) for content in kept.values() for s in content)
+    longest = max(map(len, chain(*kept.values())))
     encoders, probed, rows = [], [], []
     controls: dict[Any, Findings] = {}
     first: tuple[str, tuple] | None = None
@@ -308,13 +301,7 @@ def measure(request: Request) -> Result:
         request.on_status(f"probing {source.name}")
         for subject in source.open(request.device):
             first = first or (source.name, subject.size())
-            if subject.size() != first[1]:
-                (kind, layers, heads, hidden), (k, lay, h, hid) = first[1], subject.size()
-                raise ProbeError(
-                    f"{first[0]} is a {kind} of {layers} × {heads} heads (hidden size {hidden}) and {source.name} a "
-                    f"{k} of {lay} × {h} ({hid}); heads of different encoders do not correspond, so probe them into "
-                    "folders of their own"
-                )
+            _alike(first, (source.name, subject.size()))
             found = ProbeSurvey(subject.encoder, subject.gates, request.on_batch).run(data, modes)
             untrained = _untrained(subject, source, request, data, modes, controls)
             probed.append(Probed(subject.label, subject.name, subject.seed, found, untrained))
@@ -332,7 +319,10 @@ def measure(request: Request) -> Result:
         "fingerprint": corpus.fingerprint,
         "split": "test",
         "sentences": len(kept["test"]),
-        "splits": splits,
+        "splits": {
+            split: {"sentences": len(content), "too_long": len(sentences[split]) - len(content)}
+            for split, content in kept.items()
+        },
         "modes": {mode: {part: split if mode == SOUND else "test" for part, split in _PARTS.items()} for mode in modes},
         "kinds": kinds,
         "con": PHRASES[options.con_heights],
@@ -344,6 +334,15 @@ def measure(request: Request) -> Result:
         "notes": notes,
     }
     return Result("probes", about, frames)
+
+
+def _alike(first: tuple[str, tuple], other: tuple[str, tuple]) -> None:
+    """Raise ProbeError where encoders, by name and size, are of different sizes."""
+    if first[1] != other[1]:
+        one, two = ("{} is a {} of {} × {} heads (hidden size {})".format(name, *size) for name, size in (first, other))
+        raise ProbeError(
+            f"{one} and {two}; heads of different encoders do not correspond, so probe them into folders of their own"
+        )
 
 
 _PARTS = {"centroids": "train", "choice": "dev", "report": "test"}

@@ -1,7 +1,5 @@
 """Over-smoothing: do token vectors grow alike, and which heads make them so? (Shi et al. 2022)"""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis, Column

@@ -19,8 +19,6 @@ Letters for shapes: B sentences, T places, H hidden size, n heads, L layers (of 
 permutations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

@@ -9,8 +9,6 @@ so the bound would not hold without them. Words (label split) are means of their
 Letters for shapes: S sentences, B of a batch, T places, H hidden size, L layers, A heads a layer, n heads it has now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What over-smoothing shows: tables, sentences and figures of a Result, and results of earlier versions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Syntactic attention: which heads attend along dependency arcs? (Chen et al. 2024)"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field

@@ -3,8 +3,6 @@
 Letters for shapes: P sentences of which vectors are kept, L layers, A heads a layer, H heads that are there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast

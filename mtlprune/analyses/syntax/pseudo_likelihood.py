@@ -10,8 +10,6 @@ the same word, so that a rare word does not give itself away by its end (Kauf an
 Letters for shapes: R rows (a piece of a sentence each), L slots a row, H the hidden size, V the vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -66,7 +64,7 @@ class MaskedLanguageModel:
     limit: int
 
     @classmethod
-    def load(cls, name: str, device: str = "cpu") -> MaskedLanguageModel:
+    def load(cls, name: str, device: str = "cpu") -> "MaskedLanguageModel":
         """Load a folder or hub name, in evaluation mode and float32.
 
         Raises:
@@ -87,7 +85,7 @@ class MaskedLanguageModel:
         return cls.of(model.to(device).eval(), tokenizer)
 
     @classmethod
-    def of(cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> MaskedLanguageModel:
+    def of(cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> "MaskedLanguageModel":
         """A model at hand, such as one in training.
 
         Raises:

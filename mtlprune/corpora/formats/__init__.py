@@ -1,7 +1,5 @@
 """Readers of raw corpora, a file each; here text by lines and blocks, with the line numbers that every error names."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence

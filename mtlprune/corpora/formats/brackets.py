@@ -1,7 +1,5 @@
 """Bracket notations: star columns (``(NP*``, ``*)``) and one-line trees, to and from labelled spans."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -139,7 +137,7 @@ class _Node:
     label: str | None
     line: int
     word: str | None = None
-    children: list[_Node] = field(default_factory=list)
+    children: "list[_Node]" = field(default_factory=list)
 
 
 def bare_label(label: str) -> str:

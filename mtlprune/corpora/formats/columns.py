@@ -1,7 +1,5 @@
 """Columns, a word a line, and what they say of a sentence: any CoNLL-like file, and rows of other tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

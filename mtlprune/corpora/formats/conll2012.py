@@ -15,8 +15,6 @@ How each layer is read (facts of the original release, and where we differ):
   Lemma and frameset together name the roleset (``be.01``). Arguments stay as they are, V and C-V with them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

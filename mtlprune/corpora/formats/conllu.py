@@ -1,7 +1,5 @@
 """CoNLL-U: words, tags and dependencies (https://universaldependencies.org/format.html), through the conllu library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Datasets in Hugging Face form: a name of the hub, a folder that save_to_disk wrote, or files of rows."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ In IOB2 ``B-X`` opens a span, ``I-X`` continues it, ``O`` is outside. IOB1 opens
 type ends just before. BIOES and BILOU mark last words (E, L) and spans of one word (S, U) too.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """PropBank skeletons (``*.gold_skel``: trees and roles without words), and columns of predicates."""
 
-from __future__ import annotations
-
 import re
 import tarfile
 import zlib

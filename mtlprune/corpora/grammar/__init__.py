@@ -3,8 +3,6 @@
 ``docs/grammar.md`` says what is in it and what makes it hard.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 

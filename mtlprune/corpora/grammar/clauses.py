@@ -1,7 +1,5 @@
 """Clauses of the generated corpus: verb phrases, coordination, relative clauses, control and raising."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple

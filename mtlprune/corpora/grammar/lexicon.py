@@ -4,8 +4,6 @@ A *kind* is a semantic class (person, place, building ...). Verbs select kinds, 
 are ambiguous between kinds: that is what makes context necessary. Each noun belongs to exactly one kind.
 """
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from importlib import resources

@@ -1,7 +1,5 @@
 """A derivation, one tree of headed phrases, and the five layers read off it; and noun phrases drawn as such."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,8 +16,8 @@ class Edge(NamedTuple):
     """A child and how its head word depends: on the phrase's head word, or on that of ``target`` where one is given."""
 
     relation: str
-    node: Node
-    target: Node | None = None
+    node: "Node"
+    target: "Node | None" = None
 
 
 class Node:
@@ -35,7 +33,7 @@ class Node:
         self.entity = ""
         self.start = self.end = -1
 
-    def head_word(self) -> Node:
+    def head_word(self) -> "Node":
         """The leaf that stands for the whole phrase in the dependency tree."""
         node = self
         while node.edges:

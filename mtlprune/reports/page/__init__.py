@@ -6,8 +6,6 @@ Same sources, same bytes. Modules give the numbers and sentences of the parts, t
 style and script; the script only makes the page interactive.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Sections of analyses from their records: the overlap of claims, results in folders, and the table of heads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from itertools import product

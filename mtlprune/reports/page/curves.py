@@ -1,8 +1,6 @@
 """How training went: scores on dev and losses by epoch (metrics.jsonl), open heads by step (gates.jsonl); and what
 removing heads saves (latency.json)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

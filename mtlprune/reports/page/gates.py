@@ -1,7 +1,5 @@
 """Gate maps of the page: small ones that need no script, and the numbers from which the script makes the large one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Parts of the page, and the templates that make HTML of them: all words are escaped there, none of them earlier."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

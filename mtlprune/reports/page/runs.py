@@ -1,7 +1,5 @@
 """What was run: encoders, data, settings, versions, time, from config.yaml and manifest.json of every run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

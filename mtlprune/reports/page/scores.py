@@ -4,8 +4,6 @@ Tables have a row for each setting and a column for each task. Losses and gains 
 beside the gold of the corpus.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

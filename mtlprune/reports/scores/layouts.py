@@ -3,8 +3,6 @@
 Columns stand side by side, pairs of tasks as a triangle, a block of rows for each encoder.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
@@ -215,14 +213,21 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
         parts.append("+POS: trained together with POS and nothing else")
     if any(run.heads for column in columns for run in column.runs):
         parts.append("heads: open or kept, of all")
-    parts += _differences(comparison, intervals)
+    parts += _differences(comparison)
+    parts += _marks(comparison)
+    if intervals and comparison.tests and not apart(comparison):
+        seeds = [min(test.difference.seeds) > 1 for test in comparison.tests.values()]
+        both = "seeds and sentences" + ("" if all(seeds) else " (with one seed: over sentences)")
+        parts.append(f"in brackets 95 % intervals over {both if any(seeds) else 'sentences'}")
+    parts += _more_training(comparison)
+    parts += () if comparison.reference else _other_settings(comparison)
     unfinished = [run.path for column in columns for run in column.runs if not run.finished]
     if unfinished:
         parts.append(f"not trained to the end: {', '.join(unfinished)}")
     return "; ".join(parts) + "."
 
 
-def _differences(comparison: Comparison, intervals: bool) -> Iterator[str]:
+def _differences(comparison: Comparison) -> Iterator[str]:
     columns = comparison.columns
     if comparison.reference:
         yield f"Δ = it − {comparison.reference}"
@@ -231,10 +236,10 @@ def _differences(comparison: Comparison, intervals: bool) -> Iterator[str]:
     pruned = [columns[place].title for place in comparison.against if len(columns[place].runs[0].tasks) == 1]
     if pruned and not comparison.reference:
         yield f"in {', '.join(dict.fromkeys(pruned))}: Δ = it − STL with all heads"
-    yield from _marks(comparison, intervals)
-    yield from _more_training(comparison)
-    if comparison.reference:
-        return
+
+
+def _other_settings(comparison: Comparison) -> Iterator[str]:
+    columns = comparison.columns
     differing = {place: _unlike(comparison, place, other) for place, other in comparison.against.items()}
     for several, what in ((True, "the tasks differ"), (False, "pruning differs")):
         named = [
@@ -249,8 +254,8 @@ def _differences(comparison: Comparison, intervals: bool) -> Iterator[str]:
             yield f"runs of {column.title} differ in {', '.join(mixed)}"
 
 
-def _marks(comparison: Comparison, intervals: bool) -> Iterator[str]:
-    """What the signs beside differences mean, and their intervals."""
+def _marks(comparison: Comparison) -> Iterator[str]:
+    """What the signs beside differences mean."""
     tests = list(comparison.tests.values())
     over_seeds = [min(test.difference.seeds) > 1 for test in tests]
     if any(over_seeds):
@@ -259,9 +264,6 @@ def _marks(comparison: Comparison, intervals: bool) -> Iterator[str]:
         yield f"† p < {LEVEL} (Holm) over sentences, of these runs only: with one seed nothing is known of others"
     elif any(test.of_these_runs for test in tests):
         yield f"† p < {LEVEL} (Holm) over sentences only, of these runs: not beyond the variance between seeds"
-    if tests and intervals and not apart(comparison):
-        both = "seeds and sentences" + ("" if all(over_seeds) else " (with one seed: over sentences)")
-        yield f"in brackets 95 % intervals over {both if any(over_seeds) else 'sentences'}"
 
 
 def _more_training(comparison: Comparison) -> Iterator[str]:

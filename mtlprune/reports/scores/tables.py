@@ -3,8 +3,6 @@
 print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "test"))))
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """The differences of a table, tested over sentences: counts read from run folders, tests, Holm's correction."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """From a run with gates to a run without the heads they closed: a whole run folder, proved to compute the same."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import datetime

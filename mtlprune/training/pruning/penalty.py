@@ -11,8 +11,6 @@ An update with gates, in this order:
 The state is a few numbers a set, `state()`; everything else follows from the number of the update.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from abc import ABC, abstractmethod

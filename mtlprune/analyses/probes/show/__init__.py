@@ -1,7 +1,5 @@
 """What probes show: sentences, tables and figures of a Result."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -6,8 +6,6 @@ text(card), html(card), card.figure()
 Letters: S places of a sentence: [CLS], its words, [SEP].
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

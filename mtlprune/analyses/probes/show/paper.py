@@ -3,8 +3,6 @@
 table = beside_paper(panel, "BERT")
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -7,8 +7,6 @@
 Accuracies are in percent; layers and heads are counted from 1.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
