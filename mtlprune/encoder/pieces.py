@@ -1,5 +1,7 @@
 """Words to sub-words: any Hugging Face tokenizer, asked one word at a time."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
