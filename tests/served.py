@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 class Server(ThreadingHTTPServer):
-    """Serves ``addresses``; what stands in ``cut`` ends half-way, as if the line broke."""
+    """Serves ``addresses``: content, an answer as (status, headers, content), or None: it closes without a word.
 
-    addresses: dict[str, Callable[[], bytes]]
+    What stands in ``cut`` ends half-way, as if the line broke.
+    """
+
+    addresses: dict[str, Callable[[], Any]]
     cut: set[str]
     asked: list[str]
 
@@ -32,9 +36,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path not in server.addresses:
             self.send_error(404)
             return
-        body = server.addresses[self.path]()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
+        found = server.addresses[self.path]()
+        if found is None:
+            return
+        status, headers, body = found if isinstance(found, tuple) else (200, {"Content-Length": len(found)}, found)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, str(value))
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if self.path in server.cut else body)
 

@@ -1,12 +1,12 @@
 """UAS of heads: a plain loop as oracle, attention whose UAS is known, and what must not matter."""
 
-import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from found import without_heads
 from tiny import WORDS
 from torch import Tensor
 
@@ -14,7 +14,6 @@ from mtlprune.encoder.arc_counts import OFFSETS, ArcCounts
 from mtlprune.encoder.arcs import ArcCounter, ArcError, guesses, halves, relations_of, uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe, use_eager
-from mtlprune.encoder.removal import remove_heads
 from mtlprune.sentence import Dependencies, Sentence
 
 
@@ -179,11 +178,8 @@ def test_means_over_relations_are_weighted_by_their_tokens() -> None:
 def test_gated_and_removed_heads_count_nothing(bert: Encoder) -> None:
     gates = torch.tensor([[1.0, 0.0, 0.5, 1.0], [1.0, 1.0, 0.0, 1.0]])
     gated = uas_of(bert, SENTENCES, gates)
-    cut = copy.deepcopy(bert)
     scale = torch.where(gates > 0, 1.0, 0.0)
-    cut.head_map = remove_heads(cut.transformer, scale)
-    cut.__dict__.pop("places")  # where the heads lie was found out before
-    use_eager(cut)
+    cut = use_eager(without_heads(bert, scale))
     removed, closed = uas_of(cut, SENTENCES), uas_of(bert, SENTENCES, scale)
     assert np.array_equal(gated.there, gates.numpy() > 0) and np.array_equal(removed.there, gated.there)
     assert np.array_equal(np.isnan(removed.uas()), np.broadcast_to(gates.numpy() == 0, (2, 2, 4)))

@@ -6,13 +6,12 @@ import shutil
 import socket
 import subprocess
 import tarfile
-import threading
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from served import script
+from served import Server, script, serving
 
 from mtlprune.corpora import CorpusError
 from mtlprune.files import file_sha256
@@ -26,70 +25,37 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 BLOB = hashlib.sha1(b"blob %d\0" % len(BODY) + BODY).hexdigest()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """/good serves the body, the other addresses each fail in their own way."""
-
-    protocol_version = "HTTP/1.1"
-    requests = 0
-
-    def do_GET(self) -> None:
-        type(self).requests += 1
-        self.close_connection = True
-        if self.path == "/moved":
-            self.send_response(302)
-            self.send_header("Location", "/good")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-        elif self.path == "/good":
-            self._answer({"Content-Length": str(len(BODY))}, BODY)
-        elif self.path == "/short":
-            self._answer({"Content-Length": str(len(BODY))}, BODY[:1000])
-        elif self.path == "/chunked":
-            self._answer({"Transfer-Encoding": "chunked"}, b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
-        elif self.path == "/silent":
-            self._answer({"Content-Length": str(len(BODY))}, BODY[:1000])
-            threading.Event().wait(2)
-        else:
-            self.send_error(404)
-
-    def _answer(self, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(200)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-        self.wfile.flush()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep the tests' output free of the access log."""
-
-
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
+def server() -> Iterator[Server]:
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    with serving() as made:
+        made.addresses |= {
+            "/good": lambda: BODY,
+            "/moved": lambda: (302, {"Location": "/good", "Content-Length": 0}, b""),
+            "/chunked": lambda: (200, {"Transfer-Encoding": "chunked"}, chunked),
+            "/silent": lambda: time.sleep(2),
+        }
+        yield made
 
 
 @pytest.mark.parametrize("address", ["good", "moved", "chunked"])
 @pytest.mark.parametrize(("sha256", "blob"), [(SHA256, None), (SHA256.upper(), BLOB), (None, BLOB), (None, None)])
-def test_whole_files_arrive(server: str, tmp_path: Path, address: str, sha256: str | None, blob: str | None) -> None:
+def test_whole_files_arrive(server: Server, tmp_path: Path, address: str, sha256: str | None, blob: str | None) -> None:
     out = tmp_path / "deep" / "er" / "file.txt"
-    assert fetch(f"{server}/{address}", out, sha256, git_blob=blob) == out
+    assert fetch(f"{server.url}/{address}", out, sha256, git_blob=blob) == out
     assert out.read_bytes() == BODY
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_a_verified_file_is_not_fetched_again_and_a_wrong_one_is_replaced(server: str, tmp_path: Path) -> None:
+def test_a_verified_file_is_not_fetched_again_and_a_wrong_one_is_replaced(server: Server, tmp_path: Path) -> None:
     out = tmp_path / "file"
-    fetch(f"{server}/good", out, SHA256)
-    before = _Handler.requests
-    fetch(f"{server}/good", out, SHA256)
-    assert _Handler.requests == before
+    fetch(f"{server.url}/good", out, SHA256)
+    before = len(server.asked)
+    fetch(f"{server.url}/good", out, SHA256)
+    assert len(server.asked) == before
     out.write_bytes(b"something else")
-    fetch(f"{server}/good", out, SHA256)
-    assert _Handler.requests == before + 1
+    fetch(f"{server.url}/good", out, SHA256)
+    assert len(server.asked) == before + 1
     assert out.read_bytes() == BODY
 
 
@@ -108,9 +74,9 @@ def test_failures_are_told_and_leave_nothing(server, tmp_path, address, sha256, 
     if existing:
         out.write_bytes(existing)
     with pytest.raises(CorpusError) as caught:
-        fetch(f"{server}/{address}", out, sha256, git_blob=blob, timeout=0.3)
+        fetch(f"{server.url}/{address}", out, sha256, git_blob=blob, timeout=0.3)
     assert what in str(caught.value)
-    assert f"{server}/{address}" in str(caught.value)
+    assert f"{server.url}/{address}" in str(caught.value)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == ([existing] if existing else [])
 
 

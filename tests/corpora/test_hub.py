@@ -75,14 +75,10 @@ def test_mistakes_name_row_and_column(
         read_dataset(saved(tmp_path, **columns), said)
 
 
-def test_what_is_no_dataset_and_a_hub_that_nobody_answers_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_hub")
+def test_what_is_no_dataset_and_a_hub_that_nobody_answers_for(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_text("no parquet")
     with pytest.raises(CorpusError, match=r"rows.parquet: expected a dataset, found \w+: "):
         read_dataset(str(tmp_path / "rows.parquet"))
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://127.0.0.1:9")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
     with pytest.raises(CorpusError, match=r"someone/something: expected a folder or file, .* cannot be reached"):
         read_dataset("someone/something")

@@ -1,12 +1,12 @@
 """Observation: nothing changes, words get what their sub-words have, gates and removed heads are respected."""
 
-import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from found import without_heads
 from tiny import FAMILIES, LAYERS, WORDS
 from torch import Tensor
 
@@ -15,7 +15,6 @@ from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import WANTS, Observation, observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.removal import remove_heads
 
 SENTENCES = [WORDS[:5], WORDS[7:20], WORDS[3:4], WORDS[20:28]]
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
@@ -125,9 +124,7 @@ def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
         gates[0] = gates[1]
     batch = batch_of(encoder)
     gated = observe(encoder, batch, gates, WANTS)
-    smaller = copy.deepcopy(encoder)
-    smaller.head_map = remove_heads(smaller.transformer, gates)
-    smaller.__dict__.pop("places", None)
+    smaller = without_heads(encoder, gates)
     seen = observe(smaller, batch, want=WANTS)
     for layer, kept in enumerate(smaller.head_map.kept):
         torch.testing.assert_close(seen.attention[layer], gated.attention[layer][:, list(kept)], atol=1e-5, rtol=1e-4)

@@ -113,16 +113,6 @@ def test_altered_weights_are_refused(tmp_path):
         check_weights(file, "0" * 64)
 
 
-@pytest.fixture
-def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub that nobody answers for, and no proxy that might."""
-    monkeypatch.setattr("mtlprune.encoder.sources.constants.ENDPOINT", "https://127.0.0.1:9")
-    monkeypatch.setattr("mtlprune.encoder.sources.constants.HF_HUB_OFFLINE", False)
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 @pytest.mark.usefixtures("no_hub")
 @pytest.mark.parametrize(
     ("name", "words"),

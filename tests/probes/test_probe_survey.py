@@ -1,11 +1,11 @@
 """Probes against double loops over the same observations, planted heads, batches, gates, and removed heads."""
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 import torch
+from found import without_heads
 from tiny import CONTRACT_FAMILIES, make_tiny
 
 from mtlprune.analyses.probes import AS_RELEASED, MODES, SHUFFLED, SOUND, TRUE
@@ -15,7 +15,6 @@ from mtlprune.analyses.probes.measure import Data, Findings, ProbeSurvey, Split
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import SENTENCES, SLOTS, SQUARES, Observation, observation_batches, observe
-from mtlprune.encoder.removal import remove_heads
 from mtlprune.sentence import Sentence
 
 LAYERS, HEADS = 2, 4
@@ -181,9 +180,7 @@ def test_batches_keep_to_their_budget() -> None:
 def test_a_closed_head_is_a_removed_head(load: Callable[[str], Encoder], data: Data, family: str) -> None:
     encoder = load(family)
     gated = ProbeSurvey(encoder, GATES).run(data, (AS_RELEASED,))
-    smaller = copy.deepcopy(encoder)
-    smaller.__dict__.pop("places", None)
-    smaller.head_map = remove_heads(smaller.transformer, GATES)
+    smaller = without_heads(encoder, GATES)
     removed = ProbeSurvey(smaller).run(data, (AS_RELEASED,))
     closed = (GATES == 0).numpy()
     for key, grid in gated.test.items():

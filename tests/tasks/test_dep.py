@@ -1,12 +1,10 @@
 """DEP against plain loops over words and heads, and decoding against enumeration of trees."""
 
-import itertools
-
 import pytest
 import torch
 from by_hand import leaky, pair_scores, with_one
+from test_structs import dependency_trees
 
-from mtlprune.layers import find_cycle
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks.dep import DEP
 
@@ -56,17 +54,6 @@ def test_loss_is_that_of_heads_and_of_relations_at_gold_heads(encoded, decoder, 
     torch.testing.assert_close(task.loss(words, target), expected, rtol=1e-4, atol=1e-5)
 
 
-def trees(n: int, projective: bool):
-    """Heads of every tree over n words with one word under the root."""
-    for heads in itertools.product(range(n + 1), repeat=n):
-        if heads.count(0) != 1 or any(head == word for word, head in enumerate(heads, 1)) or find_cycle(heads):
-            continue
-        arcs = [(min(word, head), max(word, head)) for word, head in enumerate(heads, 1)]
-        crossing = any(a < c < b < d for (a, b), (c, d) in itertools.permutations(arcs, 2))
-        if not (projective and crossing):
-            yield heads
-
-
 @pytest.mark.parametrize("projective", [False, True])
 @pytest.mark.parametrize("relation_scorer", SCORERS)
 def test_decoding_finds_the_best_tree_of_all(encoded, decoder, relation_scorer, projective):
@@ -79,7 +66,8 @@ def test_decoding_finds_the_best_tree_of_all(encoded, decoder, relation_scorer, 
         for number, found in enumerate(task.decode(words)):
             rows = rows_of(words, number)
             arcs, labels = arc_table(task, rows).tolist(), relation_table(task, rows)
-            best = max(trees(sizes[number], projective), key=lambda t: sum(arcs[d][h] for d, h in enumerate(t, 1)))
+            trees = dependency_trees(sizes[number], projective)
+            best = max(trees, key=lambda tree: sum(arcs[d][h] for d, h in enumerate(tree) if d))[1:]
             assert found.heads == best
             names = [NAMES[int(labels[dependent, head].argmax())] for dependent, head in enumerate(best, 1)]
             assert found.relations == tuple(names)
