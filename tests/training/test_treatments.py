@@ -536,6 +536,11 @@ def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Set
     found = ratios(costs)
     assert found["joint"] == found["one task a batch"] == 1 and min(cost.seconds for cost in costs.values()) > 0
     assert {name.split()[0].rstrip(",") for name in costs} >= {*OURS, "joint", "famo"} - {"merge"}
+    given = {"dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}, "last": 0.5}}
+    config = build_config(small_settings("pos,dep") | {"name": "mine", "treatment": given})
+    own = measure(config, 1, 1, memory=False)
+    whole = own["mine"].seconds / own["joint"].seconds
+    assert ratios(own, config.treatment) == {"joint": 1, "mine": pytest.approx(0.5 + 0.5 * whole)}
 
 
 # -- resuming, processes -----------------------------------------------------------------------------------------------

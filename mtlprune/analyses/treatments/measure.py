@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.blocks import TreatmentConfig
+from mtlprune.files import read_json, reading
 from mtlprune.reports.scores.comparisons import MORE_UPDATES, Comparison, ScoreColumn, compare, described, untreated
 from mtlprune.reports.scores.tests import Counted, count_run, read_counts, refuse_unpaired
 from mtlprune.results import Result
@@ -91,12 +93,17 @@ def measure(request: Request) -> Result:
     tasks = comparison.columns[joint].runs[0].tasks
     settings, notes = _settings(comparison, single, joint, tasks, request)
     sentences = settings[0].systems[0].counts.shape[1]
-    own = request.options.model_dump(mode="json")
+    own = request.options.model_dump(mode="json", exclude={"costs"})
     about = {"split": request.split, "sentences": sentences, "settings": {**own, "seed": request.seed}, "encoders": []}
     about |= {"encoder": comparison.encoders()[0], "tasks": list(tasks)}
     by_kind = {kind: next(one for one in settings if one.kind == kind) for kind in (SINGLE, JOINT)}
     costs = {one.label: _cost(one) for one in settings}
     clock = "cpu_seconds" if all(cost["cpu_seconds"] for cost in costs.values()) else "seconds"
+    if request.options.costs:
+        clock, known = "update", _benched(request.options.costs)
+        for one in settings:
+            names = {run.name for run in one.column.runs}
+            costs[one.label]["update"] = 1.0 if one is by_kind[JOINT] else known.get(min(names), math.nan)
     made = {
         "scores": pd.DataFrame(
             {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
@@ -106,7 +113,7 @@ def measure(request: Request) -> Result:
         "settings": _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request),
         "pairs": _pairs(settings, by_kind[JOINT], request),
     }
-    about["clock"] = "processor" if clock == "cpu_seconds" else "wall"
+    about["clock"] = {"cpu_seconds": "processor", "seconds": "wall", "update": "update"}[clock]
     return Result("treatments", {**about, "notes": notes}, {name: frame for name, frame in made.items() if len(frame)})
 
 
@@ -248,6 +255,15 @@ def _rows(
 
 
 _SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
+
+
+def _benched(paths: Sequence[Path]) -> dict[str, float]:
+    """Name of runs → cost of their update as a multiple of the joint one."""
+    found: dict[str, float] = {}
+    for path in paths:
+        with reading(path, remedy="`mtlprune bench RUN --treatments --out FILE` writes it"):
+            found |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
+    return found
 
 
 def _cost(one: Setting) -> dict[str, float]:
