@@ -410,7 +410,10 @@ class ProtectConfig(Block):
 
 
 class ProjectConfig(Block):
-    """Of two tasks' gradients that oppose each other, each loses its part along the other (PCGrad)."""
+    """Gradients of tasks that oppose each other are brought together (PCGrad and aggregators of torchjd)."""
+
+    method: Literal["pcgrad", "aligned-mtl", "cagrad", "dualproj", "imtl-g", "mgda", "upgrad"] = "pcgrad"
+    """What the sum of gradients becomes; all but pcgrad are torchjd's (extra torchjd)."""
 
     at: Literal["features", "heads"] = "features"
     """Gradients by the encoder's output, or by the weights of each head."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ from mtlprune.training.treatments.base import Treatment
 from mtlprune.training.treatments.benchmark import measure, ratios
 from mtlprune.training.treatments.distil import teacher_of
 from mtlprune.training.treatments.merge import arithmetic, ties
-from mtlprune.training.treatments.project import pcgrad
+from mtlprune.training.treatments.project import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.weighing import HeadGradients
 
 CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
@@ -171,6 +172,34 @@ def test_pcgrad_of_products_is_pcgrad_of_gradients():
         torch.testing.assert_close(pcgrad(each @ each.T, first) @ each, projected(each, second))
     positive = torch.rand(4, 6, generator=draw, dtype=torch.float64)
     assert torch.equal(pcgrad(positive @ positive.T, draw), torch.ones(4, dtype=torch.float64))
+
+
+def test_torchjd_agrees_and_its_aggregators_weigh_as_published(monkeypatch: pytest.MonkeyPatch):
+    """PCGrad number by number; the shortest vector between two gradients in closed form; without conflicts the sum."""
+    aggregation = pytest.importorskip("torchjd.aggregation")
+    draw = torch.Generator().manual_seed(1)
+    for number in range(20):
+        each = torch.randn(4, 6, generator=draw, dtype=torch.float64)
+        torch.manual_seed(number)
+        expected = aggregation.PCGradWeighting()(each @ each.T)
+        torch.testing.assert_close(pcgrad(each @ each.T, torch.Generator().manual_seed(number)), expected)
+    one, other = torch.tensor([[2.0, 0.0], [-1.0, 1.0]], dtype=torch.float64)
+    each = torch.stack([one, torch.zeros(2, dtype=torch.float64), other])  # the second task is not in the batch
+    share = (other - one) @ other / ((other - one) @ (other - one))
+    expected = 2 * torch.stack([share, torch.tensor(0.5), 1 - share])
+    torch.testing.assert_close(weighing("mgda")(each @ each.T, draw), expected, rtol=1e-2, atol=1e-2)
+    for method in AGGREGATORS:
+        try:
+            weigh = weighing(method)
+        except ConfigError as error:
+            assert "torchjd[" in str(error)  # a solver is missing here
+            continue
+        even = 1.4 if method == "cagrad" else 1.0
+        found = weigh(torch.eye(3, dtype=torch.float64), draw)
+        torch.testing.assert_close(found, torch.full((3,), even, dtype=torch.float64), rtol=1e-3, atol=1e-3)
+    monkeypatch.setitem(sys.modules, "torchjd", None)
+    with pytest.raises(ConfigError, match="mgda needs torchjd"):
+        weighing("mgda")
 
 
 @pytest.mark.parametrize("at", ["features", "heads"])
