@@ -398,6 +398,8 @@ class CloneConfig(Block):
 
     heads: HeadsConfig
     """That are copied."""
+    rank: int | None = Field(default=None, ge=1)
+    """Of each task's change of a projection (LoRA); any, if not given."""
 
 
 class ProtectConfig(Block):

@@ -263,18 +263,18 @@ def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_pat
 FAMILIES = ("bert", "roformer", "distilbert", "modernbert", "eurobert", "mpnet")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(family, tmp_path):
+@pytest.mark.parametrize(("family", "rank"), [*((family, None) for family in FAMILIES), ("bert", 2), ("modernbert", 3)])
+def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(family, rank, tmp_path):
     encoder = Encoder.load(str(make_tiny(family, tmp_path / family, dropout=0.0)), word_dropout=0.0)
     batch = encoder.collate(encoder.tokenize_all([("the", "old", "dog", "saw"), ("cats", "walked"), ("a", "letter")]))
     shared = encoder(batch)
     changed = copy.deepcopy(encoder)
-    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-1", "2-4"], ["a", "b", "c"])
+    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-1", "2-4"], ["a", "b", "c"], rank)
     for one in encoder.of_tasks(batch, ["c", "a"]):
         torch.testing.assert_close(one.words, shared.words)
     generator = torch.Generator().manual_seed(0)
     for delta in encoder.clones.deltas.values():
-        delta.data.copy_(0.1 * torch.randn(delta.shape, generator=generator))
+        delta.data.copy_((0.1 if rank is None else 0.3) * torch.randn(delta.shape, generator=generator))
     second = dict(changed.named_parameters())
     for part in HeadGradients(MultiTaskModel(changed, {})).parts:
         kind, _, which = part.name.partition(".")
@@ -285,7 +285,7 @@ def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(fam
         rows = torch.cat([(part.owner == head).nonzero().flatten() for head in mask.nonzero().flatten().tolist()])
         if kind != "output":
             rows = getattr(encoder.clones, f"index-{part.layer}-{kind}")
-        part.parameter.data.index_add_(part.dim, rows, encoder.clones.deltas[key][1].detach())
+        part.parameter.data.index_add_(part.dim, rows, encoder.clones.delta(key, [1])[0].detach())
     assert len(second) == len(dict(changed.named_parameters()))
     found = dict(zip(("a", "b"), encoder.of_tasks(batch, ["a", "b"]), strict=True))
     torch.testing.assert_close(found["b"].words, changed(batch).words, rtol=1e-4, atol=1e-5)
@@ -306,8 +306,9 @@ def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Set
     assert not (tmp_path / "run").exists()
 
 
-def test_clones_train_are_kept_and_are_not_read_as_one_encoder(plain: Settings, tmp_path):
-    settings = plain({"clone": {"heads": RANDOM}}, "pos,dep", epochs=1)
+@pytest.mark.parametrize("rank", [None, 2])
+def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, plain: Settings, tmp_path):
+    settings = plain({"clone": {"heads": RANDOM, "rank": rank}}, "pos,dep", epochs=1)
     run = RunFolder(tmp_path / "run")
     train(build_config(settings), run)
     assert [len(heads) for heads in run.treated()["clone"]["heads"].values()] == [3]
@@ -324,9 +325,10 @@ def test_clones_train_are_kept_and_are_not_read_as_one_encoder(plain: Settings, 
         trainer(plain(None, "pos,dep", start=str(run.path)), tmp_path / "other")
 
 
-def test_before_its_first_update_a_run_with_clones_is_joint_training(plain: Settings, tmp_path):
+@pytest.mark.parametrize("rank", [None, 3])
+def test_before_its_first_update_a_run_with_clones_is_joint_training(rank, plain: Settings, tmp_path):
     joint = gradients(trainer(plain(), tmp_path / "joint"), BATCH)
-    found = gradients(trainer(plain({"clone": {"heads": "2-1,2-3"}}), tmp_path / "run"), BATCH)
+    found = gradients(trainer(plain({"clone": {"heads": "2-1,2-3", "rank": rank}}), tmp_path / "run"), BATCH)
     alike({name: found[name] for name in joint}, joint)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -168,11 +167,11 @@ def _settings(
     ids = sorted({name for rows in held.values() for name in rows[0].ids})
     at = {name: row for row, name in enumerate(ids)}
     systems = {}
-    for (place, task), runs in held.items():
+    for (place, task), counted in held.items():
         kind, score = comparison.kind(task), comparison.name(task)
         names = count_names(kind, score)
-        counts = np.zeros((len(runs), len(ids), len(names)), np.int64)  # 0 where a sentence lacks the layer
-        counts[:, [at[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
+        counts = np.zeros((len(counted), len(ids), len(names)), np.int64)  # 0 where a sentence lacks the layer
+        counts[:, [at[name] for name in counted[0].ids]] = np.stack([run.rows for run in counted])
         systems[place, task] = System(counts, names, SCORES[kind][score], shared[place])
     parts: dict[int, list[Floats]] = {place: [] for place in order}
     for sums in resampled_sums(list(systems.values()), request.options.resamples, request.seed):
@@ -232,8 +231,8 @@ def _rows(
         mean, cost = float(one.each().mean()), costs[one.label]
         row = {"term": one.label, "mode": one.kind, "label": one.column.title, "mean": mean, "seeds": len(one.seeds)}
         row |= {"parameters": cost["parameters"] - costs[joint.label]["parameters"]}
-        row |= {"cost": cost[clock] / costs[joint.label][clock]}
-        row |= {"total": row["cost"] + (costs[single.label][clock] / costs[joint.label][clock] if cost["owes"] else 0)}
+        base, owed = costs[joint.label][clock], costs[single.label][clock] if cost["owes"] else 0.0
+        row |= {"cost": cost[clock] / base, "total": (cost[clock] + owed) / base}
         if one is not single:
             gap = over_seeds(*(distance := _apart(single, one)), seed)
             row |= {"gap": gap["delta"], "gap_low": gap["low"], "gap_high": gap["high"]}
@@ -278,7 +277,7 @@ def _cost(one: Setting) -> dict[str, float]:
     sizes = [sum(manifest.get("parameters", {"": math.nan}).values()) for _, manifest in read.values()]
     owes = any(TreatmentConfig.model_validate(tree["treatment"]).runs for tree, _ in read.values())
     missing = {"seconds": math.nan, "cpu_seconds": 0.0}
-    return {**missing, **found, "parameters": statistics.fsum(sizes) / len(one.seeds), "owes": float(owes)}
+    return {**missing, **found, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
 
 
 def _pairs(settings: Sequence[Setting], joint: Setting, request: Request) -> pd.DataFrame:

@@ -29,14 +29,14 @@ STEPS = 1000
 """Of the run that a step pretends to belong to; dispatch is in its last ones."""
 
 
-def kinds(run: Run, own: TreatmentConfig) -> dict[str, Any]:
+def kinds(run: Run, given: TreatmentConfig) -> dict[str, Any]:
     """What is measured: name → settings of `treatment`. Where it matters, the first half of the heads is treated.
 
     Of a configuration with treatments these alone, by its name, beside the joint update.
     """
-    if own.given:
-        last = {} if own.dispatch is None else {"dispatch": own.dispatch.model_copy(update={"last": 1.0})}
-        return {JOINT: {}, run.config.name: own.model_copy(update=last)}
+    if given.given:
+        last = {} if given.dispatch is None else {"dispatch": given.dispatch.model_copy(update={"last": 1.0})}
+        return {JOINT: {}, run.config.name: given.model_copy(update=last)}
     places = run.model.encoder.places
     half, layers = range(1, places.heads // 2 + 1), places.layers
     own = {
