@@ -398,6 +398,8 @@ class CloneConfig(Block):
 
     heads: HeadsConfig
     """That are copied."""
+    rank: int | None = Field(default=None, ge=1)
+    """Of each task's change of a projection (LoRA); any, if not given."""
 
 
 class ProtectConfig(Block):
@@ -410,7 +412,10 @@ class ProtectConfig(Block):
 
 
 class ProjectConfig(Block):
-    """Of two tasks' gradients that oppose each other, each loses its part along the other (PCGrad)."""
+    """Gradients of tasks that oppose each other are brought together (PCGrad and aggregators of torchjd)."""
+
+    method: Literal["pcgrad", "aligned-mtl", "cagrad", "dualproj", "imtl-g", "mgda", "upgrad"] = "pcgrad"
+    """What the sum of gradients becomes; all but pcgrad are torchjd's (extra torchjd)."""
 
     at: Literal["features", "heads"] = "features"
     """Gradients by the encoder's output, or by the weights of each head."""

@@ -128,7 +128,8 @@ class MultiTaskModel(nn.Module):
         model.treated = run.treated() if config.treatment.given else {}
         if config.treatment.clone is not None:
             encoder, heads = model.encoder, model.treated["clone"]["heads"][SHARED]
-            encoder.clones = Clones(cast(PreTrainedModel, encoder.transformer), encoder.places, heads, config.tasks)
+            transformer, rank = cast(PreTrainedModel, encoder.transformer), config.treatment.clone.rank
+            encoder.clones = Clones(transformer, encoder.places, heads, config.tasks, rank)
         try:
             model.load_state_dict(tensors)
         except RuntimeError as error:

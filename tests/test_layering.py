@@ -32,10 +32,12 @@ def nodes(path: Path) -> list[ast.AST]:
 
 
 def room(parts: tuple[str, ...]) -> str:
-    """Of a module's name below mtlprune; what shows stands above what measures, and the page above both."""
+    """Of a module's name below mtlprune; what shows stands above what measures, and the page above both. Treatments are
+    compared by the columns of tables, so all of that analysis stands with what shows."""
     if parts[:2] == ("reports", "page"):
         return "reports/page"
-    return "analyses/show" if parts[0] == "analyses" and "show" in parts[:3] else parts[0]
+    above = parts[0] == "analyses" and ("show" in parts[:3] or parts[1:2] == ("treatments",))
+    return "analyses/show" if above else parts[0]
 
 
 def room_of(path: Path) -> str:

@@ -43,7 +43,8 @@ def bench(
         bool, typer.Option("--analyses", help="Measure the four analyses of mtlprune analyze on dev instead.")
     ] = False,
     treatments: Annotated[
-        bool, typer.Option("--treatments", help="Measure updates of every treatment beside the joint one instead.")
+        bool,
+        typer.Option("--treatments", help="Measure updates of every treatment, or of its own, beside the joint one."),
     ] = False,
     sentences: Annotated[int, typer.Option(metavar="N", min=2, help="Of dev, for --analyses.")] = 1000,
     launches: Annotated[
@@ -121,7 +122,8 @@ def _figures_table(result: Measured, title: str) -> Table:
 
 
 def _bench_treatments(settings: Config, batches: int, rounds: int, memory: bool, out: Path | None) -> None:
-    """With ``--treatments``: of the tasks of a configuration, from the pretrained encoder."""
+    """With ``--treatments``: of the tasks and treatments of a configuration (none: of every one), from the pretrained
+    encoder."""
     from dataclasses import asdict
 
     from mtlprune.cli.console import console
@@ -131,7 +133,7 @@ def _bench_treatments(settings: Config, batches: int, rounds: int, memory: bool,
 
     with counted(rounds * batches) as (_, on_batch):
         costs = measure(settings, batches, rounds, memory, on_batch)
-    found = ratios(costs)
+    found = ratios(costs, settings.treatment)
     title = f"updates of {settings.encoder.name} on {settings.data.path}, {len(settings.tasks)} tasks"
     table = new_table(title, "", ">seconds", ">ratio", ">peak GB")
     for name, cost in costs.items():

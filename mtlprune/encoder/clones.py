@@ -1,12 +1,15 @@
 """Clones of attention heads: each task has W_h + Δ_h^t in the place of W_h for the heads that are cloned.
 
-Δ begins at 0, so that every task begins with the shared heads. All tasks share one pass up to the lowest layer with
-clones; from there on the rows of the batch stand there once for each task that is served, in one pass.
+Δ begins at 0, so that every task begins with the shared heads. With a rank it is a product U V of projections, U 0 at
+first (low-rank adaptation, Hu et al. 2022, one for each task), without biases. All tasks share one pass up to the
+lowest layer with clones; from there on the rows of the batch stand there once for each task that is served, in one
+pass.
 
 Letters for shapes: R rows of the batch, S slots a row, T tasks served, H the hidden size, k cloned heads of a layer, d
 values a head has.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -31,13 +34,19 @@ class Clones(nn.Module):
         places: of its heads.
         heads: that are cloned, such as 3-7, counted from 1.
         tasks: each gets a copy of each.
+        rank: of Δ of each projection; None for any.
     """
 
     def __init__(
-        self, transformer: PreTrainedModel, places: HeadPlaces, heads: Sequence[str], tasks: Sequence[str]
+        self,
+        transformer: PreTrainedModel,
+        places: HeadPlaces,
+        heads: Sequence[str],
+        tasks: Sequence[str],
+        rank: int | None = None,
     ) -> None:
         super().__init__()
-        self.places, self.tasks = places, list(tasks)
+        self.places, self.tasks, self.rank = places, list(tasks), rank
         self.deltas = nn.ParameterDict()
         self._served: list[int] = []
         self._rows = 0
@@ -61,12 +70,21 @@ class Clones(nn.Module):
         """Δ of some rows of a projection, or of some columns, for each task, and the hook that adds what it gives."""
         inputs = module.in_features if columns is None else len(columns)
         outputs = module.out_features if rows is None else len(rows)
-        self.deltas[key] = nn.Parameter(torch.zeros(len(self.tasks), outputs, inputs))
-        if rows is not None and module.bias is not None:
+        self.deltas[key] = nn.Parameter(torch.zeros(len(self.tasks), outputs, self.rank or inputs))
+        if self.rank is not None:
+            with torch.random.fork_rng(devices=[]):  # what others draw must not change
+                down = (2 * torch.rand(len(self.tasks), self.rank, inputs) - 1) / math.sqrt(inputs)
+            self.deltas[f"{key}-down"] = nn.Parameter(down)
+        elif rows is not None and module.bias is not None:
             self.deltas[f"{key}-bias"] = nn.Parameter(torch.zeros(len(self.tasks), outputs))
         index = rows if rows is not None else columns
         self.register_buffer(f"index-{key}", index, persistent=False)
         module.register_forward_hook(partial(self._shift, key, rows is not None))
+
+    def delta(self, key: str, tasks: Sequence[int]) -> Tensor:
+        """(T, out, in), Δ of one projection for some tasks."""
+        own = self.deltas[key][tasks]
+        return own if self.rank is None else own @ self.deltas[f"{key}-down"][tasks]
 
     @contextmanager
     def serving(self, names: Sequence[str]) -> Iterator[None]:
@@ -101,7 +119,7 @@ class Clones(nn.Module):
         """After a projection: (T · R, S, in) → what each task's Δ adds to its (R, S, out)."""
         tasks, index = self._served, getattr(self, f"index-{key}")
         flat = args[0].reshape(len(tasks), -1, args[0].shape[-1])
-        added = torch.bmm(flat if of_rows else flat[..., index], self.deltas[key][tasks].mT)
+        added = torch.bmm(flat if of_rows else flat[..., index], self.delta(key, tasks).mT)
         if f"{key}-bias" in self.deltas:
             added = added + self.deltas[f"{key}-bias"][tasks][:, None].to(added)
         added = added.reshape(*args[0].shape[:-1], -1).to(result)

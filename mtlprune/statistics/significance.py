@@ -318,8 +318,8 @@ def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int,
 
     observed, generator, reached = abs(float(delta(np.ones((1, sentences)))[0])), np.random.default_rng([seed, 3]), 1
     for done in range(0, resamples, size := max(1, CHUNK // sentences)):
-        signs = 2.0 * generator.integers(0, 2, (min(size, resamples - done), sentences)) - 1
-        reached += int((np.abs(delta(signs)) >= observed - 1e-9).sum())
+        signs = 2 * generator.integers(0, 2, (min(size, resamples - done), sentences)) - 1
+        reached += int((np.abs(delta(signs.astype(np.float64))) >= observed - 1e-9).sum())
     return reached / (1 + resamples)
 
 

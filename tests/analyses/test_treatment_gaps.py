@@ -46,8 +46,9 @@ def write_alone(root: Path, skill: float) -> None:
             write_study_run(root / f"none-{task}-{seed}", (task,), seed, False, skill, GOLD)
 
 
-def found(root: Path) -> Result:
-    result = measure(Request([str(path) for path in sorted(root.iterdir())], Path(), OPTIONS, split="test"))
+def found(root: Path, **changed: Any) -> Result:
+    options, runs = OPTIONS.model_copy(update=changed), sorted(str(path.parent) for path in root.glob("*/config.yaml"))
+    result = measure(Request(runs, Path(), options, split="test"))
     write_result(root / "found", result)
     return read_result(root / "found" / "treatments.json")
 
@@ -96,7 +97,10 @@ def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path
         found(tmp_path)
     write(tmp_path, "none", 0.8)
     write(tmp_path, "clone-stem", 0.9, treatment={"clone": {"heads": STEM}})
-    result = found(tmp_path)
+    costs = tmp_path / "costs.json"
+    costs.write_text('{"ratios": {"joint": 1.0, "clone-stem-mtl5": 4.5}}')
+    result = found(tmp_path, costs=[costs])
+    assert result.frames["settings"]["cost"].tolist()[1:] == [1, 4.5]
     assert result.frames["settings"]["share"].isna().all() and "no share" in markdown(find("treatments"), result)
 
 

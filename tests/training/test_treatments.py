@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ from mtlprune.training.treatments.base import Treatment
 from mtlprune.training.treatments.benchmark import measure, ratios
 from mtlprune.training.treatments.distil import teacher_of
 from mtlprune.training.treatments.merge import arithmetic, ties
-from mtlprune.training.treatments.project import pcgrad
+from mtlprune.training.treatments.project import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.weighing import HeadGradients
 
 CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
@@ -173,6 +174,34 @@ def test_pcgrad_of_products_is_pcgrad_of_gradients():
     assert torch.equal(pcgrad(positive @ positive.T, draw), torch.ones(4, dtype=torch.float64))
 
 
+def test_torchjd_agrees_and_its_aggregators_weigh_as_published(monkeypatch: pytest.MonkeyPatch):
+    """PCGrad number by number; the shortest vector between two gradients in closed form; without conflicts the sum."""
+    aggregation = pytest.importorskip("torchjd.aggregation")
+    draw = torch.Generator().manual_seed(1)
+    for number in range(20):
+        each = torch.randn(4, 6, generator=draw, dtype=torch.float64)
+        torch.manual_seed(number)
+        expected = aggregation.PCGradWeighting()(each @ each.T)
+        torch.testing.assert_close(pcgrad(each @ each.T, torch.Generator().manual_seed(number)), expected)
+    one, other = torch.tensor([[2.0, 0.0], [-1.0, 1.0]], dtype=torch.float64)
+    each = torch.stack([one, torch.zeros(2, dtype=torch.float64), other])  # the second task is not in the batch
+    share = (other - one) @ other / ((other - one) @ (other - one))
+    expected = 2 * torch.stack([share, torch.tensor(0.5), 1 - share])
+    torch.testing.assert_close(weighing("mgda")(each @ each.T, draw), expected, rtol=1e-2, atol=1e-2)
+    for method in AGGREGATORS:
+        try:
+            weigh = weighing(method)
+        except ConfigError as error:
+            assert "torchjd[" in str(error)  # a solver is missing here
+            continue
+        even = 1.4 if method == "cagrad" else 1.0
+        found = weigh(torch.eye(3, dtype=torch.float64), draw)
+        torch.testing.assert_close(found, torch.full((3,), even, dtype=torch.float64), rtol=1e-3, atol=1e-3)
+    monkeypatch.setitem(sys.modules, "torchjd", None)
+    with pytest.raises(ConfigError, match="mgda needs torchjd"):
+        weighing("mgda")
+
+
 @pytest.mark.parametrize("at", ["features", "heads"])
 def test_one_task_has_no_conflicts_and_projection_changes_nothing(at, plain: Settings, tmp_path):
     batch = MiniBatch(("con",), ROWS)
@@ -234,18 +263,18 @@ def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_pat
 FAMILIES = ("bert", "roformer", "distilbert", "modernbert", "eurobert", "mpnet")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(family, tmp_path):
+@pytest.mark.parametrize(("family", "rank"), [*((family, None) for family in FAMILIES), ("bert", 2), ("modernbert", 3)])
+def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(family, rank, tmp_path):
     encoder = Encoder.load(str(make_tiny(family, tmp_path / family, dropout=0.0)), word_dropout=0.0)
     batch = encoder.collate(encoder.tokenize_all([("the", "old", "dog", "saw"), ("cats", "walked"), ("a", "letter")]))
     shared = encoder(batch)
     changed = copy.deepcopy(encoder)
-    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-1", "2-4"], ["a", "b", "c"])
+    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-1", "2-4"], ["a", "b", "c"], rank)
     for one in encoder.of_tasks(batch, ["c", "a"]):
         torch.testing.assert_close(one.words, shared.words)
     generator = torch.Generator().manual_seed(0)
     for delta in encoder.clones.deltas.values():
-        delta.data.copy_(0.1 * torch.randn(delta.shape, generator=generator))
+        delta.data.copy_((0.1 if rank is None else 0.3) * torch.randn(delta.shape, generator=generator))
     second = dict(changed.named_parameters())
     for part in HeadGradients(MultiTaskModel(changed, {})).parts:
         kind, _, which = part.name.partition(".")
@@ -256,7 +285,7 @@ def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(fam
         rows = torch.cat([(part.owner == head).nonzero().flatten() for head in mask.nonzero().flatten().tolist()])
         if kind != "output":
             rows = getattr(encoder.clones, f"index-{part.layer}-{kind}")
-        part.parameter.data.index_add_(part.dim, rows, encoder.clones.deltas[key][1].detach())
+        part.parameter.data.index_add_(part.dim, rows, encoder.clones.delta(key, [1])[0].detach())
     assert len(second) == len(dict(changed.named_parameters()))
     found = dict(zip(("a", "b"), encoder.of_tasks(batch, ["a", "b"]), strict=True))
     torch.testing.assert_close(found["b"].words, changed(batch).words, rtol=1e-4, atol=1e-5)
@@ -277,8 +306,9 @@ def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Set
     assert not (tmp_path / "run").exists()
 
 
-def test_clones_train_are_kept_and_are_not_read_as_one_encoder(plain: Settings, tmp_path):
-    settings = plain({"clone": {"heads": RANDOM}}, "pos,dep", epochs=1)
+@pytest.mark.parametrize("rank", [None, 2])
+def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, plain: Settings, tmp_path):
+    settings = plain({"clone": {"heads": RANDOM, "rank": rank}}, "pos,dep", epochs=1)
     run = RunFolder(tmp_path / "run")
     train(build_config(settings), run)
     assert [len(heads) for heads in run.treated()["clone"]["heads"].values()] == [3]
@@ -295,9 +325,10 @@ def test_clones_train_are_kept_and_are_not_read_as_one_encoder(plain: Settings, 
         trainer(plain(None, "pos,dep", start=str(run.path)), tmp_path / "other")
 
 
-def test_before_its_first_update_a_run_with_clones_is_joint_training(plain: Settings, tmp_path):
+@pytest.mark.parametrize("rank", [None, 3])
+def test_before_its_first_update_a_run_with_clones_is_joint_training(rank, plain: Settings, tmp_path):
     joint = gradients(trainer(plain(), tmp_path / "joint"), BATCH)
-    found = gradients(trainer(plain({"clone": {"heads": "2-1,2-3"}}), tmp_path / "run"), BATCH)
+    found = gradients(trainer(plain({"clone": {"heads": "2-1,2-3", "rank": rank}}), tmp_path / "run"), BATCH)
     alike({name: found[name] for name in joint}, joint)
 
 
@@ -536,6 +567,11 @@ def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Set
     found = ratios(costs)
     assert found["joint"] == found["one task a batch"] == 1 and min(cost.seconds for cost in costs.values()) > 0
     assert {name.split()[0].rstrip(",") for name in costs} >= {*OURS, "joint", "famo"} - {"merge"}
+    given = {"dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}, "last": 0.5}}
+    config = build_config(small_settings("pos,dep") | {"name": "mine", "treatment": given})
+    own = measure(config, 1, 1, memory=False)
+    whole = own["mine"].seconds / own["joint"].seconds
+    assert ratios(own, config.treatment) == {"joint": 1, "mine": pytest.approx(0.5 + 0.5 * whole)}
 
 
 # -- resuming, processes -----------------------------------------------------------------------------------------------

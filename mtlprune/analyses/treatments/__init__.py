@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
@@ -14,6 +16,9 @@ class TreatmentsOptions(Block):
     margin: float = Field(default=0.3, gt=0, description="Points of the mean score below which a difference is none.")
     primary: str = Field(
         default="clone,dispatch", description="Treatments whose random controls are the primary comparison (Holm)."
+    )
+    costs: list[Path] = Field(
+        default=[], description="Of `bench RUN --treatments --out`, in the place of times of training. Repeatable."
     )
     resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.blocks import TreatmentConfig
+from mtlprune.files import read_json, reading
 from mtlprune.reports.scores.comparisons import MORE_UPDATES, Comparison, ScoreColumn, compare, described, untreated
 from mtlprune.reports.scores.tests import Counted, count_run, read_counts, refuse_unpaired
 from mtlprune.results import Result
@@ -91,12 +92,17 @@ def measure(request: Request) -> Result:
     tasks = comparison.columns[joint].runs[0].tasks
     settings, notes = _settings(comparison, single, joint, tasks, request)
     sentences = settings[0].systems[0].counts.shape[1]
-    own = request.options.model_dump(mode="json")
+    own = request.options.model_dump(mode="json", exclude={"costs"})
     about = {"split": request.split, "sentences": sentences, "settings": {**own, "seed": request.seed}, "encoders": []}
     about |= {"encoder": comparison.encoders()[0], "tasks": list(tasks)}
     by_kind = {kind: next(one for one in settings if one.kind == kind) for kind in (SINGLE, JOINT)}
     costs = {one.label: _cost(one) for one in settings}
     clock = "cpu_seconds" if all(cost["cpu_seconds"] for cost in costs.values()) else "seconds"
+    if request.options.costs:
+        clock, known = "update", _benched(request.options.costs)
+        for one in settings:
+            names = {run.name for run in one.column.runs}
+            costs[one.label]["update"] = 1.0 if one is by_kind[JOINT] else known.get(min(names), math.nan)
     made = {
         "scores": pd.DataFrame(
             {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
@@ -106,7 +112,7 @@ def measure(request: Request) -> Result:
         "settings": _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request),
         "pairs": _pairs(settings, by_kind[JOINT], request),
     }
-    about["clock"] = "processor" if clock == "cpu_seconds" else "wall"
+    about["clock"] = {"cpu_seconds": "processor", "seconds": "wall", "update": "update"}[clock]
     return Result("treatments", {**about, "notes": notes}, {name: frame for name, frame in made.items() if len(frame)})
 
 
@@ -161,11 +167,11 @@ def _settings(
     ids = sorted({name for rows in held.values() for name in rows[0].ids})
     at = {name: row for row, name in enumerate(ids)}
     systems = {}
-    for (place, task), runs in held.items():
+    for (place, task), counted in held.items():
         kind, score = comparison.kind(task), comparison.name(task)
         names = count_names(kind, score)
-        counts = np.zeros((len(runs), len(ids), len(names)), np.int64)  # 0 where a sentence lacks the layer
-        counts[:, [at[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
+        counts = np.zeros((len(counted), len(ids), len(names)), np.int64)  # 0 where a sentence lacks the layer
+        counts[:, [at[name] for name in counted[0].ids]] = np.stack([run.rows for run in counted])
         systems[place, task] = System(counts, names, SCORES[kind][score], shared[place])
     parts: dict[int, list[Floats]] = {place: [] for place in order}
     for sums in resampled_sums(list(systems.values()), request.options.resamples, request.seed):
@@ -225,8 +231,8 @@ def _rows(
         mean, cost = float(one.each().mean()), costs[one.label]
         row = {"term": one.label, "mode": one.kind, "label": one.column.title, "mean": mean, "seeds": len(one.seeds)}
         row |= {"parameters": cost["parameters"] - costs[joint.label]["parameters"]}
-        row |= {"cost": cost[clock] / costs[joint.label][clock]}
-        row |= {"total": row["cost"] + (costs[single.label][clock] / costs[joint.label][clock] if cost["owes"] else 0)}
+        base, owed = costs[joint.label][clock], costs[single.label][clock] if cost["owes"] else 0.0
+        row |= {"cost": cost[clock] / base, "total": (cost[clock] + owed) / base}
         if one is not single:
             gap = over_seeds(*(distance := _apart(single, one)), seed)
             row |= {"gap": gap["delta"], "gap_low": gap["low"], "gap_high": gap["high"]}
@@ -250,6 +256,15 @@ def _rows(
 _SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
 
 
+def _benched(paths: Sequence[Path]) -> dict[str, float]:
+    """Name of runs → cost of their update as a multiple of the joint one."""
+    found: dict[str, float] = {}
+    for path in paths:
+        with reading(path, remedy="`mtlprune bench RUN --treatments --out FILE` writes it"):
+            found |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
+    return found
+
+
 def _cost(one: Setting) -> dict[str, float]:
     """Mean over seeds, of the runs of all tasks together: parameters, seconds, and whether runs are owed."""
     read = {run.path: described(RunFolder(run.path)) for run in one.column.runs if run.seed in one.seeds}
@@ -262,7 +277,7 @@ def _cost(one: Setting) -> dict[str, float]:
     sizes = [sum(manifest.get("parameters", {"": math.nan}).values()) for _, manifest in read.values()]
     owes = any(TreatmentConfig.model_validate(tree["treatment"]).runs for tree, _ in read.values())
     missing = {"seconds": math.nan, "cpu_seconds": 0.0}
-    return {**missing, **found, "parameters": statistics.fsum(sizes) / len(one.seeds), "owes": float(owes)}
+    return {**missing, **found, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
 
 
 def _pairs(settings: Sequence[Setting], joint: Setting, request: Request) -> pd.DataFrame:

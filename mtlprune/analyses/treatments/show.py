@@ -68,7 +68,11 @@ def _table(result: Result) -> Grid:
     held = _settings(result).set_index("term")
     scores = result.frames["scores"].pivot(index="term", columns="task", values="value")
     shown = held.join(scores).reset_index()
-    clock = {"processor": "processor time", "wall": "time by the clock"}[result.about["clock"]]
+    clock = {
+        "processor": "processor time of training with evaluations on dev",
+        "wall": "time of training with evaluations on dev",
+        "update": "time of an update",
+    }[result.about["clock"]]
     columns: dict[str, Any] = {"setting": "term", "what": "label"}
     columns |= {task.upper(): (task, 2) for task in result.about["tasks"]} | {"mean": ("mean", 2), "gap": ("gap", 2)}
     columns |= {"low": ("gap_low", 2), "high": ("gap_high", 2), "share closed": ("share", _percent)}
@@ -79,8 +83,8 @@ def _table(result: Result) -> Grid:
         shown.assign(millions=shown["parameters"] / 1e6),
         columns,
         "Means over seeds. Gap: single tasks minus this, with 95 % interval; share closed: of joint training's gap, "
-        f"with 95 % interval. Cost: {clock} of training with evaluations on dev, as a multiple of joint training's; in "
-        "all: with the finished runs that it makes use of.",
+        f"with 95 % interval. Cost: {clock}, as a multiple of joint training's; in all: with the finished runs "
+        "that it makes use of.",
         texts=2,
     )
 

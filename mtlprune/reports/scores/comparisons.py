@@ -64,7 +64,8 @@ def treatment_title(tree: Mapping[str, Any]) -> str:
 
 def _detail(options: Mapping[str, Any]) -> str:
     heads, where = options.get("heads") or {}, options.get("at")
-    words = f" by {options['method']}" if "method" in options else f" at {where}" if where else ""
+    words = (f" by {options['method']}" if "method" in options else "") + (f" at {where}" if where else "")
+    words += f" of rank {options['rank']}" if options.get("rank") else ""
     ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
     way = next((told for key, told in ways.items() if heads.get(key)), heads.get("rule") or "")
     return words + (f" of {way} heads" if way and where != "features" else "")

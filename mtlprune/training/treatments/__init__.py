@@ -73,7 +73,7 @@ def check_treatments(run: Beginning) -> None:
                 entry = begun[name]
         kind.check(run, options)
         model.treated[name] = entry
-        kind.shape(model, chosen(model, name))
+        kind.shape(model, chosen(model, name), options)
 
 
 def chosen(model: MultiTaskModel, name: str) -> Sets:

@@ -71,7 +71,7 @@ class Treatment:
         """Refuse what cannot be done. Raises ConfigError or RunError."""
 
     @classmethod
-    def shape(cls, model: MultiTaskModel, heads: Sets) -> None:
+    def shape(cls, model: MultiTaskModel, heads: Sets, options: Any) -> None:
         """Add parameters to a new model; what random numbers others draw must not change by it."""
 
     @classmethod

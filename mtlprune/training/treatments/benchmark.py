@@ -29,8 +29,14 @@ STEPS = 1000
 """Of the run that a step pretends to belong to; dispatch is in its last ones."""
 
 
-def kinds(run: Run) -> dict[str, dict[str, Any]]:
-    """What is measured: name → settings of `treatment`. Where it matters, the first half of the heads is treated."""
+def kinds(run: Run, given: TreatmentConfig) -> dict[str, Any]:
+    """What is measured: name → settings of `treatment`. Where it matters, the first half of the heads is treated.
+
+    Of a configuration with treatments these alone, by its name, beside the joint update.
+    """
+    if given.given:
+        last = {} if given.dispatch is None else {"dispatch": given.dispatch.model_copy(update={"last": 1.0})}
+        return {JOINT: {}, run.config.name: given.model_copy(update=last)}
     places = run.model.encoder.places
     half, layers = range(1, places.heads // 2 + 1), places.layers
     own = {
@@ -67,8 +73,10 @@ class UpdateCost:
 class TreatedStepper(benchmark.Stepper):
     """One kind of update; with one task a batch, one for each task in turn."""
 
-    def __init__(self, run: Run, name: str, precision: torch.dtype, rows: list[int], folder: Path) -> None:
-        settings = TreatmentConfig.model_validate(kinds(run)[name])
+    def __init__(
+        self, run: Run, name: str, settings: Any, precision: torch.dtype, rows: list[int], folder: Path
+    ) -> None:
+        settings = TreatmentConfig.model_validate(settings)
         if settings.clone is not None:  # whose hooks stay on its encoder
             run = replace(run, model=fresh(run))
         run = replace(run, config=run.config.model_copy(update={"treatment": settings}))
@@ -146,7 +154,8 @@ def measure(
     """
     with prepared(config, batches) as (run, precision, chosen, folder):
         rows = sorted({row for batch in chosen for row in batch.rows})
-        steppers = {name: TreatedStepper(run, name, precision, rows, folder) for name in kinds(run)}
+        wanted = kinds(run, config.treatment).items()
+        steppers = {name: TreatedStepper(run, name, one, precision, rows, folder) for name, one in wanted}
         fastest = {name: [float("inf")] * len(chosen) for name in steppers}
         for stepper in steppers.values():  # the first steps allocate
             stepper.step(chosen[0].rows)
@@ -162,17 +171,21 @@ def measure(
     return found
 
 
-def ratios(costs: dict[str, UpdateCost]) -> dict[str, float]:
-    """Each kind's time over that of the joint update; with one task a batch, over that of untreated ones."""
+def ratios(costs: dict[str, UpdateCost], own: TreatmentConfig | None = None) -> dict[str, float]:
+    """Each kind's time over that of the joint update; with one task a batch, over that of untreated ones. Where a
+    configuration has dispatch alone, over its whole run."""
+    last = own.dispatch.last if own is not None and own.dispatch is not None and len(own.given) == 1 else 1.0
     return {
-        name: cost.seconds / costs[SINGLE if name.endswith(SINGLE) else JOINT].seconds for name, cost in costs.items()
+        name: 1 + last * (cost.seconds / costs[SINGLE if name.endswith(SINGLE) else JOINT].seconds - 1)
+        for name, cost in costs.items()
     }
 
 
 def _alone(tree: dict[str, Any], name: str, batches: int) -> int:
     with prepared(Config.model_validate(tree), batches) as (run, precision, chosen, folder):
         rows = sorted({row for batch in chosen for row in batch.rows})
-        stepper = TreatedStepper(run, name, precision, rows, folder)
+        settings = kinds(run, Config.model_validate(tree).treatment)[name]
+        stepper = TreatedStepper(run, name, settings, precision, rows, folder)
         for batch in chosen:
             stepper.step(batch.rows)
         if run.model.device.type == "cuda":

@@ -31,7 +31,7 @@ class Clone(Treatment):
             )
 
     @classmethod
-    def shape(cls, model: MultiTaskModel, heads: Sets) -> None:
-        encoder = model.encoder
-        names = model.treated["clone"]["heads"][SHARED]
-        encoder.clones = Clones(cast(PreTrainedModel, encoder.transformer), encoder.places, names, list(model.tasks))
+    def shape(cls, model: MultiTaskModel, heads: Sets, options: CloneConfig) -> None:
+        encoder, names = model.encoder, model.treated["clone"]["heads"][SHARED]
+        transformer = cast(PreTrainedModel, encoder.transformer)
+        encoder.clones = Clones(transformer, encoder.places, names, list(model.tasks), options.rank)

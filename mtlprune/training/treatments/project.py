@@ -1,4 +1,5 @@
-"""Take conflicts out of gradients: PCGrad (Yu et al. 2020), at the encoder's output or at the weights of each head.
+"""Take conflicts out of gradients, at the encoder's output or at the weights of each head: PCGrad (Yu et al. 2020),
+or an aggregator of torchjd that remembers nothing from update to update.
 
     g_i ← g_i − (g_i · g_j / ‖g_j‖²) g_j where g_i · g_j < 0, for all j ≠ i in random order; then Σ_i g_i
 
@@ -24,6 +25,17 @@ from mtlprune.training.checkpoint import step_seed
 from mtlprune.training.treatments.base import Treated, Treatment
 
 PARTS = ("words", "cls", "sep")
+Weigh = Callable[[Tensor, torch.Generator], Tensor]
+"""(T, T) products of gradients, g_i · g_j, float64 → (T,) what each is multiplied with."""
+AGGREGATORS: dict[str, tuple[str, dict[str, float]]] = {
+    "aligned-mtl": ("AlignedMTL", {}),
+    "cagrad": ("CAGrad", {"c": 0.4}),
+    "dualproj": ("DualProj", {}),
+    "imtl-g": ("IMTLG", {}),
+    "mgda": ("MGDA", {}),
+    "upgrad": ("UPGrad", {}),
+}
+"""Method → what torchjd calls it, and its settings. All are scaled like a mean; here a sum takes its place."""
 
 
 def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
@@ -48,6 +60,32 @@ def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
     return total
 
 
+def weighing(method: str) -> Weigh:
+    """How a method weighs gradients. Raises ConfigError where a package is missing."""
+    if method == "pcgrad":
+        return pcgrad
+    name, settings = AGGREGATORS[method]
+    try:
+        from torchjd import aggregation
+
+        weights = getattr(aggregation, f"{name}Weighting")(**settings)
+    except ImportError as error:
+        raise ConfigError(
+            f"treatment.project.method: {method} needs torchjd ({error}); pip install 'mtlprune[torchjd]', or take "
+            "pcgrad"
+        ) from None
+
+    def weigh(gram: Tensor, generator: torch.Generator) -> Tensor:
+        """A task that is not in the batch has no say: its gradient, 0, would be the smallest of all."""
+        live = gram.diagonal() > 0
+        found = torch.ones_like(gram[0])
+        if live.any():
+            found[live] = int(live.sum()) * weights(gram[live][:, live])
+        return found
+
+    return weigh
+
+
 class Project(Treatment):
     """Where no gradients conflict it is joint training."""
 
@@ -56,6 +94,7 @@ class Project(Treatment):
     def __init__(self, run: Treated) -> None:
         super().__init__(run)
         self.seed, self.at = run.run.config.train.seed, self.options.at
+        self.weigh = weighing(self.options.method)
         self.mask = run.heads.get(SHARED)
         self.generator = torch.Generator()
         self.source: Encoded | None = None
@@ -67,6 +106,7 @@ class Project(Treatment):
 
     @classmethod
     def check(cls, run: Any, options: Any) -> None:
+        weighing(options.method)
         if options.at == "heads" and run.processes > 1:
             raise ConfigError(
                 "treatment.project: at: heads needs the whole batch in one process; take at: features, or one process"
@@ -81,7 +121,7 @@ class Project(Treatment):
         products = gram()
         found = torch.ones(len(tasks), *self.mask.shape)
         for layer, head in self.mask.nonzero().tolist():
-            found[:, layer, head] = pcgrad(products[layer, head], self.generator).float()
+            found[:, layer, head] = self.weigh(products[layer, head], self.generator).float()
         return found
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
@@ -108,7 +148,7 @@ class Project(Treatment):
             none = torch.zeros_like(next(iter(found.values())))
             each = torch.stack([found.get(task, none) for task in self.tasks])
         wide = each.double()
-        weights = pcgrad(self.group.summed((wide @ wide.T).cpu()), self.generator)
+        weights = self.weigh(self.group.summed((wide @ wide.T).cpu()), self.generator)
         if self.source is None:
             return
         sources = [getattr(self.source, part) for part in PARTS]
