@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import count
 
@@ -20,7 +21,7 @@ SPLITS = ("train", "dev", "test")
 
 
 @pytest.fixture(scope="module")
-def corpus() -> dict[str, list[Sentence]]:
+def corpus() -> dict[str, Sequence[Sentence]]:
     return build_grammar()
 
 
