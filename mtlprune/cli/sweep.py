@@ -222,6 +222,8 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console, fork: boo
 
     def tell(event: str, cell: Cell, note: str) -> None:
         words = {"waiting": "run by"}.get(event, "")
+        if event == "done" and note.startswith("in "):  # it was trained just now
+            note += f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}"
         text = " ".join(part for part in (words, note) if part)
         terminal.print(f"{cell.name}: {event}{f': {text}' if text else ''}")
 

@@ -287,7 +287,7 @@ class ForkedWorker:
         self.terminate, self.kill = self.process.terminate, self.process.kill
 
     @property
-    def returncode(self) -> int | None:
+    def returncode(self) -> int | Any:
         return self.process.exitcode
 
     def poll(self) -> int | None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import count
 
@@ -18,7 +19,7 @@ SPLITS = ("train", "dev", "test")
 
 
 @pytest.fixture(scope="module")
-def corpus() -> dict[str, list[Sentence]]:
+def corpus() -> dict[str, Sequence[Sentence]]:
     return build_grammar()
 
 
