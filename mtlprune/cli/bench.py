@@ -195,8 +195,7 @@ def _bench_launches(settings: Config, tflops: float, link: float, out: Path | No
                 sizes = f"{counted.products / 1e9:.2f}", f"{counted.kept / 1e6:.1f}" if counted.kept else ""
                 table.add_row(f"{part}, {kind}", str(operations), ratio, waits, kernels, *sizes)
         console().print(table)
-        if len(settings.tasks) > 1:
-            console().print(_plan_table(found, words, settings, tflops, link))
+        console().print(_plan_table(found, words, settings, tflops, link))
         figures[str(words)] = {
             part: {kind: one.figures() for kind, one in kinds.items()} for part, kinds in found.parts.items()
         }
