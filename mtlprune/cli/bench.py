@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mtlprune.config.config import Config
     from mtlprune.training.benchmark import Measured
+    from mtlprune.training.launches import Asked
 
 ANALYSES_MEASURED = ("smoothing", "dissection", "syntax", "degeneration")
 SPLIT = "dev"
@@ -50,6 +51,12 @@ def bench(
     launches: Annotated[
         bool, typer.Option("--launches", help="Count operations and host waits of steps and annotation instead.")
     ] = False,
+    tflops: Annotated[
+        float, typer.Option(min=0.001, help="For --launches: 10¹² operations a second that a GPU really does.")
+    ] = 50.0,
+    link: Annotated[
+        float, typer.Option(min=0.001, help="For --launches: 10⁹ bytes a second from one GPU to the next.")
+    ] = 10.0,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
     """Measure STL, MTL, sampled mixing and evaluation as multiples of the bare encoder, interleaved in one run.
@@ -82,7 +89,7 @@ def bench(
     if treatments:
         return _bench_treatments(settings, batches, rounds, memory, out)
     if launches:
-        return _bench_launches(settings, out)
+        return _bench_launches(settings, tflops, link, out)
     from mtlprune.training.benchmark import measure
 
     terminal = console()
@@ -167,8 +174,11 @@ def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path
         write_json(out, figures)
 
 
-def _bench_launches(settings: Config, out: Path | None) -> None:
-    """With ``--launches``: operations and host waits of a new model on made sentences."""
+GPUS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def _bench_launches(settings: Config, tflops: float, link: float, out: Path | None) -> None:
+    """With ``--launches``: operations and host waits of a new model on made sentences, and a plan for several GPUs."""
     from mtlprune.cli.console import console
     from mtlprune.files import write_json
     from mtlprune.training.launches import BARE, SENTENCES, WIDTHS, measure
@@ -177,21 +187,39 @@ def _bench_launches(settings: Config, out: Path | None) -> None:
     for words in WIDTHS:
         found = measure(settings, words)
         title = f"{settings.encoder.name}, {SENTENCES} sentences of {words} words"
-        table = new_table(title, "", ">operations", ">ratio", ">waits", ">kernels")
+        table = new_table(title, "", ">operations", ">ratio", ">waits", ">kernels", ">GFLOP", ">MB kept")
         bare = found.parts["step"][BARE].operations.total()
         for part, kinds in found.parts.items():
             table.add_section()
             for kind, counted in kinds.items():
                 operations, kernels = counted.operations.total(), str(counted.kernels or "")
-                ratio = f"{operations / bare:.2f}"
-                table.add_row(f"{part}, {kind}", str(operations), ratio, str(counted.waits.total()), kernels)
+                ratio, waits = f"{operations / bare:.2f}", str(counted.waits.total())
+                sizes = f"{counted.products / 1e9:.2f}", f"{counted.kept / 1e6:.1f}" if counted.kept else ""
+                table.add_row(f"{part}, {kind}", str(operations), ratio, waits, kernels, *sizes)
         console().print(table)
+        console().print(_plan_table(found, words, settings, tflops, link))
         figures[str(words)] = {
             part: {kind: one.figures() for kind, one in kinds.items()} for part, kinds in found.parts.items()
         }
     console().print(f"sent by each process of several in a step: {found.sent / 1e6:.1f} MB of gradients")
     if out is not None:
         write_json(out, {"sent": found.sent, "words": figures})
+
+
+def _plan_table(found: Asked, words: int, settings: Config, tflops: float, link: float) -> Table:
+    """What an update would take on 1 to 64 GPUs, by arithmetic from what was counted."""
+    many = settings.train.batch_sentences
+    title = f"planned, not measured: {many} sentences of {words} words, {tflops:g} TFLOP/s, {link:g} GB/s"
+    table = new_table(
+        title, ">GPUs", ">ms computing", ">ms summing", ">MB sent", ">speed-up", ">GB each", ">h/10⁶ sentences"
+    )
+    alone = found.plan(many, 1, tflops * 1e12, link * 1e9)
+    for gpus in GPUS:
+        one = found.plan(many, gpus, tflops * 1e12, link * 1e9)
+        seconds = one.compute + one.sum
+        figures = 1e3 * one.compute, 1e3 * one.sum, one.sent / 1e6, alone.compute / seconds, one.memory / 1e9
+        table.add_row(str(gpus), *(f"{figure:.2f}" for figure in (*figures, seconds * 1e6 / many / 3600)))
+    return table
 
 
 # -- analyses: each as its command with defaults, in a process of its own, so that imports, loading and figures count --

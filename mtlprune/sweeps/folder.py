@@ -241,13 +241,21 @@ class Place:
 
     def why_unusable(self) -> str | None:
         """Why tables and figures have to do without the cell: what is damaged, "" if it is not finished; else None."""
+        mark: tuple[Any, ...] = ()
+        with contextlib.suppress(OSError):  # no folder, or a file that goes at this moment
+            mark = (self, *self.mark(()))
+        if mark in _WHOLE:
+            return None
         try:
             self.run.check_whole()
         except MtlpruneError as error:
             return str(error)
         if not self.finished():
             return ""
-        return next((wrong for split in self.run.splits() if (wrong := self.run.why_damaged(split))), None)
+        wrong = next((wrong for split in self.run.splits() if (wrong := self.run.why_damaged(split))), None)
+        if mark and wrong is None:
+            _WHOLE.add(mark)
+        return wrong
 
     def mark(self, splits: Iterable[str]) -> list[Any]:
         """Changes with every file of the run and the splits asked for: names, sizes and times, and nothing is read."""
@@ -329,6 +337,10 @@ def _progress(place: Place) -> str:
     done = len(place.run.read_metrics())
     what = f"{done} evaluations" if train.get("evaluate_every") else f"{done} of {train.get('epochs', '?')} epochs"
     return "scoring" if place.finished() else f"{what} done"
+
+
+_WHOLE: set[tuple[Any, ...]] = set()
+"""Cells that can be used, with the marks that they had: a report asks twice."""
 
 
 def _sizes(folder: str | Path, below: str) -> Iterator[tuple[str, int, int]]:

@@ -10,19 +10,22 @@ wait         a number that the host reads, or a size that depends on values; a c
 mixed        an operation on tensors of both sides, which a GPU refuses
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.config.config import Config
 from mtlprune.layers import Layer, kind_of
@@ -66,12 +69,17 @@ class Launches:
     mixed: Counter[str] = field(default_factory=Counter)
     kernels: int = 0
     """On a GPU; 0 where there is none."""
+    products: int = 0
+    """Floating-point operations of matrix products, two for each multiplication that is added up."""
+    kept: int = 0
+    """Bytes that the forward pass keeps for the backward pass, parameters left out."""
     on_host: int = 0
     """Calls in progress whose tensors are all on the host."""
 
     def figures(self) -> dict[str, Any]:
         """As JSON holds them."""
-        return {"operations": dict(self.operations), "waits": dict(self.waits), "kernels": self.kernels}
+        counts = {name: dict(getattr(self, name)) for name in ("operations", "waits")}
+        return counts | {name: getattr(self, name) for name in ("kernels", "products", "kept")}
 
 
 @contextmanager
@@ -216,6 +224,36 @@ class Asked:
     sent: int
     """Bytes of gradients that each of several processes gives into the sum of a step."""
 
+    def plan(self, sentences: int, gpus: int, flops: float, link: float) -> Planned:
+        """What an update of all tasks would take, by arithmetic alone: nothing here was timed.
+
+        Each process has its share of the sentences, and the sum of the gradients, which waits for the backward pass,
+        sends 2 (n − 1) / n of them (the ring of Patarasuk and Yuan 2009).
+
+        Args:
+            sentences: of an update, each as long as those counted.
+            gpus: n.
+            flops: floating-point operations a second that a GPU really does.
+            link: bytes a second between GPUs.
+        """
+        step = next(one for name, one in self.parts["step"].items() if name.startswith("MTL-"))
+        share = math.ceil(sentences / gpus) / SENTENCES
+        sent = 2 * (gpus - 1) / gpus * self.sent
+        return Planned(step.products * share / flops, sent / link, sent, 4 * self.sent + step.kept * share)
+
+
+class Planned(NamedTuple):
+    """One of several GPUs, in an update."""
+
+    compute: float
+    """Seconds of matrix products."""
+    sum: float
+    """Seconds of the sum of the gradients."""
+    sent: float
+    """Bytes."""
+    memory: float
+    """Bytes: weights, gradients and both of Adam's moments, and what the backward pass needs; as counted, in fp32."""
+
 
 def measure(config: Config, words: int, sentences: int = SENTENCES) -> Asked:
     """Count steps and annotation of a new model, on the CPU; where there is a GPU, kernels on it too.
@@ -231,8 +269,10 @@ def measure(config: Config, words: int, sentences: int = SENTENCES) -> Asked:
             if device == "cuda":
                 parts[part][kind].kernels = kernels(work)
                 continue
-            with counted([gates.fixed for gates in gate_sets(model).values()]) as parts[part][kind]:
+            with counted([gates.fixed for gates in gate_sets(model).values()]) as found:
                 work()
+            found.products, found.kept = products_and_kept(work, model)
+            parts[part][kind] = found
     return Asked(parts, sent)
 
 
@@ -264,6 +304,22 @@ def works(
     for name, tasks in wanted.items():
         alone = MultiTaskModel(model.encoder, {task: cast(Task, model.tasks[task]) for task in tasks})
         yield "annotation", name, alone, partial(_annotated, alone, rows, dtype)
+
+
+def products_and_kept(work: Callable[[], Any], model: MultiTaskModel) -> tuple[int, int]:
+    """Operations of one call's matrix products, and bytes that it keeps between its two passes."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = max(storage.nbytes(), kept.get(storage.data_ptr(), 0))
+        return tensor
+
+    with FlopCounterMode(display=False) as counter, saved_tensors_hooks(keep, lambda tensor: tensor):
+        work()
+    return int(counter.get_total_flops()), sum(kept.values())
 
 
 def trainer_of(run: Run, tasks: tuple[str, ...]) -> Trainer:

@@ -11,18 +11,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from pydantic import BaseModel
+from safetensors.torch import save_file
 
+from mtlprune import strict
 from mtlprune.config.config import Config, ConfigError, build_config, load_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import read_info, save_corpus
 from mtlprune.model import evaluation_batches
+from mtlprune.runs import RunFolder
 from mtlprune.sweeps import cells
 from mtlprune.sweeps.cells import WITHOUT_EFFECT, Cell, Known, Sweep, digest, narrowed, resolve, whole_digest
+from mtlprune.sweeps.folder import Done, Place, State, state
 from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
-from mtlprune.sweeps.times import part_of
+from mtlprune.sweeps.times import Times, part_of
 
 PLAIN = """
 base: quickstart
@@ -366,3 +371,85 @@ def test_a_part_of_dev_costs_its_share(seed: int) -> None:
     for power, off in [(1, 1.001), (2, 1.5), (3, 2.5)]:
         found = cost(part, [lengths[row] for row in rows], power) / share
         assert 1 / off < found / cost(whole, lengths, power) < off
+
+
+def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specification: Write) -> None:
+    grid = GRID.replace("-{seed}", "-{seed}-{rate}-{train.epochs}")
+    grid += "  rate: {low: {train: {encoder_rate: 0.1}}, high: {train: {encoder_rate: 0.2}}}\n  train.epochs: [1, 2]\n"
+    sweep = cells_of(specification(grid))
+    left = {name: State("left") for name in sweep.cells}
+    times = Times(sweep.cells.values(), sweep.root, 1, left)
+    kinds: dict[str, set[str]] = {}
+    for name, cell in sweep.cells.items():
+        regime, tasks, _, _, epochs = name.split("-")
+        kinds.setdefault(times.kind(cell), set()).add(f"{regime} {tasks} {epochs}")
+    assert len(kinds) == 12 and all(len(alike) == 1 for alike in kinds.values())
+
+
+def finished(place: Place) -> RunFolder:
+    """The files of a run of POS that was trained to its end and scored on dev."""
+    run, best = place.run, {"epoch": 1, "score": 50.0}
+    (place.root / place.label / "weights").mkdir(parents=True)
+    save_file({"w": torch.zeros(2)}, run.weights_path(1))
+    run.write_config({"tasks": ["pos"], "train": {"seed": 1}, "data": {"path": "corpus"}})
+    run.write_json("vocabulary.json", {"pos": {"labels": ["A"]}})
+    run.write_json("best.json", {"joint": best, "pos": best})
+    run.write_json("scores/dev.json", {"pos": {"accuracy": 50.0}})
+    run.write_json("counts/dev.json", {"ids": ["1"], "counts": {"pos": {"correct": [1], "words": [2]}}})
+    run.write_json("manifest.json", {"data": {"fingerprint": "f"}, "finished": {"seconds": 7.0}})
+    return run
+
+
+def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path: Path) -> None:
+    place = Place(tmp_path, "one-12345678")
+    run = finished(place)
+
+    def standing(splits: tuple[str, ...] = ()) -> State:
+        done = Done(tmp_path)
+        found = done.state(place, splits)
+        done.write()
+        assert found == state(place, splits)
+        return found
+
+    assert standing() == standing() == State("done", trained=True, seconds=7.0)
+    assert standing(("test",)).kind == "left"
+    for path in [path for path in run.path.rglob("*") if path.is_file()]:
+        whole = path.read_bytes()
+        for damaged in (b"", b"\xff" + whole):
+            path.write_bytes(damaged)
+            assert standing().kind != "done", path
+        path.unlink()
+        standing()
+        path.write_bytes(whole)
+        assert standing().kind == "done"
+    (tmp_path / "cells/done.json").write_text('{"one-12345678": [1]')
+    assert standing().kind == "done"
+
+
+PLAIN_YAML = (
+    "name: a\ntrain:\n  seed: 1\n  rates: [1.5, 2]\ntasks:\n- pos\n- 'it''s'\nempty:\n\nlast: |\n  two\n\n  lines\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(PLAIN_YAML, PLAIN_YAML * 2, "", "# nothing\n", "a: 1", "a:\n- 1\nb: |\nc: >+\n  x\n\nd: 'x\n\n  y'\n"),
+        *("a: &one {b: 1}\nc: *one\n", "a: &one {b: 1}\nc:\n  <<: *one\n", "a: {b: 1,\nc: 2}\n", "a: 'b\nc: d'\n"),
+        *("yes: 1\ntrue: 2\n", "a: 1\n---\nb: 2\n", "a: 1\n...\nb: 2\n", "a: 1\r\nb: 2\r\n", "a: b\nc\n", "- a\n- b\n"),
+        *("a: 1\n b: 2\n", "a:\n  b: 1\n  b: 2\nc: 3\n", "a: 1\nc: !!int x\n", "a: [\n", "a: {\nb: }\n", "a: b: c\n"),
+        *("a: |\n  x\n# no\nb: 1\n", "a:\n\tb: 1\n", "? a\n: b\n", "a:b\nc: d\n", "a: x\n  y\n\n  z\nb: 1:30\n"),
+    ],
+)
+def test_yaml_read_part_by_part_is_what_it_is_as_a_whole(text: str) -> None:
+    def read(parse: Callable[[str], object]) -> object:
+        try:
+            return parse(text)
+        except (yaml.YAMLError, ValueError) as error:
+            return type(error), str(error)
+
+    first = read(strict.parse_yaml)
+    assert first == read(strict._parsed)
+    if isinstance(first, dict):
+        first.clear()  # what a caller does to it is its own affair
+        assert read(strict.parse_yaml) == read(strict._parsed)

@@ -1,14 +1,16 @@
 """What a GPU would be asked to do: a counter against counts by hand, and ceilings of steps and annotation."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from mtlprune.config.config import build_config
 from mtlprune.encoder.batch import HOST, moved, placed
+from mtlprune.model import MultiTaskModel
 from mtlprune.training import launches
 from mtlprune.training.launches import BARE, Launches, counted
 
@@ -103,3 +105,18 @@ def test_copies_keep_what_they_pack():
     assert found.operations["copy to the device"] <= 1
     for tensor, copy in zip(tensors, there, strict=True):
         assert copy.dtype == tensor.dtype and torch.equal(copy, tensor)
+
+
+def test_products_and_what_is_kept_of_one_layer():
+    layer, x = nn.Linear(7, 3, bias=False), torch.ones(5, 7)
+    found = launches.products_and_kept(lambda: layer(x).sum().backward(), cast(MultiTaskModel, layer))
+    assert found == (2 * 2 * 5 * 7 * 3, x.nbytes)  # the output, and the gradient of the weights
+
+
+def test_a_plan_divides_the_sentences_and_adds_the_sum():
+    one = Launches(products=40, kept=8)
+    asked = launches.Asked({"step": {BARE: Launches(), "MTL-5": one}}, sent=100)
+    alone, two, many = (asked.plan(64, gpus, flops=2.0, link=10.0) for gpus in (1, 2, 64))
+    assert alone == (40 * 16 / 2, 0, 0, 4 * 100 + 8 * 16)
+    assert two == (alone.compute / 2, 10, 100, 400 + 64)  # of two, each sends what it has, as test_parallel counts it
+    assert many.sent == pytest.approx(2 * 100 * 63 / 64) and many.compute == alone.compute / 64
