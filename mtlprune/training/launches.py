@@ -224,7 +224,7 @@ class Asked:
     sent: int
     """Bytes of gradients that each of several processes gives into the sum of a step."""
 
-    def plan(self, sentences: int, gpus: int, flops: float, link: float) -> Planned:
+    def plan(self, sentences: int, gpus: int, flops: float, link: float) -> "Planned":
         """What an update of all tasks would take, by arithmetic alone: nothing here was timed.
 
         Each process has its share of the sentences, and the sum of the gradients, which waits for the backward pass,
