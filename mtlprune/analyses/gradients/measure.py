@@ -78,15 +78,15 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
     for name, wanted in targets.items():
         signed[name] = np.empty((len(chosen), model.encoder.places.layers, model.encoder.places.heads))
         for rows in batched(by_length, BATCH):
-            found = derivatives(model, [pieces[row] for row in rows], {name: [wanted[row] for row in rows]})
-            signed[name][rows] = found.double().numpy()
+            slopes = derivatives(model, [pieces[row] for row in rows], {name: [wanted[row] for row in rows]})
+            signed[name][rows] = slopes.double().numpy()  # (B, L, A)
             request.on_batch()
     if len(kept) > 1:
         signed[EVERY] = np.sum(list(signed.values()), axis=0)
     there = gate_grid(subject) > 0  # a closed head may still matter: its factor is 0, its derivative need not be
     frames = []
-    for task, slopes in signed.items():
-        sizes: NDArray[np.float64] = np.where(there | (slopes != 0).any(0), np.abs(slopes), np.nan)
+    for task, each in signed.items():
+        sizes: NDArray[np.float64] = np.where(there | (each != 0).any(0), np.abs(each), np.nan)
         grids: dict[str, Grid] = {"": sizes.mean(0)}
         grids |= {name: sizes[half == place].mean(0) for place, name in enumerate(HALVES)}
         maps[subject.label, task, subject.seed] = grids
