@@ -1,0 +1,51 @@
+"""Does fine-tuning keep the heads that a task claims? Shared open heads beyond depth, within and between two selections.
+
+python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/frozen:frozen
+
+Pairs of runs of unequal training seeds. p: the share of the 120 assignments of tasks to the first selection's runs in
+which runs of one task share as much more than runs of two.
+"""
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from mtlprune.runs import RunFolder
+
+TASKS = ("pos", "ner", "dep", "con", "srl")
+OPEN = 1e-3
+
+
+def masks(given: str) -> np.ndarray:
+    """(tasks, seeds, L, A): which heads are open."""
+    folder, kind = given.split(":")
+    found = [[RunFolder(path) for path in sorted(Path(folder).glob(f"{kind}-{task}-*"))] for task in TASKS]
+    return np.array([[next(iter(run.gates().values())) > OPEN for run in runs] for runs in found])
+
+
+def shares(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """(tasks, tasks): mean over unequal seeds of shared heads minus those that layer depth explains."""
+    both = np.einsum("islh,jtlh->ijst", 1.0 * first, 1.0 * second)
+    depth = np.einsum("isl,jtl->ijst", first.sum(-1), second.sum(-1)) / first.shape[-1]
+    unequal = ~np.eye(first.shape[1], dtype=bool)
+    return np.asarray((both - depth)[:, :, unequal].mean(-1))
+
+
+def main(first: str, second: str) -> None:
+    """Print a row for each pair of selections."""
+    read = {name.split(":")[1]: masks(name) for name in (first, second)}
+    print("| runs of | and of | one task | two tasks | difference | p |\n|:--|:--|--:|--:|--:|--:|")
+    for one, other in itertools.combinations_with_replacement(read, 2):
+        found = shares(read[one], read[other])
+        apart = ~np.eye(len(TASKS), dtype=bool)
+        orders = [found[list(order)] for order in itertools.permutations(range(len(TASKS)))]
+        null = [np.trace(rows) / len(TASKS) - rows[apart].mean() for rows in orders]
+        within, between = np.trace(found) / len(TASKS), found[apart].mean()
+        p = np.mean(np.array(null) >= null[0] - 1e-9)
+        print(f"| {one} | {other} | {within:.2f} | {between:.2f} | {within - between:+.2f} | {p:.4f} |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
