@@ -1,4 +1,4 @@
-"""Does fine-tuning keep the heads that a task claims? Shared open heads beyond depth, within and between two selections.
+"""Does fine-tuning keep the heads that a task claims? Heads shared beyond depth, within and between selections.
 
 python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/frozen:frozen
 
