@@ -24,7 +24,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -292,9 +292,9 @@ class State:
     note: str = ""
     """By whom, why, or after what."""
     failure: dict[str, Any] | None = None
-    trained: bool = False
+    trained: bool = field(default=False, compare=False)
     """To the end, scored or not."""
-    seconds: float | None = None
+    seconds: float | None = field(default=None, compare=False)
     """How long that took; None where the run does not tell."""
 
 

@@ -28,7 +28,7 @@ from mtlprune.strict import parse_json
 from mtlprune.training.hardware import peak_memory
 
 AGAIN = "remove it to begin anew"
-LATER = frozenset({"uas_size", "logs", "scale"})
+LATER = frozenset({"uas_size", "logs", "scale", "cpu_seconds"})
 """What checkpoints of earlier releases lack: it was not kept then."""
 
 SIZES = {"metrics.jsonl": "log_size", "curves.jsonl": "log_size", "gates.jsonl": "gates_size", "uas.jsonl": "uas_size"}
