@@ -59,5 +59,6 @@ mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"
 
 # Do treatments close the gap between MTL and STL
 if [ -d results/treatments/records ]; then
-    mtlprune analyze treatments results/treatments/records --out "$out/treatments/test" > /dev/null
+    mtlprune analyze treatments "$records:none-???-?,none-mtl5-?,sampled-*" results/treatments/records \
+        --out "$out/treatments/test" > /dev/null
 fi
