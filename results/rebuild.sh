@@ -39,6 +39,16 @@ for kind in '???' mtl5; do
         --out "$out/gates/importance-$label.md"
 done
 
+# What needs Results of analyses too, which are kept beside the pages
+if [ -d results/probes/seeds ]; then
+    python results/claims/knows.py results/probes/seeds results/probes/random results/claims/stable > "$out/claims/knows.md"
+    python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/frozen:frozen \
+        > "$out/claims/across.md"
+    mkdir -p "$out/seeds"
+    python results/seeds/by_seed.py results/seeds/syntax results/seeds/degeneration results/seeds/smoothing \
+        > "$out/seeds/tables.md"
+fi
+
 # Fusion beside none, on dev
 test -d results/fusion/records && fused=results/fusion/records || fused=
 for kind in ${fused:+pos dep mtl5}; do
