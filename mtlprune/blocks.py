@@ -170,114 +170,6 @@ class TrainConfig(Block):
         return sorted(set(names)) if isinstance(names, list | tuple) else names
 
 
-class PruningConfig(Block):
-    """Which attention heads a run may use. See docs/gates.md."""
-
-    method: Literal["none", "gates", "topk", "importance", "random", "fisher", "stable"] = "none"
-    """gates: Hard Concrete gates learn which heads to close. topk: gates of which exactly `keep` are open at every
-    step. Others fix a mask: importance and fisher choose it on a finished run, stable keeps what `selector` chooses on
-    most halves of the data, random is the control."""
-    sets: Literal["shared", "per_task"] = "shared"
-    """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
-    closed: Literal["zero", "mean"] = "zero"
-    """What a closed head contributes: nothing, or its mean over the sub-words of the training sentences (mean
-    ablation), measured before the first update with all heads open."""
-    penalty: Literal["lambda", "target", "exact", "lagrangian"] = "lambda"
-    """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
-    lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""
-    strength: float = Field(default=0.01, ge=0)
-    """λ, of penalty: lambda."""
-    in_loss: bool = False
-    """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
-    2021, released code)."""
-    multiplier_rate: float = Field(default=1.0, gt=0)
-    """lagrangian: rate of the multipliers' ascent (Adam)."""
-    keep: int | None = Field(default=None, ge=0)
-    """Heads to keep (of each set): for all penalties but lambda, topk and fixed masks; stable: on each half."""
-    warmup: float | None = Field(default=None, ge=0, le=1)
-    """Share of the updates over which λ rises (default 0), the wanted number of heads falls (default 0.4), or the
-    temperature of topk falls (default 0.68)."""
-    settle: float | None = Field(default=None, ge=0, le=1)
-    """Share of the updates after which an epoch may count as the best: target 0.6 by default; exact, lagrangian and
-    noise 0.7, and the heads are fixed then."""
-    init: Literal["paper", "open"] = "paper"
-    """Where gates start: half open with some noise, as in the original, or fully open."""
-    rate: float = Field(default=1e-3, gt=0)
-    """Learning rate of the gates (Adam, constant)."""
-    temperature: float = Field(default=0.33, gt=0)
-    """Temperature of the Hard Concrete distribution; of topk's gradients in the end."""
-    anneal_from: float = Field(default=1000.0, gt=0)
-    """topk: temperature at the first update; it falls geometrically."""
-    overlap: float = Field(default=0.0, ge=0)
-    """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
-    importance_of: str | None = None
-    """importance, fisher, stable: the run whose loss, differentiated by each head's gate, ranks the heads."""
-    importance_sentences: int = Field(default=1024, ge=1)
-    """importance, fisher, stable: training sentences to choose by."""
-    layers_like: str | None = None
-    """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
-    selector: Literal["importance", "fisher", "gates", "topk"] = "fisher"
-    """stable: what chooses `keep` heads on each half; gates and topk are trained alone, gates with penalty: exact."""
-    selector_updates: int = Field(default=250, ge=1)
-    """stable, selector: gates or topk: updates on each half."""
-    selector_sentences: int = Field(default=4, ge=1)
-    """stable, selector: gates or topk: sentences an update."""
-    halves: int = Field(default=64, ge=2, multiple_of=2)
-    """stable: how many halves of the sentences; every other one is the complement of the one before."""
-    threshold: float = Field(default=0.9, gt=0.5, le=1)
-    """stable: a head is claimed when this share of the halves selects it."""
-    noise: bool = False
-    """importance, random: the other heads close as gates do, from all open over `warmup`, drawn with the noise of Hard
-    Concrete gates until `settle`, instead of being closed from the first update on."""
-
-    @property
-    def learns(self) -> bool:
-        """Whether gates are trained."""
-        return self.method in ("gates", "topk")
-
-    @property
-    def moves(self) -> bool:
-        """Whether gates change from update to update."""
-        return self.learns or self.noise
-
-    @model_validator(mode="after")
-    def _fits_the_method(self) -> PruningConfig:
-        """Nothing is ignored: a setting that has no effect on the method is refused."""
-        steered = self.method == "gates" and self.penalty != "lambda"
-        learnt = {"closed", "sets", "init", "rate", "temperature", "warmup"}
-        masked = {"closed", "keep", "noise"} | ({"warmup", "settle", "temperature"} if self.noise else set())
-        ranked = masked | {"importance_of", "importance_sentences"}
-        alone = {"init", "rate", "temperature", "warmup", "selector_updates", "selector_sentences"}
-        trained = {"gates": alone | {"settle"}, "topk": alone | {"anneal_from"}}.get(self.selector, set())
-        effective = {
-            "gates": learnt
-            | {"penalty", "overlap"}
-            | ({"keep", "settle"} if steered else {"strength", "in_loss"})
-            | ({"multiplier_rate"} if self.penalty == "lagrangian" else set()),
-            "topk": learnt | {"keep", "anneal_from"},
-            "importance": ranked,
-            "fisher": ranked,
-            "stable": ranked | {"selector", "halves", "threshold"} | trained,
-            "random": masked | {"layers_like"},
-        }.get(self.method, set())
-        how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
-        for name, field in type(self).model_fields.items():
-            if name != "method" and name not in effective and getattr(self, name) != field.default:
-                raise ValueError(f"{name} has no effect with {how}; leave it out")
-        if self.overlap and self.sets == "shared":
-            raise ValueError("overlap has an effect only with sets: per_task")
-        if self.overlap and self.in_loss:
-            raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
-        needs_keep = (steered or self.method not in ("none", "gates")) and self.layers_like is None
-        if needs_keep and self.keep is None:
-            raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")
-        if self.keep is not None and self.layers_like is not None:
-            raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
-        if "importance_of" in effective and self.importance_of is None:
-            raise ValueError("importance_of: expected a run folder whose loss ranks the heads, found nothing")
-        return self
-
-
 def _as_heads(heads: Any) -> Any:
     """3-7,4-1 (layer 3, head 7, counted from 1) or a list of such, in order; what is neither is left to pydantic."""
     names = [name.strip() for name in heads.split(",")] if isinstance(heads, str) else heads
@@ -289,45 +181,13 @@ def _as_heads(heads: Any) -> Any:
     return sorted(set(names), key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
 
 
-class SyntaxConfig(Block):
-    """A penalty on attention along dependency arcs (Chen et al. 2024). See docs/pretraining.md."""
-
-    strength: float = 0.0
-    """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""
-    variant: Literal["max", "norm"] = "max"
-    """What an arc costs: the largest weight that any head puts on it, or the p-norm over all heads."""
-    norm: float = Field(default=1.0, ge=1)
-    """p, for variant: norm."""
-    scale: Literal["sum", "mean"] = "sum"
-    """sum over the arcs of a batch, both directions, as published: λ then depends on its size. mean does not."""
-    release: int | None = Field(default=None, ge=1)
-    """The update from which λ is 0 (never, if not given)."""
-    heads: tuple[str, ...] | None = None
-    """Only these heads, such as 3-7,4-1 (layer 3, head 7, counted from 1); all, if not given."""
-
-    @field_validator("heads", mode="before")
-    @classmethod
-    def _as_heads(cls, heads: Any) -> Any:
-        """syntax.heads=3-7,4-1 needs no brackets; the order means nothing."""
-        return _as_heads(heads)
-
-    @model_validator(mode="after")
-    def _has_effect(self) -> SyntaxConfig:
-        given = [n for n, f in type(self).model_fields.items() if n != "strength" and getattr(self, n) != f.default]
-        if not self.strength and given:
-            raise ValueError(f"{given[0]} has no effect with strength: 0; leave it out, or give a strength (λ)")
-        if self.norm != 1.0 and self.variant != "norm":
-            raise ValueError("norm has an effect only with variant: norm; leave it out")
-        return self
-
-
 class HeadsConfig(Block):
-    """Which heads are treated: `named`, by `claims`, or by a `rule`. See docs/treatments.md."""
+    """Which heads are treated, or open: `named`, by `claims`, or by a `rule`. See docs/treatments.md."""
 
     named: tuple[str, ...] | None = None
     """These, such as 3-7,4-1 (layer 3, head 7, counted from 1)."""
     per_task: dict[str, tuple[str, ...]] | None = None
-    """Task → its heads, for treatments that have a set for each task (dispatch)."""
+    """Task → its heads, where each task has a set (dispatch; pruning.sets: per_task)."""
     claims: str | None = None
     """Folder of a claims Result (`mtlprune claims --out`): heads that a task claims, or that several do."""
     least: int = Field(default=3, ge=1)
@@ -370,6 +230,151 @@ class HeadsConfig(Block):
             raise ValueError("heads: seed has an effect only with rule: random; leave it out")
         if self.least != 3 and self.claims is None:
             raise ValueError("heads: least has an effect only with claims; leave it out")
+        return self
+
+
+class PruningConfig(Block):
+    """Which attention heads a run may use. See docs/gates.md."""
+
+    method: Literal["none", "gates", "topk", "importance", "random", "given", "fisher", "stable"] = "none"
+    """gates: Hard Concrete gates learn which heads to close. topk: gates of which exactly `keep` are open at every
+    step. Others fix a mask: importance and fisher choose it on a finished run, stable keeps what `selector` chooses on
+    most halves of the data, given has those that `heads` names, random is the control."""
+    sets: Literal["shared", "per_task"] = "shared"
+    """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
+    closed: Literal["zero", "mean"] = "zero"
+    """What a closed head contributes: nothing, or its mean over the sub-words of the training sentences (mean
+    ablation), measured before the first update with all heads open."""
+    penalty: Literal["lambda", "target", "exact", "lagrangian"] = "lambda"
+    """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
+    lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""
+    strength: float = Field(default=0.01, ge=0)
+    """λ, of penalty: lambda."""
+    in_loss: bool = False
+    """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
+    2021, released code)."""
+    multiplier_rate: float = Field(default=1.0, gt=0)
+    """lagrangian: rate of the multipliers' ascent (Adam)."""
+    keep: int | None = Field(default=None, ge=0)
+    """Heads to keep (of each set): for all penalties but lambda, topk and fixed masks; stable: on each half."""
+    warmup: float | None = Field(default=None, ge=0, le=1)
+    """Share of the updates over which λ rises (default 0), the wanted number of heads falls (default 0.4), or the
+    temperature of topk falls (default 0.68)."""
+    settle: float | None = Field(default=None, ge=0, le=1)
+    """Share of the updates after which an epoch may count as the best: target 0.6 by default; exact, lagrangian and
+    noise 0.7, and the heads are fixed then."""
+    init: Literal["paper", "open"] = "paper"
+    """Where gates start: half open with some noise, as in the original, or fully open."""
+    rate: float = Field(default=1e-3, gt=0)
+    """Learning rate of the gates (Adam, constant)."""
+    temperature: float = Field(default=0.33, gt=0)
+    """Temperature of the Hard Concrete distribution; of topk's gradients in the end."""
+    anneal_from: float = Field(default=1000.0, gt=0)
+    """topk: temperature at the first update; it falls geometrically."""
+    overlap: float = Field(default=0.0, ge=0)
+    """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
+    importance_of: str | None = None
+    """importance, fisher, stable: the run whose loss, differentiated by each head's gate, ranks the heads."""
+    importance_sentences: int = Field(default=1024, ge=1)
+    """importance, fisher, stable: training sentences to choose by."""
+    heads: HeadsConfig | None = None
+    """given: the open heads, of all tasks together or, with sets: per_task, of each (sparse sharing)."""
+    layers_like: str | None = None
+    """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
+    selector: Literal["importance", "fisher", "gates", "topk"] = "fisher"
+    """stable: what chooses `keep` heads on each half; gates and topk are trained alone, gates with penalty: exact."""
+    selector_updates: int = Field(default=250, ge=1)
+    """stable, selector: gates or topk: updates on each half."""
+    selector_sentences: int = Field(default=4, ge=1)
+    """stable, selector: gates or topk: sentences an update."""
+    halves: int = Field(default=64, ge=2, multiple_of=2)
+    """stable: how many halves of the sentences; every other one is the complement of the one before."""
+    threshold: float = Field(default=0.9, gt=0.5, le=1)
+    """stable: a head is claimed when this share of the halves selects it."""
+    noise: bool = False
+    """importance, random, given: the other heads close as gates do, from all open over `warmup`, drawn with the noise of Hard
+    Concrete gates until `settle`, instead of being closed from the first update on."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether gates are trained."""
+        return self.method in ("gates", "topk")
+
+    @property
+    def moves(self) -> bool:
+        """Whether gates change from update to update."""
+        return self.learns or self.noise
+
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> PruningConfig:
+        """Nothing is ignored: a setting that has no effect on the method is refused."""
+        steered = self.method == "gates" and self.penalty != "lambda"
+        learnt = {"closed", "sets", "init", "rate", "temperature", "warmup"}
+        masked = {"closed", "keep", "noise"} | ({"warmup", "settle", "temperature"} if self.noise else set())
+        ranked = masked | {"importance_of", "importance_sentences"}
+        alone = {"init", "rate", "temperature", "warmup", "selector_updates", "selector_sentences"}
+        trained = {"gates": alone | {"settle"}, "topk": alone | {"anneal_from"}}.get(self.selector, set())
+        effective = {
+            "gates": learnt
+            | {"penalty", "overlap"}
+            | ({"keep", "settle"} if steered else {"strength", "in_loss"})
+            | ({"multiplier_rate"} if self.penalty == "lagrangian" else set()),
+            "topk": learnt | {"keep", "anneal_from"},
+            "importance": ranked,
+            "fisher": ranked,
+            "stable": ranked | {"selector", "halves", "threshold"} | trained,
+            "random": masked | {"layers_like"},
+            "given": masked - {"keep"} | {"heads", "sets"},
+        }.get(self.method, set())
+        how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
+        for name, field in type(self).model_fields.items():
+            if name != "method" and name not in effective and getattr(self, name) != field.default:
+                raise ValueError(f"{name} has no effect with {how}; leave it out")
+        if self.overlap and self.sets == "shared":
+            raise ValueError("overlap has an effect only with sets: per_task")
+        if self.overlap and self.in_loss:
+            raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
+        needs_keep = (steered or self.method not in ("none", "gates", "given")) and self.layers_like is None
+        if needs_keep and self.keep is None:
+            raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")
+        if self.keep is not None and self.layers_like is not None:
+            raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
+        if self.method == "given" and self.heads is None:
+            raise ValueError("heads: expected the heads that are open (needed with method: given), found nothing")
+        if "importance_of" in effective and self.importance_of is None:
+            raise ValueError("importance_of: expected a run folder whose loss ranks the heads, found nothing")
+        return self
+
+
+class SyntaxConfig(Block):
+    """A penalty on attention along dependency arcs (Chen et al. 2024). See docs/pretraining.md."""
+
+    strength: float = 0.0
+    """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""
+    variant: Literal["max", "norm"] = "max"
+    """What an arc costs: the largest weight that any head puts on it, or the p-norm over all heads."""
+    norm: float = Field(default=1.0, ge=1)
+    """p, for variant: norm."""
+    scale: Literal["sum", "mean"] = "sum"
+    """sum over the arcs of a batch, both directions, as published: λ then depends on its size. mean does not."""
+    release: int | None = Field(default=None, ge=1)
+    """The update from which λ is 0 (never, if not given)."""
+    heads: tuple[str, ...] | None = None
+    """Only these heads, such as 3-7,4-1 (layer 3, head 7, counted from 1); all, if not given."""
+
+    @field_validator("heads", mode="before")
+    @classmethod
+    def _as_heads(cls, heads: Any) -> Any:
+        """syntax.heads=3-7,4-1 needs no brackets; the order means nothing."""
+        return _as_heads(heads)
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> SyntaxConfig:
+        given = [n for n, f in type(self).model_fields.items() if n != "strength" and getattr(self, n) != f.default]
+        if not self.strength and given:
+            raise ValueError(f"{given[0]} has no effect with strength: 0; leave it out, or give a strength (λ)")
+        if self.norm != 1.0 and self.variant != "norm":
+            raise ValueError("norm has an effect only with variant: norm; leave it out")
         return self
 
 

@@ -150,6 +150,9 @@ def _plan(found: Inspection) -> Iterator[str]:
         like = f"as many in each layer as {settings.layers_like} has open"
         how = like if settings.layers_like else f"{settings.keep} of them, spread over the layers"
         yield f"pruning: {heads}, kept at random: {how}{drawn}"
+    elif settings.method == "given":
+        own = f"; one encoding of a batch for each of {len(tasks)} tasks" if settings.sets == "per_task" else ""
+        yield f"pruning: of {heads} those open that pruning.heads names{own}{drawn}"
     elif settings.method == "topk":
         yield f"pruning: exactly {settings.keep} of {heads} open at every step (top-K gates); rate {settings.rate:g}"
     else:

@@ -22,10 +22,11 @@ from mtlprune.runs import RunFolder
 from mtlprune.scores import main_score
 from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.pruning import even_counts, random_mask
+from mtlprune.training.pruning import even_counts, fix_heads, random_mask
 from mtlprune.training.pruning.penalty import TargetPenalty
 from mtlprune.training.pruning.selectors import Finished, importance, sentence_derivatives
 from mtlprune.training.setup import Run, prepare
+from mtlprune.training.treatments.heads import owned
 
 Settings = Callable[..., dict[str, Any]]
 HEADS = (2, 4)  # of the tiny encoder
@@ -486,6 +487,26 @@ def test_random_heads(gated: Settings, dynamic: RunFolder, tmp_path):
     like = mask("d", 1, layers_like=str(dynamic.path))
     [line] = [line for line in lines(dynamic) if line["epoch"] == dynamic.read_best()["joint"]["epoch"]]
     assert like.sum(1).tolist() == (np.array(line["gates"]["shared"]) > 1e-3).sum(1).tolist()
+
+
+def test_given_heads_of_each_task(gated: Settings, tmp_path):
+    """Sparse sharing: a task reads and moves its own heads alone, and the run knows them when it is loaded."""
+    own = {"pos": "1-1,2-3", "dep": "1-1,1-2"}
+    settings = gated("pos,dep", {"epochs": 1}, method="given", sets="per_task", heads={"per_task": own})
+    [line] = lines(folder := trained(settings, tmp_path / "run"))
+    assert line["gates"] == {"pos": [[1, 0, 0, 0], [0, 0, 1, 0]], "dep": [[1, 1, 0, 0], [0, 0, 0, 0]]}
+    model = MultiTaskModel.load(folder.path)
+    assert {name: gates().tolist() for name, gates in model.gates.items()} == line["gates"]
+    made = trainer(settings, tmp_path / "steps")
+    fix_heads(made.data, made.folder, torch.float32)
+    made.model.losses(made.data.batch(MiniBatch(("pos",), [1, 2])))["pos"].backward()
+    moved = torch.zeros(HEADS, dtype=torch.bool)
+    for one in owned(made.model.encoder):
+        rows = one.parameter.grad.movedim(one.dim, 0).reshape(len(one.owner), -1).any(1) & (one.owner >= 0)
+        moved[one.layer, one.owner[rows]] = True
+    assert moved.tolist() == [[True, False, False, False], [False, False, True, False]]
+    shared = gated("pos,dep", {"epochs": 1}, method="given", heads="1-4")
+    assert lines(trained(shared, tmp_path / "shared"))[0]["gates"] == {"shared": [[0, 0, 0, 1], [0, 0, 0, 0]]}
 
 
 def test_random_masks_are_uniform_within_a_layer():

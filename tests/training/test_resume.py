@@ -161,7 +161,7 @@ def test_a_log_that_is_ahead_of_the_checkpoint_is_cut_back(undisturbed, tmp_path
     assert outcome(tmp_path / "run") == expected
 
 
-@pytest.mark.parametrize("method", ["importance", "random", "fisher", "stable"])
+@pytest.mark.parametrize("method", ["importance", "random", "given", "fisher", "stable"])
 def test_chosen_heads_stay_chosen(small_settings, method, tmp_path):
     first = RunFolder(tmp_path / "first")
     train(build_config(small_settings("pos", epochs=1)), first)
@@ -169,6 +169,8 @@ def test_chosen_heads_stay_chosen(small_settings, method, tmp_path):
     source = {} if method == "random" else {"importance_of": str(first.path)}
     halves = {"halves": 6, "threshold": 1.0} if method == "stable" else {}
     settings["pruning"] = {"method": method, "keep": 3, **source, **halves}
+    if method == "given":
+        settings["pruning"] = {"method": "given", "heads": "1-2,2-1,2-2"}
     train(build_config(settings), RunFolder(tmp_path / "whole"))
     folder = RunFolder(tmp_path / "run")
     train_until(5, settings, folder)

@@ -40,6 +40,8 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
         return "heads removed" if "heads removed" in tree else ""
     if method == "random":
         return "random heads" if keep is None else f"{keep} random heads"
+    if method == "given":
+        return "own given heads a task" if settings["sets"] == "per_task" else "given heads"
     if method == "stable":
         return f"stable heads by {settings['selector']}, {keep} a half"
     how = method

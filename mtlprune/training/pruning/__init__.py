@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtlprune.blocks import HeadsConfig
 from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, overlap
 from mtlprune.encoder.mean_ablation import measure_means
-from mtlprune.model import MultiTaskModel
+from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.pruning.penalty import (
     Annealing,
@@ -27,6 +28,7 @@ from mtlprune.training.pruning.penalty import (
 )
 from mtlprune.training.pruning.selectors import choose, expected_false, gates_config, seeded
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
+from mtlprune.training.treatments.heads import choose as named_heads
 
 if TYPE_CHECKING:
     from mtlprune.training.setup import Beginning, Run
@@ -167,7 +169,7 @@ def check_rankings(run: Beginning) -> None:
 
     Raises:
         ConfigError: they do not fit.
-        RunError: they are damaged, or have no gates.
+        RunError, ResultError: they are damaged, or have no gates.
     """
     settings = run.config.pruning
     if run.resumes:
@@ -175,6 +177,8 @@ def check_rankings(run: Beginning) -> None:
     if settings.importance_of is not None:
         other = check_compatible(run.config, settings.importance_of, "pruning.importance_of", run.folder)
         check_same_labels(run.vocabularies, other, "pruning.importance_of")
+    if settings.method == "given":
+        given_masks(run.config, run.model)
     if settings.layers_like is not None:
         check_finished(settings.layers_like, "pruning.layers_like", run.folder)
         layer_counts(run.config, run.model)
@@ -195,16 +199,24 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
         means.copy_(measure_means(run.model.encoder, run.pieces))
     if settings.method == "none" or settings.learns:
         return
-    if run.config.pruning.method == "random":
+    if settings.method == "given":
+        masks = given_masks(run.config, run.model)
+    elif settings.method == "random":
         counts = layer_counts(run.config, run.model)
-        mask = random_mask(counts, run.model.encoder.places.heads, seeded(run.config, 4))
+        masks = {SHARED: random_mask(counts, run.model.encoder.places.heads, seeded(run.config, 4))}
     else:
-        mask = choose(run, folder, precision)
-    for gates in gate_sets(run.model).values():
+        masks = {SHARED: choose(run, folder, precision)}
+    for name, gates in gate_sets(run.model).items():
         if settings.noise:
-            gates.mask.copy_(mask)
+            gates.mask.copy_(masks[name])
         else:
-            gates.fix(mask)
+            gates.fix(masks[name])
+
+
+def given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
+    """Gate set → (L, A), 1 where pruning.heads opens a head. Raises ConfigError or ResultError where they do not fit."""
+    wanted, shared = cast(HeadsConfig, config.pruning.heads), config.pruning.sets == "shared"
+    return {name: mask.float() for name, mask in named_heads(wanted, config, model, shared, "pruning.heads").items()}
 
 
 def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
