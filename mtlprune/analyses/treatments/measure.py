@@ -183,7 +183,8 @@ def _settings(
     made = []
     for place, label in zip(order, labels, strict=True):
         run = columns[place].runs[0]
-        kind = {single: SINGLE, joint: JOINT}.get(place, TREATED if run.treatment else OTHER)
+        chosen = run.treatment or any(".heads." in path for path in run.setting)  # sparse sharing is pruning
+        kind = {single: SINGLE, joint: JOINT}.get(place, TREATED if chosen else OTHER)
         own = [systems[place, task] for task in tasks]
         made.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place])))
     few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in made]
