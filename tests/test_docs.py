@@ -120,7 +120,7 @@ def test_every_command_of_the_regimes_is_a_run_that_can_be_asked_for() -> None:
         methods.add((config.pruning.method, config.pruning.sets, config.train.freeze))
         named = (config.train.start, config.pruning.importance_of, config.pruning.layers_like)
         assert {run for run in named if run} <= set(made)
-    assert len(set(made)) == len(made) and len(methods) == 7
+    assert len(set(made)) == len(made) and len(methods) == 8
 
 
 def test_every_card_is_in_the_index() -> None:
