@@ -100,7 +100,7 @@ def test_gradients(mtlprune: Call, lab: Any, trained: Path, single: Path, encode
     runs = (trained, single, encoder)
     answer = mtlprune("analyze", "gradients", *runs, "--corpus", lab.corpus, "--out", out, *FEW["gradients"])
     assert answer.code == 0, answer.err
-    result = files_and_section("gradients", out, tables=2)
+    result = files_and_section("gradients", out, tables=3)
     assert "without decoders" in result.about["notes"][0]
     heads = result.wide("heads").set_index(["name", "task", "mode", "layer", "head"])["importance"].sort_index()
     joint = heads.xs("MTL-5")
@@ -113,6 +113,9 @@ def test_gradients(mtlprune: Call, lab: Any, trained: Path, single: Path, encode
     assert (halves.min(0) - 1e-9 <= whole).all() and (whole <= halves.max(0) + 1e-9).all()
     pairs = result.frames["pairs"]
     assert pairs["mode"].value_counts().to_dict() == {"maps": 15, "halves": 7}
+    cosines = result.frames["cosines"].groupby(["layer", "head"])["value"].mean()
+    told = result.wide("joint").set_index(["layer", "head"])["cosine"]
+    np.testing.assert_allclose(cosines.sort_index(), told.sort_index())
     table = tmp_path / "heads"
     answer = mtlprune("heads", "--analyses", out, "--permutations", 19, "--out", table)
     assert answer.code == 0, answer.err

@@ -40,6 +40,7 @@ def measure(request: Request) -> Result:
       ranks heads); NaN where a head was removed.
     - ``joint``, of runs of several tasks: ``cosine`` of two tasks' gradients on a head's weights, mean over pairs of
       tasks; ``opposed``, share of pairs below 0; ``halves``, of a task with itself on other sentences, mean over tasks.
+    - ``cosines``: ``cosine`` of each pair of tasks of such a run, ``task`` and ``other``.
     - ``pairs``, wide: ``spearman`` within layers with p (heads permuted within layers), of the halves of one map
       (``mode`` "halves") and of two maps (``mode`` "maps"; the second's are ``other``, ``other_task``, ``other_seed``).
 
@@ -101,6 +102,9 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
         if len(chosen) > BATCH:  # with one batch there is no other half
             joint["halves"] = told.halves.mean(0)
         made["joint"] = head_rows(joint)
+        pairs = combinations(enumerate(told.tasks), 2)
+        each = [head_rows({"cosine": told.cosines[i, j]}).assign(task=one, other=two) for (i, one), (j, two) in pairs]
+        made["cosines"] = pd.concat(each, ignore_index=True)
     left = len(reading.sentences) - len(chosen)
     notes = (
         [f"{subject.label}: {left} sentences without its layers, or with labels it was not trained on."] if left else []

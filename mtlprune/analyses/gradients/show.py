@@ -150,7 +150,30 @@ def _across(result: Result) -> Grid:
     )
 
 
-TABLES = (_alike, _across)
+def _pulls(result: Result) -> Grid | None:
+    if (held := result.frames.get("cosines")) is None:
+        return None
+    held = held.assign(
+        pair=[f"{one.upper()} and {two.upper()}" for one, two in zip(held["task"], held["other"], strict=True)]
+    )
+    means = held.groupby(["encoder", "seed", "pair"], sort=False)["value"].mean()  # over heads
+    found = means.groupby(["encoder", "pair"], sort=False).agg(["mean", "min", "max", "size"]).reset_index()
+    return Grid.of(
+        "Do two tasks of a joint run pull heads one way?",
+        found,
+        {
+            "run": "encoder",
+            "tasks": "pair",
+            "cosine": ("mean", 3),
+            "least": ("min", 3),
+            "most": ("max", 3),
+            "seeds": ("size", 0),
+        },
+        "Cosine of two tasks' gradients on a head's weights, mean over heads; mean, least and most of seeds.",
+    )
+
+
+TABLES = (_alike, _across, _pulls)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
