@@ -214,7 +214,7 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
 
 
 def given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
-    """Gate set → (L, A), 1 where pruning.heads opens a head. Raises ConfigError or ResultError where they do not fit."""
+    """Gate set → (L, A), 1 where pruning.heads opens a head. Raises ConfigError, ResultError where they do not fit."""
     wanted, shared = cast(HeadsConfig, config.pruning.heads), config.pruning.sets == "shared"
     return {name: mask.float() for name, mask in named_heads(wanted, config, model, shared, "pruning.heads").items()}
 

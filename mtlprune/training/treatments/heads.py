@@ -80,7 +80,7 @@ def _random(like: Tensor, config: Config, seed: int | None, task: str) -> Tensor
 def _claimed(folder: Path, tasks: Sequence[str], places: HeadPlaces, key: str) -> Sets:
     """Task → heads that more than half of its runs in a claims Result have open."""
     if not (folder / "claims.json").exists():
-        raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found none: {folder}")
+        raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")
     result = read_result(folder / "claims.json")
     found = {}
     for task in tasks:
