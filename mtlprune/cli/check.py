@@ -151,8 +151,8 @@ def _plan(found: Inspection) -> Iterator[str]:
         how = like if settings.layers_like else f"{settings.keep} of them, spread over the layers"
         yield f"pruning: {heads}, kept at random: {how}{drawn}"
     elif settings.method == "given":
-        own = f"; one encoding of a batch for each of {len(tasks)} tasks" if settings.sets == "per_task" else ""
-        yield f"pruning: of {heads} those open that pruning.heads names{own}{drawn}"
+        passes = f"; one encoding of a batch for each of {len(tasks)} tasks" if settings.sets == "per_task" else ""
+        yield f"pruning: of {heads} those open that pruning.heads names{passes}{drawn}"
     elif settings.method == "topk":
         yield f"pruning: exactly {settings.keep} of {heads} open at every step (top-K gates); rate {settings.rate:g}"
     else:

@@ -103,8 +103,10 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
             joint["halves"] = told.halves.mean(0)
         made["joint"] = head_rows(joint)
         pairs = combinations(enumerate(told.tasks), 2)
-        each = [head_rows({"cosine": told.cosines[i, j]}).assign(task=one, other=two) for (i, one), (j, two) in pairs]
-        made["cosines"] = pd.concat(each, ignore_index=True)
+        made["cosines"] = pd.concat(
+            [head_rows({"cosine": told.cosines[i, j]}).assign(task=one, other=two) for (i, one), (j, two) in pairs],
+            ignore_index=True,
+        )
     left = len(reading.sentences) - len(chosen)
     notes = (
         [f"{subject.label}: {left} sentences without its layers, or with labels it was not trained on."] if left else []
