@@ -7,8 +7,8 @@ sentences; the others hold the runs fixed. What they cover and what they do not 
 Labels are counted by the rules of the layer's main score, so that summed over them they give its counts: POS tags,
 entities, arcs by relation (right head and right relation), brackets as EVALB counts them, arguments without V.
 
-Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of, M meetings
-of a run of one setting with one of another.
+Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of, M
+meetings of a run of one setting with one of another.
 """
 
 import functools
