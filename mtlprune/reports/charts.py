@@ -105,9 +105,7 @@ class _Rows(alt.InlineData):
 def data(frame: pd.DataFrame) -> alt.InlineData:
     """Rows as JSON has them, five digits, null for NaN; as many as there are: inline data know no limit of rows."""
     with schemapi.debug_mode(False):  # rows need no check against the schema, which takes long
-        return _Rows(
-            values=[{key: _plain(value) for key, value in row.items()} for row in frame.to_dict("records")]
-        )
+        return _Rows(values=[{key: _plain(value) for key, value in row.items()} for row in frame.to_dict("records")])
 
 
 def _plain(value: Any) -> Any:

@@ -206,13 +206,17 @@ def _drawn(
         rows = min(size, resamples - done)
         weights = _times(generators[0], rows, sentences).astype(exact)
         signs = (2 * generators[1].integers(0, 2, (rows, sentences), dtype=np.int8) - 1).astype(exact)
-        for start in range(0, rows, step):
-            booted, signed = (_summed(parts, draws[start : start + step]) for draws in (weights, signs))
-            scores = {place: system.scores(booted[place].astype(np.float64)) for place, system in systems.items()}
-            for (a, b), of_pair in found.items():
-                swapped = _swapped(systems[a], systems[b], signed[a], signed[b])
-                reseeded = _reseeded(scores[a], scores[b], _paired(systems[a], systems[b]), of_seeds[a, b])
-                of_pair.append((scores[a].mean(-1) - scores[b].mean(-1), swapped, reseeded))
+        scores = {place: np.empty((rows, len(system.counts))) for place, system in systems.items()}
+        swapped = {pair: np.empty(rows) for pair in pairs}
+        for block in (slice(start, start + step) for start in range(0, rows, step)):
+            booted, signed = (_summed(parts, draws[block]) for draws in (weights, signs))
+            for place, system in systems.items():
+                scores[place][block] = system.scores(booted[place].astype(np.float64))
+            for a, b in pairs:
+                swapped[a, b][block] = _swapped(systems[a], systems[b], signed[a], signed[b])
+        for (a, b), of_pair in found.items():
+            reseeded = _reseeded(scores[a], scores[b], _paired(systems[a], systems[b]), of_seeds[a, b])
+            of_pair.append((scores[a].mean(-1) - scores[b].mean(-1), swapped[a, b], reseeded))
     return {
         pair: tuple(np.concatenate(each) for each in zip(*of_pair, strict=True))  # type: ignore[misc]
         for pair, of_pair in found.items()
