@@ -132,7 +132,7 @@ def measure_shape(config: Config, shape: str, batches: int, rounds: int, memory:
     tokenizer; its memory with gradient checkpointing, too. The arguments and errors are those of `measure`."""
     layers, width, heads = SHAPES[shape]
     tokenizer = load_tokenizer(config.encoder.name, config.encoder.revision)
-    sizes = {"hidden_size": width, "intermediate_size": 4 * width, "vocab_size": len(tokenizer)}
+    sizes: dict[str, Any] = {"hidden_size": width, "intermediate_size": 4 * width, "vocab_size": len(tokenizer)}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         BertConfig(num_hidden_layers=layers, num_attention_heads=heads, **sizes).save_pretrained(folder)
