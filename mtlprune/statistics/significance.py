@@ -244,7 +244,7 @@ def _flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
     return counts.transpose(1, 0, 2).reshape(counts.shape[1], -1)
 
 
-def _summed(parts: Sequence[_Part], draws: NDArray[np.floating]) -> dict[int, NDArray[np.floating]]:
+def _summed(parts: Sequence[_Part], draws: NDArray[Any]) -> dict[int, NDArray[Any]]:
     """(C, N) → for each system (C, S, K): its counts, summed with each sentence's weight or sign."""
     found = {}
     for group, rows, wide in parts:
@@ -370,7 +370,7 @@ def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int,
     return reached / (1 + resamples)
 
 
-def _split(systems: Mapping[int, System], sums: NDArray[np.floating]) -> dict[int, NDArray[np.floating]]:
+def _split(systems: Mapping[int, System], sums: NDArray[Any]) -> dict[int, NDArray[Any]]:
     """(C, ΣSK) → for each system (C, S, K)."""
     found, start = {}, 0
     for place, system in systems.items():
