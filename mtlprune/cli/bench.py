@@ -47,6 +47,9 @@ def bench(
         bool,
         typer.Option("--treatments", help="Measure updates of every treatment, or of its own, beside the joint one."),
     ] = False,
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="Measure random encoders of MiniLM, BERT-base and BERT-large shape.")
+    ] = False,
     sentences: Annotated[int, typer.Option(metavar="N", min=2, help="Of dev, for --analyses.")] = 1000,
     launches: Annotated[
         bool, typer.Option("--launches", help="Count operations and host waits of steps and annotation instead.")
@@ -70,9 +73,10 @@ def bench(
     from mtlprune.config import ConfigError
     from mtlprune.files import write_json
 
-    if probes + analyses + treatments + launches > 1:
+    if probes + analyses + treatments + shapes + launches > 1:
         raise ConfigError(
-            "--probes, --analyses, --treatments and --launches are different measurements; ask for one at a time"
+            "--probes, --analyses, --treatments, --shapes and --launches are different measurements; ask for one at a "
+            "time"
         )
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     source = config if trained is None else trained / "config.yaml"
@@ -88,6 +92,8 @@ def bench(
         return _bench_analyses(settings, trained, sentences, out)
     if treatments:
         return _bench_treatments(settings, batches, rounds, memory, out)
+    if shapes:
+        return _bench_shapes(settings, batches, rounds, memory, out)
     if launches:
         return _bench_launches(settings, tflops, link, out)
     from mtlprune.training.benchmark import measure
@@ -100,13 +106,36 @@ def bench(
     if result.memory:
         terminal.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
     if out is not None:
-        figures = {
-            "settings": result.settings,
-            "ratios": result.ratios(),
-            "steps": result.steps,
-            "memory": result.memory,
-        }
-        write_json(out, figures)
+        write_json(out, _figures(result))
+
+
+def _figures(result: Measured) -> dict[str, Any]:
+    """As JSON holds them."""
+    found = {"settings": result.settings, "ratios": result.ratios(), "steps": result.steps, "memory": result.memory}
+    return found | ({"memory with checkpointing": result.checkpointed} if result.checkpointed else {})
+
+
+def _bench_shapes(settings: Config, batches: int, rounds: int, memory: bool, out: Path | None) -> None:
+    """With ``--shapes``: one encoder after another, with the tokenizer, corpus and tasks of a configuration."""
+    from mtlprune.cli.console import console
+    from mtlprune.cli.progress import counted
+    from mtlprune.files import write_json
+    from mtlprune.training.benchmark import SHAPES, measure_shape
+
+    found = {}
+    with counted(len(SHAPES) * rounds * (batches + 1)) as (_, on_batch):
+        for shape in SHAPES:
+            found[shape] = measure_shape(settings, shape, batches, rounds, memory, on_batch=on_batch)
+            if out is not None:  # the largest may be too large
+                write_json(out, {shape: _figures(one) for shape, one in found.items()})
+    terminal = console()
+    for shape, one in found.items():
+        terminal.print(_figures_table(one, f"random weights, {shape} shape, on {settings.data.path}"))
+    if memory:
+        table = new_table("MTL training in a fresh process", "", ">peak GB", ">with checkpointing")
+        for shape, one in found.items():
+            table.add_row(shape, f"{one.memory / 1e9:.2f}", f"{one.checkpointed / 1e9:.2f}")
+        terminal.print(table)
 
 
 def _figures_table(result: Measured, title: str) -> Table:

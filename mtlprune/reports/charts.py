@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 import vl_convert
+from altair.utils import schemapi
 from PIL import Image
 
 from mtlprune.errors import printable_lines
@@ -94,11 +95,17 @@ PLAIN = Style()
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
+class _Rows(alt.InlineData):
+    """Rows that all copies of a chart share: every method of a chart copies it, and nothing changes its rows."""
+
+    def __deepcopy__(self, _memo: Any) -> "_Rows":
+        return self
+
+
 def data(frame: pd.DataFrame) -> alt.InlineData:
     """Rows as JSON has them, five digits, null for NaN; as many as there are: inline data know no limit of rows."""
-    return alt.InlineData(
-        values=[{key: _plain(value) for key, value in row.items()} for row in frame.to_dict("records")]
-    )
+    with schemapi.debug_mode(False):  # rows need no check against the schema, which takes long
+        return _Rows(values=[{key: _plain(value) for key, value in row.items()} for row in frame.to_dict("records")])
 
 
 def _plain(value: Any) -> Any:

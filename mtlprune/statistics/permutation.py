@@ -8,6 +8,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,8 +40,8 @@ def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> T
 
 
 def permuted(
-    values: NDArray[np.floating], permutations: int, generator: np.random.Generator, within_layers: bool = True
-) -> Iterator[NDArray[np.floating]]:
+    values: NDArray[Any], permutations: int, generator: np.random.Generator, within_layers: bool = True
+) -> Iterator[NDArray[Any]]:
     """Permute the heads of every label, each label by itself, all its k vectors by the same permutation.
 
     Args:

@@ -7,9 +7,11 @@ sentences; the others hold the runs fixed. What they cover and what they do not 
 Labels are counted by the rules of the layer's main score, so that summed over them they give its counts: POS tags,
 entities, arcs by relation (right head and right relation), brackets as EVALB counts them, arguments without V.
 
-Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of.
+Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of, M
+meetings of a run of one setting with one of another.
 """
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -28,6 +30,12 @@ from mtlprune.statistics.permutation import corrected
 
 LEVEL = 0.05
 CHUNK = 4_000_000  # weights drawn at a time
+SUMS = 8_000_000
+"""Sums held at a time, so that memory does not grow with the number of runs."""
+FEW_SENTENCES = 0.25
+"""Counts that are 0 in all but this share of the sentences (those of most labels) are summed over the others only."""
+MEETINGS = 100
+"""Up to ten runs a side, each meets each; of more, evenly chosen ones."""
 EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
 
 Floats = NDArray[np.float64]
@@ -49,6 +57,11 @@ class System:
     names: tuple[str, ...]
     score: Score
     seeds: tuple[int, ...] = ()
+
+    @functools.cached_property
+    def totals(self) -> Floats:
+        """(S, K), summed over sentences."""
+        return self.counts.sum(1).astype(np.float64)
 
     def scores(self, sums: Floats) -> Floats:
         """(..., K) summed counts → (...) scores."""
@@ -138,7 +151,7 @@ def _refuse_unequal(first: System, second: System) -> None:
 def _difference(
     first: System, second: System, booted: Floats, swapped: Floats, reseeded: Floats, resamples: int
 ) -> Difference:
-    scores = [system.scores(system.counts.sum(1).astype(np.float64)) for system in (first, second)]
+    scores = [system.scores(system.totals) for system in (first, second)]
     delta = float(scores[0].mean() - scores[1].mean())
     both = np.concatenate([first.counts, second.counts])
     differing = np.flatnonzero((both != both[:1]).any((0, 2)))  # where swapping changes anything
@@ -178,31 +191,65 @@ def _drawn(
 ) -> dict[tuple[int, int], tuple[Floats, Floats, Floats]]:
     """Pair → differences (R,) of bootstrapped sentences, of sentences swapped at random, of seeds and sentences drawn.
 
-    All counts lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
+    Counts of all systems lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
     """
-    counts = (system.counts.transpose(1, 0, 2) for system in systems.values())  # (N, S, K)
-    wide = np.concatenate([each.reshape(sentences, -1) for each in counts], axis=1)
-    exact = np.float32 if sentences * float(wide.max(initial=0)) < EXACT_IN_FLOAT32 else np.float64
-    wide = wide.astype(exact)
+    largest = max(float(system.counts.max(initial=0)) for system in systems.values())
+    exact = np.float32 if sentences * largest < EXACT_IN_FLOAT32 else np.float64
+    parts = _side_by_side(systems, sentences, exact)
     children = np.random.SeedSequence([seed, sentences]).spawn(3)
     generators = [np.random.default_rng(child) for child in children[:2]]
     of_seeds = {pair: np.random.default_rng(children[2]) for pair in pairs}  # alike, so that no pair minds the others
     found: dict[tuple[int, int], list[tuple[Floats, Floats, Floats]]] = {pair: [] for pair in pairs}
     size = max(1, CHUNK // sentences)
+    step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
     for done in range(0, resamples, size):
         rows = min(size, resamples - done)
         weights = _times(generators[0], rows, sentences).astype(exact)
         signs = (2 * generators[1].integers(0, 2, (rows, sentences), dtype=np.int8) - 1).astype(exact)
-        booted, signed = (_split(systems, (draws @ wide).astype(np.float64)) for draws in (weights, signs))
-        scores = {place: system.scores(booted[place]) for place, system in systems.items()}  # (C, S)
-        for (a, b), parts in found.items():
-            swapped = _swapped(systems[a], systems[b], signed[a], signed[b])
+        scores = {place: np.empty((rows, len(system.counts))) for place, system in systems.items()}
+        swapped = {pair: np.empty(rows) for pair in pairs}
+        for block in (slice(start, start + step) for start in range(0, rows, step)):
+            booted, signed = (_summed(parts, draws[block]) for draws in (weights, signs))
+            for place, system in systems.items():
+                scores[place][block] = system.scores(booted[place].astype(np.float64))
+            for a, b in pairs:
+                swapped[a, b][block] = _swapped(systems[a], systems[b], signed[a], signed[b])
+        for (a, b), of_pair in found.items():
             reseeded = _reseeded(scores[a], scores[b], _paired(systems[a], systems[b]), of_seeds[a, b])
-            parts.append((scores[a].mean(-1) - scores[b].mean(-1), swapped, reseeded))
+            of_pair.append((scores[a].mean(-1) - scores[b].mean(-1), swapped[a, b], reseeded))
     return {
-        pair: tuple(np.concatenate(each) for each in zip(*parts, strict=True))  # type: ignore[misc]
-        for pair, parts in found.items()
+        pair: tuple(np.concatenate(each) for each in zip(*of_pair, strict=True))  # type: ignore[misc]
+        for pair, of_pair in found.items()
     }
+
+
+_Part = tuple[dict[int, System], Any, NDArray[np.floating]]
+"""Systems, the sentences in which they count anything, and their counts there, side by side (N, ΣSK)."""
+
+
+def _side_by_side(systems: Mapping[int, System], sentences: int, exact: type[np.floating]) -> list[_Part]:
+    """All systems in one part, but for those that count something in few sentences: each of them is one."""
+    used = {place: np.flatnonzero(system.counts.any((0, 2))) for place, system in systems.items()}
+    few = {place for place, rows in used.items() if len(rows) <= FEW_SENTENCES * sentences}
+    many = {place: system for place, system in systems.items() if place not in few}
+    groups = [({place: systems[place]}, used[place]) for place in few] + ([(many, slice(None))] if many else [])
+    return [
+        (group, rows, np.concatenate([_flat(system.counts[:, rows]) for system in group.values()], 1).astype(exact))
+        for group, rows in groups
+    ]
+
+
+def _flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
+    """(S, N, K) → (N, SK)"""
+    return counts.transpose(1, 0, 2).reshape(counts.shape[1], -1)
+
+
+def _summed(parts: Sequence[_Part], draws: NDArray[Any]) -> dict[int, NDArray[Any]]:
+    """(C, N) → for each system (C, S, K): its counts, summed with each sentence's weight or sign."""
+    found = {}
+    for group, rows, wide in parts:
+        found.update(_split(group, draws[:, rows] @ wide))
+    return found
 
 
 def _times(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
@@ -242,7 +289,7 @@ def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iter
     sentences = systems[0].counts.shape[1]
     generator = np.random.default_rng([seed, sentences])
     places = dict(enumerate(systems))
-    wide = np.concatenate([each.counts.transpose(1, 0, 2).reshape(sentences, -1) for each in systems], axis=1)
+    wide = np.concatenate([_flat(each.counts) for each in systems], axis=1)
     size = max(1, CHUNK // sentences)
     for done in range(0, resamples, size):
         rows = min(size, resamples - done)
@@ -323,7 +370,7 @@ def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int,
     return reached / (1 + resamples)
 
 
-def _split(systems: Mapping[int, System], sums: Floats) -> dict[int, Floats]:
+def _split(systems: Mapping[int, System], sums: NDArray[Any]) -> dict[int, NDArray[Any]]:
     """(C, ΣSK) → for each system (C, S, K)."""
     found, start = {}, 0
     for place, system in systems.items():
@@ -333,19 +380,31 @@ def _split(systems: Mapping[int, System], sums: Floats) -> dict[int, Floats]:
     return found
 
 
-def _swapped(first: System, second: System, signed_a: Floats, signed_b: Floats) -> Floats:
+def _swapped(first: System, second: System, signed_a: ArrayLike, signed_b: ArrayLike) -> Floats:
     """(C,): the difference after sentences of sign −1 have changed sides, for all runs at once.
 
-    Every run of the first system meets every run of the second; with no sentence swapped the mean over these meetings
-    is the difference of the means. So seeds need not correspond, nor be equally many.
+    Runs of the first system meet runs of the second, each equally often; with no sentence swapped the mean over these
+    meetings is the difference of the means. So seeds need not correspond, nor be equally many.
 
     Args:
         signed_a, signed_b: (C, S, K), counts summed with each sentence's sign.
     """
-    a, b = (system.counts.sum(1).astype(np.float64) for system in (first, second))  # (S, K)
-    both = a[:, None] + b[None]  # (Sa, Sb, K)
-    between = signed_a[:, :, None] - signed_b[:, None]  # (C, Sa, Sb, K)
-    return (first.scores((both + between) / 2) - second.scores((both - between) / 2)).mean((-2, -1))
+    ours, theirs = _meetings(len(first.counts), len(second.counts))
+    a, b = (np.moveaxis(np.asarray(signed, np.float64), 2, 0) for signed in (signed_a, signed_b))  # (K, C, S)
+    stay_a, stay_b = ((side.totals.T[:, None] + sums) / 2 for side, sums in ((first, a), (second, b)))
+    move_a, move_b = stay_a - a, stay_b - b
+    mine, other = stay_a[..., ours] + move_b[..., theirs], move_a[..., ours] + stay_b[..., theirs]  # (K, C, M)
+    return (first.scores(np.moveaxis(mine, 0, -1)) - second.scores(np.moveaxis(other, 0, -1))).mean(-1)
+
+
+@functools.cache
+def _meetings(first: int, second: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Places (M,) of runs of two systems that meet: all, or, where that is more than MEETINGS, as many rounds of their
+    least common multiple as fit, at least one. In each round every run comes equally often."""
+    once = math.lcm(first, second)
+    rounds = min(first * second, max(once, MEETINGS // once * once))
+    turn = np.arange(rounds)
+    return turn % first, (turn + turn // once) % second
 
 
 def _enumerated(first: System, second: System, differing: NDArray[np.intp]) -> Floats:
@@ -501,15 +560,25 @@ def compare_counted(
         totals.update({label: numbers[1] for label, numbers in row.items()})
     labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
     f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
-    systems = [
-        System(np.array([[row.get(label, (0, 0, 0)) for row in run] for run in side], np.int64), COUNTS, f1)
-        for label in labels
-        for side in counted
-    ]  # (S, N, K) each
+    sides = [_by_label(side, labels) for side in counted]
+    systems = [System(side[place], COUNTS, f1) for place in range(len(labels)) for side in sides]
     found = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
     q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, found, strict=True)])
-    means = [float(np.mean(system.scores(system.counts.sum(1).astype(np.float64)))) for system in systems]
+    means = [float(np.mean(system.scores(system.totals))) for system in systems]
     return [
         LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], found[k], float(q[k]))
         for k, label in enumerate(labels)
     ]
+
+
+def _by_label(
+    runs: Sequence[Sequence[Mapping[str, tuple[int, int, int]]]], labels: Sequence[str]
+) -> NDArray[np.integer]:
+    """(L, S, N, K): the counts of every label in every run and sentence."""
+    places = {label: place for place, label in enumerate(labels)}
+    found = np.zeros((len(labels), len(runs), len(runs[0]), len(COUNTS)), np.int32)
+    for each, run in zip(found.swapaxes(0, 1), runs, strict=True):  # (L, N, K)
+        items = [(places[k], n, *row[k]) for n, row in enumerate(run) for k in row.keys() & places.keys()]
+        where = np.array(items, np.int32).reshape(-1, 2 + len(COUNTS))
+        each[where[:, 0], where[:, 1]] = where[:, 2:]
+    return found

@@ -7,6 +7,7 @@ fastest time of each (kind, batch) counts, so that a busy machine disturbs less.
 import itertools
 import logging
 import multiprocessing
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import BertConfig
 
 from mtlprune.blocks import PruningConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.sources import load_tokenizer
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
@@ -33,6 +36,8 @@ log = logging.getLogger(__name__)
 
 GATED = ", gated"
 STEPS = 1000  # of the run that a gated step pretends to belong to
+SHAPES = {"MiniLM": (6, 384, 12), "BERT-base": (12, 768, 12), "BERT-large": (24, 1024, 16)}
+"""Layers, width, heads a layer; feed-forward layers are four times as wide."""
 
 
 @dataclass
@@ -51,6 +56,8 @@ class Measured:
     evaluation: float = 0.0
     memory: int = 0
     """Peak resident bytes of a fresh process that trains MTL for the batches measured (0: not measured)."""
+    checkpointed: int = 0
+    """The same with gradient checkpointing (0: not measured)."""
 
     def ratios(self) -> dict[str, float]:
         """Each kind of step over the bare encoder's, and evaluation over the bare forward pass."""
@@ -87,6 +94,7 @@ def measure(
         RunError: no weights there.
         ConfigError: no batch has the layers of all tasks, so their steps cannot be compared on the same batches.
     """
+    peak = peak_memory(config, batches) if memory else 0  # before this process holds a model, too
     run, precision = make_run(config, trained)
     settings = run.config.train
     plan, chosen = joint_batches(run, batches)
@@ -98,6 +106,8 @@ def measure(
     gated = gated_run(run)
     if gated is not None:
         steppers[joint + GATED] = Stepper(gated, config.tasks, precision)
+    for stepper in steppers.values():  # Adam's moments are held once, however many kinds there are
+        stepper.optimizer.state = steppers["bare encoder"].optimizer.state
     fastest = {kind: [float("inf")] * len(chosen) for kind in steppers}
     for stepper in steppers.values():  # the first steps allocate
         stepper.step(chosen[0].rows)
@@ -108,14 +118,31 @@ def measure(
     result = Measured(
         {"precision": settings.precision, "device": settings.device, "threads": settings.threads},
         sum(len(batch.rows) for batch in chosen),
+        memory=peak,
     )
     result.steps = {kind: sum(times) for kind, times in fastest.items()}
     result.joint_epoch = result.steps[joint] / len(chosen) * len(plan)
     result.sampled_epoch = sampled_epoch(run, config, result.steps, len(chosen))
     measure_evaluation(run, precision, rounds, result, on_batch)
-    if memory:
-        result.memory = peak_memory(config, batches)
     return result
+
+
+def measure_shape(config: Config, shape: str, batches: int, rounds: int, memory: bool, **rest: Any) -> Measured:
+    """Measure a configuration with a random encoder of one of SHAPES in the place of its own, which gives the
+    tokenizer; its memory with gradient checkpointing, too. The arguments and errors are those of `measure`."""
+    layers, width, heads = SHAPES[shape]
+    tokenizer = load_tokenizer(config.encoder.name, config.encoder.revision)
+    sizes: dict[str, Any] = {"hidden_size": width, "intermediate_size": 4 * width, "vocab_size": len(tokenizer)}
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        BertConfig(num_hidden_layers=layers, num_attention_heads=heads, **sizes).save_pretrained(folder)
+        changed = {"name": folder, "random": True, "revision": None, "checkpointing": False}
+        encoder = config.encoder.model_copy(update=changed)
+        found = measure(config.model_copy(update={"encoder": encoder}), batches, rounds, memory, **rest)
+        if memory:
+            encoder = encoder.model_copy(update={"checkpointing": True})
+            found.checkpointed = peak_memory(config.model_copy(update={"encoder": encoder}), batches)
+    return found
 
 
 def joint_batches(run: Run, batches: int) -> tuple[list[mixing.MiniBatch], list[mixing.MiniBatch]]:

@@ -264,7 +264,7 @@ def measure(config: Config, words: int, sentences: int = SENTENCES) -> Asked:
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         sent = 0
         for part, kind, model, work in works(config, words, sentences, device):
-            sent = max(sent, sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad))
+            sent = max(sent, sent_in_a_step(model))
             work()  # the first one makes the optimizer's state
             if device == "cuda":
                 parts[part][kind].kernels = kernels(work)
@@ -274,6 +274,11 @@ def measure(config: Config, words: int, sentences: int = SENTENCES) -> Asked:
             found.products, found.kept = products_and_kept(work, model)
             parts[part][kind] = found
     return Asked(parts, sent)
+
+
+def sent_in_a_step(model: MultiTaskModel) -> int:
+    """Bytes of gradients of a step of all tasks."""
+    return sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
 
 
 def works(

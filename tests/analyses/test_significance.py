@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mtlprune.scores import SCORES
-from mtlprune.statistics.significance import Difference, System, differences, holm, sign_flip
+from mtlprune.statistics import significance
+from mtlprune.statistics.significance import MEETINGS, Difference, System, differences, holm, sign_flip
 
 ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
 F1 = ("correct", "gold", "predicted"), SCORES["brackets"]["f1"]
@@ -65,6 +66,29 @@ def test_no_difference() -> None:
     assert (found.delta, found.p, found.floor, found.low, found.high) == (0, 1, 1, 0, 0)
     assert math.isnan(found.effect)
     assert found.differing == 0
+
+
+@pytest.mark.parametrize("runs", [(1, 1), (3, 5), (10, 10), (33, 3), (24, 24), (24, 20), (24, 25), (200, 1)])
+def test_every_run_meets_equally_many_others(runs: tuple[int, int]) -> None:
+    meetings = significance._meetings(*runs)
+    assert len(set(zip(*meetings, strict=True))) == len(meetings[0])  # no two twice
+    assert all(len(set(np.bincount(side, minlength=n))) == 1 for side, n in zip(meetings, runs, strict=True))
+    allowed = max(MEETINGS, math.lcm(*runs))
+    assert len(meetings[0]) == math.prod(runs) if math.prod(runs) <= MEETINGS else len(meetings[0]) <= allowed
+
+
+def test_how_sums_are_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels of few sentences beside common ones; blocks of resamples, and sums over the sentences that count."""
+    generator = np.random.default_rng(5)
+    rare = np.where(generator.random(40) < 0.1, golds(generator, 40), 0)
+    both = golds(generator, 40)
+    systems = [brackets(generator, 3, 40, gold) for gold in (rare, rare, both, both)]
+    pairs = [(0, 1), (2, 3)]
+    found = differences(systems, pairs, 500)
+    monkeypatch.setattr(significance, "SUMS", 700)
+    assert differences(systems, pairs, 500) == found
+    monkeypatch.setattr(significance, "FEW_SENTENCES", 0.0)
+    assert differences(systems, pairs, 500) == found
 
 
 @pytest.mark.parametrize("runs", [(1, 1), (2, 2), (1, 3), (3, 2)])

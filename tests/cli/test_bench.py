@@ -80,6 +80,26 @@ def test_it_prints_and_writes_ratios(mtlprune: Callable[..., Any], lab: Any, tmp
     assert f"{figures['memory'] / 1e9:.2f} GB" in answer.out
 
 
+def test_random_encoders_of_several_shapes(
+    mtlprune: Callable[..., Any], lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, asked = tmp_path / "shapes.json", []
+    monkeypatch.setattr("mtlprune.training.benchmark.SHAPES", {"low": (1, 8, 2), "high": (3, 16, 4)})
+
+    def peak(config: Any, batches: int) -> int:
+        asked.append((config.encoder.random, config.encoder.checkpointing, config.encoder.name, batches))
+        return len(asked) * 10**9
+
+    monkeypatch.setattr("mtlprune.training.benchmark.peak_memory", peak)
+    answer = mtlprune("bench", lab.config, "tasks=pos", "--shapes", "--batches", 1, "--rounds", 1, "--out", out)
+    assert answer.code == 0, answer.err
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert list(figures) == ["low", "high"] and len({name for _, _, name, _ in asked}) == 2
+    assert [(random, kept) for random, kept, _, _ in asked] == [(True, False), (True, True)] * 2
+    assert figures["high"]["memory"] == 3e9 and figures["high"]["memory with checkpointing"] == 4e9
+    assert "3.00" in answer.out and "high shape" in answer.out
+
+
 def test_launches_are_counted_without_a_corpus(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
     out = tmp_path / "launches.json"
     none = f"data.path={tmp_path / 'none'}"

@@ -1,6 +1,7 @@
 """Runs on several processes, started as torchrun starts them but without its ten seconds; what they do is in `JOBS`."""
 
 import datetime
+import json
 import math
 import os
 import signal
@@ -84,6 +85,24 @@ def updates(made: Any, plan: list[Batches]) -> dict[str, torch.Tensor]:
     return found
 
 
+def calls_counted(group: ProcessGroup) -> list[int]:
+    """Bytes that this process gives into each operation of the group from now on."""
+    sent: list[int] = []
+    call = group._call
+    group._call = lambda do, what, *more: (sent.append(what.nbytes), call(do, what, *more))  # type: ignore
+    return sent
+
+
+def _sent(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches]) -> None:
+    from mtlprune.training.parallel import joined
+
+    with joined() as group:
+        made = trainer(settings, out / "run", group)
+        sent = calls_counted(group)
+        updates(made, plan)
+    (out / f"sent-{rank}.json").write_text(json.dumps(sent), encoding="utf-8")
+
+
 def _updates(rank: int, out: Path, cases: dict[str, tuple[dict[str, Any], list[Batches]]]) -> None:
     from mtlprune.training.parallel import joined
 
@@ -128,4 +147,4 @@ def _poisoned(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches
         updates(made, plan)
 
 
-JOBS = {"updates": _updates, "train": _train, "poisoned": _poisoned}
+JOBS = {"updates": _updates, "sent": _sent, "train": _train, "poisoned": _poisoned}

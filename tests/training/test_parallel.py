@@ -1,6 +1,7 @@
 """Two processes take the step that one takes; what happens to one of them ends the run of all in words."""
 
 import copy
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 import yaml
 from interrupted import KILLED, outcome
-from process_jobs import Batches, error_of, run_processes, trainer, updates
+from process_jobs import Batches, calls_counted, error_of, run_processes, trainer, updates
 from safetensors.torch import load_file
 
 import mtlprune.model
@@ -20,6 +21,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.evaluation import evaluate
+from mtlprune.training.launches import sent_in_a_step
 from mtlprune.training.parallel import ALONE, TERMS, ProcessGroup
 
 Settings = Callable[..., dict[str, Any]]
@@ -120,17 +122,17 @@ def test_two_processes_take_the_step_of_one(name: str, cases, found: Path, tmp_p
             torch.testing.assert_close(first[key], value, rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_sent_in_a_step_is_counted(cases, tmp_path, monkeypatch, team_of_one):
-    """Gradients, as bench counts them; beside them a flag a parameter, and count and sum of each term of the losses."""
+def test_what_is_sent_in_a_step_is_counted(cases, tmp_path, team_of_one):
+    """Gradients, as bench counts them, in one process and in each of two; beside them a flag a parameter, and count and
+    sum of each term of the losses."""
     settings, plan = cases["joint"]
     made = trainer(settings, tmp_path / "one", team_of_one)
-    sent: list[int] = []
-    call = team_of_one._call
-    monkeypatch.setattr(team_of_one, "_call", lambda do, what, *more: (sent.append(what.nbytes), call(do, what, *more)))
+    sent = calls_counted(team_of_one)
     updates(made, plan[:1])
     parameters = list(made.model.parameters())
-    gradients = sum(parameter.nbytes for parameter in parameters)
-    assert sorted(sent) == sorted([gradients, 4 * len(parameters), 2 * 5 * TERMS * 8])
+    assert sorted(sent) == sorted([sent_in_a_step(made.model), 4 * len(parameters), 2 * 5 * TERMS * 8])
+    assert run_processes("sent", tmp_path, settings, plan[:1]) == [0, 0]
+    assert [json.loads((tmp_path / f"sent-{rank}.json").read_text()) for rank in (0, 1)] == [sent, sent]
 
 
 def test_idle_decoders_neither_step_nor_decay(cases, found: Path, tmp_path):

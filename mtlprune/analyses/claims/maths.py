@@ -96,21 +96,33 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
     same = seeds[first, :, None] == seeds[second, None]  # (pairs, k, k, 2)
     there = (seeds[first, :, None, 0] != "") & (seeds[second, None, :, 0] != "")
 
-    def shared(vectors: NDArray[np.floating], used: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(C, n, k, H) → (C,): the mean over pairs of labels of the mean over used pairs of their runs."""
-        weights = used / np.maximum(used.sum((1, 2), keepdims=True), 1)
-        products = vectors[:, first] @ vectors[:, second].swapaxes(2, 3)  # (C, pairs, k, k)
-        found = (products * weights).sum((2, 3))[:, used.any((1, 2))]
-        return found.mean(1) if found.shape[1] else np.full(len(vectors), math.nan)
+    def products(vectors: NDArray[np.floating], used: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """(n, k, H) → (pairs, H, H): products of all heads, their mean over used pairs of the runs of two labels."""
+        there = used.any((1, 2))
+        weights = used[there] / used[there].sum((1, 2), keepdims=True)
+        return np.asarray(vectors[first[there]].swapaxes(1, 2) @ weights @ vectors[second[there]])
 
-    flat = opened.reshape(1, len(run_groups), most, -1)
-    equal, unequal = float(shared(flat, there & same.all(3))[0]), float(shared(flat, there & ~same.any(3))[0])
+    def shared(products: NDArray[np.float64]) -> float:
+        """The mean over pairs of labels of the heads that two runs share."""
+        return float(np.trace(products, axis1=1, axis2=2).mean()) if len(products) else math.nan
+
+    flat = opened.reshape(len(run_groups), most, -1)
+    strangers = there & ~same.any(3)
+    between = products(flat, strangers)
+    equal, unequal = shared(products(flat, there & same.all(3))), shared(between)
     if math.isnan(unequal):
         return {**UNKNOWN, "shared": equal}, UNKNOWN
-    by_layer = opened.sum(3, dtype=np.float64)[None]
-    expected = float(shared(by_layer, there & ~same.any(3))[0] / opened.shape[3])
-    chunks = permuted(opened, permutations, generator)
-    null = np.concatenate([np.empty(0), *(shared(chunk, there & ~same.any(3)) for chunk in chunks)])
+    by_layer = opened.sum(3, dtype=np.float64)
+    expected = shared(products(by_layer, strangers)) / opened.shape[3]
+    heads = np.broadcast_to(np.arange(flat.shape[2]).reshape(opened.shape[2:]), (len(opened), 1, *opened.shape[2:]))
+    apart = [pair[strangers.any((1, 2))] for pair in (first, second)]
+    null = np.zeros(0)
+    for chunk in permuted(heads, permutations, generator):  # (C, n, 1, H)
+        sums = sum(
+            of_pair[chunk[:, one, 0], chunk[:, other, 0]].sum(1)
+            for of_pair, one, other in zip(between, *apart, strict=True)
+        )
+        null = np.append(null, sums / len(between))
     flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
     p = math.nan if flatly else tail(unequal, null).p
     return {**UNKNOWN, "shared": equal}, {**UNKNOWN, "shared": unequal, "expected": expected, "p": p}

@@ -33,7 +33,6 @@ OVER_TASKS = "single tasks"  # in the place of a label: the mean over all single
 MODES = ("plain", "layer-centred")
 RELIABILITIES = (0.8, 0.9)
 SAMPLES = 2_000  # bootstrap samples of heads
-CHUNK = 4_000_000  # pairs times labellings at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,13 +155,13 @@ def _gap(
     labels: Ints, pair: tuple[NDArray[np.intp], NDArray[np.intp]], values: Floats, near: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """(P, M) labels → (P,) means of the values (Q,) over pairs of one label, and of two; share of ``_nearest``."""
-    sums = [np.empty((0, 3))]
-    size = max(1, CHUNK // max(1, len(values)))
-    for start in range(0, len(labels), size):
-        some = labels[start : start + size]
-        one = (some[:, pair[0]] == some[:, pair[1]]).astype(np.float64)  # (P, Q)
-        sums.append(one @ np.stack([np.ones_like(values), values, near], axis=1))
-    number, inside, nearest = np.concatenate(sums).T
+    sides = np.zeros((3, labels.shape[1], labels.shape[1]))
+    sides[:, pair[0], pair[1]] = np.ones_like(values), values, near
+    number, inside, nearest = np.zeros((3, len(labels)))
+    for label in np.unique(labels):
+        its = (labels == label).astype(np.float64)  # (P, M)
+        for found, side in zip((number, inside, nearest), sides, strict=True):
+            found += np.einsum("pm,pm->p", its @ side, its)
     with np.errstate(divide="ignore", invalid="ignore"):
         return inside / number, (values.sum() - inside) / (len(values) - number), nearest
 

@@ -1,5 +1,6 @@
 """What was run: encoders, data, settings, versions, time, from config.yaml and manifest.json of every run."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,11 @@ class ReadRun:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.tree, self.manifest = described(folder)
+
+    @functools.cached_property
+    def facts(self) -> dict[str, Any]:
+        """manifest.json, flat."""
+        return dict(flat(self.manifest))
 
     @property
     def path(self) -> str:
@@ -122,8 +128,7 @@ def _named(sets: _Heads) -> str:
 
 def _values(runs: Sequence[ReadRun], path: str) -> list[str]:
     """The different values of a path in the manifests, as words."""
-    each = [dict(flat(run.manifest)) for run in runs]
-    return list(dict.fromkeys(str(one[path]) for one in each if one.get(path) is not None))
+    return list(dict.fromkeys(str(run.facts[path]) for run in runs if run.facts.get(path) is not None))
 
 
 def _facts(runs: Sequence[ReadRun]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -277,10 +278,19 @@ class Comparison:
             return ""
         if earlier := next((run.earlier for run in runs if run.earlier), ""):
             return earlier
-        rivals = [run for other in self.columns if other.encoder == column.encoder for run in other.runs_of(task)]
-        fewest = min((run.updates for run in rivals if run.updates and not run.kind and not run.earlier), default=0)
+        fewest = self._fewest_updates.get((column.encoder, task), 0)
         most = max(run.updates for run in runs)
         return f"{most:,} updates of the encoder, others {fewest:,}" if most > MORE_UPDATES * fewest > 0 else ""
+
+    @functools.cached_property
+    def _fewest_updates(self) -> dict[tuple[str, str], int]:
+        """By encoder and task, of the runs that are no baselines and had no help of a finished run."""
+        fewest: dict[tuple[str, str], int] = {}
+        for column in self.columns:
+            for run in column.runs:
+                for task in run.scores if run.updates and not run.kind and not run.earlier else ():
+                    fewest[column.encoder, task] = min(run.updates, fewest.get((column.encoder, task), run.updates))
+        return fewest
 
     def name(self, task: str) -> str:
         """The name of the score in a task's row."""
@@ -324,7 +334,7 @@ def compare(
     Args:
         split: whose scores.
         extra: title → task → score of columns that come from no run; they stand first.
-        reference: title of the column with which columns of the same tasks are compared, instead of STL.
+        reference: title of the column with which those that share a task are compared, instead of STL.
 
     Raises:
         RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, different data, or
@@ -357,8 +367,8 @@ def compare(
 
 
 def _referred(columns: Sequence[ScoreColumn], reference: str) -> dict[int, int]:
-    """Each column that has runs of the same tasks as the one of that title → that one."""
-    tasks = [{run.tasks for run in column.runs} for column in columns]
+    """Each column that has a task of the one of that title → that one."""
+    tasks = [{task for run in column.runs for task in run.tasks} for column in columns]
     places = [place for place, column in enumerate(columns) if column.title == reference]
     return {k: place for place in places for k, own in enumerate(tasks) if k != place and own & tasks[place]}
 

@@ -19,6 +19,8 @@ from mtlprune.statistics.significance import LEVEL, Difference, SignFlip, System
 
 OF_GOLD = frozenset({"gold", "words", "words_no_punct"})
 """Counts that depend on gold only: equal for all runs of a sentence."""
+HELD = 256
+"""Runs whose counts of all tasks are held while a table is tested."""
 
 
 class CountsError(RunError):
@@ -67,7 +69,7 @@ class Counted:
 
     path: str
     ids: tuple[str, ...]
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int32]
     """(N, K)"""
 
 
@@ -80,7 +82,13 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     Raises:
         ValueError: fewer than one resample.
     """
-    read = functools.cache(partial(read_counts, comparison.split))
+    read = functools.lru_cache(HELD)(partial(read_counts, comparison.split))
+
+    @functools.cache
+    def counted(place: int, task: str) -> list[Counted]:
+        runs = comparison.columns[place].runs_of(task)
+        return [count_run(run, task, comparison.split, read(run.path)) for run in runs]
+
     systems: list[System] = []
     places: dict[tuple[int, str], int] = {}
     asked: list[tuple[int, str]] = []
@@ -88,26 +96,18 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     for place, task in comparison.compared():
         sides = [(place, task), (comparison.against[place], task)]
         try:
-            counted = [
-                [
-                    count_run(run, task, comparison.split, read(run.path))
-                    for run in comparison.columns[side].runs_of(task)
-                ]
-                for side, _ in sides
-            ]
-            refuse_unpaired(
-                [one for side in counted for one in side], count_names(comparison.kind(task), comparison.name(task))
-            )
+            runs = [counted(*side) for side in sides]
+            names = count_names(comparison.kind(task), comparison.name(task))
+            refuse_unpaired([*runs[0], *runs[1]], names)
         except CountsError as error:
             untested[place, task] = str(error)
             continue
-        for side, runs in zip(sides, counted, strict=True):
+        for side, each in zip(sides, runs, strict=True):
             if side not in places:
                 places[side] = len(systems)
                 seeds = tuple(run.seed for run in comparison.columns[side[0]].runs_of(task))
-                kind, score = comparison.kind(task), comparison.name(task)
-                rows = np.stack([run.rows for run in runs])
-                systems.append(System(rows, count_names(kind, score), SCORES[kind][score], seeds))
+                score = SCORES[comparison.kind(task)][comparison.name(task)]
+                systems.append(System(np.stack([run.rows for run in each]), names, score, seeds))
         asked.append((place, task))
     pairs = [(places[place, task], places[comparison.against[place], task]) for place, task in asked]
     found = differences(systems, pairs, resamples, seed)
@@ -153,7 +153,7 @@ def count_run(run: ScoredRun, task: str, split: str, tree: dict[str, Any]) -> Co
     if twice := [name for name, times in Counter(map(str, ids)).items() if times > 1]:
         raise CountsError(f"{run.path}: several sentences of {split} have the id {twice[0]}, so none can be paired")
     order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=lambda i: str(ids[i]))
-    rows = np.array([[held[name][i] for name in names] for i in order], dtype=None if order else np.int64)
+    rows = np.array([[held[name][i] for i in order] for name in names], dtype=None if order else np.int64).T
     if rows.dtype.kind != "i":
         raise CountsError(f"{run.path}: counts of {task} on {split} are no whole numbers; {anew}")
     again = float(score(dict(zip(names, rows.reshape(-1, len(names)).sum(0).astype(float).tolist(), strict=True))))
@@ -162,7 +162,7 @@ def count_run(run: ScoredRun, task: str, split: str, tree: dict[str, Any]) -> Co
             f"{run.path}: the counts of {task} on {split} give {again:.4f}, its scores say {run.scores[task]:.4f}; "
             f"{anew} anew"
         )
-    return Counted(run.path, tuple(str(ids[i]) for i in order), rows)
+    return Counted(run.path, tuple(str(ids[i]) for i in order), rows.astype(np.int32))
 
 
 def refuse_unpaired(runs: Sequence[Counted], names: tuple[str, ...]) -> None:
