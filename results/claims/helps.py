@@ -1,0 +1,57 @@
+"""Who helps and who hurts, and do gradients tell? MTL-5 against each MTL-4, beside cosines of gradients on heads.
+
+mtlprune table results/claims/records/leave-one-out --split test --margin 1.0 --against MTL-5 --format json --out helps.json
+mtlprune analyze gradients runs/leave-one-out/mtl5-* --corpus data/ewt5 --sentences 500 --out results/claims/gradients
+python results/claims/helps.py helps.json results/claims/gradients
+
+An effect is the score of MTL-5 minus that of the joint run without the task. Holm over the 20 of each kind of p. The p
+of the Spearman correlation: the tasks of the cosines permuted (120 orders), two-sided.
+"""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from mtlprune import read_results
+from mtlprune.statistics.significance import holm
+
+TASKS = ("pos", "ner", "dep", "con", "srl")
+
+
+def cosines(folder: str) -> np.ndarray:
+    """(tasks, tasks): mean over heads and joint runs."""
+    frame = read_results(folder)["gradients"].frames["cosines"]
+    found = np.full((len(TASKS), len(TASKS)), np.nan)
+    for (one, other), rows in frame.groupby(["task", "other"]):
+        found[TASKS.index(one), TASKS.index(other)] = found[TASKS.index(other), TASKS.index(one)] = rows["value"].mean()
+    return found
+
+
+def main(scores: str, gradients: str) -> None:
+    """Print a row for each pair, and how effects go with cosines."""
+    told = [cell for cell in json.loads(Path(scores).read_text())["cells"] if cell["delta"] is not None]
+    cosine, effect = cosines(gradients), np.full((len(TASKS), len(TASKS)), np.nan)
+    equal = holm([cell["equivalence_p"] for cell in told])
+    print("| without | effect on | points | 95 % | p (Holm) | p, within 1 point (Holm) | cosine |")
+    print("|:--|:--|--:|--:|--:|--:|--:|")
+    for cell, within in zip(told, equal, strict=True):
+        [left] = set(TASKS) - set(cell["tasks"])
+        place = TASKS.index(left), TASKS.index(cell["task"])
+        effect[place] = -cell["delta"]
+        print(
+            f"| {left.upper()} | {cell['task'].upper()} | {effect[place]:+.2f} | [{-cell['wide_high']:+.2f}, "
+            f"{-cell['wide_low']:+.2f}] | {cell['wide_p_holm']:.4f} | {within:.4f} | {cosine[place]:+.3f} |"
+        )
+    there = ~np.isnan(effect)
+    orders = [np.ix_(order, order) for order in itertools.permutations(range(len(TASKS)))]
+    null = [float(spearmanr(effect[there], cosine[order][there])[0]) for order in orders]
+    p = np.mean(np.abs(null) >= abs(null[0]) - 1e-9)
+    print(f"\nSpearman of {there.sum()} effects with mean cosines: {null[0]:+.2f}, p {p:.4f}.")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
