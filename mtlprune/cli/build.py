@@ -163,7 +163,8 @@ Columns = Annotated[
     typer.Option(
         metavar="NAMES",
         help="What each column holds: word, pos, ner, con, srl, head and relation, lemma, _ for none of these, or "
-        "NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets).",
+        "NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); last, ... for columns "
+        "that not every line has.",
         show_default=False,
     ),
 ]

@@ -121,6 +121,18 @@ def test_comments_documents_tabs_and_layers_of_ones_own(tmp_path: Path) -> None:
     ]
 
 
+def test_columns_that_not_every_line_has(tmp_path: Path) -> None:
+    """As in Universal NER, whose comments have blanks and whose later columns some lines lack."""
+    text = (
+        "# newdoc id = a b c\n# sent_id = one\n# text = Al - Ann\n1\tAl\tB-PER\t-\tme\n2\t-\tI-PER\n3\tAnn\tI-PER\t\t\n"
+    )
+    assert read(tmp_path, text, "_,word,ner,...") == [Sentence("one", ("Al", "-", "Ann"), ner=(Span(0, 3, "PER"),))]
+    with pytest.raises(CorpusError, match=r"line 5: expected 5 columns .* found 3"):
+        read(tmp_path, text, "_,word,ner,_,_")
+    with pytest.raises(CorpusError, match="comes last"):
+        read(tmp_path, text, "...,word,ner")
+
+
 def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
     path = tmp_path / "few.conll"
     path.write_text("d 0 0 They PRP (TOP(S(NP*) - - (ARG0*)\nd 0 1 came VBD (VP*))) come come.01 (V*)\n")

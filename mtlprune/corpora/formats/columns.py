@@ -14,13 +14,14 @@ from mtlprune.corpora.formats.propbank import read_predicates
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Predicate, Sentence, Span
 
-WORD, SKIP = "word", "_"
-_PARTS = {WORD: WORD, SKIP: SKIP, "head": "head", "relation": "relation", "lemma": "lemma", "id": "id"}
+WORD, SKIP, REST = "word", "_", "..."
+_PARTS = {WORD: WORD, SKIP: SKIP, REST: REST, "head": "head", "relation": "relation", "lemma": "lemma", "id": "id"}
 _STAR = re.compile(r"[^*]*\*[^*]*")
 
 
 class FileColumn(NamedTuple):
-    """What a column holds: a layer of a kind, or (its kind is its name then) word, head, relation, lemma, id or _."""
+    """What a column holds: a layer of a kind, or (its kind is its name then) word, head, relation, lemma, id, _ or, for
+    further ones that not every line has, ``...``."""
 
     name: str
     kind: str
@@ -41,6 +42,8 @@ def parse_columns(text: str) -> list[FileColumn]:
         if kind == "tree":
             raise CorpusError(f"--columns: {name}: a tree stands in two columns; name them head and relation")
         columns.append(FileColumn(name, kind))
+    if REST in [column.name for column in columns[:-1]]:
+        raise CorpusError(f"--columns: {REST} stands for further columns, so it comes last; found {text!r}")
     names = [column.name for column in columns if column.name != SKIP]
     double = [name for name in names if names.count(name) > 1]
     if names.count(WORD) != 1 or double:
@@ -150,7 +153,7 @@ def read_columns(
     Raises:
         CorpusError: with file, line and column.
     """
-    plain = [place for place, column in enumerate(columns) if column.name != SKIP]
+    plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, REST)]
     place_of = {column: place for place, column in enumerate(columns)}
 
     def cells_of(column: FileColumn) -> Iterator[list[str]]:
@@ -171,20 +174,22 @@ def read_columns(
 
 def _tables(path: Path, columns: Sequence[FileColumn]) -> Iterator[tuple[str, list[NumberedLine], list[list[str]]]]:
     """The id of each sentence, its lines and their cells. Raises CorpusError."""
-    frames, width, number = columns[-1].kind == "frames", len(columns), 0
+    more, number = columns[-1].kind == "frames" or columns[-1].name == REST, 0
+    width = len(columns) - (columns[-1].name == REST)
     for block in blocks(read_lines(path)):
         rows, cells = [], []
         for line in block:
             row = line.text.split("\t") if "\t" in line.text else line.text.split()
-            fits = len(row) >= width if frames else len(row) == width
-            comment = line.text.startswith("#") and (not fits or re.match(r"#\s*\S+\s+=\s", line.text))
+            fits = len(row) >= width if more else len(row) == width
+            comment = line.text.startswith("#") and (not fits or re.match(r"#\s*\S+(\s+\S+)?\s+=\s", line.text))
             if comment or line.text.startswith("-DOCSTART-"):
                 continue
             if not fits:
                 names = ",".join(column.name for column in columns)
                 what = f"expected {width} columns ({names}), found {len(row)}: {line.text[:60]!r}; name every column"
-                raise malformed(path, line.number, f"{what} of the file in --columns, _ for those to leave out")
-            if "" in row:
+                advice = f"_ for those to leave out, a last {REST} for those that not every line has"
+                raise malformed(path, line.number, f"{what} of the file in --columns, {advice}")
+            if "" in row[:width]:
                 raise malformed(path, line.number, f"column {row.index('') + 1} is empty; write _ for what is unknown")
             rows.append(line)
             cells.append(row)
