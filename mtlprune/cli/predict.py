@@ -48,7 +48,7 @@ def predict(
 ) -> None:
     """Annotate sentences with every task of a run; results are written as they come."""
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.config.config import build_config
     from mtlprune.corpora.formats.conllu import universal
     from mtlprune.runs import RunError, RunFolder
