@@ -229,6 +229,8 @@ def _labellings(result: Result) -> Grid:
     share: Any = "{:.0%}".format
     if len(tests):
         tests = tests.assign(value=tests["within"] - tests["between"])
+        if "low" not in tests:  # a Result such as results/gates/overlap
+            tests = tests.assign(low=math.nan, high=math.nan)
         looked = zip(tests["labellings"], tests["exact"], strict=True)
         tests = tests.assign(
             difference=[_interval(row) for row in tests.itertuples()],
