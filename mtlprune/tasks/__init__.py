@@ -1,4 +1,4 @@
-"""The decoders, one file each, by the name that a configuration knows them by. Another is a file and a line here, or
+"""The decoders, by the name that a configuration knows them by. Another is a file and a line here, or
 an entry point of an installed package."""
 
 from importlib.metadata import EntryPoint
