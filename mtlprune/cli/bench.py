@@ -118,7 +118,7 @@ def _figures(result: Measured) -> dict[str, Any]:
 def _bench_shapes(settings: Config, batches: int, rounds: int, memory: bool, out: Path | None) -> None:
     """With ``--shapes``: one encoder after another, with the tokenizer, corpus and tasks of a configuration."""
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.files import write_json
     from mtlprune.training.benchmark import SHAPES, measure_shape
 

@@ -1,6 +1,7 @@
 """Who helps and who hurts, and do gradients tell? MTL-5 against each MTL-4, beside cosines of gradients on heads.
 
-mtlprune table results/claims/records/leave-one-out --split test --margin 1.0 --against MTL-5 --format json --out helps.json
+mtlprune table results/claims/records/leave-one-out --split test --margin 1.0 --against MTL-5 --format json \\
+    --out helps.json
 mtlprune analyze gradients runs/leave-one-out/mtl5-* --corpus data/ewt5 --sentences 500 --out results/claims/gradients
 python results/claims/helps.py helps.json results/claims/gradients
 
