@@ -23,7 +23,7 @@ from torch import Tensor
 from mtlprune.analyses.analysis import Request
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.encoder import head_map
+from mtlprune.encoder import removal
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches, use_eager
@@ -156,7 +156,7 @@ def _source(name: str) -> Source:
     static = "static " if config.train.start and config.pruning.learns else ""
     parts = [
         static + config.pruning.method if config.pruning.method != "none" else "",
-        "heads removed" if (run.encoder_path / head_map.FILE).is_file() else "",
+        "heads removed" if (run.encoder_path / removal.FILE).is_file() else "",
         SAMPLED if config.train.mixing == SAMPLED and len(config.tasks) > 1 else "",
         f"fusion {config.encoder.fusion}" if config.encoder.fusion != "none" else "",
     ]

@@ -1,4 +1,4 @@
-"""The command line: one file a command, imported when somebody asks for it, so that --help answers at once."""
+"""The command line: commands are imported when somebody asks for them, so that --help answers at once."""
 
 import io
 import re
@@ -36,8 +36,9 @@ COMMANDS = {
     },
     ADVANCED: {"pretrain": "Pretrain a masked language model, watched.", "bench": "Speed and memory on this machine."},
 }
-"""Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here;
-claims follows from the record of its analysis alone."""
+"""Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of
+that in FILES; claims follows from the record of its analysis alone."""
+FILES = {"table": "show", "maps": "show", "report": "show", "evaluate": "predict", "export": "predict", "heads": "head"}
 RENAMED = {
     "status": "`mtlprune sweep --status`",
     "plot probes": "`mtlprune probe --plot`",
@@ -68,7 +69,7 @@ class CommandGroup(TyperGroup):
         """The function of a command, or the app of several."""
         if name == "claims":
             return import_module("mtlprune.cli.analyze").of_record(name)
-        module = import_module(f"mtlprune.cli.{name}")
+        module = import_module(f"mtlprune.cli.{FILES.get(name, name)}")
         return getattr(module, "app", None) or getattr(module, name)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -131,7 +131,7 @@ def run(
 
     from mtlprune.analyses.analysis import Request
     from mtlprune.cli.console import console, say
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.reports.analyses import markdown, write_shown
     from mtlprune.results import read_result, write_result
     from mtlprune.sweeps.folder import expanded

@@ -69,7 +69,7 @@ def bench(
     """
     from mtlprune.cli.check import check_settings
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.config import ConfigError
     from mtlprune.files import write_json
 
@@ -118,7 +118,7 @@ def _figures(result: Measured) -> dict[str, Any]:
 def _bench_shapes(settings: Config, batches: int, rounds: int, memory: bool, out: Path | None) -> None:
     """With ``--shapes``: one encoder after another, with the tokenizer, corpus and tasks of a configuration."""
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.files import write_json
     from mtlprune.training.benchmark import SHAPES, measure_shape
 
@@ -163,7 +163,7 @@ def _bench_treatments(settings: Config, batches: int, rounds: int, memory: bool,
     from dataclasses import asdict
 
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.files import write_json
     from mtlprune.training.treatments.benchmark import measure, ratios
 
@@ -184,7 +184,7 @@ def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path
     """With ``--probes``: the encoder of a configuration (or of a run) on its corpus's dev."""
     from mtlprune.analyses.probes.benchmark import measure
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.files import write_json
 
     encoder = settings.encoder.name if trained is None else str(trained)
@@ -278,7 +278,7 @@ def _bench_analyses(settings: Config, trained: Path | None, sentences: int, out:
         RunError: no dev, fewer sentences than asked for, no analysis takes the encoder, or a process was ended.
     """
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.corpora.store import load_corpus
     from mtlprune.files import RunError, write_json
 

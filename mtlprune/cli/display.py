@@ -1,16 +1,25 @@
-"""What a terminal shows: text that cannot steer it, one sentence with all its layers, the answer to Ctrl-C."""
+"""What a terminal shows: text that cannot steer it, one sentence with all its layers, the answer to Ctrl-C; and while
+something runs a bar, elsewhere a line an epoch or evaluation, or nothing."""
 
+from __future__ import annotations
+
+import contextlib
+import math
 import signal
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import Self
 
+from mtlprune.cli.console import console
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.errors import printable_lines
@@ -52,7 +61,7 @@ class Interruption:
     def __call__(self) -> bool:
         return self.asked
 
-    def __enter__(self) -> "Interruption":
+    def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
             self._before = {number: signal.signal(number, self._answer) for number in SIGNALS}
         return self
@@ -163,3 +172,190 @@ def _one_line(outer: Span, inner: list[Span], leaves: list[str]) -> str:
         parts[first] = f"({span.label} {parts[first]}"
         parts[last] += ")"
     return " ".join(parts)
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+if TYPE_CHECKING:
+    from mtlprune.blocks import TrainConfig
+    from mtlprune.pretraining.loop import PretrainingEvent as PretrainingEvent
+    from mtlprune.training.loop import Event
+
+SMOOTHING = 0.95  # the share of the past in a shown loss
+
+
+@contextlib.contextmanager
+def counted(
+    total: int | None = None, counter: str = "{task.description}, batch {task.completed}", bar: Console | None = None
+) -> Iterator[tuple[Callable[[str], None], Callable[..., None]]]:
+    """A bar on a terminal, where it leaves nothing; elsewhere nothing.
+
+    Args:
+        total: steps; None where nobody knows, then ``counter`` stands beside the time.
+        bar: where it is drawn; standard error if not given.
+
+    Yields:
+        what says which part is under way, and what counts a step (or so many) of it.
+    """
+    bar = bar or console(stderr=True)
+    columns = () if total is not None else (SpinnerColumn(), TextColumn(counter), TimeElapsedColumn())
+    with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
+        shown = progress.add_task("reading" if total is None else "measuring", total=total)
+        yield lambda words: progress.update(shown, description=words), lambda by=1: progress.advance(shown, by)
+
+
+class Pace:
+    """Smoothed losses of updates, speed and time left."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, float]] = {}  # weighed losses, weights
+        self._last = time.monotonic()
+        self._seconds = self._evaluation_seconds = 0.0
+        self._sentences = self._updates = self._evaluations = 0
+
+    def see(self, event: Event | PretrainingEvent, evaluated: bool) -> None:
+        """Take one update, or an evaluation, in."""
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        if evaluated:
+            self._evaluation_seconds += passed
+            self._evaluations += 1
+            return
+        if self._updates or self._evaluations:  # the first one took the loading too
+            self._seconds += passed
+            self._sentences += event.sentences
+        self._updates += 1
+        for task, loss in event.losses.items():
+            total, weight = self._sums.get(task, (0.0, 0.0))
+            self._sums[task] = (SMOOTHING * total + loss, SMOOTHING * weight + 1)
+
+    @property
+    def losses(self) -> str:
+        return in_line({task: total / weight for task, (total, weight) in self._sums.items()})
+
+    def text(self, updates: int, evaluations: int = 0) -> str:
+        """Speed (evaluation does not count) and time left for so many more; the speed is not known before the second
+        update."""
+        speed = f"{self._sentences / self._seconds:.0f} sentences/s, " if self._seconds else ""
+        update, evaluation = self._seconds / max(1, self._updates - 1), self._evaluation_seconds
+        return f"{speed}{clock(update * updates + evaluation / max(1, self._evaluations) * evaluations)} left"
+
+
+def in_line(losses: Mapping[str, float]) -> str:
+    """Task and loss, side by side."""
+    return "  ".join(f"{task} {loss:.3f}" for task, loss in losses.items())
+
+
+def clock(seconds: float) -> str:
+    """1:02:03 or 2:03"""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Watch:
+    """One short line an evaluation; on a terminal also a bar over all updates, above which these lines scroll by."""
+
+    def __init__(self, terminal: Console) -> None:
+        self.terminal, self.pace = terminal, Pace()
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=terminal,
+            transient=True,
+            disable=not terminal.is_terminal,
+        )
+        self.bar = self.progress.add_task("loading …", total=None, status="")
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def _move(self, event: Event | PretrainingEvent, description: str, status: str) -> None:
+        step = event.progress.step
+        self.progress.update(self.bar, description=description, completed=step, total=event.total, status=status)
+
+
+class TrainingWatch(Watch):
+    """Of a training: a line an evaluation; losses, speed, time left, the best score and open heads beside the bar."""
+
+    def __init__(self, terminal: Console, train: TrainConfig) -> None:
+        super().__init__(terminal)
+        self.train, self.heads = train, ""
+
+    def __call__(self, event: Event) -> None:
+        step, epoch, best = event.progress.step, event.progress.epoch, event.progress.best.get("joint", {})
+        number, epochs = self.train.evaluations(epoch, step), self.train.epochs
+        self.pace.see(event, event.evaluation is not None)
+        pace = self.pace.text(event.total - step, self.train.evaluations(epochs, event.total) - number)
+        if event.evaluation is not None:
+            dev = "  ".join(f"{task} {score:.2f}" for task, score in event.evaluation.main().items())
+            mark = "  (best so far)" if best.get("epoch") == number else ""
+            if not event.progress.best:
+                mark = "  (cannot be the best: gates are still closing)"
+            heads = f"; {open_heads(event.gates)}" if event.gates else ""
+            when = f"update {step}/{event.total}" if self.train.evaluate_every else f"epoch {epoch}/{epochs}"
+            self.terminal.print(
+                f"{when}: loss {in_line(event.losses)}; dev {dev}; joint "
+                f"{event.evaluation.joint():.2f}{mark}{heads}; {pace}"
+            )
+        if event.gates:
+            self.heads = f"  {open_heads_short(event.gates)}"
+        dev = f"  best dev {best['score']:.2f}" if best else ""
+        status = f"{pace}{dev}  loss {self.pace.losses}{self.heads}"
+        self._move(event, f"epoch {min(epoch + 1, epochs)}/{epochs}", status)
+
+
+class PretrainingWatch(Watch):
+    """Of a pretraining: a line an evaluation; speed, time left without evaluations and losses beside the bar."""
+
+    def __call__(self, event: PretrainingEvent) -> None:
+        step = event.progress.step
+        self.pace.see(event, event.line is not None)
+        if event.line is not None:
+            self.terminal.print(f"update {step}/{event.total}: {_measured(event.line)}")
+        self._move(event, f"update {step}", f"{self.pace.text(event.total - step)}  {self.pace.losses}")
+
+
+def _measured(line: Mapping[str, Any]) -> str:
+    """The numbers of an evaluation, in a line."""
+    parts = {"loss": "loss", "uas_single": "UAS", "uas_best": "UAS by relation", "blimp": "BLiMP"}
+    parts |= {"twonn_mean": "TwoNN"}
+    known = {name: line[key] for key, name in parts.items() if line.get(key) is not None}
+    return "  ".join(f"{name} {value:{'.3f' if name == 'loss' else '.1f'}}" for name, value in known.items())
+
+
+def open_heads(gates: Mapping[str, Any]) -> str:
+    """How many heads are open, and how many of a sample are expected to be.
+
+    41 of 72 heads open (expected 43.2) or heads open of 72: pos 41 (expected 43.2), dep 30 (expected 31.0)
+    """
+    counts = {name: f"{count}{_expected(gates, name)}" for name, count in gates["open"].items()}
+    total = number_of_heads(gates)
+    if list(counts) == ["shared"]:
+        return f"{gates['open']['shared']} of {total} heads open{_expected(gates, 'shared')}"
+    return f"heads open of {total}: {', '.join(f'{name} {count}' for name, count in counts.items())}"
+
+
+def open_heads_short(gates: Mapping[str, Any]) -> str:
+    """The same for a line that has little room: heads 41/72 or heads pos 41 dep 30 of 72."""
+    total, opened = number_of_heads(gates), gates["open"]
+    if list(opened) == ["shared"]:
+        return f"heads {opened['shared']}/{total}"
+    return f"heads {' '.join(f'{name} {count}' for name, count in opened.items())} of {total}"
+
+
+def _expected(gates: Mapping[str, Any], name: str) -> str:
+    expected = gates["expected"][name]
+    return "" if math.isclose(expected, gates["open"][name]) else f" (expected {expected:.1f})"
+
+
+def number_of_heads(gates: Mapping[str, Any]) -> int:
+    """L · A"""
+    return sum(len(layer) for layer in next(iter(gates["gates"].values())))

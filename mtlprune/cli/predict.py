@@ -1,4 +1,4 @@
-"""mtlprune predict: all layers for new sentences."""
+"""What a trained run is used for: mtlprune predict (annotate), evaluate (score), export (for transformers)."""
 
 import contextlib
 import itertools
@@ -48,7 +48,7 @@ def predict(
 ) -> None:
     """Annotate sentences with every task of a run; results are written as they come."""
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.config.config import build_config
     from mtlprune.corpora.formats.conllu import universal
     from mtlprune.runs import RunError, RunFolder
@@ -190,3 +190,99 @@ def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[list[tuple[i
         words += len(sentence)
     if group:
         yield group
+
+
+# -- evaluate ----------------------------------------------------------------------------------------------------------
+
+
+def evaluate(
+    run: RunFolderArgument,
+    split: Annotated[str, typer.Option(help="Such as dev or test.")],
+    best: Annotated[str | None, typer.Option(metavar="TASK", help="The weights best for this task alone.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Write LAYER.gold and LAYER.pred for the official scorers here.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Another corpus than the run's own.")] = None,
+    device: Device = None,
+) -> None:
+    """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""
+    from mtlprune.cli.check import check_run
+
+    check_run(run, data)
+
+    from mtlprune.cli.console import console, new_table
+    from mtlprune.corpora.export import write_scorer_files
+    from mtlprune.files import make_folder
+    from mtlprune.runs import RunFolder
+    from mtlprune.scores import foreign_punctuation, name_of
+    from mtlprune.training.evaluation import evaluate_run
+
+    terminal = console()
+    folder = RunFolder.with_weights(run)
+    if predictions is not None:
+        make_folder(predictions)  # before the work, which would be lost if they had no place
+    if not folder.is_finished():
+        words = f"{folder.path} is not trained to the end; its best weights so far are taken"
+        terminal.print(f"warning: {words}")
+    result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
+    settings = folder.read_config()
+    for task in settings["tasks"]:
+        if task not in result.scores:
+            terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score")
+    table = new_table(f"{folder.path}: {name}", "task", "score", ">%")  # *the* score of each task first and in bold
+    for task, values in result.scores.items():
+        main = result.names[task]
+        table.add_row(task, name_of(task, main, settings.get("decoders", {})), f"{values[main]:.2f}", style="bold")
+        for other, value in values.items():
+            if other != main:
+                table.add_row("", other, f"{value:.2f}")
+        table.add_section()
+    terminal.print(table)
+    terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
+    for line in filter(None, (foreign_punctuation(gold, task) for task in result.scores)):
+        terminal.print(line)
+    if predictions is not None:
+        for layer, number in write_scorer_files(gold, result.predictions, predictions).items():
+            terminal.print(f"{predictions}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences")
+
+
+# -- export ------------------------------------------------------------------------------------------------------------
+
+
+def export(
+    run: RunFolderArgument,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The new folder.", show_default=False)],
+    task: Annotated[
+        str | None, typer.Option(help="Where each task has its own gates: whose.", show_default=False)
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Cut closed heads out (then mtlprune loads it).")] = False,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="Add a task's linear layer: for token classification.", show_default=False),
+    ] = None,
+    licence: Annotated[
+        str | None, typer.Option(metavar="ID", help="For the model card, such as apache-2.0.", show_default=False)
+    ] = None,
+) -> None:
+    """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
+
+    AutoModel.from_pretrained(DIR) gives the states that the run computes; this is checked before DIR is there.
+    """
+    from mtlprune.cli.console import console
+    from mtlprune.files import write_text
+    from mtlprune.training import export as exporting
+    from mtlprune.training.export import model_card
+    from mtlprune.training.pruning.head_removal import appearing
+
+    terminal = console()
+    asked = exporting.request(run, task, head, remove, licence)
+    with appearing(out) as folder:
+        if not asked.run.is_finished():
+            terminal.print(f"warning: {asked.run.path} is not trained to the end; its best weights so far are taken")
+        found = exporting.export(asked, folder.path)
+        write_text(folder.path / "README.md", model_card(asked, found))
+    terminal.print(exporting.account(found))
+    terminal.print(f"checked: states of random sub-words differ from the run's by {found.difference:.1e} (relative)")
+    if licence is None:
+        terminal.print("note: the model card states no licence of the whole; --licence ID does")
+    terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")

@@ -47,7 +47,7 @@ def pretrain(
     check_settings(config, overrides or ())
 
     from mtlprune.cli.console import console
-    from mtlprune.cli.progress import PretrainingWatch
+    from mtlprune.cli.display import PretrainingWatch
     from mtlprune.config.config import default_folder
     from mtlprune.pretraining.config import load_pretraining
     from mtlprune.pretraining.loop import CHECKPOINTS, finished

@@ -102,7 +102,7 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
 
     import torch
 
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
     from mtlprune.training import hardware
     from mtlprune.training.latency import BATCHES, LENGTHS, measure
     from mtlprune.training.setup import processor

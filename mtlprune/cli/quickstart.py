@@ -58,9 +58,8 @@ def quickstart(
 
     load_ahead()
 
-    from mtlprune.cli.report import gold_of
+    from mtlprune.cli.show import gold_of, majority_scores
     from mtlprune.cli.sweep import run_cells
-    from mtlprune.cli.table import majority_scores
     from mtlprune.reports.page import Choices, Sources, report
     from mtlprune.reports.scores.comparisons import compare
     from mtlprune.reports.scores.tables import markdown

@@ -25,7 +25,7 @@ def record(
 
     It holds settings, scores, gates and counts by sentence and label; no weights, no words, no predictions.
     """
-    from mtlprune.cli.report import gold_of
+    from mtlprune.cli.show import gold_of
     from mtlprune.sweeps.recording import record as make
 
     size, number = 0, 0

@@ -152,7 +152,7 @@ def _asked(
 
 def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bool, terminal: Console) -> None:
     """Every cell with its state and its time, and what is left."""
-    from mtlprune.cli.progress import clock
+    from mtlprune.cli.display import clock
     from mtlprune.sweeps.scheduler import cores, states, visible_gpus
     from mtlprune.sweeps.times import Times, outlook
 
@@ -184,7 +184,7 @@ def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bo
 
 
 def _time(cell: Cell, found: State, times: Times) -> str:
-    from mtlprune.cli.progress import clock
+    from mtlprune.cli.display import clock
 
     seconds = found.seconds if found.trained else times.whole(cell)
     return "?" if seconds is None else f"{'' if found.trained else '≈ '}{clock(seconds)}"
@@ -193,7 +193,7 @@ def _time(cell: Cell, found: State, times: Times) -> str:
 def _measure(cells: Mapping[str, Cell], times: Times) -> None:
     """Measure one cell of each kind whose time is not known."""
     from mtlprune.cli.console import console, exit_code, sentence
-    from mtlprune.cli.progress import counted
+    from mtlprune.cli.display import counted
 
     bar = console(stderr=True)
     kinds = {times.kind(cell): cell for cell in cells.values() if times.left(cell) is None}

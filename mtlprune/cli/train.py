@@ -81,7 +81,7 @@ def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.check import start_and_freeze
-    from mtlprune.cli.progress import TrainingWatch
+    from mtlprune.cli.display import TrainingWatch
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
 
@@ -134,7 +134,7 @@ def _pruning(config: Config) -> str:
 
 
 def _best_table(config: Config, folder: RunFolder) -> object:
-    from mtlprune.cli.progress import number_of_heads
+    from mtlprune.cli.display import number_of_heads
     from mtlprune.scores import main_score, name_of
 
     best, decoders = folder.read_best(), config.model_dump()["decoders"]

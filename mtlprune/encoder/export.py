@@ -13,10 +13,10 @@ from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.head_map import KeptHeads
 from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import PROBES, EncoderError
+from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import load_transformer, quiet
 
 HEAD = {"classifier.weight", "classifier.bias"}

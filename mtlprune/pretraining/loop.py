@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, evaluating, judge
-from mtlprune.encoder.arc_counts import ArcCounts
-from mtlprune.encoder.arcs import uas_of
+from mtlprune.encoder.arcs import ArcCounts, uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.sources import quiet

@@ -204,3 +204,8 @@ def mean_sd(values: Sequence[float]) -> str:
 def probability(value: float) -> str:
     """A p-value with four decimals, or as a power of ten where it is smaller."""
     return "–" if math.isnan(value) else f"{value:.4f}" if value >= 5e-5 else f"{value:.0e}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share as a whole number of percent."""
+    return f"{100 * share:.0f} %".replace("-", "−")

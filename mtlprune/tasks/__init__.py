@@ -1,15 +1,14 @@
-"""The decoders, one file each, by the name that a configuration knows them by. Another is a file and a line here, or
+"""The decoders, by the name that a configuration knows them by. Another is a file and a line here, or
 an entry point of an installed package."""
 
 from importlib.metadata import EntryPoint
 
 from mtlprune.plugins import Registry
 from mtlprune.tasks.base import Task
-from mtlprune.tasks.bio import BIO
 from mtlprune.tasks.con import CON
 from mtlprune.tasks.dep import DEP
+from mtlprune.tasks.linear import BIO, POS
 from mtlprune.tasks.ner import NER
-from mtlprune.tasks.pos import POS
 from mtlprune.tasks.srl import SRL
 
 

@@ -6,10 +6,9 @@ fastest time of each (kind, batch) counts, so that a busy machine disturbs less.
 
 import itertools
 import logging
-import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -108,19 +107,12 @@ def measure(
         steppers[joint + GATED] = Stepper(gated, config.tasks, precision)
     for stepper in steppers.values():  # Adam's moments are held once, however many kinds there are
         stepper.optimizer.state = steppers["bare encoder"].optimizer.state
-    fastest = {kind: [float("inf")] * len(chosen) for kind in steppers}
-    for stepper in steppers.values():  # the first steps allocate
-        stepper.step(chosen[0].rows)
-    for _, (place, batch) in itertools.product(range(rounds), enumerate(chosen)):
-        for kind, stepper in steppers.items():
-            fastest[kind][place] = min(fastest[kind][place], stepper.step(batch.rows))
-        on_batch()
     result = Measured(
         {"precision": settings.precision, "device": settings.device, "threads": settings.threads},
         sum(len(batch.rows) for batch in chosen),
         memory=peak,
     )
-    result.steps = {kind: sum(times) for kind, times in fastest.items()}
+    result.steps = seconds_of(steppers, chosen, rounds, on_batch)
     result.joint_epoch = result.steps[joint] / len(chosen) * len(plan)
     result.sampled_epoch = sampled_epoch(run, config, result.steps, len(chosen))
     measure_evaluation(run, precision, rounds, result, on_batch)
@@ -261,10 +253,24 @@ def measure_evaluation(
     result.dev_sentences, result.bare_forward, result.evaluation = len(run.dev), min(bare), min(full)
 
 
+def seconds_of(
+    steppers: Mapping[str, Stepper], chosen: Sequence[mixing.MiniBatch], rounds: int, on_batch: Callable[[], None]
+) -> dict[str, float]:
+    """Kind → seconds over the batches, of each batch the fastest of the rounds."""
+    for stepper in steppers.values():  # the first steps allocate
+        stepper.step(chosen[0].rows)
+    fastest = {kind: [float("inf")] * len(chosen) for kind in steppers}
+    for _, (place, batch) in itertools.product(range(rounds), enumerate(chosen)):
+        for kind, stepper in steppers.items():
+            fastest[kind][place] = min(fastest[kind][place], stepper.step(batch.rows))
+        on_batch()
+    return {kind: sum(times) for kind, times in fastest.items()}
+
+
 def peak_memory(config: Config, batches: int) -> int:
     """Peak memory in bytes of a fresh process (or of its GPU) that makes MTL updates."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_train_alone, (config.model_dump(mode="json"), batches))
+    found: int = hardware.in_fresh_process(_train_alone, config.model_dump(mode="json"), batches)
+    return found
 
 
 def _train_alone(tree: dict[str, Any], batches: int) -> int:
@@ -275,9 +281,7 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
     stepper = Stepper(run, run.config.tasks, precision)
     for batch in [longest, *evenly(plan, batches, run.lengths)]:
         stepper.step(batch.rows)
-    if run.model.device.type == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return hardware.peak_memory()
+    return hardware.peak_memory(run.model.device)
 
 
 def evenly(plan: list[mixing.MiniBatch], count: int, lengths: list[int]) -> list[mixing.MiniBatch]:

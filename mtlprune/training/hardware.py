@@ -1,12 +1,14 @@
 """Which precision and device a run uses, decided once; and how much main memory its process took."""
 
 import gc
+import multiprocessing
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -66,8 +68,10 @@ def dtype(precision: str) -> torch.dtype:
 # -- How much main memory this process took --
 
 
-def peak_memory() -> int:
-    """The most main memory this process has held so far, in bytes."""
+def peak_memory(device: torch.device | None = None) -> int:
+    """The most memory this process has held so far, in bytes: of a GPU, if that is the device, else main memory."""
+    if device is not None and device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
     if status.exists():  # on Linux ru_maxrss begins with what the parent held when it started this process
         for line in status.read_text(encoding="utf-8").splitlines():
@@ -75,6 +79,12 @@ def peak_memory() -> int:
                 return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def in_fresh_process(work: Callable[..., Any], *args: Any) -> Any:
+    """What a function gives in a process of its own, which has held no memory before."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(work, args)
 
 
 @contextmanager

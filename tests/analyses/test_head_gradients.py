@@ -14,7 +14,7 @@ from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.model import MultiTaskModel
 from mtlprune.tasks import TASKS
-from mtlprune.training.pruning.head_gradients import agreement, derivatives, head_weights
+from mtlprune.training.pruning.selectors import agreement, derivatives, head_weights
 
 SENTENCES = [s for s in build_grammar(14, 1, 1, seed=9)["train"]][:12]
 SMALL: dict[str, Any] = {"dep": {"arc_size": 8, "relation_size": 4}}

@@ -10,8 +10,7 @@ from found import without_heads
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.encoder.arc_counts import OFFSETS, ArcCounts
-from mtlprune.encoder.arcs import ArcCounter, ArcError, guesses, halves, relations_of, uas_of
+from mtlprune.encoder.arcs import OFFSETS, ArcCounter, ArcCounts, ArcError, guesses, halves, relations_of, uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe, use_eager
 from mtlprune.sentence import Dependencies, Sentence

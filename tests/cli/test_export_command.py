@@ -14,9 +14,9 @@ from huggingface_hub import ModelCard
 from tiny import make_lab
 from transformers import AutoModel, AutoTokenizer
 
-from mtlprune.encoder.head_map import KeptHeads
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import quiet
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs import RunFolder

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
+from mtlprune.encoder.head_closing import fold_means
 from mtlprune.encoder.heads import HeadPlaces
-from mtlprune.encoder.mean_ablation import fold_means
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import load_pruned, remove_heads, save_pruned
@@ -103,7 +103,7 @@ def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:
 
 
 def load_kept(folder: Path) -> tuple[tuple[int, ...], ...]:
-    from mtlprune.encoder.head_map import KeptHeads
+    from mtlprune.encoder.removal import KeptHeads
 
     return KeptHeads.read(folder).kept
 

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.gates import OPEN
-from mtlprune.encoder.head_map import KeptHeads
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.removal import load_pruned, remove_heads
+from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads
 from mtlprune.encoder.sources import quiet
 from mtlprune.files import SUMS
 

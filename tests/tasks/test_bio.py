@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.formats.iob2 import spans_from_tags
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks.bio import BIO
+from mtlprune.tasks.linear import BIO
 from mtlprune.tasks.ner import NER
 
 GOLD = [

@@ -1,7 +1,7 @@
 import torch
 
 from mtlprune.sentence import Sentence
-from mtlprune.tasks.pos import POS
+from mtlprune.tasks.linear import POS
 
 GOLD = [
     Sentence("1", ("a", "b", "c"), pos=("X", "Z", "X")),

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
-from mtlprune.encoder.mean_ablation import measure_means
+from mtlprune.encoder.head_closing import measure_means
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.scores import main_score

@@ -15,7 +15,7 @@ from mtlprune.encoder.arcs import uas_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.tasks.base import Task
-from mtlprune.tasks.pos import POS
+from mtlprune.tasks.linear import POS
 from mtlprune.training.loop import _begin, train
 from mtlprune.training.optimisation import check_cosreg, cosreg, mean_cosine
 from mtlprune.training.parallel import ALONE

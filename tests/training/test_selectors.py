@@ -24,8 +24,15 @@ from mtlprune.sweeps.recording import record
 from mtlprune.tasks import TASKS
 from mtlprune.training.loop import train
 from mtlprune.training.pruning import selectors
-from mtlprune.training.pruning.head_gradients import derivatives
-from mtlprune.training.pruning.selectors import SELECTORS, Finished, fisher_mask, halves, rearranged, selections
+from mtlprune.training.pruning.selectors import (
+    SELECTORS,
+    Finished,
+    derivatives,
+    fisher_mask,
+    halves,
+    rearranged,
+    selections,
+)
 from mtlprune.training.setup import prepare
 
 Settings = Callable[..., dict[str, Any]]

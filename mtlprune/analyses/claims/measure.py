@@ -4,7 +4,7 @@ result = overlap(load_claims(["runs/pos-1", "runs/pos-2", "runs/dep-1", "runs/de
 result.frames["tests"], result.frames["pairs"]
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -92,7 +92,7 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
             for claim in every
         ],
         "single": [run_group.label for run_group in single],
-        "notes": [*notes(run_groups), *missing(run_groups), *explain(run_groups, pairs, permutations)],
+        "notes": [*notes(run_groups), *missing(run_groups), *explain(run_groups, permutations)],
     }
     kept = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
     return Result("claims", about, kept)
@@ -120,66 +120,24 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
 # -- why figures are not defined ---------------------------------------------------------------------------------------
 
 
-def explain(run_groups: Sequence[RunGroup], pairs: pd.DataFrame, permutations: int) -> list[str]:
-    """A sentence for every reason for which a figure of these groups of runs and pairs is not defined."""
+def explain(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
+    """A sentence for every reason for which figures of these groups of runs are not defined."""
     single = [run_group for run_group in run_groups if not run_group.joint]
+    alone = [run_group.label for run_group in run_groups if len(run_group.claims) == 1]
+    even = [run_group.label for run_group in run_groups if not np.ptp(run_group.times, axis=1).any()]
+    flat = [run_group.label for run_group in run_groups if any(not np.ptp(gates) for gates in run_group.gates)]
     number = "one" if single else "no"
     reasons = {
+        f"{', '.join(alone)}: one seed, so nothing is known of the agreement within it.": alone,
+        f"{', '.join(even)}: the heads of each layer are open equally often, so permuting heads within layers changes "
+        "nothing and gives no p-value.": even,
+        f"{', '.join(flat)}: all gates of a run are equal, so they correlate with nothing and have no variance.": flat,
         "No permutations were asked for, so there are no p-values from permutations.": permutations == 0,
         "There is one label only, so there is nothing to compare it with.": len(run_groups) < 2,
         f"There is {number} single-task label, so tasks cannot be compared, and their part of the variance is "
         "unknown.": len(single) < 2,
         f"With fewer than {STEM_TASKS} single-task labels there can be no stem head.": len(single) < STEM_TASKS,
+        "No single-task label has two seeds, so seeds cannot be resampled, and their part of the variance lies in that "
+        "of tasks by heads.": single and all(len(run_group.claims) < 2 for run_group in single),
     }
-    if single:
-        gates = np.concatenate([run_group.gates.ravel() for run_group in single])
-        two = "No single-task label has two seeds, so seeds cannot be resampled, and their part of the variance lies "
-        reasons[f"{two}in that of tasks by heads."] = all(len(run_group.claims) < 2 for run_group in single)
-        reasons["All gates are equal, so they have no variance to share out."] = not np.ptp(gates)
-        one = "With one layer, or one head a layer, layers and heads cannot be told apart in the variance."
-        reasons[one] = 1 in single[0].gates.shape[1:]
-    of_labels = [reason for run_group in run_groups for reason in _of_label(run_group)]
-    found = [sentence for sentence, holds in reasons.items() if holds]
-    return [*of_labels, *_of_pairs(run_groups, pairs, permutations), *found]
-
-
-def _of_label(run_group: RunGroup) -> Iterator[str]:
-    name, gates, opened = run_group.label, run_group.gates, run_group.open
-    seeds, size, claimed = len(gates), run_group.claimed.size, int(run_group.claimed.sum())
-    flat = ", ".join(str(claim.seed) for claim in run_group.claims if np.ptp(claim.gates) == 0)
-    empty = ", ".join(str(claim.seed) for claim in run_group.claims if not claim.open.any())
-    if np.ptp(gates.mean(0)) == 0:
-        yield f"{name} has the same mean gate for all heads, so no correlation with it is defined."
-    if seeds == 1:
-        yield f"{name} has one seed, so nothing is known of the agreement within it."
-    elif flat:
-        yield f"{name}: all gates of seed {flat} are equal, so they correlate with nothing."
-    if 1 < seeds >= size:
-        yield f"{name} has as many seeds as heads or more, so that one seed cannot be regressed on the others."
-    if empty:
-        without = "overlap coefficients leave it out, and Jaccard where the other set is empty too."
-        yield f"{name} has no open head in seed {empty}; {without}"
-    if _is_even(run_group):
-        even = "all heads open" if opened.all() else "the heads of each layer open equally often"
-        nothing = "so permuting heads within layers changes nothing and gives no p-value for it."
-        yield f"{name} has {even if opened.any() else 'no open head'}, {nothing}"
-    if claimed in (0, size):
-        yield f"{name} claims {'all heads' if claimed else 'no head'}, so it has no hypergeometric p-value."
-
-
-def _is_even(run_group: RunGroup) -> bool:
-    return not np.ptp(run_group.times, axis=1).any()
-
-
-def _of_pairs(run_groups: Sequence[RunGroup], pairs: pd.DataFrame, permutations: int) -> Iterator[str]:
-    """What the sentences about either label do not explain."""
-    even = {run_group.label for run_group in run_groups if _is_even(run_group)}
-    for pair in pairs.itertuples():
-        names = f"{pair.encoder} and {pair.other}"
-        if even & {pair.encoder, pair.other}:
-            continue
-        if permutations and np.isnan(pair.p):
-            yield f"{names} choose among the heads of no layer both, so permuting within layers gives them no p-value."
-        elif np.isnan(pair.p_layers):
-            same = "does not depend on permuting within layers, so it has no p-value."
-            yield f"What majorities of {names} claim {same}"
+    return [sentence for sentence, holds in reasons.items() if holds]

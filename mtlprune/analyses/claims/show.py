@@ -131,7 +131,7 @@ def stable(result: Result) -> list[str]:
                 f"seeds ({_needed(one.low)} to {_needed(one.high)}; Spearman-Brown)."
             )
     tests = _frame(result, "labellings")
-    if "nearest" in tests and not tests["nearest_p"].isna().all():
+    if len(tests) and not tests["nearest_p"].isna().all():
         each = [
             f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p = "
             f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
@@ -227,11 +227,9 @@ def _within(result: Result) -> Grid:
 def _labellings(result: Result) -> Grid:
     tests = _frame(result, "labellings")
     share: Any = "{:.0%}".format
-    nearest = {"nearest run": ("nearest", share), "chance": ("nearest_chance", share)}
-    nearest["p of nearest"] = ("nearest_p", probability)
     if len(tests):
         tests = tests.assign(value=tests["within"] - tests["between"])
-        if "low" not in tests:  # a Result of earlier versions
+        if "low" not in tests:  # a Result such as results/gates/overlap
             tests = tests.assign(low=math.nan, high=math.nan)
         looked = zip(tests["labellings"], tests["exact"], strict=True)
         tests = tests.assign(
@@ -250,7 +248,9 @@ def _labellings(result: Result) -> Grid:
             "p": ("p", probability),
             "least p": ("least", probability),
             "labellings": "labellings",
-            **(nearest if "nearest" in tests else {}),  # earlier versions had none
+            "nearest run": ("nearest", share),
+            "chance": ("nearest_chance", share),
+            "p of nearest": ("nearest_p", probability),
         },
         "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
         "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "

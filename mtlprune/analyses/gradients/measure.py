@@ -22,7 +22,7 @@ from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import layered_rank_test
 from mtlprune.tasks.base import Target, Task
-from mtlprune.training.pruning.head_gradients import agreement, derivatives
+from mtlprune.training.pruning.selectors import agreement, derivatives
 
 BATCH = 32
 """Sentences of a mini-batch."""

@@ -4,7 +4,6 @@ The two are interleaved batch by batch, round after round; of the rounds the fas
 that of the processor, all threads added up, so that other programs on the machine disturb little.
 """
 
-import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from mtlprune.analyses.probes.measure import Data, Learnt, ProbeSurvey, Split
 from mtlprune.analyses.reading import ProbeError, find_sources, too_long
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
-from mtlprune.training.hardware import peak_memory
+from mtlprune.training.hardware import in_fresh_process, peak_memory
 
 FORWARD, LEARN, SCORE = "forward pass with attention", "centroids of all tasks", "scoring all tasks"
 
@@ -75,8 +74,7 @@ def measure(
                 fastest[kind] = list(map(min, fastest.get(kind, times), times))
         on_batch()
         kept.update({kind: sum(times) for kind, times in fastest.items()})
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        cost.memory = pool.apply(_alone, (name, corpus, threads))
+    cost.memory = in_fresh_process(_alone, name, corpus, threads)
     return cost
 
 

@@ -19,8 +19,7 @@ from mtlprune.analyses.probes.maths import head_vectors
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.analyses.syntax.pseudo_likelihood import VARIANTS, Judgements, MaskedLanguageModel, Variant, judge
 from mtlprune.corpora.blimp import read_blimp
-from mtlprune.encoder.arc_counts import DIRECTIONS, LEAST, ArcCounts, Best
-from mtlprune.encoder.arcs import ArcCounter, halves, relations_of, with_trees
+from mtlprune.encoder.arcs import DIRECTIONS, LEAST, ArcCounter, ArcCounts, Best, halves, relations_of, with_trees
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.pieces import EncoderError

@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.reports.charts import HEIGHT, INK, RULE, WIDTH, Chart, Spec, data, figure, spread
-from mtlprune.reports.grid import Grid, number, probability
+from mtlprune.reports.grid import Grid, number, percent, probability
 from mtlprune.results import Result
 from mtlprune.statistics.significance import LEVEL
 
@@ -75,8 +75,8 @@ def _table(result: Result) -> Grid:
     }[result.about["clock"]]
     columns: dict[str, Any] = {"setting": "term", "what": "label"}
     columns |= {task.upper(): (task, 2) for task in result.about["tasks"]} | {"mean": ("mean", 2), "gap": ("gap", 2)}
-    columns |= {"low": ("gap_low", 2), "high": ("gap_high", 2), "share closed": ("share", _percent)}
-    columns |= {"from": ("share_low", _percent), "to": ("share_high", _percent)}
+    columns |= {"low": ("gap_low", 2), "high": ("gap_high", 2), "share closed": ("share", percent)}
+    columns |= {"from": ("share_low", percent), "to": ("share_high", percent)}
     columns |= {"added weights (M)": ("millions", 2), "cost": ("cost", 2), "in all": ("total", 2)}
     return Grid.of(
         "Treatments and their controls",
@@ -114,10 +114,6 @@ def _pairs(result: Result) -> Grid | None:
         "These runs: over sentences alone, swapped at random between the runs of each seed.",
         texts=3,
     )
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %".replace("-", "−")
 
 
 TABLES = (_table, _gains, _pairs)

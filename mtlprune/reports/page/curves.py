@@ -10,7 +10,7 @@ import pandas as pd
 from mtlprune.files import RunError, read_json, reading
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.charts import Interval, colours, figure, lines, panels, seeds_behind
-from mtlprune.reports.grid import Grid
+from mtlprune.reports.grid import Grid, percent
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.scores import Scored
@@ -174,7 +174,7 @@ def _saved(cell: dict[str, Any]) -> Interval:
     """A dot at what is saved, a line to what would be ideal."""
     gain, ideal = (100 * float(cell["encoder"][name]) for name in ("gain", "ideal_gain"))
     where = f"{cell['batch']} × {cell['length']}"
-    told = f"{_percent(gain / 100)} (ideal {_percent(ideal / 100)})"
+    told = f"{percent(gain / 100)} (ideal {percent(ideal / 100)})"
     return Interval(f"{where}: {told}", gain, min(gain, ideal), max(gain, ideal), True, f"{where}: {told}")
 
 
@@ -184,11 +184,7 @@ def _table(tree: dict[str, Any], part: str, name: str) -> Grid:
     for cell in tree["cells"]:
         found, share = cell[part], cell[part].get("reached")
         times = [f"{1000 * found['seconds'][kind]:.1f}" for kind in ("full", "masked", "removed")]
-        reached = "–" if share is None else _percent(share) if -0.5 <= share <= 1.5 else "noise"
-        gains = [_percent(found["gain"]), _percent(found["ideal_gain"]), reached]
+        reached = "–" if share is None else percent(share) if -0.5 <= share <= 1.5 else "noise"
+        gains = [percent(found["gain"]), percent(found["ideal_gain"]), reached]
         rows.append([str(cell["batch"]), str(cell["length"]), *times, *gains])
     return Grid(header, rows, 0, name)
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %".replace("-", "−")

@@ -14,7 +14,7 @@ from mtlprune.blocks import HeadsConfig
 from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, overlap
-from mtlprune.encoder.mean_ablation import measure_means
+from mtlprune.encoder.head_closing import measure_means
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.pruning.penalty import (

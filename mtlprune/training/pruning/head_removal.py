@@ -18,7 +18,7 @@ from mtlprune.claimed_heads import SHARED, load_claims
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
-from mtlprune.encoder.mean_ablation import fold_means
+from mtlprune.encoder.head_closing import fold_means
 from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.errors import out_of_memory
 from mtlprune.files import file_sha256, replacing_folder

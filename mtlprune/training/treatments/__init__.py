@@ -1,4 +1,4 @@
-"""Treatments of multi-task training, one file each, by the name that `treatment` in a configuration knows them by.
+"""Treatments of multi-task training, by the name that `treatment` in a configuration knows them by.
 
 Another is a file and a line here, or an entry point of an installed package (``mtlprune.treatments``): a subclass of
 `Treatment` with its settings as ``Options``. docs/treatments.md says which go together.
@@ -20,15 +20,12 @@ from mtlprune.files import RunError
 from mtlprune.model import Decode, MultiTaskModel
 from mtlprune.runs import TREATED, RunFolder
 from mtlprune.training.parallel import ProcessGroup
-from mtlprune.training.treatments.base import Treated, Treatment
-from mtlprune.training.treatments.clone import Clone
-from mtlprune.training.treatments.dispatch import Dispatch
+from mtlprune.training.treatments.allocation import Clone, Dispatch, Protect
+from mtlprune.training.treatments.base import HeadGradients, Treated, Treatment
 from mtlprune.training.treatments.distil import Distil
 from mtlprune.training.treatments.heads import Sets, choose, names
 from mtlprune.training.treatments.merge import Merge
 from mtlprune.training.treatments.project import Project
-from mtlprune.training.treatments.protect import Protect
-from mtlprune.training.treatments.weighing import HeadGradients
 
 if TYPE_CHECKING:
     from mtlprune.training.setup import Beginning, Run

@@ -1,10 +1,12 @@
-"""What a treatment is: refusals before a run begins, and calls from the training loop that do nothing unless said."""
+"""What a treatment is: refusals before a run begins, and calls from the training loop that do nothing unless said; and
+gradients by the weights of heads, weighed task by task, without a gradient of the whole encoder for each task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -14,7 +16,7 @@ from mtlprune.blocks import Block, HeadsConfig
 from mtlprune.model import Decode, MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.parallel import ProcessGroup
-from mtlprune.training.treatments.heads import Sets, check_own_weights
+from mtlprune.training.treatments.heads import Owned, Sets, check_own_weights, owned
 
 if TYPE_CHECKING:
     from mtlprune.training.setup import Beginning, Run
@@ -106,3 +108,81 @@ class Treatment:
     def backward(self, losses: Mapping[str, Tensor]) -> AbstractContextManager[None]:
         """Around the backward pass of a mini-batch; see `Treatments.backward`."""
         return nullcontext()
+
+
+# -- gradients of heads ------------------------------------------------------------------------------------------------
+
+
+class HeadGradients:
+    """Puts Σ_t c_t(h) · ∂L_t / ∂W_h in the place of Σ_t ∂L_t / ∂W_h for the weights of heads h.
+
+    Hooks on the parameters do so within the one backward pass of all losses, before gradients are added to those of
+    earlier mini-batches. Tasks with the same factors everywhere share a backward pass; where all do, there is no
+    further one. Otherwise each costs a pass down to the lowest layer with a factor that is not 1, and of weight
+    gradients only those of heads.
+    """
+
+    def __init__(self, model: MultiTaskModel) -> None:
+        self.parts = owned(model.encoder)
+        self.size = model.encoder.places.layers, model.encoder.places.heads
+        self.factor: dict[int, Tensor] = {}  # of the only gradient there is
+        self.sums: dict[int, Tensor] = {}
+        for place, part in enumerate(self.parts):
+            part.parameter.register_hook(partial(self._instead, place))
+
+    def _instead(self, place: int, gradient: Tensor) -> Tensor | None:
+        if place in self.sums:
+            return self.sums[place]
+        return gradient * self.factor[place] if place in self.factor else None
+
+    @contextmanager
+    def weighed(self, losses: Mapping[str, Tensor], treatments: Sequence[Treatment]) -> Iterator[None]:
+        """Around the backward pass of the sum of the losses."""
+        tasks, known = list(losses), cache(lambda: self.of_tasks(losses, self.parts))
+        whole = torch.ones(len(tasks), *self.size)
+        for treatment in treatments:
+            if (found := treatment.factors(tasks, lambda: self.gram(known()))) is not None:
+                whole = whole * found.to(whole)
+        places = [n for n, part in enumerate(self.parts) if tasks and bool((whole[:, part.layer] != 1).any())]
+        alike: dict[bytes, list[int]] = {}
+        for row, own in enumerate(whole):
+            alike.setdefault(own.numpy().tobytes(), []).append(row)
+        groups = list(alike.values())
+        if len(groups) == 1:
+            self.factor = {n: self.parts[n].spread(whole[0, self.parts[n].layer]) for n in places}
+        elif places:
+            if known.cache_info().currsize:
+                groups, gradients = [[row] for row in range(len(tasks))], known()
+                gradients = [[own[n] for n in places] for own in gradients]
+            else:
+                joined = [torch.stack([losses[tasks[row]] for row in group]).sum() for group in groups]
+                gradients = self.of_tasks(dict(enumerate(joined)), [self.parts[n] for n in places])
+            for place, n in enumerate(places):
+                part = self.parts[n]
+                pairs = zip(groups, gradients, strict=True)
+                terms = [own[place] * part.spread(whole[group[0], part.layer]) for group, own in pairs]
+                self.sums[n] = torch.stack(terms).sum(0)
+        try:
+            yield
+        finally:
+            self.factor, self.sums = {}, {}
+
+    @staticmethod
+    def of_tasks(losses: Mapping[Any, Tensor], parts: Sequence[Owned]) -> list[list[Tensor]]:
+        """For each loss its gradients by the parts, as they are."""
+        parameters = [part.parameter for part in parts]
+        found = []
+        for loss in losses.values():
+            own = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+            found.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, own, strict=True)])
+        return found
+
+    def gram(self, gradients: Sequence[Sequence[Tensor]]) -> Tensor:
+        """(L, A, T, T) float64: scalar products of the tasks' gradients by each head's weights."""
+        tasks, (layers, heads) = len(gradients), self.size
+        total = torch.zeros(layers, heads + 1, tasks, tasks, dtype=torch.float64)  # the last is nobody's
+        for place, part in enumerate(self.parts):
+            rows = [own[place].movedim(part.dim, 0).reshape(len(part.owner), -1) for own in gradients]
+            each = torch.stack(rows, 1).double()  # (n, T, weights)
+            total[part.layer].index_add_(0, part.owner.cpu() % (heads + 1), (each @ each.mT).cpu())
+        return total[:, :heads]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,18 +154,10 @@ def measure(
         rows = sorted({row for batch in chosen for row in batch.rows})
         wanted = kinds(run, config.treatment).items()
         steppers = {name: TreatedStepper(run, name, one, precision, rows, folder) for name, one in wanted}
-        fastest = {name: [float("inf")] * len(chosen) for name in steppers}
-        for stepper in steppers.values():  # the first steps allocate
-            stepper.step(chosen[0].rows)
-        for _, (place, batch) in itertools.product(range(rounds), enumerate(chosen)):
-            for name, stepper in steppers.items():
-                fastest[name][place] = min(fastest[name][place], stepper.step(batch.rows))
-            on_batch()
-    found = {name: UpdateCost(sum(times)) for name, times in fastest.items()}
-    if memory:
-        for name, cost in found.items():
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                cost.memory = pool.apply(_alone, (config.model_dump(mode="json"), name, batches))
+        seconds = benchmark.seconds_of(steppers, chosen, rounds, on_batch)
+    found = {name: UpdateCost(number) for name, number in seconds.items()}
+    for name, cost in found.items() if memory else ():
+        cost.memory = hardware.in_fresh_process(_alone, config.model_dump(mode="json"), name, batches)
     return found
 
 
@@ -188,6 +178,4 @@ def _alone(tree: dict[str, Any], name: str, batches: int) -> int:
         stepper = TreatedStepper(run, name, settings, precision, rows, folder)
         for batch in chosen:
             stepper.step(batch.rows)
-        if run.model.device.type == "cuda":
-            return torch.cuda.max_memory_allocated()
-        return hardware.peak_memory()
+        return hardware.peak_memory(run.model.device)

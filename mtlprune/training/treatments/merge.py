@@ -20,7 +20,7 @@ from torch import Tensor
 from mtlprune.blocks import MergeConfig
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
-from mtlprune.training.pruning.head_gradients import derivatives
+from mtlprune.training.pruning.selectors import derivatives
 from mtlprune.training.start import check_compatible, check_same_labels
 from mtlprune.training.treatments.base import Treatment
 from mtlprune.training.treatments.heads import check_own_weights, owned

@@ -1,10 +1,25 @@
-"""Flat spans as IOB2 tags: one linear layer, the baseline that token classification commonly is."""
+"""One linear layer over words: part of speech (He and Choi 2021), and flat spans as IOB2 tags, the usual baseline."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks.base import WordLabels
+from mtlprune.tasks.base import WordLabels, vocabulary
+
+
+class POS(WordLabels):
+    """A layer of tags, as it is."""
+
+    name, kind = "pos", "tags"
+
+    @classmethod
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        return {"tags": vocabulary(Counter(tag for s in sentences for tag in s.get(layer) or ()))}
+
+    def words(self, sentence: Sentence) -> Sequence[str]:
+        tags: Sequence[str] = sentence.get(self.layer)
+        return tags
 
 
 class BIO(WordLabels):

@@ -1,0 +1,242 @@
+"""What is shown of runs: mtlprune table (scores, tested), maps (the heads they claim), report (all on one page)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say
+from mtlprune.corpora import CorpusError
+from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json, write_text
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.sweeps.folder import INDEX, expanded, read_index, unusable
+
+
+def table(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.")],
+    split: Annotated[str, typer.Option(help="Whose scores.")] = "test",
+    format_: Annotated[Literal["markdown", "latex", "csv", "json"], typer.Option("--format")] = "markdown",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write here instead of to the terminal.")] = None,
+    test: Annotated[bool, typer.Option("--test/--no-test", help="Test differences over sentences.")] = True,
+    resamples: Annotated[int, typer.Option(min=1, help="Of the sentences, for each test.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    margin: Annotated[
+        float, typer.Option(help="In points: are differences smaller than this? Tested beside whether there are any.")
+    ] = 1.0,
+    against: Annotated[
+        str | None, typer.Option(metavar="TITLE", help="Compare columns with the one of this title, not with STL.")
+    ] = None,
+    majority: Annotated[
+        Path | None, typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.")
+    ] = None,
+) -> None:
+    """Compare runs: one row per task, a column a setting, several seeds as mean ± sample standard deviation.
+
+    Differences to STL are tested over seeds and sentences, from the stored counts.
+    """
+    from mtlprune.cli.check import check_corpora
+
+    check_corpora(majority)
+
+    from mtlprune.sweeps.folder import expanded
+
+    if not 0 < margin < 100:
+        raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
+    left_out: list[str] = []
+    folders = [RunFolder.existing(run) for run in expanded(runs, left_out=left_out)]
+
+    from mtlprune.reports.scores import tables
+    from mtlprune.reports.scores.comparisons import compare
+
+    extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
+    comparison = dataclasses.replace(compare(folders, split, extra, against or ""), left_out=tuple(left_out))
+    if test and comparison.against:
+        from mtlprune.reports.scores.tests import with_tests
+
+        comparison = with_tests(comparison, resamples, seed, margin)
+    write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
+    text = write[format_](comparison)
+    if out is None:
+        say(text, nl=False)
+        return
+    write_text(out, text)
+
+
+def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
+    """*The* score of each layer when every word gets what it mostly has in train.
+
+    Raises:
+        CorpusError: no such corpus or split.
+        RunError: not the corpus that ``run`` was trained on.
+    """
+    from mtlprune.baselines import Majority
+    from mtlprune.corpora.store import load_corpus
+    from mtlprune.scores import count, main_score, score
+
+    corpus = load_corpus(data)
+    trained = run.read_manifest()["data"]["fingerprint"]
+    if corpus.fingerprint != trained:
+        raise RunError(
+            f"{data} has the fingerprint {corpus.fingerprint[:16]}…, but {run.path} was trained on {trained[:16]}…; "
+            "give --majority the corpus of the runs"
+        )
+    settings = run.read_config()["data"]
+    baseline = Majority(list(corpus[settings["train"]])[: settings.get("train_sentences")])
+    gold = list(corpus[split])
+    predicted = [baseline.predict(sentence) for sentence in gold]
+    scores = {}
+    for layer, kind in baseline.layers.items():
+        counts = [count(layer, g, p) for g, p in zip(gold, predicted, strict=True)]
+        if any(row is not None for row in counts):
+            decoders = {layer: {"kind": kind}} | run.read_config()["decoders"]
+            scores[layer] = score(kind, counts)[main_score(layer, decoders)]
+    return scores
+
+
+# -- maps --------------------------------------------------------------------------------------------------------------
+
+PLAIN, PLAIN_CELL = "plain", 8
+"""The format that is cells alone, and units of such a cell."""
+
+
+def maps(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with gates, or sweeps.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.")],
+    values: Annotated[bool, typer.Option("--values", help="Write the numbers into the cells.")] = False,
+    palette: Annotated[Literal["colourblind", "rgb"], typer.Option(help="Of the maps of seeds.")] = "colourblind",
+    format_: Annotated[
+        str, typer.Option("--format", help="png, svg, pdf, plain (a PNG of the cells alone), with commas between.")
+    ] = "png,svg",
+    scale: Scale = 2,
+    animate: Annotated[bool, typer.Option("--animate", help="Each run's gates over training, as a GIF.")] = False,
+    width: Width = None,
+    font_size: FontSize = 11,
+    title: Title = True,
+) -> None:
+    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
+    from mtlprune.claimed_heads import group, load_claims, notes
+    from mtlprune.reports.charts import FORMATS, Style, render
+    from mtlprune.reports.maps import Animation, claim_maps, left_out
+    from mtlprune.sweeps.folder import expanded
+
+    formats = chosen_formats(format_, (*FORMATS, PLAIN))
+    make_room(out)
+    claims = load_claims(expanded(runs, having="gates.jsonl"))
+    run_groups = group(claims)
+    said = [*notes(run_groups), *left_out(run_groups)]
+    entries: list[dict[str, Any]] = []
+    pending: dict[str, Callable[[], bytes]] = {}
+    style = Style(width, font_size, title, scale)
+    for one in claim_maps(run_groups, palette):
+        spec = one.spec(values)
+        files = {f"{one.name}.{kind}": partial(render, spec, kind, style) for kind in formats if kind != PLAIN}
+        plain = {f"{one.name}-plain.png": partial(one.plain, PLAIN_CELL * scale)} if PLAIN in formats else {}
+        entries.append({"files": [*files, *plain], **one.entry()})
+        pending |= files | plain
+    for animation in [Animation(claim) for each in run_groups for claim in each.claims] if animate else ():
+        entries.append({"files": [f"{animation.name}.gif"], **animation.entry()})
+        pending[f"{animation.name}.gif"] = partial(animation.gif, scale)
+    layers, heads = claims[0].gates.shape
+    head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": said}
+    with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
+        remove(out / "maps.json")
+        for name, make in pending.items():
+            write_bytes(out / name, make())
+        write_json(out / "maps.json", head | {"maps": entries})  # last, so that it never names what is not there
+    say(f"{len(pending)} pictures of {len(entries)} maps in {out}; maps.json there lists them with their numbers")
+    for caption in dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption")):
+        say(f"maps of seeds: {caption}")
+    for note in said:
+        say(f"note: {note}")
+
+
+# -- report ------------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from mtlprune.reports.page.scores import Gold
+    from mtlprune.sentence import Sentence
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
+    probes: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote. Repeatable.")
+    ] = None,
+    analyses: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")
+    ] = None,
+    latency: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="latency.json of mtlprune prune, or the run it made. Repeatable."),
+    ] = None,
+    title: Annotated[str, typer.Option(help="Of the page; else encoder and data.", show_default=False)] = "",
+    split: Annotated[
+        str | None, typer.Option(help="Whose scores; else test where a run is scored on it, else dev.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The corpus with the gold labels, if not where the runs say.")
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=0, help="Of the sentences, for each test; 0: no tests.")] = 10_000,
+    permutations: Annotated[int, typer.Option(min=0, help="Of heads, for each null of the overlap.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of resamples and permutations.")] = 0,
+) -> None:
+    """Write one HTML page: what was run, tables with tests, gate maps, overlap, probes, curves, caveats.
+
+    The file opens from disk, needs no network, and shows everything essential without JavaScript.
+    """
+    from mtlprune.cli.check import check_corpora
+
+    check_corpora(data)
+
+    from mtlprune.reports.page import Choices, Sources
+    from mtlprune.reports.page import report as page
+
+    folders = [RunFolder.existing(run) for run in expanded(runs)]
+    sources = Sources(folders, probes or (), analyses or (), latency or (), notes=unfinished_cells(runs))
+    text = page(sources, Choices(title, split, resamples, permutations, seed), gold_of(data))
+    write_text(out, text)
+    say(f"{out}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
+
+
+def unfinished_cells(given: Sequence[Path]) -> list[str]:
+    """Of every sweep named by its folder, the cells that the page has to do without, in a sentence."""
+    notes = []
+    for root in given:
+        if not (root / INDEX).is_file():
+            continue
+        cells = read_index(root)["cells"]
+        missing, damaged = unusable(root, {name: cell["folder"] for name, cell in cells.items()})
+        notes += [f"Cell {name} of {root} is left out: {reason}." for name, reason in damaged.items()]
+        if missing:
+            shown = ", ".join(missing[:12]) + (f" and {len(missing) - 12} more" if len(missing) > 12 else "")
+            notes.append(f"{len(missing)} of the {len(cells)} cells of {root} are not finished: {shown}.")
+    return notes
+
+
+def gold_of(data: Path | None) -> Gold:
+    """Reads gold sentences where a run says its corpus is, or at ``data``; each corpus and split once."""
+    from mtlprune.corpora.store import load_corpus
+
+    held: dict[tuple[Path, str], Sequence[Sentence]] = {}
+
+    def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
+        path = data or Path(str(RunFolder(run).read_config().get("data", {}).get("path", "")))
+        if (path, split) not in held:
+            try:
+                corpus = load_corpus(path)
+                if corpus.fingerprint != fingerprint:
+                    raise RunError(
+                        f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data"
+                    )
+                held[path, split] = list(corpus[split])
+            except CorpusError as error:
+                raise RunError(f"the gold is not to be had ({error}); name its corpus with --data") from None
+        return held[path, split]
+
+    return gold
