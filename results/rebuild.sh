@@ -19,7 +19,7 @@ for kind in static importance random; do
     test -n "$(find "$records" -maxdepth 1 -name "$kind-*")" || continue
     mkdir -p "$out/claims" && mtlprune claims "$records:$kind-*" > "$out/claims/$kind.md"
 done
-for kind in frozen untuned stable; do # records of their own, under results/claims/records
+for kind in frozen untuned random-encoder stable; do # records of their own, under results/claims/records
     test -d "results/claims/records/$kind" || continue
     mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null
 done
