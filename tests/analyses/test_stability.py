@@ -339,12 +339,12 @@ def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_re
     for entry, one in zip(stored.about["encoders"], [c for each in group(claims) for c in each.claims], strict=True):
         assert (stored.grids(entry)["gate"] == one.gates).all() and entry["training"] == one.training
     old = {name: frame for name, frame in result.frames.items() if name not in ("stability", "split")}
-    old["labellings"] = old["labellings"].drop(columns=["nearest", "nearest_chance", "nearest_p"])
+    old["labellings"] = old["labellings"].drop(columns=["low", "high"])
     plain = [{key: value for key, value in one.items() if key not in ("training", "half", "name")}
              for one in result.about["encoders"]]  # fmt: skip
     write_result(tmp_path / "old", Result("claims", {**result.about, "encoders": plain}, old))
     text = markdown(ANALYSIS, read_results(tmp_path / "old")["claims"])
-    assert "Runs of one task and of two" in text and "Φ" not in text and "nearest run" not in text
+    assert "Runs of one task and of two" in text and "Φ" not in text
 
 
 def test_one_run_each_has_no_stability_within() -> None:
