@@ -35,7 +35,7 @@ def test_a_half_finished_run_ends_as_it_would_have_ended_then(mtlprune, here):
     assert best["joint"]["epoch"] == whole.read_best()["joint"]["epoch"] == 2
     paths = [folder.verify_weights("joint", folder.read_best()["joint"]) for folder in (half, whole)]
     found, expected = (load_file(path) for path in paths)
-    for name, tensor in expected.items():  # elsewhere Adam makes steps of rounding where a gradient is 0 (biases of keys)
+    for name, tensor in expected.items():  # elsewhere Adam steps by rounding where a gradient is 0 (biases of keys)
         torch.testing.assert_close(
             found[name], tensor, rtol=0 if same_machine else 1e-3, atol=1e-4 * (not same_machine)
         )
