@@ -215,29 +215,21 @@ def write_bytes(path: Path, content: bytes) -> None:
         beside.write_bytes(content)
 
 
-def write_json(path: Path, value: Any, digits: int | None = None) -> None:
+def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole, as ``json_text`` has it."""
-    write_text(path, json_text(value, digits))
+    write_text(path, json_text(value))
 
 
-def json_text(value: Any, digits: int | None = None) -> str:
+def json_text(value: Any) -> str:
     """A JSON file of a tree of mappings, sequences and numpy's numbers and arrays.
 
     A number that is not defined or infinite becomes null.
-
-    Args:
-        digits: significant ones of each number, for tables of measured numbers: their lists and objects that hold no
-            others stand on one line each then, which is a third of the size. None: numbers as they are.
     """
-    text = json.dumps(plain(value, digits), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-    if digits is None:
-        return text
-    innermost = r"([\[{])\n\s*([^\[\]{}]*?)\n\s*([\]}])"
-    return re.sub(innermost, lambda m: m[1] + re.sub(r"\n\s*", " ", m[2]) + m[3], text)
+    return json.dumps(plain(value), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
 def plain(value: Any, digits: int | None = None) -> Any:
-    """JSON's own types; None for what is no finite number."""
+    """JSON's own types; None for what is no finite number. ``digits``: significant ones of each number (all)."""
     if isinstance(value, Mapping):
         return {str(key): plain(part, digits) for key, part in value.items()}
     if hasattr(value, "tolist"):  # numpy's numbers and arrays, without importing it

@@ -73,19 +73,11 @@ def test_two_writers_of_one_file_both_end_well(tmp_path):
     assert path.read_text() == "one" and [p.name for p in path.parent.iterdir()] == ["f"]
 
 
-def test_measured_numbers_have_so_many_digits_and_others_all(tmp_path):
-    write_json(tmp_path / "all.json", {"third": 1 / 3})
-    write_json(tmp_path / "six.json", {"third": 1 / 3, "grid": [[1.0, 2.0]]}, 6)
-    assert read_json(tmp_path / "all.json") == {"third": 1 / 3}
-    assert read_json(tmp_path / "six.json") == {"third": 0.333333, "grid": [[1.0, 2.0]]}
-
-
-@pytest.mark.parametrize("digits", [None, 6])
-def test_what_is_written_is_read_again_and_numbers_that_are_none_are_null(tmp_path, digits):
+def test_what_is_written_is_read_again_and_numbers_that_are_none_are_null(tmp_path):
     path = tmp_path / "numbers.json"
     grid = np.array([[0.125, math.nan], [math.inf, 3]])
     tree = {"grid": grid, "row": (np.float32(0.5), np.int64(2), True, None), "[": {"words": "a [\n1 ]", "none": []}}
-    write_json(path, tree, digits)
+    write_json(path, tree)
     wanted = {"grid": [[0.125, None], [None, 3]], "row": [0.5, 2, True, None], "[": {"words": "a [\n1 ]", "none": []}}
     assert read_json(path) == wanted
     assert parse_json(append_line(tmp_path / "log.jsonl", {"loss": math.nan, "grid": grid})) == {

@@ -58,10 +58,6 @@ class HardConcrete:
 PAPER = HardConcrete()
 """As in the code of He and Choi (2021)."""
 
-BLOG = HardConcrete(temperature=1.0)
-"""As in the formulas of the author's blog post, which have no temperature, neither in the sample nor in P(z ≠ 0) =
-sigmoid(a − ln(−l / r)), which it calls the expected gate. Evaluated gates are the same."""
-
 
 def sample(logits: Tensor, noise: Tensor, law: HardConcrete = PAPER) -> Tensor:
     """Gates as drawn in training.

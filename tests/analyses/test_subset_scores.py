@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mtlprune.analyses.dissection import SUBSETS, TERMS, decoders
 from mtlprune.analyses.dissection.decoders import (
     Material,
     NetSettings,
     SubsetNets,
-    entities,
     macro_f1,
     nearest,
     predict,
@@ -19,7 +16,6 @@ from mtlprune.analyses.dissection.decoders import (
     term_items,
     train_nets,
 )
-from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.sentence import Dependencies, Layer, Predicate, Sentence, Span
 
 QUICK = NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
@@ -64,15 +60,6 @@ def test_the_empty_subset_says_the_majority_label() -> None:
     parts = torch.randn(4, 120, 5)
     answers = predict(train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
     assert (answers[0] == 1).all()
-
-
-@settings(max_examples=30)
-@given(st.lists(st.sampled_from(["O", "B-A", "I-A", "B-B", "I-B"]), max_size=9))
-def test_entities_of_bio_tags(tags: list[str]) -> None:
-    found = entities(tags)
-    spans = [Span(*span) for span in sorted(found)]
-    assert entities(iob2_from_spans(spans, len(tags))) == found
-    assert sum(end - start for start, end, _ in found) == sum(tag != "O" for tag in tags)
 
 
 def sentence() -> Sentence:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mtlprune.encoder.gates import (
-    BLOG,
     OPEN_LOGIT,
     PAPER,
     Gates,
@@ -28,7 +27,11 @@ from mtlprune.encoder.gates import (
 from mtlprune.encoder.pieces import EncoderError
 
 DRAWS = 400_000
-LAWS = {"paper": PAPER, "blog": BLOG, "crooked": HardConcrete(low=-0.3, high=1.05, temperature=0.7)}
+LAWS = {
+    "paper": PAPER,
+    "blog": HardConcrete(temperature=1.0),
+    "crooked": HardConcrete(low=-0.3, high=1.05, temperature=0.7),
+}
 
 
 def draws(logit: float, law: HardConcrete) -> Tensor:
@@ -57,11 +60,12 @@ def test_closed_forms_are_what_samples_show(name: str, logit: float):
 
 
 def test_the_blog_differs_from_the_code_by_the_temperature_only():
+    """Its formulas have no temperature, neither in the sample nor in P(z ≠ 0) = sigmoid(a − ln(−l / r))."""
     logits = torch.linspace(-4, 4, 41)
     by_hand = torch.sigmoid(logits - math.log(0.1 / 1.1))
-    torch.testing.assert_close(probability_open(logits, BLOG), by_hand)
-    assert torch.equal(deterministic(logits, BLOG), deterministic(logits))
-    assert (probability_open(logits, BLOG) > probability_open(logits)).all()
+    torch.testing.assert_close(probability_open(logits, LAWS["blog"]), by_hand)
+    assert torch.equal(deterministic(logits, LAWS["blog"]), deterministic(logits))
+    assert (probability_open(logits, LAWS["blog"]) > probability_open(logits)).all()
 
 
 def test_evaluation_shuts_and_opens_where_the_original_does():

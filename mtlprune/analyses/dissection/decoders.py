@@ -29,7 +29,7 @@ from torch.nn import functional
 from mtlprune.analyses.dissection import NEAREST, SENSES
 from mtlprune.analyses.dissection.comparison import f1
 from mtlprune.analyses.dissection.maths import subset_masks
-from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
 
@@ -135,19 +135,6 @@ _ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[Item]]]] = {
     SENSES: (1, _senses),
 }
 """By kind: k, and spans of words and a label for each item of a value."""
-
-
-def entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
-    """Spans that IOB2 tags mean; an I- that continues nothing of its type begins one, as conlleval has it."""
-    found, begin, kind = set(), 0, ""
-    for place, tag in enumerate([*tags, "O"]):
-        prefix, _, label = tag.partition("-")
-        if kind and (prefix != "I" or label != kind):
-            found.add((begin, place, kind))
-            kind = ""
-        if prefix != "O" and not kind:
-            begin, kind = place, label
-    return found
 
 
 # -- nets --------------------------------------------------------------------------------------------------------------
@@ -387,7 +374,7 @@ def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> 
     found = np.zeros((sentences, 3), np.int64)
     for row in range(sentences):
         mine = slice(bounds[row], bounds[row + 1])
-        told, gold = entities(tags[mine].tolist()), entities(items.labels[mine].tolist())
+        told, gold = (set(spans_from_tags(some[mine].tolist(), repair=True)) for some in (tags, items.labels))
         found[row] = len(told & gold), len(told), len(gold)
     return found
 

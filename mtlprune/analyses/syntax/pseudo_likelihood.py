@@ -105,7 +105,7 @@ class _Text(NamedTuple):
 
 
 def pseudo_log_likelihoods(
-    lm: MaskedLanguageModel, texts: Sequence[str], variant: Variant = "original", slots: int = SLOTS
+    lm: MaskedLanguageModel, texts: Sequence[str], variant: Variant = "original"
 ) -> NDArray[np.float64]:
     """Pseudo-log-likelihood of each text, in nats. Equal texts get equal numbers to the last bit.
 
@@ -114,7 +114,6 @@ def pseudo_log_likelihoods(
     Args:
         texts: raw sentences; the tokenizer cuts them.
         variant: ``original``, or ``word-l2r``.
-        slots: rows times width of a batch.
 
     Returns:
         (N,).
@@ -128,7 +127,7 @@ def pseudo_log_likelihoods(
     cut = _cut(lm, distinct)
     found = dict.fromkeys(distinct, 0.0)
     with evaluating(lm.model):
-        for rows in _batches([len(text.ids) for text in cut], slots):
+        for rows in _batches([len(text.ids) for text in cut]):
             sums = _sums(lm, [cut[row] for row in rows], variant)
             found.update(zip((distinct[row] for row in rows), sums.tolist(), strict=True))
     return np.array([found[text] for text in texts])
@@ -151,12 +150,12 @@ def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
     return found
 
 
-def _batches(lengths: Sequence[int], slots: int) -> Iterator[list[int]]:
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Texts of similar length; a text of m tokens makes nearly m rows of that width."""
     rows: list[int] = []
     used, width = 0, 0
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if rows and (used + lengths[row]) * width > slots:
+        if rows and (used + lengths[row]) * width > SLOTS:
             yield rows
             rows, used = [], 0
         width = max(width, lengths[row]) if rows else lengths[row]

@@ -31,6 +31,8 @@ MEMORY = 0.9
 """Of the running means of gradients: what is left of the past after an update."""
 NEAR = 0.05
 """Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
+RATE, DAMPING, LIMIT = 0.003, 2.0, 4.0
+"""Of the multiplier's ascent, per head and update; of the direct penalty, per head; and how far that goes."""
 LEAST_SCALE = 1e-6
 """GatePenalty a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
 
@@ -130,9 +132,6 @@ class TargetPenalty(Penalty):
         total: updates of the run.
         warmup: share of the updates over which the wanted number falls.
         settle: share of the updates after which weights count (see `settled`), not before the warm-up ends.
-        rate: of the multiplier's ascent, per head and update.
-        damping: direct penalty per head.
-        limit: of the direct penalty.
 
     Raises:
         ConfigError: K or a share is out of range.
@@ -141,17 +140,7 @@ class TargetPenalty(Penalty):
     remembered: type = _Multiplier
     """Of each set."""
 
-    def __init__(
-        self,
-        keep: int,
-        heads: int,
-        total: int,
-        warmup: float = 0.4,
-        settle: float = 0.6,
-        rate: float = 0.003,
-        damping: float = 2.0,
-        limit: float = 4.0,
-    ) -> None:
+    def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.6) -> None:
         if not 0 <= keep <= heads:
             raise ConfigError(
                 f"heads to keep: expected a number between 0 and the encoder's {heads} heads (layers × heads a layer), "
@@ -163,7 +152,6 @@ class TargetPenalty(Penalty):
             )
         self.keep, self.heads, self.total = keep, heads, total
         self.warmup, self.settle = warmup, settle
-        self.rate, self.damping, self.limit = rate, damping, limit
         self.multipliers: dict[str, Any] = {}
 
     def fallen(self, step: int) -> float:
@@ -196,9 +184,9 @@ class TargetPenalty(Penalty):
         multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
         excess = self.excess(count, likely, step)
-        direct = max(-self.limit, min(self.limit, self.damping * excess))
+        direct = max(-LIMIT, min(LIMIT, DAMPING * excess))
         penalty = multiplier.scale() * (multiplier.value + direct)
-        multiplier.value += self.rate * excess
+        multiplier.value += RATE * excess
         return penalty * expected
 
     def settled(self, step: int) -> bool:
@@ -224,8 +212,8 @@ class ExactPenalty(TargetPenalty):
     The rest of the run trains with gates of exactly 0 and 1. Whether a set is fixed is saved with the gates themselves.
     """
 
-    def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.7, **gains: float):
-        super().__init__(keep, heads, total, warmup, settle, **gains)
+    def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.7) -> None:
+        super().__init__(keep, heads, total, warmup, settle)
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
         """Called after the optimizers stepped, with all sets: fixes them when it is time."""
