@@ -40,24 +40,30 @@ CLASSES: dict[Any, tuple[str, ...]] = {
 
 
 def api() -> str:
-    """docs/api.md."""
-    lines = ["# Python API", "", "Made from the docstrings by `python docs/generate.py`. Errors of a user's making are"]
-    lines += [
-        "`mtlprune.errors.MtlpruneError`, of runs and Results `mtlprune.files.RunError`; both say what to do.",
+    """docs/api.md: a line for each name; arguments and errors stand in the docstrings."""
+    lines = [
+        "# Python API",
         "",
+        "Made by `python docs/generate.py`. `help(mtlprune.table)` explains arguments and errors.",
     ]
-    for name in mtlprune.__all__:
-        if inspect.isfunction(what := getattr(mtlprune, name)):
-            lines += [f"## `mtlprune.{name}`", "", f"`{name}{signature(what)}`", "", *markdown(what), ""]
+    lines += ["Mistakes of a user raise `mtlprune.errors.MtlpruneError`, about runs `mtlprune.files.RunError`.", ""]
+    lines += [entry(name, what) for name in mtlprune.__all__ if inspect.isfunction(what := getattr(mtlprune, name))]
     for kind, members in CLASSES.items():
         place = "mtlprune" if kind.__name__ in mtlprune.__all__ else kind.__module__
-        lines += [f"## `{place}.{kind.__name__}`", "", *markdown(kind), ""]
-        lines += ["**Members**", ""] * bool(members)
-        for member in members:
-            [first, *_] = "\n".join(markdown(getattr(kind, member))).split("\n\n")
-            lines.append(f"- `{member}{signature(getattr(kind, member))}`: {first}")
-        lines += [""] * bool(members)
-    return "\n".join(lines)
+        lines += [f"- `{place}.{kind.__name__}`: {first(kind)}"]
+        lines += [f"    {entry(member, getattr(kind, member))}" for member in members]
+    return "\n".join(lines) + "\n"
+
+
+def entry(name: str, what: Any) -> str:
+    """A line of a list: a function's signature and what it gives."""
+    return f"- `{name}{signature(what)}`: {first(what)}"
+
+
+def first(what: Any) -> str:
+    """The first paragraph of a docstring on one line, without its errors."""
+    paragraph = re.sub("``|:meth:`", "`", inspect.getdoc(what) or "").partition("\n\n")[0].replace("\n", " ")
+    return paragraph.partition(" Raises ")[0]
 
 
 def signature(what: Any) -> str:
@@ -67,17 +73,6 @@ def signature(what: Any) -> str:
     [written] = ast.parse(textwrap.dedent(inspect.getsource(what))).body
     returned = ast.unparse(written.returns).strip("'")  # type: ignore[attr-defined]
     return f"{found.replace(parameters=bare, return_annotation=found.empty)} → {returned}"
-
-
-def markdown(what: Any) -> list[str]:
-    """A docstring's lines, its sections as lists."""
-    lines = []
-    for line in re.sub("``|:meth:`", "`", inspect.getdoc(what) or "").splitlines():
-        if re.fullmatch(r"\w+:", line):
-            lines += [f"**{line[:-1]}**", ""]
-        else:
-            lines.append(re.sub(r"^    (\w+(?:, \w+)*): ", r"- `\1`: ", line).strip())
-    return lines
 
 
 def executed(notebook: dict[str, Any]) -> dict[str, Any]:

@@ -3,17 +3,14 @@
 import re
 import shlex
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-import typer
 import yaml
 
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED, Heights
 from mtlprune.blocks import DataConfig
-from mtlprune.cli import app
 from mtlprune.config.config import Config, load_config
 from mtlprune.pretraining.config import PretrainConfig, SourceConfig
 from mtlprune.tasks import TASKS
@@ -161,24 +158,6 @@ def test_defaults_in_tables_are_those_of_a_run(page: Path) -> None:
             assert known[key] == default, key
 
 
-@pytest.mark.parametrize(
-    ("command", "page"), [("probe", "probes.md"), ("table", "significance.md"), ("claims", "claims.md")]
-)
-def test_defaults_of_options_are_those_of_the_verb(command: str, page: str) -> None:
-    commands: Any = typer.main.get_command(app)
-    known = {name: option.default for option in commands.get_command(None, command).params for name in option.opts}
-    text = (DOCS / page).read_text(encoding="utf-8")
-    shown = re.findall(r"^\| `(--[\w-]+)` \| ([^|]*?) \|(?!.*\n\|-)", text, re.MULTILINE)
-    assert len(shown) > 2
-    for name, default in shown:
-        value = known[name]
-        value = value.value if isinstance(value, Enum) else value
-        if value is None:
-            assert default in ("none", "all"), name
-        else:
-            assert default == (("off", "on")[value] if isinstance(value, bool) else str(value)), name
-
-
 METHODS = [
     (page.name, place)
     for page in PAGES
@@ -187,16 +166,11 @@ METHODS = [
 ]
 
 
-def test_methods_have_cards() -> None:
-    assert len(METHODS) >= 40
-
-
 @pytest.mark.parametrize(("page", "place"), METHODS)
-def test_every_card_of_a_method_has_its_five_parts(page: str, place: str) -> None:
+def test_every_card_of_a_method_has_its_parts(page: str, place: str) -> None:
     text = sections(page)[place]
     for part in ("Idea", "Equation", "Source", "Limitations"):
         assert text.count(f"**{part}.**") == 1 or (part == "Equation" and "equation" in text), part
-    assert "**Settings.**" in text or re.search(r"^\|[^|]*(key|option|setting|`)[^|]*\|", text, re.MULTILINE)
 
 
 FOLDERS = ("experiments", "data_scripts", "results")
