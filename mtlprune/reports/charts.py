@@ -440,7 +440,7 @@ def _tip(name: str, form: str = ".4~g") -> alt.Tooltip:
 
 def figure(chart: Any, title: str = "", explained: Sequence[str] = ()) -> Spec:
     """The specification of a figure, with its title and what it shows in a line or two above."""
-    spec: Spec = _readable(chart.to_dict())
+    spec: Spec = _readable(chart.to_dict(validate=False))  # checking against the schema takes longer than making it
     room = max(380, max(_widths(spec), default=0))
     wrapped = [part for line in explained for part in textwrap.wrap(line, int(room / 5.6))]
     if title:

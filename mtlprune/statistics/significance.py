@@ -32,6 +32,8 @@ LEVEL = 0.05
 CHUNK = 4_000_000  # weights drawn at a time
 SUMS = 8_000_000
 """Sums held at a time, so that memory does not grow with the number of runs."""
+KEPT = 50_000_000
+"""Draws that are kept from one call to the next, of two bytes each."""
 FEW_SENTENCES = 0.25
 """Counts that are 0 in all but this share of the sentences (those of most labels) are summed over the others only."""
 MEETINGS = 100
@@ -196,16 +198,14 @@ def _drawn(
     largest = max(float(system.counts.max(initial=0)) for system in systems.values())
     exact = np.float32 if sentences * largest < EXACT_IN_FLOAT32 else np.float64
     parts = _side_by_side(systems, sentences, exact)
-    children = np.random.SeedSequence([seed, sentences]).spawn(3)
-    generators = [np.random.default_rng(child) for child in children[:2]]
-    of_seeds = {pair: np.random.default_rng(children[2]) for pair in pairs}  # alike, so that no pair minds the others
+    child = np.random.SeedSequence([seed, sentences]).spawn(3)[2]
+    of_seeds = {pair: np.random.default_rng(child) for pair in pairs}  # alike, so that no pair minds the others
     found: dict[tuple[int, int], list[tuple[Floats, Floats, Floats]]] = {pair: [] for pair in pairs}
-    size = max(1, CHUNK // sentences)
     step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
-    for done in range(0, resamples, size):
-        rows = min(size, resamples - done)
-        weights = _times(generators[0], rows, sentences).astype(exact)
-        signs = (2 * generators[1].integers(0, 2, (rows, sentences), dtype=np.int8) - 1).astype(exact)
+    draws = _kept if resamples * sentences <= KEPT else _draws
+    for drawn in draws(seed, sentences, resamples):
+        weights, signs = (part.astype(exact) for part in drawn)
+        rows = len(weights)
         scores = {place: np.empty((rows, len(system.counts))) for place, system in systems.items()}
         swapped = {pair: np.empty(rows) for pair in pairs}
         for block in (slice(start, start + step) for start in range(0, rows, step)):
@@ -223,8 +223,24 @@ def _drawn(
     }
 
 
-_Part = tuple[dict[int, System], Any, NDArray[np.floating]]
-"""Systems, the sentences in which they count anything, and their counts there, side by side (N, ΣSK)."""
+def _draws(seed: int, sentences: int, resamples: int) -> Iterator[tuple[NDArray[np.integer], NDArray[np.integer]]]:
+    """In chunks of C resamples, how often each sentence was drawn and on which side it stands, 1 or −1; (C, N) each."""
+    boot, swap = (np.random.default_rng(child) for child in np.random.SeedSequence([seed, sentences]).spawn(2))
+    size = max(1, CHUNK // sentences)
+    for done in range(0, resamples, size):
+        rows = min(size, resamples - done)
+        yield _times(boot, rows, sentences), 2 * swap.integers(0, 2, (rows, sentences), dtype=np.int8) - 1
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(seed: int, sentences: int, resamples: int) -> list[tuple[NDArray[np.integer], NDArray[np.integer]]]:
+    """The same, kept for the next call: a page tests many tables of the same sentences."""
+    return [(times.astype(np.uint8), signs) for times, signs in _draws(seed, sentences, resamples)]
+
+
+_Part = tuple[dict[int, System], Any, NDArray[np.floating], NDArray[np.intp]]
+"""Systems, the sentences in which they count anything, the different columns (N, D) of their counts there, and which of
+these columns lie side by side, (ΣSK,): gold's counts are those of every run."""
 
 
 def _side_by_side(systems: Mapping[int, System], sentences: int, exact: type[np.floating]) -> list[_Part]:
@@ -233,10 +249,13 @@ def _side_by_side(systems: Mapping[int, System], sentences: int, exact: type[np.
     few = {place for place, rows in used.items() if len(rows) <= FEW_SENTENCES * sentences}
     many = {place: system for place, system in systems.items() if place not in few}
     groups = [({place: systems[place]}, used[place]) for place in few] + ([(many, slice(None))] if many else [])
-    return [
-        (group, rows, np.concatenate([_flat(system.counts[:, rows]) for system in group.values()], 1).astype(exact))
-        for group, rows in groups
-    ]
+    parts = []
+    for group, rows in groups:
+        wide = np.concatenate([_flat(system.counts[:, rows]) for system in group.values()], axis=1)
+        known: dict[bytes, int] = {}
+        places = np.array([known.setdefault(column.tobytes(), len(known)) for column in wide.T])
+        parts.append((group, rows, wide[:, np.unique(places, return_index=True)[1]].astype(exact), places))
+    return parts
 
 
 def _flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -247,8 +266,8 @@ def _flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
 def _summed(parts: Sequence[_Part], draws: NDArray[Any]) -> dict[int, NDArray[Any]]:
     """(C, N) → for each system (C, S, K): its counts, summed with each sentence's weight or sign."""
     found = {}
-    for group, rows, wide in parts:
-        found.update(_split(group, draws[:, rows] @ wide))
+    for group, rows, wide, places in parts:
+        found.update(_split(group, (draws[:, rows] @ wide)[:, places]))
     return found
 
 
@@ -390,11 +409,11 @@ def _swapped(first: System, second: System, signed_a: ArrayLike, signed_b: Array
         signed_a, signed_b: (C, S, K), counts summed with each sentence's sign.
     """
     ours, theirs = _meetings(len(first.counts), len(second.counts))
-    a, b = (np.moveaxis(np.asarray(signed, np.float64), 2, 0) for signed in (signed_a, signed_b))  # (K, C, S)
-    stay_a, stay_b = ((side.totals.T[:, None] + sums) / 2 for side, sums in ((first, a), (second, b)))
+    a, b = (np.ascontiguousarray(np.transpose(signed, (1, 2, 0)), np.float64) for signed in (signed_a, signed_b))
+    stay_a, stay_b = ((side.totals[..., None] + sums) / 2 for side, sums in ((first, a), (second, b)))  # (S, K, C)
     move_a, move_b = stay_a - a, stay_b - b
-    mine, other = stay_a[..., ours] + move_b[..., theirs], move_a[..., ours] + stay_b[..., theirs]  # (K, C, M)
-    return (first.scores(np.moveaxis(mine, 0, -1)) - second.scores(np.moveaxis(other, 0, -1))).mean(-1)
+    mine, other = stay_a[ours] + move_b[theirs], move_a[ours] + stay_b[theirs]  # (M, K, C)
+    return (first.scores(np.moveaxis(mine, 1, -1)) - second.scores(np.moveaxis(other, 1, -1))).mean(0)
 
 
 @functools.cache

@@ -314,10 +314,11 @@ class Comparison:
 
     def compared(self) -> list[tuple[int, str]]:
         """Columns and tasks that have a difference."""
+        tasks = self.tasks()
         return [
             (place, task)
             for place, other in self.against.items()
-            for task in self.tasks()
+            for task in tasks
             if self.columns[place].runs_of(task) and self.columns[other].runs_of(task)
         ]
 
@@ -488,11 +489,13 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
     """
     trained = {place: column.runs[0] for place, column in enumerate(columns) if not column.runs[0].kind}
     alone = {place: run for place, run in trained.items() if len(run.tasks) == 1}
+    settings = {place: [untreated(stl) for stl in columns[place].runs] for place in alone}
     found = {}
     for place, run in trained.items():
         if len(run.tasks) > 1:
             candidates = alone
-            equal = [o for o in alone if any(untreated(stl) == untreated(run) for stl in columns[o].runs)]
+            mine = untreated(run)
+            equal = [o for o in alone if mine in settings[o]]
         elif run.pruning:
             candidates = {other: stl for other, stl in alone.items() if not stl.pruning}
             equal = [o for o in candidates if any(not unlike(run, stl) for stl in columns[o].runs)]
