@@ -338,6 +338,10 @@ class StoredSentences(Sequence[Sentence]):
         """The first so many; all, if not given."""
         return StoredSentences(self._table.slice(0, number), self._layers)
 
+    def only(self, layer: str) -> StoredSentences:
+        """All, knowing this layer alone: decoding the others takes most of the time."""
+        return StoredSentences(self._table, {layer: self._layers[layer]})
+
     def half(self, which: int | None) -> StoredSentences:
         """The first or second of two random halves, in the same order, always the same; all, if not given."""
         if which is None:

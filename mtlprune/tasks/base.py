@@ -79,7 +79,10 @@ class Task(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = "") -> dict[str, list[str]]:
-        """The vocabularies, read off training sentences that know the layer, ``cls.name`` if not given."""
+        """The vocabularies, read off training sentences that know the layer, ``cls.name`` if not given.
+
+        Those of a corpus too large for memory know no other layer here.
+        """
 
     @abstractmethod
     def target(self, sentence: Sentence) -> Target:

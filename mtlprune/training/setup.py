@@ -33,7 +33,7 @@ from mtlprune.training.arcs import check_syntax, check_uas
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import check_cosreg
 from mtlprune.training.pruning import check_pruning, check_rankings
-from mtlprune.training.start import origins, read_labels, start_from
+from mtlprune.training.start import collect_labels, origins, read_labels, start_from
 from mtlprune.training.tracking import TRACKERS
 from mtlprune.training.treatments import check_treatments
 
@@ -153,7 +153,7 @@ def build_model(
     going_on = folder is not None and folder.checkpoint_path.exists()
     source = folder.encoder_path if folder is not None and going_on else None
     if start is None:
-        vocabularies = {task: config.decoder(task).collect(train, task) for task in config.tasks}
+        vocabularies = collect_labels(config, train)
     elif folder is not None and going_on:
         vocabularies = folder.read_vocabularies()
     else:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.config.config import Config, ConfigError, build_config
+from mtlprune.corpora.store import StoredSentences
 from mtlprune.encoder.removal import GATED, WEIGHTS
 from mtlprune.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
@@ -74,6 +75,12 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
     return folder
 
 
+def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[str, list[str]]]:
+    """The vocabularies of the training sentences by task."""
+    several = {task: train.only(task) if isinstance(train, StoredSentences) else train for task in config.tasks}
+    return {task: config.decoder(task).collect(sentences, task) for task, sentences in several.items()}
+
+
 def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None) -> dict[str, dict[str, list[str]]]:
     """The vocabularies of the run that training starts from.
 
@@ -83,8 +90,8 @@ def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None
     start = config.train.start
     assert start is not None
     known = check_compatible(config, start, "train.start", own).read_vocabularies()
-    for task in config.tasks:
-        for kind, labels in config.decoder(task).collect(train, task).items():
+    for task, kinds in collect_labels(config, train).items():
+        for kind, labels in kinds.items():
             unknown = [label for label in labels if label not in set(known[task].get(kind, ()))]
             if unknown:
                 more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
