@@ -3,6 +3,7 @@
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 SHARED = "shared"
 """Name of the gate set that all tasks share."""
 
+OVERLAPPING = {"cuda"}
+"""Types of device that work on while the host does."""
 EVALUATION_SENTENCES = 128
 EVALUATION_PIECES = 8192
 
@@ -213,25 +216,41 @@ class MultiTaskModel(nn.Module):
     ) -> Iterator[Sentence]:
         """Sentences with predicted layers only, in the order given; batches of similar length are formed inside.
 
+        A GPU encodes a batch while a thread of the host decodes the one before. On a CPU both would share the cores.
+
         Args:
             longest_con: sentences of more words get no constituents, whose chart takes time of their third power.
         """
         self.eval()
         pieces = self.encoder.tokenize_all([sentence.words for sentence in sentences])
+        kinds: dict[str, Any] = {name: task.kind for name, task in self.tasks.items()}
         done: dict[int, Sentence] = {}
-        for rows in evaluation_batches([len(p.ids) for p in pieces]):
-            batch = self.encoder.collate([pieces[row] for row in rows]).to(self.device)
-            with autocast(self.device, precision):
-                decodings = {
-                    name: self._decoding(name, encoded, longest_con)
-                    for encoded, names in self.encodings(batch, list(self.tasks))
-                    for name in names
-                }
+
+        def decode(rows: Sequence[int], decodings: Mapping[str, Decoding]) -> None:
+            with torch.no_grad(), autocast(self.device, precision):  # which each thread has its own of
                 layers = dict(zip(decodings, in_turns(list(decodings.values())), strict=True))
-            kinds: dict[str, Any] = {name: task.kind for name, task in self.tasks.items()}
             for place, row in enumerate(rows):
                 found = {name: Layer(kinds[name], values[place]) for name, values in layers.items()}
                 done[row] = sentences[row].bare().with_layers(**found)
+
+        with ThreadPoolExecutor(1) as host:
+            before: Future[None] | None = None
+            for rows in evaluation_batches([len(p.ids) for p in pieces]):
+                batch = self.encoder.collate([pieces[row] for row in rows]).to(self.device)
+                with autocast(self.device, precision):
+                    decodings = {
+                        name: self._decoding(name, encoded, longest_con)
+                        for encoded, names in self.encodings(batch, list(self.tasks))
+                        for name in names
+                    }
+                if before is not None:
+                    before.result()
+                if self.device.type in OVERLAPPING:
+                    before = host.submit(decode, rows, decodings)
+                else:
+                    decode(rows, decodings)
+            if before is not None:
+                before.result()
         return (done[row] for row in range(len(sentences)))
 
     def _decoding(self, name: str, encoded: Encoded, longest: int | None) -> Decoding:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiny import CONTRACT_FAMILIES, make_tiny
 
-from mtlprune import scores
+from mtlprune import model, scores
 from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
@@ -188,6 +188,12 @@ class TestContract:
         together = list(trained.model.annotate(sentences))
         assert [found for s in sentences for found in trained.model.annotate([s])] == together
         assert list(trained.model.annotate(sentences[::-1])) == together[::-1]
+
+    def test_decoding_while_the_next_batch_is_encoded_changes_nothing(self, trained, ten, monkeypatch):
+        monkeypatch.setattr(model, "EVALUATION_SENTENCES", 3)
+        in_turn = list(trained.model.annotate(ten))
+        monkeypatch.setattr(model, "OVERLAPPING", {"cpu"})
+        assert list(trained.model.annotate(ten)) == in_turn
 
     def test_gradient_reaches_every_layer_of_the_encoder(self, trained: Trained, ten: list[Sentence]):
         for task in trained.row.tasks:
