@@ -38,7 +38,15 @@ COMMANDS = {
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of
 that in FILES; claims follows from the record of its analysis alone."""
-FILES = {"table": "show", "maps": "show", "report": "show", "evaluate": "predict", "export": "predict", "heads": "head"}
+FILES = {
+    "table": "show",
+    "maps": "show",
+    "report": "show",
+    "evaluate": "predict",
+    "export": "predict",
+    "heads": "head",
+    "pretrain": "train",
+}
 RENAMED = {
     "status": "`mtlprune sweep --status`",
     "plot probes": "`mtlprune probe --plot`",

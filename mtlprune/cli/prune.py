@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from mtlprune.runs import RunFolder
     from mtlprune.training.evaluation import Evaluation
-    from mtlprune.training.latency import LatencyCell
-    from mtlprune.training.pruning.head_removal import Pruned, RemovalRequest
+    from mtlprune.training.pruning.head_removal import LatencyCell, Pruned, RemovalRequest
 
 
 def prune(
@@ -104,7 +103,7 @@ def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) 
 
     from mtlprune.cli.display import counted
     from mtlprune.training import hardware
-    from mtlprune.training.latency import BATCHES, LENGTHS, measure
+    from mtlprune.training.pruning.head_removal import BATCHES, LENGTHS, measure
     from mtlprune.training.setup import processor
 
     encoder, settings = pruned.model.encoder, folder.read_config()["train"]

@@ -76,7 +76,7 @@ def sweep(
     terminal = console()
     whole, cells = _asked(file, overrides, out, only, seeds, encoders)
     if adopt:
-        from mtlprune.sweeps.adopt import adopt as adopted
+        from mtlprune.sweeps.cells import adopt as adopted
 
         taken = 0
         for run, cell, note in adopted(whole, adopt):

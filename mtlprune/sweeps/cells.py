@@ -1,4 +1,5 @@
-"""From the file of a sweep to its cells: configurations, digests, and which cell needs which."""
+"""From the file of a sweep to its cells: configurations, digests, and which cell needs which; and runs that
+were trained by themselves, taken in as cells where they are the same run."""
 
 from __future__ import annotations
 
@@ -7,22 +8,24 @@ import copy
 import fnmatch
 import hashlib
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from mtlprune.blocks import Block, TrainConfig, TreatmentConfig
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import read_info
-from mtlprune.runs import flat
+from mtlprune.corpora.tables import collector_paused
+from mtlprune.files import write_text
+from mtlprune.runs import RunFolder, flat
 from mtlprune.sweeps.folder import Place, find_label, labels, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
-from mtlprune.training.hardware import collector_paused
 
 # -- What makes two runs the same: the settings that change a result, without those that do not --
 
@@ -420,3 +423,84 @@ def _check(sweep: Sweep, option: str, what: str, wanted: Iterable[str], there: C
             raise SweepError(
                 f"{option}: {sweep.file} has no cell with {what} {value}{nearest(value, there)}; found {names}"
             )
+
+
+class Adopted(NamedTuple):
+    """What became of a run that was offered."""
+
+    run: Path
+    cell: str | None
+    """The cell it is now; None where it is none."""
+    note: str
+    """Why it is none, or which of its settings had to be read otherwise."""
+
+
+def adopt(sweep: Sweep, offered: Iterable[Path]) -> Iterator[Adopted]:
+    """Link each finished run into the sweep's folder as the cell whose configuration it has.
+
+    Names, threads, devices and paths may differ; data must have the same fingerprint; another run that it made use of
+    is looked for where the run says, then beside it under the same name. A cell with ``precision: auto`` takes a run
+    of either precision.
+
+    Args:
+        offered: run folders, and folders of run folders.
+
+    Raises:
+        SweepError: there is no run.
+    """
+    cells = {cell.digest: cell for cell in sweep.cells.values()}
+    for run in _runs(offered):
+        if not run.is_finished():
+            yield Adopted(run.path, None, "it is not trained to the end")
+        elif "pruned" in run.read_manifest():
+            yield Adopted(run.path, None, "its heads were removed")
+        else:
+            yield _adopt(run, cells)
+
+
+def _runs(offered: Iterable[Path]) -> Iterator[RunFolder]:
+    for path in offered:
+        inner = sorted(found.parent for found in path.glob("*/config.yaml"))
+        if not (path / "config.yaml").is_file() and not inner:
+            raise SweepError(f"--adopt: {path} is no run folder, and holds none")
+        yield from map(RunFolder, [path] if (path / "config.yaml").is_file() else inner)
+
+
+def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
+    moved: dict[str, str] = {}
+    found = {run_digest(run, any_precision, moved) for any_precision in (False, True)}
+    cell = next((cells[letters] for letters in found if letters in cells), None)
+    if cell is None:
+        return Adopted(run.path, None, "no cell has its configuration")
+    target = cell.place.root / find_label(cell.place.root, cell.name, cell.digest, labels(cell.place.root))
+    if (target / "config.yaml").is_file():
+        same = target.resolve() == run.path.resolve()
+        return Adopted(run.path, cell.name if same else None, "" if same else f"cell {cell.name} has a run already")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_symlink():  # to a run that is gone
+        target.unlink()
+    target.symlink_to(os.path.relpath(run.path.resolve(), target.parent.resolve()), target_is_directory=True)
+    note = "; ".join(f"{old} was read as {new}" for old, new in moved.items())
+    write_text(cell.place.beside("adopted"), f"{run.path.resolve()}\n" + (f"{note}\n" if note else ""))
+    return Adopted(run.path, cell.name, note)
+
+
+def run_digest(run: RunFolder, any_precision: bool = False, moved: dict[str, str] | None = None) -> str:
+    """The digest of a finished run, as a cell of the same configuration would have it.
+
+    Args:
+        any_precision: as if it had been asked for ``precision: auto``.
+        moved: filled with the paths of other runs that were found elsewhere than the run says.
+    """
+    config = build_config(run.read_config(), str(run.config_path))
+    others = {}
+    named = {f"{block}.{key}": getattr(getattr(config, block), key) for block, key in REFERENCES}
+    for setting, given in (named | {f"treatment.{key}": path for key, path in config.treatment.runs.items()}).items():
+        other = run.other(given) if given else None
+        if other is not None:
+            if moved is not None and other.path != Path(given):
+                moved[given] = str(other.path)
+            others[setting] = run_digest(other, any_precision, moved)
+    if any_precision:
+        config = config.model_copy(update={"train": config.train.model_copy(update={"precision": "auto"})})
+    return digest(config, run.read_manifest()["data"]["fingerprint"], others)

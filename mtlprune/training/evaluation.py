@@ -12,6 +12,7 @@ import torch
 from mtlprune import scores
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.corpora.tables import collector_paused
 from mtlprune.layers import kind_of
 from mtlprune.model import MultiTaskModel, evaluation_batches
 from mtlprune.runs import RunError, RunFolder, from_json, to_json
@@ -51,7 +52,7 @@ def evaluate(
         group: processes that share the sentences out; each is given the evaluation of all.
     """
     decoders = {name: task.options.model_dump() for name, task in model.tasks.items()}  # type: ignore[union-attr, operator]
-    with hardware.collector_paused():
+    with collector_paused():
         if group.size == 1:
             return count(sentences, list(model.annotate(sentences, precision)), decoders)
         rows = share(model, sentences, group)

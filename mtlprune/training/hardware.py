@@ -1,12 +1,10 @@
 """Which precision and device a run uses, decided once; and how much main memory its process took."""
 
-import gc
 import multiprocessing
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +83,3 @@ def in_fresh_process(work: Callable[..., Any], *args: Any) -> Any:
     """What a function gives in a process of its own, which has held no memory before."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work, args)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Python's search for cycles costs a twentieth of an evaluation and a third of the plan of a large sweep: of many
-    small objects, none in a cycle."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

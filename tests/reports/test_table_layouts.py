@@ -15,8 +15,7 @@ from gated_runs import append_gates
 
 from mtlprune.reports.grid import Strong
 from mtlprune.reports.scores.comparisons import Comparison, compare
-from mtlprune.reports.scores.layouts import grids
-from mtlprune.reports.scores.tables import markdown, records, to_csv, to_json
+from mtlprune.reports.scores.tables import grids, markdown, records, to_csv, to_json
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunError, RunFolder
 

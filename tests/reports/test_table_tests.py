@@ -11,8 +11,7 @@ from counted_runs import SENTENCES, counts, write_counts, write_run
 
 from mtlprune.reports.grid import probability
 from mtlprune.reports.scores.comparisons import Comparison, compare
-from mtlprune.reports.scores.layouts import details
-from mtlprune.reports.scores.tables import markdown
+from mtlprune.reports.scores.tables import details, markdown
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
 from mtlprune.scores import SCORES, count_names

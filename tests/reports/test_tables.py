@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from mtlprune.layers import KINDS
 from mtlprune.reports.grid import mean_sd
 from mtlprune.reports.scores.comparisons import compare, read_run
-from mtlprune.reports.scores.layouts import difference
-from mtlprune.reports.scores.tables import markdown
+from mtlprune.reports.scores.tables import difference, markdown
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import MAIN, NAMES, main_score
 

@@ -11,10 +11,11 @@ from transformers import AutoModel, PreTrainedModel
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.training import latency, mixing
+from mtlprune.training import mixing
 from mtlprune.training.benchmark import Measured, Stepper, make_run, measure, sampled_epoch, serves_all
 from mtlprune.training.checkpoint import epoch_generator
-from mtlprune.training.latency import TimedModel
+from mtlprune.training.pruning import head_removal
+from mtlprune.training.pruning.head_removal import TimedModel
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -114,7 +115,7 @@ def test_the_three_are_measured_in_every_cell(family):
         gates[1] = gates[0]
     removed, before = copy.deepcopy(full), list(full.state_dict())
     remove_heads(removed, gates)
-    cells = latency.measure(
+    cells = head_removal.measure(
         full, copy.deepcopy(full), removed, gates, batches=(1, 2), lengths=(4, 8), rounds=2, seconds=0
     )
     assert [(cell.batch, cell.length, cell.rounds) for cell in cells] == [(1, 4, 2), (2, 4, 2), (1, 8, 2), (2, 8, 2)]

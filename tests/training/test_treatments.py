@@ -37,11 +37,11 @@ from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.treatments import OURS
+from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.base import HeadGradients, Treatment
 from mtlprune.training.treatments.benchmark import measure, ratios
 from mtlprune.training.treatments.distil import teacher_of
 from mtlprune.training.treatments.merge import arithmetic, ties
-from mtlprune.training.treatments.project import AGGREGATORS, pcgrad, weighing
 
 CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
 Settings = Callable[..., dict[str, Any]]

@@ -15,8 +15,8 @@ from mtlprune.reports.grid import Grid, Strong, mean_sd, number, probability, sh
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
-from mtlprune.reports.scores.layouts import MORE, best, details, difference, heads, notes, span, tests_legend
-from mtlprune.reports.scores.layouts import legend as table_legend
+from mtlprune.reports.scores.tables import MORE, best, details, difference, heads, notes, span, tests_legend
+from mtlprune.reports.scores.tables import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence

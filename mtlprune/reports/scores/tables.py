@@ -1,21 +1,32 @@
 """Tables of scores from run folders: STL beside MTL, seeds as mean ± sample standard deviation, differences tested.
 
+Columns stand side by side, pairs of tasks as a triangle, a block of rows for each encoder.
+
 print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "test"))))
 """
 
 import csv
 import dataclasses
 import io
+import math
 import re
 import statistics
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mtlprune.errors import printable_lines
 from mtlprune.files import json_text, plain
-from mtlprune.reports.grid import Grid, latex_document, markdown_document
-from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn
-from mtlprune.reports.scores.layouts import best, details, grids, legend, notes, slots, tests_legend
+from mtlprune.layers import in_order, layer_order
+from mtlprune.reports.grid import Grid, Strong, latex_document, markdown_document, mean_sd, probability
+from mtlprune.reports.scores.comparisons import (
+    Comparison,
+    ScoreColumn,
+    column_order,
+    differing_settings,
+    family_suffix,
+    unlike,
+)
 
 
 @markdown_document
@@ -144,3 +155,346 @@ def to_json(comparison: Comparison) -> str:
         ],
     }
     return json_text(tree)
+
+
+LEVEL = 0.05  # that of statistics.significance, which needs numpy
+BESIDE = 3  # so many differences at most stand beside their scores
+MORE = "‡"
+"""Marks what has seen more training than its neighbours."""
+Row = tuple[str, str]
+"""Encoder and task."""
+
+
+Slots = dict[str, dict[Row, int]]
+"""Printed column → row → place in ``Comparison.columns``."""
+
+
+def slots(comparison: Comparison) -> Slots:
+    """The printed columns. A pair POS+DEP fills the row of POS under +DEP, and that of DEP under +POS."""
+    found: Slots = {}
+    encoders, tasks = comparison.encoders(), comparison.tasks()
+    columns = comparison.columns
+    extras = [place for place, column in enumerate(columns) if not column.runs]
+    trained = [place for place, column in enumerate(columns) if column.runs]
+    pairs = [column.runs[0] for column in columns if column.in_triangle]
+    partners = in_order(task for run in pairs for task in run.tasks)
+    for place in extras + sorted(trained, key=lambda place: column_order(columns[place].runs)):
+        column = columns[place]
+        if not column.in_triangle:
+            rows = {(e, task): place for e in encoders if column.encoder in ("", e) for task in tasks}
+            found.setdefault(column.title, {}).update(rows)
+            continue
+        run = column.runs[0]
+        suffix = family_suffix(run, [pair for pair in pairs if pair.encoder == run.encoder])
+        for partner in partners:
+            rows = {(column.encoder, task): place for task in run.tasks if task != partner}
+            found.setdefault(f"+{partner.upper()}{suffix}", {}).update(rows if partner in run.tasks else {})
+    return found
+
+
+def has_triangle(comparison: Comparison) -> bool:
+    """Whether pairs of tasks are among the columns."""
+    return any(column.in_triangle for column in comparison.columns)
+
+
+def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
+    return any(place in comparison.against for place in places.values())
+
+
+def apart(comparison: Comparison) -> bool:
+    """Whether differences have a table of their own, in the same layout, so that both fit a page."""
+    many = sum(_compared(comparison, places) for places in slots(comparison).values()) > BESIDE
+    return many or (has_triangle(comparison) and bool(comparison.against))
+
+
+def grids(comparison: Comparison) -> list[Grid]:
+    """The scores with their differences, or one after the other."""
+    printed = slots(comparison)
+    if not apart(comparison):
+        return [_grid(comparison, printed, scores=True, differences=True)]
+    compared = {title: places for title, places in printed.items() if _compared(comparison, places)}
+    return [
+        _grid(comparison, printed, scores=True, differences=False),
+        _grid(comparison, compared, scores=False, differences=True),
+    ]
+
+
+def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
+    several = len(comparison.encoders()) > 1
+    header, made = ["encoder"] * several + ["task"], []
+    for title, places in printed.items():
+        columns = [comparison.columns[place] for place in places.values()]
+        headed = scores and any(run.heads for column in columns for run in column.runs)
+        compared = differences and _compared(comparison, places)
+        header += [title] * scores + ["heads"] * headed + ["Δ" if scores else f"Δ {title}"] * compared
+        made.append((places, headed, compared))
+    rows = []
+    for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
+        cells = [row[0]] * several + [comparison.row_title(row[1])]
+        rivals = {places[row] for places in printed.values() if row in places}
+        for places, headed, compared in made:
+            place = places.get(row)
+            cells += [_score(comparison, rivals, place, row[1])] * scores
+            cells += ["–" if place is None else heads(comparison.columns[place], row[1])] * headed
+            cells += ["–" if place is None else _marked(comparison, place, row[1], scores)] * compared
+        rows.append(cells)
+    return Grid(header, rows, texts=1 + several)
+
+
+def _score(comparison: Comparison, rivals: set[int], place: int | None, task: str) -> str:
+    values = comparison.columns[place].values(task) if place is not None else []
+    numbered = len(values) > 1 and (seeds_of_all(comparison) is None or not has_triangle(comparison))
+    text = mean_sd(values) + f" (n={len(values)})" * numbered
+    if place is not None and comparison.more_training(place, task):
+        return f"{text}{MORE}"
+    return Strong(text) if place in best(comparison, task, rivals) else text
+
+
+def best(comparison: Comparison, task: str, rivals: set[int]) -> set[int]:
+    """The columns with the highest mean, as it is printed; none where there is only one, or all are equal.
+
+    Columns that have seen more training than the others are left out.
+    """
+    means = {
+        place: round(statistics.mean(values), 2)
+        for place in rivals
+        if not comparison.more_training(place, task) and (values := comparison.columns[place].values(task))
+    }
+    if not means:
+        return set()
+    top = {place for place, mean in means.items() if mean == max(means.values())}
+    return top if len(top) < len(means) else set()
+
+
+def seeds_of_all(comparison: Comparison) -> int | None:
+    """How many seeds every trained column has; None where that differs, or is one."""
+    numbers = {len(c.runs_of(task)) for c in comparison.columns for task in comparison.tasks() if c.runs_of(task)}
+    return numbers.pop() if len(numbers) == 1 and numbers != {1} else None
+
+
+def heads(column: ScoreColumn, task: str) -> str:
+    """Heads open or kept, of all: "36/72"; with several seeds their mean, and its spread where they differ."""
+    found = [run.heads[task] for run in column.runs_of(task) if task in run.heads]
+    if not found:
+        return "–"
+    kept = [open_ for open_, _ in found]
+    spread = f" ± {statistics.stdev(kept):.1f}" if len(set(kept)) > 1 else ""
+    mean = statistics.mean(kept)
+    return f"{mean:.1f}{spread}/{found[0][1]}" if spread else f"{kept[0]}/{found[0][1]}"
+
+
+def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> str:
+    if place not in comparison.against:
+        return "–"
+    column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
+    text = difference(column.values(task), other.values(task))
+    more = MORE if comparison.more_training(place, task) else ""
+    test = comparison.tests.get((place, task))
+    if test is None:
+        return f"{text}{more}"
+    between = f" {span(*test.interval)}" if interval else ""
+    return f"{text}{test.mark}{more}{between}"
+
+
+def difference(mine: Sequence[float], theirs: Sequence[float]) -> str:
+    """Difference of the means, with its sign."""
+    return f"{statistics.mean(mine) - statistics.mean(theirs):+.2f}" if mine and theirs else "–"
+
+
+def span(low: float, high: float) -> str:
+    """An interval; – where it is not defined."""
+    return "–" if math.isnan(low) else f"[{low:+.2f}, {high:+.2f}]"
+
+
+def details(comparison: Comparison) -> Grid:
+    """Every tested difference: its size, intervals and p-values; those over seeds and sentences first."""
+    encoders, columns = comparison.encoders(), comparison.columns
+    several = len(encoders) > 1
+    with_seeds = any(not math.isnan(test.difference.wide_low) for test in comparison.tests.values())
+    header = [*["encoder"] * several, "task", "difference", "Δ"]
+    if with_seeds:
+        header += ["95 %, seeds and sentences", "p", "p (Holm)", f"p (within ±{comparison.margin:g})"]
+    header += ["95 %, sentences", "d", "p, sentences", "p (Holm), sentences", "runs"]
+
+    def order(cell: tuple[int, str]) -> tuple[int, int, tuple[int, str]]:
+        return encoders.index(columns[cell[0]].encoder), cell[0], layer_order(cell[1])
+
+    rows = []
+    for place, task in sorted(comparison.tests, key=order):
+        test, column, other = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
+        found = test.difference
+        row = [*[column.encoder] * several, task.upper(), f"{column.title} − {other.title}"]
+        row.append(_marked(comparison, place, task, interval=False))
+        if with_seeds:
+            row.append(span(found.wide_low, found.wide_high))
+            row += map(probability, (found.wide_p, test.wide_p_holm, test.equivalence_p))
+        row += [span(found.low, found.high), "–" if math.isnan(found.effect) else f"{found.effect:+.2f}"]
+        rows.append([*row, probability(found.p), probability(test.p_holm), f"{found.seeds[0]}, {found.seeds[1]}"])
+    return Grid(header, rows, texts=2 + several)
+
+
+# -- sentences -------------------------------------------------------------------------------------------------------
+
+
+def legend(comparison: Comparison, intervals: bool = True) -> str:
+    """What stands in the cells, in one sentence.
+
+    Args:
+        intervals: whether cells show intervals of differences.
+    """
+    parts = [f"Scores in percent on {comparison.split}"]
+    columns = comparison.columns
+    if any(len(column.values(task)) > 1 for column in columns for task in comparison.tasks()):
+        number = seeds_of_all(comparison) if has_triangle(comparison) else None
+        parts.append(f"mean ± sample standard deviation over {f'n = {number}' if number else 'n'} seeds")
+    if has_triangle(comparison):
+        parts.append("+POS: trained together with POS and nothing else")
+    if any(run.heads for column in columns for run in column.runs):
+        parts.append("heads: open or kept, of all")
+    parts += _differences(comparison)
+    parts += _marks(comparison)
+    if intervals and comparison.tests and not apart(comparison):
+        seeds = [min(test.difference.seeds) > 1 for test in comparison.tests.values()]
+        both = "seeds and sentences" + ("" if all(seeds) else " (with one seed: over sentences)")
+        parts.append(f"in brackets 95 % intervals over {both if any(seeds) else 'sentences'}")
+    parts += _more_training(comparison)
+    parts += () if comparison.reference else _other_settings(comparison)
+    unfinished = [run.path for column in columns for run in column.runs if not run.finished]
+    if unfinished:
+        parts.append(f"not trained to the end: {', '.join(unfinished)}")
+    return "; ".join(parts) + "."
+
+
+def _differences(comparison: Comparison) -> Iterator[str]:
+    columns = comparison.columns
+    if comparison.reference:
+        yield f"Δ = it − {comparison.reference}"
+    elif any(len(columns[place].runs[0].tasks) > 1 for place in comparison.against):
+        yield "Δ = MTL − STL"
+    pruned = [columns[place].title for place in comparison.against if len(columns[place].runs[0].tasks) == 1]
+    if pruned and not comparison.reference:
+        yield f"in {', '.join(dict.fromkeys(pruned))}: Δ = it − STL with all heads"
+
+
+def _other_settings(comparison: Comparison) -> Iterator[str]:
+    columns = comparison.columns
+    differing = {place: _unlike(comparison, place, other) for place, other in comparison.against.items()}
+    for several, what in ((True, "the tasks differ"), (False, "pruning differs")):
+        named = [
+            columns[place].title
+            for place, paths in differing.items()
+            if paths and (len(columns[place].runs[0].tasks) > 1) == several
+        ]
+        if named:
+            yield f"in {', '.join(dict.fromkeys(named))} not only {what} from STL, but other settings too"
+    for column in columns:
+        if mixed := differing_settings(column.runs):
+            yield f"runs of {column.title} differ in {', '.join(mixed)}"
+
+
+def _marks(comparison: Comparison) -> Iterator[str]:
+    """What the signs beside differences mean."""
+    tests = list(comparison.tests.values())
+    over_seeds = [min(test.difference.seeds) > 1 for test in tests]
+    if any(over_seeds):
+        yield f"* p < {LEVEL} (Holm) over seeds and sentences"
+    if not all(over_seeds):
+        yield f"† p < {LEVEL} (Holm) over sentences, of these runs only: with one seed nothing is known of others"
+    elif any(test.of_these_runs for test in tests):
+        yield f"† p < {LEVEL} (Holm) over sentences only, of these runs: not beyond the variance between seeds"
+
+
+def _more_training(comparison: Comparison) -> Iterator[str]:
+    cells = [
+        (column, comparison.more_training(k, t))
+        for k, column in enumerate(comparison.columns)
+        for t in comparison.tasks()
+    ]
+    reasons = dict.fromkeys(f"{column.title}: {reason}" for column, reason in cells if reason)
+    if reasons:
+        yield f"{MORE} has seen more training than the others of its row, so it is never in bold ({'; '.join(reasons)})"
+
+
+def _unlike(comparison: Comparison, place: int, other: int) -> list[str]:
+    """The settings other than tasks (and pruning) in which runs differ from those they are compared with."""
+    mine, theirs = comparison.columns[place], comparison.columns[other]
+    pairs = [(mine.runs_of(task), theirs.runs_of(task)) for at, task in comparison.compared() if at == place]
+    return sorted({path for ours, stl in pairs for path in unlike(ours[0], stl[0])})
+
+
+def tests_legend(comparison: Comparison) -> str:
+    """How differences were tested."""
+    number, tests = len(comparison.tests), list(comparison.tests.values())
+    sentences = sorted({test.difference.sentences for test in tests})
+    span = f"{sentences[0]:,}" if len(sentences) == 1 else f"{sentences[0]:,} to {sentences[-1]:,}"
+    parts = [f"Paired over {span} sentences, scores from resampled counts, {comparison.resamples:,} resamples each"]
+    if any(min(test.difference.seeds) > 1 for test in tests):
+        parts += [
+            "seeds and sentences: hierarchical bootstrap (seeds, then sentences) and t with the degrees of freedom "
+            "that so few seeds leave",
+            f"p (within ±{comparison.margin:g}): two one-sided tests, below {LEVEL} the difference is smaller than "
+            f"{comparison.margin:g} points, not corrected",
+        ]
+    parts += [
+        "sentences: these runs held fixed, interval by bootstrap, p by randomisation",
+        "all p are two-sided but those within the margin",
+        f"p (Holm) is corrected for {number} {'differences' if number > 1 else 'difference'}, intervals are not",
+        "d: Δ over its standard deviation between sentences",
+    ]
+    return "; ".join(parts) + "."
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Which runs are left out, what the tests cannot say, and which differences have none and why."""
+    return [*comparison.left_out, *_reach(comparison), *_seeds(comparison), *_untested(comparison)]
+
+
+def _reach(comparison: Comparison) -> Iterator[str]:
+    tests = comparison.tests
+    if not tests:
+        return
+    smallest, number = min(test.difference.floor for test in tests.values()), len(tests)
+    if smallest * number >= LEVEL:
+        few = all(test.difference.exact for test in tests.values())
+        advice = "more sentences are needed" if few else "take more --resamples"
+        yield (
+            f"None of these tests can reach {LEVEL}: the smallest p possible is {smallest:.2g}, corrected for "
+            f"{number} {'differences' if number > 1 else 'difference'} {min(1.0, smallest * number):.2g}; {advice}."
+        )
+        return
+    for (place, task), test in tests.items():
+        found = test.difference
+        if found.floor >= LEVEL:
+            yield (
+                f"{task.upper()} in {comparison.columns[place].title}: only {found.differing} of {found.sentences:,} "
+                f"sentences tell the two apart, so p cannot go below {found.floor:.2g}."
+            )
+
+
+def _seeds(comparison: Comparison) -> Iterator[str]:
+    """What seeds alone could show."""
+    if not comparison.tests:
+        return
+    numbers = {min(test.difference.seeds) for test in comparison.tests.values()}
+    if 1 in numbers:
+        yield (
+            "Settings with one run: the tests say whether these runs differ on other sentences of this kind, not "
+            "whether runs with other seeds do, so nothing is called significant there. Nor is it tested whether their "
+            f"difference is smaller than the margin of {comparison.margin:g} points: that needs two seeds or more."
+        )
+    for number in sorted(numbers - {1}):
+        floor = 2 / 2**number
+        if floor >= LEVEL:
+            yield (
+                f"A two-sided sign-flip test over {number} seeds alone cannot go below {floor:.4g}: without assuming a "
+                f"distribution, seeds alone show nothing at {LEVEL}. The interval over seeds and sentences takes what "
+                "seeds do as normal."
+            )
+
+
+def _untested(comparison: Comparison) -> Iterator[str]:
+    reasons = defaultdict(list)
+    for (place, task), reason in comparison.untested.items():
+        reasons[reason].append(f"{task.upper()} in {comparison.columns[place].title}")
+    for reason, cells in reasons.items():
+        yield f"Not tested, {', '.join(cells)}: {reason}."

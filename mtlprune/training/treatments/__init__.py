@@ -20,12 +20,11 @@ from mtlprune.files import RunError
 from mtlprune.model import Decode, MultiTaskModel
 from mtlprune.runs import TREATED, RunFolder
 from mtlprune.training.parallel import ProcessGroup
-from mtlprune.training.treatments.allocation import Clone, Dispatch, Protect
+from mtlprune.training.treatments.allocation import Clone, Dispatch, Project, Protect
 from mtlprune.training.treatments.base import HeadGradients, Treated, Treatment
 from mtlprune.training.treatments.distil import Distil
 from mtlprune.training.treatments.heads import Sets, choose, names
 from mtlprune.training.treatments.merge import Merge
-from mtlprune.training.treatments.project import Project
 
 if TYPE_CHECKING:
     from mtlprune.training.setup import Beginning, Run

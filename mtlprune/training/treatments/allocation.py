@@ -1,19 +1,32 @@
-"""Whose gradient moves which heads: some are kept from tasks, each task moves its own, or has a clone of its own."""
+"""Whose gradient moves which heads: some are kept from tasks, each task moves its own, or has a clone of its own; or
+conflicts are taken out, at the encoder's output or at the weights of each head: PCGrad (Yu et al. 2020), or an
+aggregator of torchjd that remembers nothing from update to update.
+
+    g_i ← g_i − (g_i · g_j / ‖g_j‖²) g_j where g_i · g_j < 0, for all j ≠ i in random order; then Σ_i g_i
+
+All of it follows from the products of the original gradients, so only these are computed, and the result is a weighed
+sum of the gradients. At the output (features) each gradient is of all word vectors and special tokens of the batch.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtlprune.blocks import CloneConfig, DispatchConfig, ProtectConfig
+from mtlprune.blocks import CloneConfig, DispatchConfig, HeadsConfig, ProjectConfig, ProtectConfig
+from mtlprune.config import ConfigError
+from mtlprune.encoder.batch import Encoded
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.model import SHARED, MultiTaskModel
+from mtlprune.model import SHARED, Decode, MultiTaskModel
+from mtlprune.training.checkpoint import step_seed
 from mtlprune.training.treatments.base import Treated, Treatment
 from mtlprune.training.treatments.heads import Sets
 
@@ -79,3 +92,141 @@ class Clone(Treatment):
         encoder, names = model.encoder, model.treated["clone"]["heads"][SHARED]
         transformer = cast(PreTrainedModel, encoder.transformer)
         encoder.clones = Clones(transformer, encoder.places, names, list(model.tasks), options.rank)
+
+
+PARTS = ("words", "cls", "sep")
+Weigh = Callable[[Tensor, torch.Generator], Tensor]
+"""(T, T) products of gradients, g_i · g_j, float64 → (T,) what each is multiplied with."""
+AGGREGATORS: dict[str, tuple[str, dict[str, float]]] = {
+    "aligned-mtl": ("AlignedMTL", {}),
+    "cagrad": ("CAGrad", {"c": 0.4}),
+    "dualproj": ("DualProj", {}),
+    "imtl-g": ("IMTLG", {}),
+    "mgda": ("MGDA", {}),
+    "upgrad": ("UPGrad", {}),
+}
+"""Method → what torchjd calls it, and its settings. All are scaled like a mean; here a sum takes its place."""
+
+
+def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
+    """What each gradient is multiplied with in the sum of the projected ones.
+
+    Args:
+        gram: (T, T), g_i · g_j, float64.
+
+    Returns:
+        (T,); 1 where no two gradients conflict.
+    """
+    tasks = len(gram)
+    total = gram.new_zeros(tasks)
+    for own in range(tasks):
+        weights = gram.new_zeros(tasks)
+        weights[own] = 1
+        for other in torch.randperm(tasks, generator=generator).tolist():
+            product = gram[other] @ weights
+            if other != own and product < 0:  # then ‖g_other‖² is above 0
+                weights[other] -= product / gram[other, other]
+        total += weights
+    return total
+
+
+def weighing(method: str) -> Weigh:
+    """How a method weighs gradients. Raises ConfigError where a package is missing."""
+    if method == "pcgrad":
+        return pcgrad
+    name, settings = AGGREGATORS[method]
+    try:
+        from torchjd import aggregation
+
+        weights = getattr(aggregation, f"{name}Weighting")(**settings)
+    except ImportError as error:
+        raise ConfigError(
+            f"treatment.project.method: {method} needs torchjd ({error}); pip install 'mtlprune[torchjd]', or take "
+            "pcgrad"
+        ) from None
+
+    def weigh(gram: Tensor, generator: torch.Generator) -> Tensor:
+        """A task that is not in the batch has no say: its gradient, 0, would be the smallest of all."""
+        live = gram.diagonal() > 0
+        found = torch.ones_like(gram[0])
+        if live.any():
+            found[live] = int(live.sum()) * weights(gram[live][:, live])
+        return found
+
+    return weigh
+
+
+class Project(Treatment):
+    """Where no gradients conflict it is joint training."""
+
+    Options = ProjectConfig
+
+    def __init__(self, run: Treated) -> None:
+        super().__init__(run)
+        self.seed, self.at = run.run.config.train.seed, self.options.at
+        self.weigh = weighing(self.options.method)
+        self.mask = run.heads.get(SHARED)
+        self.generator = torch.Generator()
+        self.source: Encoded | None = None
+        self.copies: dict[str, Encoded] = {}
+
+    @classmethod
+    def heads_of(cls, options: ProjectConfig) -> HeadsConfig | None:  # type: ignore[override]
+        return options.heads if options.at == "heads" else None
+
+    @classmethod
+    def check(cls, run: Any, options: Any) -> None:
+        weighing(options.method)
+        if options.at == "heads" and run.processes > 1:
+            raise ConfigError(
+                "treatment.project: at: heads needs the whole batch in one process; take at: features, or one process"
+            )
+
+    def update(self, step: int) -> None:
+        self.generator.manual_seed(step_seed(self.seed, step, self.tasks, 7))  # the same in every process
+
+    def factors(self, tasks: Sequence[str], gram: Callable[[], Tensor]) -> Tensor | None:
+        if self.at != "heads" or len(tasks) < 2 or self.mask is None:
+            return None
+        products = gram()
+        found = torch.ones(len(tasks), *self.mask.shape)
+        for layer, head in self.mask.nonzero().tolist():
+            found[:, layer, head] = self.weigh(products[layer, head], self.generator).float()
+        return found
+
+    def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
+        """Every task reads a copy of the encoder's output, at which its gradient stops."""
+        if self.at != "features":
+            return decode
+        self.source, self.copies = None, {}
+
+        def cut(name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> Any:
+            leaves = {part: getattr(encoded, part).detach().requires_grad_() for part in PARTS}
+            self.source, self.copies[name] = encoded, replace(encoded, **leaves)
+            return decode(name, self.copies[name], known, target)
+
+        return cut
+
+    @contextmanager
+    def backward(self, losses: Mapping[str, Tensor]) -> Iterator[None]:
+        yield
+        if self.at != "features":
+            return
+        each = torch.zeros(len(self.tasks), 1)
+        if self.copies:
+            found = {task: self._gradient(copy) for task, copy in self.copies.items()}
+            none = torch.zeros_like(next(iter(found.values())))
+            each = torch.stack([found.get(task, none) for task in self.tasks])
+        wide = each.double()
+        weights = self.weigh(self.group.summed((wide @ wide.T).cpu()), self.generator)
+        if self.source is None:
+            return
+        sources = [getattr(self.source, part) for part in PARTS]
+        parts = (weights.to(each) @ each).split([part.numel() for part in sources])
+        torch.autograd.backward(sources, [g.view_as(s) for g, s in zip(parts, sources, strict=True)])
+        self.source, self.copies = None, {}
+
+    @staticmethod
+    def _gradient(copy: Encoded) -> Tensor:
+        leaves = [getattr(copy, part) for part in PARTS]
+        return torch.cat([(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).flatten() for leaf in leaves])
