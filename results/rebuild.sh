@@ -49,6 +49,14 @@ if [ -d results/probes/seeds ]; then
         > "$out/seeds/tables.md"
 fi
 
+# Five tasks against each four
+if [ -d results/claims/records/leave-one-out ]; then
+    mkdir -p "$out/claims"
+    mtlprune table results/claims/records/leave-one-out --split test --against MTL-5 --format json --out "$out/claims/helps.json"
+    python results/claims/helps.py "$out/claims/helps.json" results/claims/gradients > "$out/claims/helps.md"
+    rm "$out/claims/helps.json"
+fi
+
 # Fusion beside none, on dev
 test -d results/fusion/records && fused=results/fusion/records || fused=
 for kind in ${fused:+pos dep mtl5}; do

@@ -1,8 +1,8 @@
 """From a run with gates to a run without the heads they closed: a whole run folder, proved to compute the same.
 
 `measure` tells what removing heads saves: seconds of the encoder's forward pass in full, with heads masked, and with
-them removed. The three are measured in turn, round after round, and the fastest round of each counts, so that a busy machine disturbs
-less. Inputs are random tokens without padding; the gradient is off.
+them removed. The three are measured in turn, round after round, and the fastest round of each counts, so that a busy
+machine disturbs less. Inputs are random tokens without padding; the gradient is off.
 
 The *ideal gain* is the removed heads' share of the multiply-adds. Of one pass over B rows of T tokens are counted
 
