@@ -204,14 +204,14 @@ def _drawn(
     step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
     draws = _kept if resamples * sentences <= KEPT else _draws
     for drawn in draws(seed, sentences, resamples):
-        weights, signs = (part.astype(exact) for part in drawn)
-        rows = len(weights)
+        weights, signs = (part.T.astype(exact, order="C") for part in drawn)  # (N, C)
+        rows = weights.shape[1]
         scores = {place: np.empty((rows, len(system.counts))) for place, system in systems.items()}
         swapped = {pair: np.empty(rows) for pair in pairs}
         for block in (slice(start, start + step) for start in range(0, rows, step)):
-            booted, signed = (_summed(parts, draws[block]) for draws in (weights, signs))
+            booted, signed = (_summed(parts, draws[:, block]) for draws in (weights, signs))
             for place, system in systems.items():
-                scores[place][block] = system.scores(booted[place].astype(np.float64))
+                scores[place][block] = system.scores(np.moveaxis(booted[place], 1, -1).astype(np.float64)).T
             for a, b in pairs:
                 swapped[a, b][block] = _swapped(systems[a], systems[b], signed[a], signed[b])
         for (a, b), of_pair in found.items():
@@ -239,8 +239,8 @@ def _kept(seed: int, sentences: int, resamples: int) -> list[tuple[NDArray[np.in
 
 
 _Part = tuple[dict[int, System], Any, NDArray[np.floating], NDArray[np.intp]]
-"""Systems, the sentences in which they count anything, the different columns (N, D) of their counts there, and which of
-these columns lie side by side, (ΣSK,): gold's counts are those of every run."""
+"""Systems, the sentences in which they count anything, the different rows (D, N) of their counts there, and which of
+these rows are theirs, (ΣSK,): gold's counts are those of every run."""
 
 
 def _side_by_side(systems: Mapping[int, System], sentences: int, exact: type[np.floating]) -> list[_Part]:
@@ -251,10 +251,10 @@ def _side_by_side(systems: Mapping[int, System], sentences: int, exact: type[np.
     groups = [({place: systems[place]}, used[place]) for place in few] + ([(many, slice(None))] if many else [])
     parts = []
     for group, rows in groups:
-        wide = np.concatenate([_flat(system.counts[:, rows]) for system in group.values()], axis=1)
+        tall = np.concatenate([_flat(system.counts[:, rows]) for system in group.values()], axis=1).T
         known: dict[bytes, int] = {}
-        places = np.array([known.setdefault(column.tobytes(), len(known)) for column in wide.T])
-        parts.append((group, rows, wide[:, np.unique(places, return_index=True)[1]].astype(exact), places))
+        places = np.array([known.setdefault(row.tobytes(), len(known)) for row in tall])
+        parts.append((group, rows, tall[np.unique(places, return_index=True)[1]].astype(exact, order="C"), places))
     return parts
 
 
@@ -264,10 +264,14 @@ def _flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
 
 
 def _summed(parts: Sequence[_Part], draws: NDArray[Any]) -> dict[int, NDArray[Any]]:
-    """(C, N) → for each system (C, S, K): its counts, summed with each sentence's weight or sign."""
+    """(N, C) → for each system (S, K, C): its counts, summed with each sentence's weight or sign."""
     found = {}
-    for group, rows, wide, places in parts:
-        found.update(_split(group, (draws[:, rows] @ wide)[:, places]))
+    for group, rows, tall, places in parts:
+        sums, start = (tall @ draws[rows])[places], 0
+        for place, system in group.items():
+            runs, _, counts = system.counts.shape
+            found[place] = sums[start : start + runs * counts].reshape(runs, counts, -1)
+            start += runs * counts
     return found
 
 
@@ -406,10 +410,10 @@ def _swapped(first: System, second: System, signed_a: ArrayLike, signed_b: Array
     meetings is the difference of the means. So seeds need not correspond, nor be equally many.
 
     Args:
-        signed_a, signed_b: (C, S, K), counts summed with each sentence's sign.
+        signed_a, signed_b: (S, K, C), counts summed with each sentence's sign.
     """
     ours, theirs = _meetings(len(first.counts), len(second.counts))
-    a, b = (np.ascontiguousarray(np.transpose(signed, (1, 2, 0)), np.float64) for signed in (signed_a, signed_b))
+    a, b = (np.asarray(signed, np.float64) for signed in (signed_a, signed_b))
     stay_a, stay_b = ((side.totals[..., None] + sums) / 2 for side, sums in ((first, a), (second, b)))  # (S, K, C)
     move_a, move_b = stay_a - a, stay_b - b
     mine, other = stay_a[ours] + move_b[theirs], move_a[ours] + stay_b[theirs]  # (M, K, C)
@@ -433,7 +437,7 @@ def _enumerated(first: System, second: System, differing: NDArray[np.intp]) -> F
     signed = []
     for system in (first, second):
         fixed = np.delete(system.counts, differing, axis=1).sum(1)  # (S, K)
-        signed.append(fixed + np.einsum("cm,smk->csk", signs, system.counts[:, differing]))
+        signed.append(fixed[..., None] + np.einsum("cm,smk->skc", signs, system.counts[:, differing]))
     return _swapped(first, second, *signed)
 
 
