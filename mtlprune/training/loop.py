@@ -27,7 +27,7 @@ from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import reading, remove, remove_halves
-from mtlprune.model import MultiTaskModel, autocast
+from mtlprune.model import Batch, MultiTaskModel, autocast
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.base import Term
@@ -188,6 +188,7 @@ class Trainer:
         self.syntax = SyntaxTerm(run)
         self.treatments = Treatments(run, folder, self.total, group)
         self.writer = RunWriter(run, folder, optimizer, progress, group)
+        self.ahead: tuple[mixing.MiniBatch | None, Batch | None] = None, None
         self.started_at = time.monotonic()
         self.seconds_before = progress.seconds
         self.cpu_before = progress.cpu_seconds - time.process_time()
@@ -201,13 +202,13 @@ class Trainer:
         while not self.progress.finished:
             updates = self.plan(self.progress.epoch)
             self.model.train()
-            for update in updates[self.progress.update :]:
+            for place, update in enumerate(updates[self.progress.update :], self.progress.update + 1):
                 if self.due():  # after the update before, or after the one that was the last before a stop
                     self.evaluation(len(updates))
                     if self.progress.finished or self.group.any(self.stop()):
                         return self.progress
                     self.model.train()
-                losses, sentences = self.update(update)
+                losses, sentences = self.update(update, updates[place][:1] if place < len(updates) else [])
                 self.progress.update += 1
                 self.progress.step += 1
                 self.writer.update(losses)
@@ -226,8 +227,14 @@ class Trainer:
         every = self.config.train.evaluate_every
         return every is not None and self.progress.step % every == 0 and bool(self.progress.losses)
 
-    def update(self, mini_batches: list[mixing.MiniBatch]) -> tuple[dict[str, float], int]:
-        """One step of the optimizer; returns the unweighed losses and the number of sentences."""
+    def update(
+        self, mini_batches: list[mixing.MiniBatch], following: Sequence[mixing.MiniBatch] = ()
+    ) -> tuple[dict[str, float], int]:
+        """One step of the optimizer; returns the unweighed losses and the number of sentences.
+
+        Args:
+            following: what comes next is made while a GPU still works on this.
+        """
         settings = self.config.train
         seed_step(settings.seed, self.progress.step, self.config.tasks, self.group.rank)
         rate = schedule(self.progress.step, self.total, settings.warmup, settings.schedule)
@@ -237,6 +244,8 @@ class Trainer:
         found = [self.backward(mini_batch, place, len(mini_batches)) for place, mini_batch in enumerate(mini_batches)]
         self.group.sum_gradients(self.moving)
         gradients = [parameter.grad for parameter in self.moving if parameter.grad is not None]
+        if following and (own := self.group.share(following[0])).rows:
+            self.ahead = following[0], self.data.batch(own)
         scaled = self.scaler.is_enabled() and bool(gradients)
         if scaled:
             self.scaler.unscale_(self.optimizer)
@@ -280,7 +289,9 @@ class Trainer:
         own = self.group.share(mini_batch)
         terms: dict[str, list[Term]] = {}
         if own.rows:
-            batch = self.data.batch(own)
+            made_for, batch = self.ahead
+            if made_for is not mini_batch or batch is None:
+                batch = self.data.batch(own)
             seen = self.syntax.seen(batch.pieces, own.rows, self.progress.step)
             with autocast(self.model.device, self.precision), seen:
                 terms = self.model.terms(batch, self.treatments.decode(own.rows))
