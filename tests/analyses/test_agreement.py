@@ -20,7 +20,7 @@ from mtlprune.statistics.agreement import (
 )
 
 
-def test_pearson() -> None:
+def test_pearson():
     one, other = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
     assert pearson(one, other) == pytest.approx(1 / math.sqrt(3))  # covariance 1/8, variances 1/4 and 3/16
     assert pearson(one, one) == 1 and pearson(one, 1 - one) == -1
@@ -29,7 +29,7 @@ def test_pearson() -> None:
     assert pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
 
 
-def test_multiple_correlation_of_two_by_the_textbook() -> None:
+def test_multiple_correlation_of_two_by_the_textbook():
     """R² = (r1² + r2² − 2·r1·r2·r12) / (1 − r12²), adjusted by (H − 1) / (H − 3)."""
     generator = np.random.default_rng(2)
     shared = generator.random(144)
@@ -42,7 +42,7 @@ def test_multiple_correlation_of_two_by_the_textbook() -> None:
     assert twice == pytest.approx(found)  # a predictor that says nothing new costs no degree of freedom
 
 
-def test_where_multiple_correlation_is_not_defined() -> None:
+def test_where_multiple_correlation_is_not_defined():
     a, b = np.random.default_rng(3).random((2, 5))
     assert math.isnan(multiple_correlation(np.ones(5), b[None]))
     assert math.isnan(multiple_correlation(a, np.empty((0, 5))))
@@ -52,7 +52,7 @@ def test_where_multiple_correlation_is_not_defined() -> None:
     assert multiple_correlation(worse[0], worse[1][None]) == 0  # R² 0, adjusted below 0
 
 
-def test_within_a_label() -> None:
+def test_within_a_label():
     gates = np.random.default_rng(5).random((3, 20))
     opened = gates > 0.5
     found = within_label(gates, opened)
@@ -65,7 +65,7 @@ def test_within_a_label() -> None:
     assert math.isnan(alone.multiple_last) and math.isnan(alone.multiple_mean) and alone.pearson.number == 0
 
 
-def test_spread() -> None:
+def test_spread():
     found = spread([1.0, math.nan, 2.0, 6.0])
     assert (found.mean, found.least, found.most, found.number) == (3, 1, 6, 3) and found.sd == pytest.approx(
         math.sqrt(7)
@@ -75,7 +75,7 @@ def test_spread() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
-def test_sets_against_python(heads: list[tuple[bool, bool]]) -> None:
+def test_sets_against_python(heads):
     one, other = np.array(heads).T
     a, b = ({place for place, is_open in enumerate(side) if is_open} for side in (one, other))
     share = len(a & b) / len(a | b) if a | b else math.nan
@@ -108,7 +108,7 @@ def draw(generator: np.random.Generator, seeds: list[int], layers: int = 6, head
 
 
 @pytest.mark.parametrize("seeds", [[3, 3, 3, 3], [1, 4, 2, 3]])
-def test_estimates_are_unbiased(seeds: list[int]) -> None:
+def test_estimates_are_unbiased(seeds):
     generator = np.random.default_rng(0)
     draws = [decompose(draw(generator, seeds)) for _ in range(600)]
     expected = {**TRUE}
@@ -120,7 +120,7 @@ def test_estimates_are_unbiased(seeds: list[int]) -> None:
         assert abs(values.mean() - true) < 4 * values.std() / math.sqrt(len(values)), part
 
 
-def test_extremes() -> None:
+def test_extremes():
     rows = np.arange(4.0)[:, None] * np.ones((4, 5))
     heads = np.stack([np.random.default_rng(layer).permutation(5) for layer in range(4)]).astype(float)
     assert decompose([np.stack([rows] * 3)] * 4).shares == pytest.approx(dict.fromkeys(PARTS, 0) | {"layers": 1})
@@ -130,7 +130,7 @@ def test_extremes() -> None:
     assert decompose(level).components["tasks"] == pytest.approx(0.25)
 
 
-def test_shares_sum_to_one_and_estimates_below_zero_count_as_zero() -> None:
+def test_shares_sum_to_one_and_estimates_below_zero_count_as_zero():
     noise = np.random.default_rng(1).random((5, 3, 12, 12))
     found = decompose(list(noise))
     assert sum(found.shares.values()) == pytest.approx(1) and found.shares["seeds"] > 0.95
@@ -148,14 +148,14 @@ def test_shares_sum_to_one_and_estimates_below_zero_count_as_zero() -> None:
         ((3, 3, 4, 1), {"heads", "tasks_by_heads"}),
     ],
 )
-def test_what_cannot_be_told_apart(shape: tuple[int, ...], void: set[str]) -> None:
+def test_what_cannot_be_told_apart(shape, void):
     found = decompose(list(np.random.default_rng(2).random(shape)))
     assert {part for part, share in found.shares.items() if math.isnan(share)} == void
     assert {part for part, value in found.components.items() if math.isnan(value)} == void
     assert sum(share for part, share in found.shares.items() if part not in void) == pytest.approx(1)
 
 
-def test_equal_gates_and_no_gates() -> None:
+def test_equal_gates_and_no_gates():
     equal = decompose([np.full((3, 4, 5), 0.3)] * 2)
     assert all(math.isnan(share) for share in equal.shares.values())
     assert all(math.isnan(share) for share in decompose([]).shares.values())

@@ -1,7 +1,6 @@
 """Claims are what training wrote, under the right label; anything else is refused in words."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ GATES = np.array([[0.0, 0.5, 1.0], [0.001, 0.002, 1.0]])
 WHOLE = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
 
 
-def test_gates_are_those_of_the_best_epoch(tmp_path: Path) -> None:
+def test_gates_are_those_of_the_best_epoch(tmp_path):
     folder = write_run(tmp_path / "run", ["pos"], GATES, seed=7)
     (found,) = load_claims([folder.path])
     assert (found.run, found.label, found.seed, found.encoder) == (str(folder.path), "POS", 7, "minilm")
@@ -29,7 +28,7 @@ def test_gates_are_those_of_the_best_epoch(tmp_path: Path) -> None:
     assert len(load_claims([folder.path])[0].history) == 4
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels(tmp_path):
     five = ["pos", "ner", "dep", "con", "srl"]
     runs = {
         "one": (["dep"], GATES),
@@ -70,14 +69,14 @@ def _line(gates: object, **more: object) -> str:
         (_line({"shared": GATES.tolist()}, epoch=1), r"the best epoch is 2 \(best.json\), but there are no gates of"),
     ],
 )
-def test_damaged_gates_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_damaged_gates_are_refused(tmp_path, text, message):
     folder = write_run(tmp_path / "run", ["pos"], GATES)
     _spoil(folder, 2, text)
     with pytest.raises(RunError, match=message):
         load_claims([folder.path])
 
 
-def test_gate_sets_of_some_tasks_only_are_refused(tmp_path: Path) -> None:
+def test_gate_sets_of_some_tasks_only_are_refused(tmp_path):
     folder = write_run(tmp_path / "run", ["pos", "dep"], {"pos": GATES})
     with pytest.raises(
         ClaimError, match=r"line 1: expected the gate set 'shared', or one set for each of pos, dep, fo"
@@ -88,7 +87,7 @@ def test_gate_sets_of_some_tasks_only_are_refused(tmp_path: Path) -> None:
         load_claims([sizes.path])
 
 
-def test_what_is_no_set_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
     first = write_run(tmp_path / "first", ["pos"], GATES).path
     with pytest.raises(RunError, match=r"nowhere is no run folder: nothing is there"):
         load_claims([first, tmp_path / "nowhere"])
@@ -118,7 +117,7 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.M
         load_claims([first])
 
 
-def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs() -> None:
+def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs():
     labels = ["MTL-5:DEP", "MTL-5", "SRL", "POS+DEP", "POS", "MTL-5:POS", "MTL-3", "XYZ", "DEP"]
     found = group([claim(label, seed, GATES) for seed in (3, 1) for label in labels])
     expected = ["POS", "DEP", "SRL", "XYZ", "POS+DEP", "MTL-3", "MTL-5", "MTL-5:POS", "MTL-5:DEP"]
@@ -131,14 +130,14 @@ def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs() -> None:
 
 
 @pytest.mark.parametrize(("seeds", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds: int, needed: int) -> None:
+def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds, needed):
     gates = np.array([[[float(seed < times) for times in range(seeds + 1)]] for seed in range(seeds)])
     (found,) = group([claim("POS", seed, one) for seed, one in enumerate(gates)])
     assert found.times.tolist() == [list(range(seeds + 1))]
     assert found.claimed.tolist() == [[times >= needed for times in range(seeds + 1)]]
 
 
-def test_labels_that_differ_in_more_than_tasks_are_named(tmp_path: Path) -> None:
+def test_labels_that_differ_in_more_than_tasks_are_named(tmp_path):
     first = write_run(tmp_path / "a", ["pos"], WHOLE).path
     second = write_run(tmp_path / "b", ["dep"], WHOLE).path
     assert notes(group(load_claims([first, second]))) == []
@@ -152,7 +151,7 @@ def test_labels_that_differ_in_more_than_tasks_are_named(tmp_path: Path) -> None
         group(load_claims([second, third]))
 
 
-def test_what_a_reader_must_know(tmp_path: Path) -> None:
+def test_what_a_reader_must_know(tmp_path):
     second = write_run(tmp_path / "b", ["pos"], 1 - WHOLE, seed=2).path
     first = write_run(tmp_path / "a", ["pos"], WHOLE).path
     assert notes(group(load_claims([first, second]))) == []

@@ -14,7 +14,7 @@ from mtlprune.scores import SCORES, count_names
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(0, 99))
-def test_others_are_as_many_in_each_layer_and_others_where_there_are_enough(rows: list[list[bool]], seed: int) -> None:
+def test_others_are_as_many_in_each_layer_and_others_where_there_are_enough(rows, seed):
     heads = np.array(rows)
     drawn = others(heads, np.random.default_rng(seed))
     assert (drawn.sum(1) == heads.sum(1)).all()
@@ -22,7 +22,7 @@ def test_others_are_as_many_in_each_layer_and_others_where_there_are_enough(rows
 
 
 @pytest.mark.parametrize("planted", [0.0, 0.2])
-def test_a_planted_loss_in_the_own_task_is_found(planted: float) -> None:
+def test_a_planted_loss_in_the_own_task_is_found(planted):
     """Closing own heads costs ``planted`` of the words, other heads nothing; only the noise of sentences differs."""
     names = count_names("tags", "accuracy")
     generator, labels, words, sentences = np.random.default_rng(5), ("POS", "NER", "DEP"), 20, 300

@@ -32,7 +32,7 @@ clouds = st.builds(drawn, st.integers(2, 9), st.integers(2, 7), st.integers(0, 9
 
 @settings(max_examples=40, deadline=None)
 @given(clouds)
-def test_r_is_the_double_loop_and_cossim(rows: Tensor) -> None:
+def test_r_is_the_double_loop_and_cossim(rows):
     number = len(rows)
     units = rows / rows.norm(dim=1, keepdim=True)
     loop = sum(float(units[i] @ units[j]) for i in range(number) for j in range(number) if i != j) / number**2
@@ -45,14 +45,14 @@ def test_r_is_the_double_loop_and_cossim(rows: Tensor) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(clouds)
-def test_its_gradient_is_the_closed_form_and_leaves_norms_alone(rows: Tensor) -> None:
+def test_its_gradient_is_the_closed_form_and_leaves_norms_alone(rows):
     rows = rows.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(dg.mean_cosine(rows), rows)
     torch.testing.assert_close(gradient, mean_cosine_gradient(rows), rtol=1e-10, atol=1e-14)
     assert (gradient * rows).sum(1).abs().max() < 1e-14
 
 
-def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient() -> None:
+def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient():
     rows = torch.cat([drawn(3, 4), torch.zeros(1, 4, dtype=torch.float64)]).requires_grad_()
     value = dg.mean_cosine(rows)
     (gradient,) = torch.autograd.grad(value, rows)
@@ -64,7 +64,7 @@ def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient() -> None:
     assert zeros.grad is not None and zeros.grad.abs().max() == 0
 
 
-def test_angles_and_positive_pairs() -> None:
+def test_angles_and_positive_pairs():
     turns = torch.deg2rad(torch.tensor([-20.0, 0, 20], dtype=torch.float64))
     fan = torch.stack([turns.cos(), turns.sin()], 1) * torch.tensor([[1.0], [5], [2]])
     torch.testing.assert_close(
@@ -77,7 +77,7 @@ def test_angles_and_positive_pairs() -> None:
     assert abs(dg.positive_share(drawn(400, 50)) - 0.5) < 0.02
 
 
-def test_the_projection_keeps_what_lies_in_a_plane() -> None:
+def test_the_projection_keeps_what_lies_in_a_plane():
     plane = drawn(30, 2, shift=2.0) @ drawn(2, 6, seed=1)
     shown = dg.projection(plane)
     torch.testing.assert_close(shown @ shown.T, plane @ plane.T)
@@ -85,7 +85,7 @@ def test_the_projection_keeps_what_lies_in_a_plane() -> None:
     assert dg.projection(drawn(5, 1)).shape == (5, 2)
 
 
-def test_ranks_from_one_to_all() -> None:
+def test_ranks_from_one_to_all():
     assert float(dg.effective_rank(torch.ones(7))) == pytest.approx(7)
     assert float(dg.effective_rank(torch.tensor([3.0, 0, 0]))) == pytest.approx(1)
     assert dg.effective_rank(torch.zeros(3)).isnan()
@@ -112,7 +112,7 @@ def published_isoscore(covariance: Tensor) -> float:
 
 @settings(max_examples=30, deadline=None)
 @given(clouds)
-def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows: Tensor) -> None:
+def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows):
     def score(values: Tensor) -> float:
         moments = dg.Moments(values.shape[1])
         moments.add(values)
@@ -124,11 +124,11 @@ def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows: Tensor)
     assert score(5 * rows @ turn + 2) == pytest.approx(found, abs=1e-6)
 
 
-def test_without_spread_or_in_one_dimension_isoscore_is_not_defined() -> None:
+def test_without_spread_or_in_one_dimension_isoscore_is_not_defined():
     assert dg.isoscore(torch.zeros(4, 4)).isnan() and dg.isoscore(torch.ones(1, 1)).isnan()
 
 
-def test_partition_isotropy() -> None:
+def test_partition_isotropy():
     basis = torch.cat([torch.eye(4), -torch.eye(4)]).double()
     assert dg.partition_isotropy(basis) == pytest.approx(1, abs=1e-12)
     rows, directions = drawn(20, 3, shift=1.0), torch.linalg.eigh(drawn(20, 3, shift=1.0).T @ drawn(20, 3, shift=1.0))
@@ -137,7 +137,7 @@ def test_partition_isotropy() -> None:
     assert 0 <= dg.partition_isotropy(1000 * rows) < 1e-12  # no overflow
 
 
-def test_moments_stream_and_keep_clouds_apart() -> None:
+def test_moments_stream_and_keep_clouds_apart():
     heads = drawn(50, 12).unflatten(1, (3, 4)) + torch.arange(3)[:, None]  # (N, heads, d)
     moments = dg.Moments(3, 4)
     for part in heads.split([20, 1, 29]):
@@ -162,7 +162,7 @@ def by_programme(rows: np.ndarray) -> bool:
     return found.status == 0
 
 
-def test_layernorm_puts_everything_on_a_hyperplane() -> None:
+def test_layernorm_puts_everything_on_a_hyperplane():
     torch.manual_seed(1)
     norm = torch.nn.LayerNorm(24, dtype=torch.float64)
     torch.nn.init.normal_(norm.weight, 1, 0.5)
@@ -178,7 +178,7 @@ def test_layernorm_puts_everything_on_a_hyperplane() -> None:
     assert plane.spread(torch.randn(9, 24)) > 1e-3
 
 
-def test_a_layernorm_without_offset_has_none() -> None:
+def test_a_layernorm_without_offset_has_none():
     norm = torch.nn.LayerNorm(6, dtype=torch.float64)
     plane = layernorm_hyperplane(norm.weight, norm.bias)
     assert plane is not None and plane.offset == 0 and plane.direction.abs().max() == 0 and plane.distance == 0
@@ -186,7 +186,7 @@ def test_a_layernorm_without_offset_has_none() -> None:
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, 0.6])
-def test_existence_is_that_of_the_linear_programme(shift: float) -> None:
+def test_existence_is_that_of_the_linear_programme(shift):
     generator = np.random.default_rng(3)
     answers = []
     for number in (2, 5, 8, 10, 12, 30):
@@ -200,7 +200,7 @@ def test_existence_is_that_of_the_linear_programme(shift: float) -> None:
     assert len(set(answers)) == 2
 
 
-def test_the_margin_is_the_widest() -> None:
+def test_the_margin_is_the_widest():
     fan = np.deg2rad([-70, -20, 30, 50])
     found = negative_direction(np.stack([np.cos(fan), np.sin(fan)], 1) * [[3.0], [1], [2], [1]])
     assert found is not None and found[1] == pytest.approx(np.cos(np.deg2rad(60)))
@@ -215,13 +215,13 @@ def test_the_margin_is_the_widest() -> None:
     assert (-(others @ units.T)).min(1).max() <= best[1] + 1e-12
 
 
-def test_wendels_numbers() -> None:
+def test_wendels_numbers():
     assert [round(wendel(m, 5), 3) for m in (5, 8, 10, 15, 30)] == [1.0, 0.773, 0.5, 0.09, 0.0]
     assert wendel(768, 768) == 1 and wendel(1536, 768) == pytest.approx(0.5)
     assert wendel(2000, 768) < CHANCE <= wendel(1536, 768)
 
 
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.zeros((0, 3)), np.ones(3)])
-def test_what_is_no_vector_is_refused(rows: np.ndarray) -> None:
+def test_what_is_no_vector_is_refused(rows):
     with pytest.raises(DirectionError):
         negative_direction(rows)

@@ -58,7 +58,7 @@ def words(encoder: Encoder, gates: Tensor | None) -> tuple[list[Tensor], list[Te
     ]
 
 
-def test_what_streams_is_what_whole_matrices_say(bert: Encoder) -> None:
+def test_what_streams_is_what_whole_matrices_say(bert):
     found = measured(bert, GATES)
     hidden, heads = words(bert, GATES)
     for layer, states in enumerate(hidden):
@@ -85,7 +85,7 @@ def test_what_streams_is_what_whole_matrices_say(bert: Encoder) -> None:
     assert math.isnan(column(found, "layers", "margin")[0]) == (len(sample.rows) < 78)
 
 
-def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each() -> None:
+def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each():
     sizes = [len(sentence) for sentence in SENTENCES]
     sample = draw(sizes, 40, seed=3)
     assert len(set(sample.kept)) == len(sample.kept) and len(sample.rows) == 40
@@ -101,7 +101,7 @@ def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each() -> None
     assert (draw(sizes, 40, seed=3).kept == sample.kept).all() and len(draw(sizes, 9999, 0).rows) == sum(sizes)
 
 
-def test_the_mean_taken_apart(bert: Encoder) -> None:
+def test_the_mean_taken_apart(bert):
     hidden, _ = words(bert, GATES)
     subject = Subject("pretrained", "tiny", 0, bert, GATES, "tiny")
     mean = hidden[-1].mean(0)
@@ -117,7 +117,7 @@ def test_the_mean_taken_apart(bert: Encoder) -> None:
     assert direction is not None and ((hidden[-1] @ direction) < 0).all()
 
 
-def test_removed_heads_are_as_closed_ones(bert: Encoder) -> None:
+def test_removed_heads_are_as_closed_ones(bert):
     gates = (GATES > 0).double()
     closed, cut = measured(bert, gates), measured(without_heads(bert, gates))
     for name in HEAD_MEASURES:
@@ -129,13 +129,13 @@ def test_removed_heads_are_as_closed_ones(bert: Encoder) -> None:
         np.testing.assert_allclose(*shares, atol=1e-9)
 
 
-def test_a_layer_without_heads(bert: Encoder) -> None:
+def test_a_layer_without_heads(bert):
     found = grids(measured(without_heads(bert, torch.tensor([[0.0] * 4, [1.0] * 4]))))
     assert found["gate"].tolist() == [[0] * 4, [1] * 4] and (found["cone"][0] == 0).all()
     assert np.isnan(found["cosine"][0]).all() and not np.isnan(found["cosine"][1]).any()
 
 
-def test_encoders_that_cannot_be_taken_apart_say_so(tiny_encoder: Callable[[str], Path]) -> None:
+def test_encoders_that_cannot_be_taken_apart_say_so(tiny_encoder):
     found = measured(Encoder.load(str(tiny_encoder("modernbert")), attention="eager"))
     assert "cone" not in grids(found) and "no post-LN encoder" in found.notes[0]
     assert len(column(found, "layers", "isoscore")) == 3

@@ -73,7 +73,7 @@ def closed_form(trace: dissection.Trace, last: int) -> Tensor:
 
 
 @pytest.mark.parametrize("family", POST_LN)
-def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder: TinyEncoder, family: str) -> None:
+def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder, family):
     for dtype, limit in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
         if family == "deberta" and dtype is torch.float64:
             limit = 1e-5  # its LayerNorm computes in float32 whatever it is given
@@ -88,7 +88,7 @@ def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder: TinyEnc
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "mpnet"])
-def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder: TinyEncoder, family: str) -> None:
+def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder, family):
     gates = (some_gates() > 0.4).double()
     gates[1] = gates[0] if family == "albert" else 0  # ALBERT's layers are one module; elsewhere a layer loses all
     gated, _ = passed(loaded(tiny_encoder(family)), gates)
@@ -99,7 +99,7 @@ def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder: TinyEncoder, fam
         assert (one - other).abs().max() <= 1e-10 and (other.sum(0) - whole).abs().max() <= 1e-10
 
 
-def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder: TinyEncoder) -> None:
+def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder):
     gates = some_gates()
     traced, hidden = passed(loaded(tiny_encoder("bert")), gates)
     shares = dissection.head_importance(traced, hidden[-1])
@@ -113,7 +113,7 @@ def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder: T
             assert bool(shares[place][:, head].any()) == (gates[place, head] > 0)
 
 
-def test_importance_sums_to_1_and_knows_no_scale(tiny_encoder: TinyEncoder) -> None:
+def test_importance_sums_to_1_and_knows_no_scale(tiny_encoder):
     encoder = loaded(tiny_encoder("bert"))
     traced, hidden = passed(encoder)
     *_, stack = terms(traced)
@@ -130,7 +130,7 @@ def test_importance_sums_to_1_and_knows_no_scale(tiny_encoder: TinyEncoder) -> N
 
 
 @pytest.mark.parametrize("family", ["modernbert", "eurobert"])
-def test_an_encoder_that_is_not_post_ln_is_refused(tiny_encoder: TinyEncoder, family: str) -> None:
+def test_an_encoder_that_is_not_post_ln_is_refused(tiny_encoder, family):
     encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
     assert refusal(encoder) and "no post-LN encoder" in str(refusal(encoder))
     with pytest.raises(EncoderError, match="no post-LN encoder"):
@@ -141,7 +141,7 @@ def subject(folder: Path, encoder: Encoder | None = None, gates: Tensor | None =
     return Subject("pretrained", str(folder), 0, encoder or Encoder.load(str(folder), attention="eager"), gates, "")
 
 
-def test_many_sentences_are_what_single_ones_say(tiny_encoder: TinyEncoder) -> None:
+def test_many_sentences_are_what_single_ones_say(tiny_encoder):
     folder = tiny_encoder("bert")
     sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate(SENTENCES)]
     gates = some_gates(torch.float32)
@@ -161,7 +161,7 @@ def test_many_sentences_are_what_single_ones_say(tiny_encoder: TinyEncoder) -> N
     assert all(line["tokens"] == pieces for line in whole["linearity"])
 
 
-def test_a_decomposition_that_misses_is_refused(tiny_encoder: TinyEncoder) -> None:
+def test_a_decomposition_that_misses_is_refused(tiny_encoder):
     folder = tiny_encoder("bert")
     encoder = Encoder.load(str(folder), attention="eager")
     layer = encoder.transformer.encoder.layer[0]
@@ -171,9 +171,7 @@ def test_a_decomposition_that_misses_is_refused(tiny_encoder: TinyEncoder) -> No
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet"])
-def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(
-    tiny_encoder: TinyEncoder, family: str, tmp_path: Path
-) -> None:
+def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(tiny_encoder, family, tmp_path):
     plain = Encoder.load(str(tiny_encoder(family)))
     assert not score_masked(subject(tiny_encoder(family)), [Sentence("1", tuple(WORDS[:5]))], 0)  # no such head
     model = AutoModelForMaskedLM.from_config(make_config(family)).eval()

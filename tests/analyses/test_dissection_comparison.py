@@ -19,7 +19,7 @@ from mtlprune.analyses.dissection.comparison import (
 )
 
 
-def test_r2_is_that_of_direct_least_squares() -> None:
+def test_r2_is_that_of_direct_least_squares():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 5)) * 3 + 1, rng.normal(size=(60, 4))
     y[:, 0] += x @ rng.normal(size=5)
@@ -33,7 +33,7 @@ def test_r2_is_that_of_direct_least_squares() -> None:
     assert found["held_out"] < expected and found["tokens"] == 60
 
 
-def test_correlations_are_scipys_and_undefined_where_nothing_moves() -> None:
+def test_correlations_are_scipys_and_undefined_where_nothing_moves():
     rng = np.random.default_rng(2)
     one, other = rng.normal(size=(2, 40, 3, 4)).astype(np.float32)
     one[:, 0, 1] = 0
@@ -44,7 +44,7 @@ def test_correlations_are_scipys_and_undefined_where_nothing_moves() -> None:
     assert mu_correlations(other, other)["spearman"] == pytest.approx(np.ones((3, 4)))
 
 
-def test_gates_that_follow_shares_do_not_pass_for_chance() -> None:
+def test_gates_that_follow_shares_do_not_pass_for_chance():
     rng = np.random.default_rng(3)
     shares = rng.normal(size=(6, 12)) + np.arange(6)[:, None]
     follows = (stats.rankdata(shares, axis=1) > 6).astype(float)
@@ -57,14 +57,14 @@ def test_gates_that_follow_shares_do_not_pass_for_chance() -> None:
     assert np.median(blind) > 0.1
 
 
-def test_lost_shares_of_exclusive_heads() -> None:
+def test_lost_shares_of_exclusive_heads():
     single, joint = np.zeros((2, 3)), np.array([[-1.0, 0, 0], [0, 0.5, 0]])
     mine = np.array([[True, False, False], [False, False, False]])
     assert lost_share(single, joint, mine) == {"heads": 1, "exclusive": -1.0, "others": 0.1}
     assert math.isnan(lost_share(single, joint, ~mine & mine)["exclusive"])
 
 
-def test_losses_of_equal_encoders_are_none_and_intervals_hold_the_difference() -> None:
+def test_losses_of_equal_encoders_are_none_and_intervals_hold_the_difference():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, 9, size=50)
     counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
@@ -75,7 +75,7 @@ def test_losses_of_equal_encoders_are_none_and_intervals_hold_the_difference() -
     assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
 
 
-def test_a_mixture_is_found_and_no_weight_is_negative() -> None:
+def test_a_mixture_is_found_and_no_weight_is_negative():
     rng = np.random.default_rng(5)
     parts = {name: rng.normal(size=(30, 8)) + 1 for name in "abc"}
     found = composition(0.3 * parts["a"] + 0.7 * parts["c"], parts)
@@ -87,7 +87,7 @@ def test_a_mixture_is_found_and_no_weight_is_negative() -> None:
     assert math.isnan(composition(np.zeros((30, 8)), parts)["unexplained"])
 
 
-def test_a_rotation_is_undone() -> None:
+def test_a_rotation_is_undone():
     rng = np.random.default_rng(6)
     one = rng.normal(size=(40, 6))
     turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]

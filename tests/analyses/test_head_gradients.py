@@ -44,7 +44,7 @@ def made(request: pytest.FixtureRequest, tiny_encoder: Callable[[str], Path]) ->
     return make(tiny_encoder(request.param))
 
 
-def test_derivatives_are_those_of_a_gate(made: Any) -> None:
+def test_derivatives_are_those_of_a_gate(made):
     """A factor of one head's output, moved a little: the loss of every sentence follows its derivative."""
     model, pieces, targets = made
     wanted = {"dep": [*targets["dep"][:2], None]}
@@ -65,7 +65,7 @@ def test_derivatives_are_those_of_a_gate(made: Any) -> None:
     assert (found[2] == 0).all()
 
 
-def test_cosines_are_those_of_whole_gradients(made: Any) -> None:
+def test_cosines_are_those_of_whole_gradients(made):
     model, pieces, targets = made
     told = agreement(model, pieces, targets, size=12)
     batch = model.collate(pieces, targets)
@@ -85,7 +85,7 @@ def test_cosines_are_those_of_whole_gradients(made: Any) -> None:
     assert np.isnan(told.halves).all()  # one mini-batch has no other half
 
 
-def test_heads_own_all_attention_weights_once(made: Any) -> None:
+def test_heads_own_all_attention_weights_once(made):
     model, _, _ = made
     if model.encoder.config.model_type == "bert":
         block = model.encoder.transformer.encoder.layer[1].attention
@@ -100,7 +100,7 @@ def test_heads_own_all_attention_weights_once(made: Any) -> None:
             assert len(dims) == 1 and sorted(rows.tolist()) == list(range(weight.shape[dims.pop()]))
 
 
-def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_encoder: Callable[[str], Path]) -> None:
+def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_encoder):
     model, pieces, targets = make(tiny_encoder("bert"))
     whole = agreement(model, pieces, targets, size=3)
     assert np.allclose(whole.cosines[[0, 1, 2], [0, 1, 2]], 1) and (np.abs(whole.halves) <= 1).all()

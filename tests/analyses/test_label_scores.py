@@ -19,7 +19,7 @@ KEYS["srl"] = ("correct", "gold")
 @pytest.mark.parametrize("layer", KEYS)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())
-def test_labels_add_up_to_the_score(layer: str, data: st.DataObject) -> None:
+def test_labels_add_up_to_the_score(layer, data):
     gold = data.draw(sentences())
     drawn = data.draw(st.none() | sentences().filter(lambda sentence: len(sentence) == len(gold)))
     other = replace(drawn, words=gold.words) if drawn is not None else gold
@@ -46,7 +46,7 @@ def compared(layer: str, gold: list, joint: list, single: list) -> dict[str, Lab
     return {row.label: row for row in compare_counted(sides[:1], sides[1:], resamples=200)}
 
 
-def test_differences_by_label() -> None:
+def test_differences_by_label():
     gold = [tagged("NNV", place) for place in range(30)]
     joint = [tagged("NNV" if place % 2 else "NVV", place) for place in range(30)]
     rows = compared("pos", gold, joint, gold)
@@ -57,7 +57,7 @@ def test_differences_by_label() -> None:
     assert rows["N"].q < 0.05 and not rows["N"].few
 
 
-def test_labels_with_few_items_are_marked_and_not_corrected_for() -> None:
+def test_labels_with_few_items_are_marked_and_not_corrected_for():
     gold = [replace(tagged("NNV", place), ner=(Span(0, 1, "PER" if place else "LOC"),)) for place in range(25)]
     none = [replace(sentence, ner=()) for sentence in gold]
     rows = compared("ner", gold, none, gold)

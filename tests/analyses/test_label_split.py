@@ -12,7 +12,7 @@ from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 WORDS = ("she", "gave", "Ann", "Lee", "it", "to", "keep")
 
 
-def test_a_label_a_word_for_every_task() -> None:
+def test_a_label_a_word_for_every_task():
     one = Sentence(
         "1",
         WORDS,
@@ -45,7 +45,7 @@ def grams(rows: list[torch.Tensor], width: int) -> torch.Tensor:
     return found
 
 
-def test_shares_are_those_of_the_split() -> None:
+def test_shares_are_those_of_the_split():
     held = [vectors(1, 6), vectors(2, 4)]
     labels = torch.tensor([[0, 1, 0, 2, 2, 1], [0, 0, 1, 1, -1, -1]])
     found = between_shares(grams(held, 6), labels[:, None])[:, 0, 0]
@@ -57,14 +57,14 @@ def test_shares_are_those_of_the_split() -> None:
         assert float(share) == pytest.approx(float(between / (values - mean).square().sum()))
 
 
-def test_chance_is_exactly_the_mean_over_all_orders() -> None:
+def test_chance_is_exactly_the_mean_over_all_orders():
     labels = (0, 0, 0, 1, 2)
     orders = torch.tensor(sorted(set(itertools.permutations(labels))))
     mean = float(between_shares(grams([vectors(3, 5)], 5), orders[None])[0, :, 0].mean())
     assert mean == pytest.approx((3 - 1) / (5 - 1))
 
 
-def test_permuted_labels_are_the_same_labels_in_the_same_places() -> None:
+def test_permuted_labels_are_the_same_labels_in_the_same_places():
     labels = torch.tensor([[0, 1, 1, 2, 0], [3, 0, 1, -1, -1]])
     drawn = permuted(labels, 400, torch.Generator().manual_seed(0))
     assert drawn.shape == (2, 400, 5) and (drawn[1, :, 3:] == -1).all()
@@ -74,7 +74,7 @@ def test_permuted_labels_are_the_same_labels_in_the_same_places() -> None:
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_a_planted_label_is_found_and_a_blind_one_is_not(planted: bool) -> None:
+def test_a_planted_label_is_found_and_a_blind_one_is_not(planted):
     counted = LabelSplit("pos", 1, 199, 0)
     generator = np.random.default_rng(5)
     for batch in range(10):
@@ -90,7 +90,7 @@ def test_a_planted_label_is_found_and_a_blind_one_is_not(planted: bool) -> None:
     assert abs(counted.null.mean() / counted.sentences - found["chance"]) < 0.01
 
 
-def test_sentences_in_which_labels_cannot_tell_anything_do_not_count() -> None:
+def test_sentences_in_which_labels_cannot_tell_anything_do_not_count():
     counted = LabelSplit("pos", 1, 9, 0)
     tags = [("A", "B"), ("A", "A", "A"), ("A", "B", "C")]
     counted.add(

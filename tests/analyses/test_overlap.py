@@ -55,7 +55,7 @@ def tasks_of(result: Result) -> Any:
     return row(result, "tests", mode="all")
 
 
-def test_planted_overlap_is_found() -> None:
+def test_planted_overlap_is_found():
     generator = np.random.default_rng(0)
     stem = scattered(generator, [4] * 12, 12)
     sets = [np.maximum(stem, scattered(generator, [2] * 12, 12)) for _ in TASKS]
@@ -72,7 +72,7 @@ def test_planted_overlap_is_found() -> None:
     assert row(found, "variance", part="heads").share > 0.2 > row(found, "variance", part="layers").share
 
 
-def test_a_common_preference_for_layers_is_not_taken_for_overlap() -> None:
+def test_a_common_preference_for_layers_is_not_taken_for_overlap():
     generator = np.random.default_rng(1)
     found = compare(generator, [scattered(generator, MIDDLE, 12) for _ in TASKS])
     pairs = found.frames["pairs"]
@@ -87,7 +87,7 @@ def test_a_common_preference_for_layers_is_not_taken_for_overlap() -> None:
 
 
 @pytest.mark.slow
-def test_agreement_within_a_task_does_not_make_overlap_between_tasks() -> None:
+def test_agreement_within_a_task_does_not_make_overlap_between_tasks():
     """Nine pairs of seeds are not nine observations: permuting seeds one by one would be far too sure."""
     generator = np.random.default_rng(3)
     p_values = []
@@ -98,7 +98,7 @@ def test_agreement_within_a_task_does_not_make_overlap_between_tasks() -> None:
     assert np.mean(np.array(p_values) <= 0.05) < 0.13
 
 
-def test_one_pair_by_hand() -> None:
+def test_one_pair_by_hand():
     """Two layers of two heads; POS opens 1-1 and 2-1 in both seeds, DEP 1-1 and one of layer 2."""
     pos = [claim("POS", seed, [[1, 0], [0.5, 0]]) for seed in (1, 2)]
     dep = [claim("DEP", 1, [[1, 0], [1, 0]]), claim("DEP", 2, [[1, 0], [0, 1]])]
@@ -118,7 +118,7 @@ def test_one_pair_by_hand() -> None:
     assert row(found, "labels", encoder="POS").multiple_last == pytest.approx(1)
 
 
-def test_joint_labels_are_compared_but_are_no_tasks() -> None:
+def test_joint_labels_are_compared_but_are_no_tasks():
     generator = np.random.default_rng(4)
     sets = [scattered(generator, EVEN, 12) for _ in range(4)]
     claims = [one for label, wanted in zip(TASKS, sets, strict=False) for one in seeds_of(generator, label, wanted)]
@@ -139,7 +139,7 @@ def test_joint_labels_are_compared_but_are_no_tasks() -> None:
     )
 
 
-def test_within_a_label_every_seed_is_permuted() -> None:
+def test_within_a_label_every_seed_is_permuted():
     generator = np.random.default_rng(5)
     agreeing = compare(generator, [scattered(generator, EVEN, 12)])
     assert row(agreeing, "labels", encoder="POS").p < 0.001
@@ -148,7 +148,7 @@ def test_within_a_label_every_seed_is_permuted() -> None:
 
 
 @pytest.mark.parametrize("gates", [np.zeros((2, 3)), np.ones((2, 3)), np.array([[1, 1, 1], [0, 0, 0]])])
-def test_labels_that_say_nothing(gates: np.ndarray) -> None:
+def test_labels_that_say_nothing(gates):
     found = overlap([claim("POS", 1, gates), claim("DEP", 1, [[1, 0, 0], [0, 1, 0]])], permutations=20)
     pair = found.frames["pairs"].iloc[0]
     assert pair[["z", "p", "q"]].isna().all()
@@ -158,7 +158,7 @@ def test_labels_that_say_nothing(gates: np.ndarray) -> None:
     assert ("\nPOS: all gates of a run are equal" in text) == flat == math.isnan(pair.pearson)
 
 
-def test_one_run_only() -> None:
+def test_one_run_only():
     found = overlap([claim("POS", 1, [[1, 0, 1], [0, 1, 0]])], permutations=20)
     assert "pairs" not in found.frames and found.frames["numbers"]["heads"].tolist() == [3]
     assert math.isnan(row(found, "labels", encoder="POS").multiple_last) and math.isnan(tasks_of(found).p)
@@ -167,7 +167,7 @@ def test_one_run_only() -> None:
         assert words in text
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_decides():
     generator = np.random.default_rng(8)
     claims = [one for label in TASKS[:2] for one in seeds_of(generator, label, scattered(generator, EVEN, 12))]
     one, same, other = (overlap(claims, permutations=300, seed=seed) for seed in (1, 1, 2))

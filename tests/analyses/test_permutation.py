@@ -33,7 +33,7 @@ def enumerated(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("within", [True, False])
-def test_permuting_keeps_what_it_must(within: bool) -> None:
+def test_permuting_keeps_what_it_must(within):
     generator = np.random.default_rng(3)
     values = generator.random((2, 3, 4, 5), dtype=np.float32)
     chunks = np.concatenate(list(permuted(values, 50, generator, within))).reshape(50, 2, 3, 4, 5)
@@ -53,7 +53,7 @@ def test_permuting_keeps_what_it_must(within: bool) -> None:
     assert moved < 0.5
 
 
-def test_every_permutation_is_equally_likely() -> None:
+def test_every_permutation_is_equally_likely():
     values = np.arange(3, dtype=np.float32).reshape(1, 1, 1, 3)
     found = np.concatenate(list(permuted(values, 6000, np.random.default_rng(0)))).reshape(-1, 3)
     _, counts = np.unique(found, axis=0, return_counts=True)
@@ -61,7 +61,7 @@ def test_every_permutation_is_equally_likely() -> None:
 
 
 @pytest.mark.parametrize("case", range(4))
-def test_p_against_enumeration(case: int) -> None:
+def test_p_against_enumeration(case):
     generator = np.random.default_rng(case)
     one, other = generator.integers(0, 4, (2, 3, 3))  # open in 0 to 3 of three seeds; 3 layers of 3 heads
     every = enumerated(one, other)
@@ -79,7 +79,7 @@ def test_p_against_enumeration(case: int) -> None:
     assert shared_moments(one, other) == pytest.approx((every.mean(), every.std()))
 
 
-def test_exact_tail_within_layers_against_enumeration() -> None:
+def test_exact_tail_within_layers_against_enumeration():
     one = np.array([[1, 1, 0, 0], [1, 0, 0, 0]])
     other = np.array([[1, 1, 1, 0], [1, 1, 0, 0]])
     every = enumerated(one, other)
@@ -91,7 +91,7 @@ def test_exact_tail_within_layers_against_enumeration() -> None:
 
 
 @given(st.integers(1, 20), st.data())
-def test_hypergeometric_against_fisher(places: int, data: st.DataObject) -> None:
+def test_hypergeometric_against_fisher(places, data):
     first, second = (data.draw(st.integers(0, places)) for _ in "ab")
     least, most = max(0, first + second - places), min(first, second)
     shared = data.draw(st.integers(least, most))
@@ -104,7 +104,7 @@ def test_hypergeometric_against_fisher(places: int, data: st.DataObject) -> None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.lists(st.integers(0, 20), max_size=3))
-def test_benjamini_and_hochberg(p_values: list[float], holes: list[int]) -> None:
+def test_benjamini_and_hochberg(p_values, holes):
     expected, with_holes = stats.false_discovery_control(p_values), list(p_values)
     for hole in holes:
         with_holes.insert(min(hole, len(with_holes)), math.nan)
@@ -113,13 +113,13 @@ def test_benjamini_and_hochberg(p_values: list[float], holes: list[int]) -> None
     assert found[~np.isnan(found)] == pytest.approx(expected)
 
 
-def test_nothing_to_correct_and_nothing_to_permute() -> None:
+def test_nothing_to_correct_and_nothing_to_permute():
     assert corrected([]).size == 0 and np.isnan(corrected([math.nan])).all()
     null = shared_null(np.ones((2, 2, 2), dtype=int), 0, np.random.default_rng(0))
     assert null.shape == (0, 2, 2) and math.isnan(tail(1.0, null[:, 0, 1]).p)
 
 
-def test_no_p_is_zero_and_ties_count() -> None:
+def test_no_p_is_zero_and_ties_count():
     null = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])
     assert (tail(1.0, null).greater, tail(1.0, null).equal, tail(1.0, null).p) == (1, 2, 0.8)
     assert tail(9.0, null).p == 0.2
@@ -136,7 +136,7 @@ def rng() -> np.random.Generator:
 
 
 @given(numbers)
-def test_the_value_is_spearmans(rows: list[tuple[int, int, int]]) -> None:
+def test_the_value_is_spearmans(rows):
     x, y, _ = map(list, zip(*rows, strict=True))
     value, p = rank_test(x, y, 20, rng())
     if len(set(x)) == 1 or len(set(y)) == 1:
@@ -146,7 +146,7 @@ def test_the_value_is_spearmans(rows: list[tuple[int, int, int]]) -> None:
 
 
 @given(numbers)
-def test_the_partial_one_is_the_formula_on_ranks(rows: list[tuple[int, int, int]]) -> None:
+def test_the_partial_one_is_the_formula_on_ranks(rows):
     x, y, z = map(list, zip(*rows, strict=True))
     if min(len(set(x)), len(set(y)), len(set(z))) == 1:
         return
@@ -159,7 +159,7 @@ def test_the_partial_one_is_the_formula_on_ranks(rows: list[tuple[int, int, int]
         assert np.isnan(value)
 
 
-def test_p_is_that_of_all_orders() -> None:
+def test_p_is_that_of_all_orders():
     x, y = [1, 2, 3, 4, 5, 6], [2, 1, 3, 4, 6, 5]
     observed = abs(stats.spearmanr(x, y).statistic)
     exact = np.mean([abs(stats.spearmanr(order, y).statistic) >= observed - 1e-9 for order in permutations(x)])
@@ -167,7 +167,7 @@ def test_p_is_that_of_all_orders() -> None:
     assert p == pytest.approx(exact, abs=0.004)
 
 
-def test_what_one_variable_explains_is_held() -> None:
+def test_what_one_variable_explains_is_held():
     generator = np.random.default_rng(4)
     z = generator.standard_normal(200)
     x, y = z + 0.3 * generator.standard_normal(200), z + 0.3 * generator.standard_normal(200)
@@ -175,7 +175,7 @@ def test_what_one_variable_explains_is_held() -> None:
     assert plain[0] > 0.8 and plain[1] < 0.01 and abs(held[0]) < 0.2 and held[1] > 0.01
 
 
-def test_within_layers_only_what_depth_does_not_explain_counts() -> None:
+def test_within_layers_only_what_depth_does_not_explain_counts():
     generator = np.random.default_rng(0)
     values = generator.normal(size=(4, 12)) + 10 * np.arange(4)[:, None]
     found = layered_rank_test(values, np.exp(values), 999, (0, 1))
@@ -185,7 +185,7 @@ def test_within_layers_only_what_depth_does_not_explain_counts() -> None:
     assert np.isnan(layered_rank_test(values, np.ones((4, 12)), 99, (0,)).value)
 
 
-def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders() -> None:
+def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders():
     x, y = np.random.default_rng(5).normal(size=(2, 2, 4))
     x[0, 3] = np.nan
     assert layered_rank_test(x[1:], y[1:], 9, (0,)).value == pytest.approx(stats.spearmanr(x[1], y[1]).statistic)

@@ -1,6 +1,6 @@
 """Pseudo-likelihoods: one masked position at a time as oracle; minimal pairs; models without a head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -45,9 +45,7 @@ def by_loop(lm: MaskedLanguageModel, text: str, variant: str) -> float:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_it_is_what_one_masked_position_after_another_gives(
-    family: str, tiny_encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_what_one_masked_position_after_another_gives(family, tiny_encoder, monkeypatch):
     lm = model_of(tiny_encoder(family))
     for variant in ("original", "word-l2r"):
         expected = [by_loop(lm, text, variant) for text in TEXTS]
@@ -56,9 +54,7 @@ def test_it_is_what_one_masked_position_after_another_gives(
             assert pseudo_log_likelihoods(lm, TEXTS, variant) == pytest.approx(expected, abs=2e-4)
 
 
-def test_a_model_in_training_is_evaluated_without_dropout_and_stays_in_training(
-    tiny_encoder: Callable[[str], Path],
-) -> None:
+def test_a_model_in_training_is_evaluated_without_dropout_and_stays_in_training(tiny_encoder):
     lm = model_of(tiny_encoder("bert"))
     expected = pseudo_log_likelihoods(lm, TEXTS)
     for module in lm.model.modules():
@@ -74,7 +70,7 @@ def pairs_of(number: int, seed: int) -> tuple[MinimalPair, ...]:
     return tuple(MinimalPair(*(" ".join(generator.choice(letters, 5)) for _ in range(2))) for _ in range(number))
 
 
-def test_ties_are_wrong_and_means_are_over_paradigms(bert: MaskedLanguageModel) -> None:
+def test_ties_are_wrong_and_means_are_over_paradigms(bert):
     pairs = pairs_of(30, 3)
     scores = pseudo_log_likelihoods(bert, [text for pair in pairs for text in pair]).reshape(-1, 2)
     sorted_pairs = tuple(MinimalPair(*(p if a > b else p[::-1])) for p, (a, b) in zip(pairs, scores, strict=True))
@@ -89,9 +85,7 @@ def test_ties_are_wrong_and_means_are_over_paradigms(bert: MaskedLanguageModel) 
     assert found.phenomena == {"a": 50, "b": 0} and found.overall == pytest.approx(100 / 3) and found.pairs == 41
 
 
-def test_a_saved_model_is_loaded_and_an_encoder_or_a_run_refused(
-    bert: MaskedLanguageModel, tiny_encoder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_saved_model_is_loaded_and_an_encoder_or_a_run_refused(bert, tiny_encoder, tmp_path):
     bert.model.save_pretrained(tmp_path)
     bert.tokenizer.save_pretrained(tmp_path)
     loaded = MaskedLanguageModel.load(str(tmp_path))
@@ -113,9 +107,7 @@ def test_a_saved_model_is_loaded_and_an_encoder_or_a_run_refused(
         (["the"], "l2r", "expected the variant original or word-l2r, found 'l2r'"),
     ],
 )
-def test_what_has_no_pseudo_likelihood(
-    bert: MaskedLanguageModel, texts: Sequence[str], variant: str, words: str
-) -> None:
+def test_what_has_no_pseudo_likelihood(bert, texts, variant, words):
     with pytest.raises(EncoderError, match=words):
         pseudo_log_likelihoods(bert, texts, variant)  # type: ignore[arg-type]
     with pytest.raises(EncoderError, match="found none"):

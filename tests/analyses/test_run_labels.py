@@ -34,7 +34,7 @@ def alike(generator: np.random.Generator, tasks: int, seeds: int, own: int = 0) 
     return made
 
 
-def test_enumeration_by_hand() -> None:
+def test_enumeration_by_hand():
     """Two tasks of three runs with seeds of their own: 20 labellings, counted in plain Python."""
     generator = np.random.default_rng(4)
     runs = [scattered(generator, [3, 2], 6) for _ in range(6)]
@@ -56,14 +56,14 @@ def test_enumeration_by_hand() -> None:
     assert deep.within == pytest.approx(test.within - 13 / 6) and deep.p == pytest.approx(test.p)
 
 
-def test_planted_tasks_are_found_among_drawn_labellings() -> None:
+def test_planted_tasks_are_found_among_drawn_labellings():
     """No labelling reaches what is planted; the observed one counts among them, so that p is never 0."""
     test = by_kind(alike(np.random.default_rng(7), 4, 4, own=6), permutations=99)["all", "shared heads"]
     assert not test.exact and test.labellings == 99 and test.nearest == 1
     assert test.p == test.least == test.nearest_p == 0.01
 
 
-def test_labels_of_equal_seeds_are_permuted_among_each_other() -> None:
+def test_labels_of_equal_seeds_are_permuted_among_each_other():
     """What runs of one seed have in common, whatever their task, is no difference between tasks, nor hides one."""
     generator = np.random.default_rng(5)
     by_seed = [scattered(generator, [5, 5, 5], 10) for _ in range(3)]
@@ -75,13 +75,13 @@ def test_labels_of_equal_seeds_are_permuted_among_each_other() -> None:
     assert math.isnan(found["unequal seeds", "shared heads"].p)  # every labelling gives the same
 
 
-def test_what_cannot_be_tested() -> None:
+def test_what_cannot_be_tested():
     generator = np.random.default_rng(9)
     assert by_kind(alike(generator, 1, 3)) == {} and by_kind(alike(generator, 3, 1)) == {}
     assert all(math.isnan(test.p) for test in by_kind(alike(generator, 3, 2), permutations=0).values())
 
 
-def test_order_of_runs_and_names_of_tasks_mean_nothing() -> None:
+def test_order_of_runs_and_names_of_tasks_mean_nothing():
     generator = np.random.default_rng(10)
     claims = alike(generator, 3, 3, own=1)
     swap = dict(zip(TASKS[:3], TASKS[2::-1], strict=True))
@@ -94,7 +94,7 @@ def test_order_of_runs_and_names_of_tasks_mean_nothing() -> None:
 # --- unequal seeds under permutation of heads, notes on doubtful gates -----------------------------------------------
 
 
-def test_unequal_seeds_have_a_p_of_their_own() -> None:
+def test_unequal_seeds_have_a_p_of_their_own():
     """Equal seeds that share all heads make the p of all pairs small; that of unequal seeds knows nothing of them."""
     generator = np.random.default_rng(11)
     sets = {(task, seed): scattered(generator, [4] * 6, 12) for task in TASKS[:2] for seed in (1, 2)}
@@ -125,7 +125,7 @@ def test_unequal_seeds_have_a_p_of_their_own() -> None:
     assert tests.loc["unequal seeds", known].tolist() == pytest.approx(tests.loc["all", known].tolist())
 
 
-def test_notes_name_identical_fractional_and_unsettled_gates() -> None:
+def test_notes_name_identical_fractional_and_unsettled_gates():
     generator = np.random.default_rng(12)
     mask = scattered(generator, [2, 2], 4)
     steered = {"pruning.method": "gates", "pruning.penalty": "exact", "pruning.keep": 4}

@@ -51,7 +51,7 @@ def score(system: System, rows: Counts) -> float:
 # --- known p-values --------------------------------------------------------------------------------------------------
 
 
-def test_five_sentences_of_one_direction() -> None:
+def test_five_sentences_of_one_direction():
     """Five sentences tell the two apart, all for the first: 2 of 2⁵ swaps reach that; the others change nothing."""
     found = one(accuracy([1] * 5 + [0] * 9), accuracy([0] * 14))
     assert (found.p, found.floor, found.exact) == (2 / 32, 2 / 32, True)
@@ -61,7 +61,7 @@ def test_five_sentences_of_one_direction() -> None:
     assert six.p == pytest.approx(stats.binomtest(6, 7).pvalue) == pytest.approx(16 / 128)
 
 
-def test_no_difference() -> None:
+def test_no_difference():
     found = one(accuracy([1, 0, 1]), accuracy([1, 0, 1]))
     assert (found.delta, found.p, found.floor, found.low, found.high) == (0, 1, 1, 0, 0)
     assert math.isnan(found.effect)
@@ -69,7 +69,7 @@ def test_no_difference() -> None:
 
 
 @pytest.mark.parametrize("runs", [(1, 1), (3, 5), (10, 10), (33, 3), (24, 24), (24, 20), (24, 25), (200, 1)])
-def test_every_run_meets_equally_many_others(runs: tuple[int, int]) -> None:
+def test_every_run_meets_equally_many_others(runs):
     meetings = significance._meetings(*runs)
     assert len(set(zip(*meetings, strict=True))) == len(meetings[0])  # no two twice
     assert all(len(set(np.bincount(side, minlength=n))) == 1 for side, n in zip(meetings, runs, strict=True))
@@ -77,7 +77,7 @@ def test_every_run_meets_equally_many_others(runs: tuple[int, int]) -> None:
     assert len(meetings[0]) == math.prod(runs) if math.prod(runs) <= MEETINGS else len(meetings[0]) <= allowed
 
 
-def test_how_sums_are_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_sums_are_cut_changes_nothing(monkeypatch):
     """Labels of few sentences beside common ones; blocks of resamples, and sums over the sentences that count."""
     generator = np.random.default_rng(5)
     rare = np.where(generator.random(40) < 0.1, golds(generator, 40), 0)
@@ -92,7 +92,7 @@ def test_how_sums_are_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("runs", [(1, 1), (2, 2), (1, 3), (3, 2)])
-def test_p_equals_full_enumeration(runs: tuple[int, int]) -> None:
+def test_p_equals_full_enumeration(runs):
     """All swaps of seven sentences in plain Python: every run of one system meets every run of the other."""
     generator = np.random.default_rng(3)
     gold = golds(generator, 7)
@@ -113,7 +113,7 @@ def test_p_equals_full_enumeration(runs: tuple[int, int]) -> None:
     assert found.p == pytest.approx((np.abs(null) >= abs(found.delta) - 1e-9).mean())
 
 
-def test_approximate_p_comes_near_the_exact_one() -> None:
+def test_approximate_p_comes_near_the_exact_one():
     """Twelve sentences: 4,096 swaps are enumerated with 5,000 resamples, and sampled with 4,000."""
     generator = np.random.default_rng(5)
     gold = golds(generator, 12)
@@ -124,7 +124,7 @@ def test_approximate_p_comes_near_the_exact_one() -> None:
     assert sampled.p == pytest.approx(exact.p, abs=4 * math.sqrt(exact.p * (1 - exact.p) / 4000))
 
 
-def test_interval_equals_all_resamples() -> None:
+def test_interval_equals_all_resamples():
     """Four sentences have 4⁴ resamples, whose percentiles are known; here of the mean of two runs against one."""
     first, second = accuracy([3, 1, 2, 0], [1, 1, 0, 2], words=3), accuracy([0, 1, 1, 1], words=3)
     gains = np.array([2, 0, 0, 0]) / 3 * 100
@@ -136,7 +136,7 @@ def test_interval_equals_all_resamples() -> None:
 # --- what tests are for ----------------------------------------------------------------------------------------------
 
 
-def test_scores_are_not_averaged_over_sentences() -> None:
+def test_scores_are_not_averaged_over_sentences():
     """The first wins on two short sentences, the second on a long one; a mean over sentences would prefer the first."""
     first = System(np.array([[[1, 1, 1], [1, 1, 1], [10, 40, 40]]]), *F1)
     second = System(np.array([[[0, 1, 1], [0, 1, 1], [20, 40, 40]]]), *F1)
@@ -146,14 +146,14 @@ def test_scores_are_not_averaged_over_sentences() -> None:
 # --- sizes and invariances -------------------------------------------------------------------------------------------
 
 
-def test_effect_is_cohens_d_of_paired_differences() -> None:
+def test_effect_is_cohens_d_of_paired_differences():
     first, second = accuracy([5, 3, 4, 1, 2], words=6), accuracy([2, 3, 1, 2, 1], words=6)
     gains = np.array([3, 0, 3, -1, 1])
     assert one(first, second).effect == pytest.approx(gains.mean() / gains.std(ddof=1))
 
 
 @pytest.mark.parametrize("paired", [False, True])
-def test_where_sentences_are_alike_the_main_interval_is_that_of_t(paired: bool) -> None:
+def test_where_sentences_are_alike_the_main_interval_is_that_of_t(paired):
     """There is nothing but seeds: Welch's interval, or where settings have the same seeds that of paired t."""
     ours, theirs = [9, 7, 8], [5, 6, 6]
     first, second = (accuracy(*([n] * 30 for n in side), words=10) for side in (ours, theirs))
@@ -170,7 +170,7 @@ def test_where_sentences_are_alike_the_main_interval_is_that_of_t(paired: bool) 
     assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1], [0, 0])).wide_low)
 
 
-def test_the_main_interval_is_the_hierarchical_bootstrap_in_plain_python() -> None:
+def test_the_main_interval_is_the_hierarchical_bootstrap_in_plain_python():
     """Seeds drawn with replacement, then sentences; deviations of drawn seeds enlarged by n/(n − 1)."""
     generator = np.random.default_rng(41)
     gold = golds(generator, 60)
@@ -184,7 +184,7 @@ def test_the_main_interval_is_the_hierarchical_bootstrap_in_plain_python() -> No
     assert one(*sides, 20_000).wide_error == pytest.approx(np.std(drawn), rel=0.05)
 
 
-def test_equivalence_is_two_one_sided_tests() -> None:
+def test_equivalence_is_two_one_sided_tests():
     """Its p is below 0.05 exactly where the 90 % interval lies within the margin."""
     generator = np.random.default_rng(43)
     called = 0
@@ -204,7 +204,7 @@ def test_equivalence_is_two_one_sided_tests() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 3))
-def test_order_means_nothing(seed: int, mine: int, theirs: int) -> None:
+def test_order_means_nothing(seed, mine, theirs):
     generator = np.random.default_rng(seed)
     gold = golds(generator, 9)
     first, second = brackets(generator, mine, 9, gold), brackets(generator, theirs, 9, gold)
@@ -217,7 +217,7 @@ def test_order_means_nothing(seed: int, mine: int, theirs: int) -> None:
     assert [mixed.p, mixed.delta, mixed.effect] == pytest.approx([found.p, found.delta, found.effect], nan_ok=True)
 
 
-def test_a_pair_does_not_depend_on_the_others() -> None:
+def test_a_pair_does_not_depend_on_the_others():
     generator = np.random.default_rng(23)
     systems = []
     for sentences in (40, 40, 30):
@@ -231,7 +231,7 @@ def test_a_pair_does_not_depend_on_the_others() -> None:
     assert differences([], []) == []
 
 
-def test_numbers_too_large_for_float32_stay_exact() -> None:
+def test_numbers_too_large_for_float32_stay_exact():
     """Sums of counts are whole numbers; 2²⁴ is where float32 begins to lose them."""
     generator = np.random.default_rng(29)
     gold = golds(generator, 50)
@@ -240,7 +240,7 @@ def test_numbers_too_large_for_float32_stay_exact() -> None:
     assert one(*large, 500) == one(*small, 500)
 
 
-def test_mistakes_are_sentences() -> None:
+def test_mistakes_are_sentences():
     with pytest.raises(ValueError, match=r"of the same sentences under the same names, found \(1, 2, 2\)"):
         one(accuracy([1, 0]), accuracy([1, 0, 1]))
     with pytest.raises(ValueError, match="same names"):
@@ -252,7 +252,7 @@ def test_mistakes_are_sentences() -> None:
 # --- seeds alone, several tests --------------------------------------------------------------------------------------
 
 
-def test_sign_flip_equals_scipy() -> None:
+def test_sign_flip_equals_scipy():
     values = np.random.default_rng(37).normal(0.5, 1, 8)
     theirs = stats.permutation_test(
         (values, np.zeros(8)),
@@ -270,7 +270,7 @@ def test_sign_flip_equals_scipy() -> None:
         sign_flip([])
 
 
-def test_holm_by_hand() -> None:
+def test_holm_by_hand():
     """0.005 · 4; 0.01 · 3; 0.03 · 2; 0.04 · 1, which may not be less than the one before."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.4, math.nan, 0.7]) == pytest.approx([0.8, math.nan, 0.8], nan_ok=True)

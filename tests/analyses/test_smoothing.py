@@ -46,7 +46,7 @@ def near(value: float) -> object:
 
 
 @given(SEEDS)
-def test_distance_is_a_mean_over_pairs_and_cosine_counts_pairs(seed: int) -> None:
+def test_distance_is_a_mean_over_pairs_and_cosine_counts_pairs(seed):
     h = rows(seed)
     pairs = torch.cdist(h[0], h[0]).square().sum() / 2
     assert d_m(h) ** 2 == near(float(pairs) / 7)
@@ -58,13 +58,13 @@ def test_distance_is_a_mean_over_pairs_and_cosine_counts_pairs(seed: int) -> Non
     assert penalty == near(cos(h) * 6 / 7)
 
 
-def test_one_token_or_no_spread_is_not_defined() -> None:
+def test_one_token_or_no_spread_is_not_defined():
     assert math.isnan(cos(rows(1, 1)))
     assert math.isnan(float(relative_distance(torch.zeros(1, 3, 5), torch.ones(1, 3, dtype=torch.bool))))
 
 
 @given(SEEDS)
-def test_padding_changes_nothing(seed: int) -> None:
+def test_padding_changes_nothing(seed):
     h, a = rows(seed), torch.softmax(rows(seed, 7, 7), -1)[:, None]
     padded = torch.cat([h, 100 * rows(seed + 1, 4)], 1)
     mask = torch.cat([all_of(h), torch.zeros(1, 4, dtype=torch.bool)], 1)
@@ -80,33 +80,33 @@ def lam(attention: Tensor) -> float:
 
 
 @given(SEEDS)
-def test_mixing_is_a_squared_singular_value_and_eigenvalue(seed: int) -> None:
+def test_mixing_is_a_squared_singular_value_and_eigenvalue(seed):
     a = torch.softmax(2 * rows(seed, 6, 6)[0], -1)
     centre = torch.eye(6, dtype=torch.float64) - 1 / 6
     assert lam(a) == near(float(torch.linalg.matrix_norm(centre @ a, ord=2)) ** 2)
     assert lam(a) == near(float(torch.linalg.eigvalsh(a.T @ centre @ a)[-1]))
 
 
-def test_mixing_without_heads_and_with_tokens_after_padding() -> None:
+def test_mixing_without_heads_and_with_tokens_after_padding():
     assert mixing(torch.zeros(2, 0, 4, 4), torch.ones(2, 4, dtype=torch.bool)).shape == (2, 0)
     with pytest.raises(ValueError, match="in front of its padding"):
         mixing(torch.ones(1, 1, 3, 3), torch.tensor([[False, True, True]]))
 
 
 @given(SEEDS)
-def test_the_norm_of_a_product_of_thin_factors(seed: int) -> None:
+def test_the_norm_of_a_product_of_thin_factors(seed):
     left, right = rows(seed, 9, 3), rows(seed + 1, 3, 8)
     assert float(product_norm(left, right)) == near(float(torch.linalg.matrix_norm(left[0] @ right[0], ord=2)))
 
 
 @pytest.mark.parametrize("name", LIPSCHITZ)
-def test_slopes_of_activations_are_bounded_and_not_far_off(name: str) -> None:
+def test_slopes_of_activations_are_bounded_and_not_far_off(name):
     x = torch.linspace(-8, 8, 400_001, dtype=torch.float64, requires_grad=True)
     slope = float(torch.autograd.grad(ACT2FN[name](x).sum(), x)[0].abs().max())
     assert slope <= LIPSCHITZ[name] <= slope + 2e-3
 
 
-def test_the_published_factor_by_hand_and_without_heads() -> None:
+def test_the_published_factor_by_hand_and_without_heads():
     one = torch.ones(2, dtype=torch.float64)
     layer = LayerNorms((2.0, 1.0), (0.0, 0.0), (3.0, 0.5), 1.129, torch.tensor([1.0, 0.0, 2.0]).double())
     mixings = torch.tensor([[0.25, 9.0, 0.04], [0.0, 1.0, 0.0]]).double()  # the closed head's λ counts for nothing
@@ -120,7 +120,7 @@ def test_the_published_factor_by_hand_and_without_heads() -> None:
 
 
 @given(SEEDS)
-def test_shares_of_dimensions_are_of_the_expected_cosine(seed: int) -> None:
+def test_shares_of_dimensions_are_of_the_expected_cosine(seed):
     unit = functional.normalize(rows(seed, 40, 6)[0] + 1, dim=-1)
     mean = unit.mean(0)
     assert float(shares_of_dimensions(mean).sum()) == near(1)

@@ -79,7 +79,7 @@ def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
 
 @pytest.mark.parametrize("scale", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.3])
 @pytest.mark.parametrize("activation", ["relu", pytest.param("gelu", marks=pytest.mark.slow)])
-def test_the_bound_holds_on_random_berts(bert: Encoder, activation: str, scale: float) -> None:
+def test_the_bound_holds_on_random_berts(bert, activation, scale):
     """6 × 20 layers, with gates and without: 240 in all, 6 sentences each."""
     config = make_config("bert", num_hidden_layers=20, hidden_act=activation, initializer_range=scale)
     config._attn_implementation = "eager"
@@ -102,7 +102,7 @@ def test_the_bound_holds_on_random_berts(bert: Encoder, activation: str, scale: 
         np.testing.assert_allclose(found["bound"], product * forward, rtol=1e-12)
 
 
-def test_gates_and_removed_heads_are_one(bert: Encoder) -> None:
+def test_gates_and_removed_heads_are_one(bert):
     gated = measured(bert, GATES)
     removed = measured(without_heads(bert, GATES))
     for name, values in gated.sentences.items():
@@ -115,13 +115,13 @@ def test_gates_and_removed_heads_are_one(bert: Encoder) -> None:
     assert gated.rows("layers", "s") == pytest.approx(removed.rows("layers", "s"))
 
 
-def test_a_layer_without_heads(bert: Encoder) -> None:
+def test_a_layer_without_heads(bert):
     found = measured(without_heads(bert, torch.tensor([[0.0] * 4, [1.0] * 4])))
     assert (found.sentences["bound_attention"][:, 1] == 1).all() and (found.sentences["mixing"][:, 1] == 0).all()
     assert (found.sentences["ratio"] <= found.sentences["bound"])[[0, 1, 2, 3, 5], 1:].all()
 
 
-def test_padding_and_order_of_batches_change_nothing(bert: Encoder) -> None:
+def test_padding_and_order_of_batches_change_nothing(bert):
     together, order = measured(bert), [3, 0, 5, 1, 4, 2]
     shuffled = measured(bert, sentences=[SENTENCES[k] for k in order])
     for name, values in together.sentences.items():
@@ -135,7 +135,7 @@ def test_padding_and_order_of_batches_change_nothing(bert: Encoder) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family(tiny_encoder: Callable[[str], Path], family: str) -> None:
+def test_every_family(tiny_encoder, family):
     encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
     found = measured(encoder, GATES)
     assert np.isfinite(found.sentences["cosine"][:, 1:]).all() and np.isfinite(found.heads["effect"][0, 0])
@@ -148,7 +148,7 @@ def test_every_family(tiny_encoder: Callable[[str], Path], family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert"])
-def test_closing_a_head_is_a_gate_at_zero(tiny_encoder: Callable[[str], Path], family: str) -> None:
+def test_closing_a_head_is_a_gate_at_zero(tiny_encoder, family):
     encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
     batch = encoder.collate(encoder.tokenize_all([s.words for s in SENTENCES]))
     seen = set()
@@ -162,7 +162,7 @@ def test_closing_a_head_is_a_gate_at_zero(tiny_encoder: Callable[[str], Path], f
     assert seen == {tuple(place) for place in GATES.nonzero().tolist()}
 
 
-def test_norms_of_heads_by_definition(bert: Encoder) -> None:
+def test_norms_of_heads_by_definition(bert):
     attention = bert.transformer.encoder.layer[1].attention
     out, value = attention.output.dense.weight, attention.self.value.weight
     for head in range(4):
@@ -186,7 +186,7 @@ def result_of(*pair: Subject) -> Result:
     return compared(made, None, COMPARED, 0)
 
 
-def test_files_hold_what_was_found(bert: Encoder, tmp_path: Path) -> None:
+def test_files_hold_what_was_found(bert, tmp_path):
     pair = Subject("pretrained", "tiny", 0, bert, None, "tiny"), Subject("POS", "run", 1, bert, GATES, "tiny")
     write_result(tmp_path, result_of(*pair))
     result, alone = read_result(tmp_path / "smoothing.json"), measured(bert)
@@ -200,7 +200,7 @@ def test_files_hold_what_was_found(bert: Encoder, tmp_path: Path) -> None:
     assert len(held) == 2 * 6 * 3 and held["encoder"].iloc[-1] == "POS"
 
 
-def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder: Callable[[str], Path]) -> None:
+def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder):
     encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager", fusion="gate")
     torch.manual_seed(1)
     torch.nn.init.normal_(encoder.fusion.gate)
@@ -217,7 +217,7 @@ def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder: Callable[[str],
     assert "fusion" in figures(record, result) and "Weights of the fusion" in markdown(record, result)
 
 
-def test_depth_alone_makes_no_difference_between_groups() -> None:
+def test_depth_alone_makes_no_difference_between_groups():
     """Values follow the layer only, and so do claims: nothing within layers."""
     counts = np.array([[3, 3, 3, 3, 0, 0], [0, 0, 0, 3, 0, 0]] * 3)
     depth = np.array([1.0, -1.0] * 3)[:, None] + 1e-3 * np.random.default_rng(0).standard_normal(counts.shape)
@@ -233,7 +233,7 @@ def test_depth_alone_makes_no_difference_between_groups() -> None:
     assert max(test["n"] for test in closed) == 6  # shut heads are left out
 
 
-def test_a_difference_by_hand_and_what_cannot_be_compared() -> None:
+def test_a_difference_by_hand_and_what_cannot_be_compared():
     values = np.array([[1.0, 3.0, 5.0, np.nan], [2.0, 2.0, 8.0, 0.0]])
     first = np.array([[True, False, False, True], [True, False, True, False]])
     second = np.array([[False, True, True, False], [False, True, False, False]])
@@ -242,7 +242,7 @@ def test_a_difference_by_hand_and_what_cannot_be_compared() -> None:
     assert np.isnan(difference(values, first, np.zeros_like(first), 200, (0,))[1])
 
 
-def test_tests_are_corrected_together(bert: Encoder) -> None:
+def test_tests_are_corrected_together(bert):
     result = result_of(Subject("pretrained", "tiny", 0, bert, None, "tiny"))
     counts = np.array([[4, 0, 1, 0], [0, 3, 0, 1]])
     found = compared(result, Groups("tiny", ("POS", "NER", "DEP", "SRL"), counts, {"POS": counts / 4}), COMPARED, 0)

@@ -63,7 +63,7 @@ def within(claims: Sequence[Claim], **key: str) -> Any:
 
 
 @pytest.mark.parametrize("sizes", [[[2, 3, 1]] * 4, [[2, 3, 1], [4, 0, 2], [1, 1, 5]]])
-def test_phi_is_the_formula_and_fleiss_kappa(sizes: list[list[int]]) -> None:
+def test_phi_is_the_formula_and_fleiss_kappa(sizes):
     generator = np.random.default_rng(0)
     masks = np.stack([scattered(generator, each, 6) for each in sizes])  # (M, L, A)
     runs, heads = len(masks), masks[0].size
@@ -81,7 +81,7 @@ def test_phi_is_the_formula_and_fleiss_kappa(sizes: list[list[int]]) -> None:
     assert within(claims_of("POS", masks), mode="layer-centred").value == pytest.approx(centred)
 
 
-def test_identical_masks_are_1_and_opposite_ones_the_least() -> None:
+def test_identical_masks_are_1_and_opposite_ones_the_least():
     mask = scattered(np.random.default_rng(1), [3, 3], 6)
     same = within(claims_of("POS", [mask] * 3))
     assert same.value == pytest.approx(1) and math.isnan(same.low)  # runs that differ in nothing tell no error
@@ -90,7 +90,7 @@ def test_identical_masks_are_1_and_opposite_ones_the_least() -> None:
     assert np.isnan(phi(Runs.of(everything), np.ones((3, 3), bool))).all()  # nothing is chosen
 
 
-def test_phi_between_labels_by_hand() -> None:
+def test_phi_between_labels_by_hand():
     """POS opens heads 1 and 2 of four, DEP 1 and 3, and once three of them."""
     masks = {"POS": [[1, 1, 0, 0]] * 2, "DEP": [[1, 0, 1, 0], [1, 1, 1, 0]]}
     claims = [one for label, each in masks.items() for one in claims_of(label, [np.array([row]) for row in each])]
@@ -102,7 +102,7 @@ def test_phi_between_labels_by_hand() -> None:
     assert set(unequal["n"]) == {2}  # POS 1 with DEP 2, POS 2 with DEP 1; within labels seeds are unequal anyway
 
 
-def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs() -> None:
+def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs():
     generator = np.random.default_rng(4)
     one, two = generator.normal(size=5), generator.normal(size=4) * 3
     left = np.array([np.delete(one, i).mean() for i in range(5)])
@@ -117,7 +117,7 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
 # -- how many seeds --------------------------------------------------------------------------------------------------
 
 
-def test_what_the_jackknife_leaves_out_is_a_training_run() -> None:
+def test_what_the_jackknife_leaves_out_is_a_training_run():
     masks = drawn(np.random.default_rng(6), np.linspace(0, 2, 24).reshape(2, 12), 8, 8)
     claims = [replace(claim("POS", k % 2, mask), start=k // 2) for k, mask in enumerate(masks)]
     found = within(claims)
@@ -126,7 +126,7 @@ def test_what_the_jackknife_leaves_out_is_a_training_run() -> None:
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half))
 
 
-def test_spearman_brown_foretells_how_means_of_runs_agree() -> None:
+def test_spearman_brown_foretells_how_means_of_runs_agree():
     generator = np.random.default_rng(5)
     likings = generator.normal(0, 1, (6, 12))
     masks = drawn(generator, likings, 36, 4000).reshape(-1, 72)
@@ -159,13 +159,13 @@ def by_kind(claims: Sequence[Claim], permutations: int = 199, seed: int = 0) -> 
     return {(test.pairs, test.counted): test for test in found.itertuples()}
 
 
-def test_planted_tasks_are_found_by_gap_and_nearest_run() -> None:
+def test_planted_tasks_are_found_by_gap_and_nearest_run():
     for test in by_kind(frozen(np.random.default_rng(6), own=3, trained=0.5)).values():
         assert test.p == test.nearest_p == test.least <= 0.01
         assert test.nearest > 0.95 and test.nearest_chance < 0.5
 
 
-def test_nearest_runs_by_hand() -> None:
+def test_nearest_runs_by_hand():
     """Three runs of POS and two of DEP: who is nearest to whom, and what permuting says of it."""
     rows = {"POS": [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 1]], "DEP": [[0, 0, 0, 1, 1, 1]] * 2}
     masks = [np.array([row]) for label in rows for row in rows[label]]
@@ -184,7 +184,7 @@ def test_nearest_runs_by_hand() -> None:
     assert test.nearest_p == pytest.approx(np.mean(np.array(shares) >= 4 / 5 - 1e-9))
 
 
-def test_p_is_uniform_where_tasks_mean_nothing() -> None:
+def test_p_is_uniform_where_tasks_mean_nothing():
     """200 studies of runs that are alike where they share a finished run, whatever their task.
 
     Permuting single runs would find the finished runs, and call them tasks.
@@ -203,14 +203,14 @@ def test_p_is_uniform_where_tasks_mean_nothing() -> None:
         assert stats.kstest(known, "uniform", alternative="greater").pvalue > 0.01
 
 
-def test_one_finished_run_a_task_says_nothing_of_tasks() -> None:
+def test_one_finished_run_a_task_says_nothing_of_tasks():
     claims = [one for one in frozen(np.random.default_rng(9), own=3, trained=0) if one.start == 1]
     tests = by_kind(claims)
     assert all(math.isnan(test.p) and math.isnan(test.nearest_p) for test in tests.values())
     assert tests["all", "shared heads"].within > tests["all", "shared heads"].between + 2
 
 
-def test_what_shares_a_seed_is_left_out() -> None:
+def test_what_shares_a_seed_is_left_out():
     claims = frozen(np.random.default_rng(10), own=0, trained=8)
     every, unequal = (within(claims, encoder=OVER_TASKS, control=name) for name in ("all pairs", "unequal seeds"))
     assert (every.n, unequal.n) == (4 * 36, 4 * 18)  # of 9 runs a task: 3 pairs of finished runs, 3 · 2 of selectors
@@ -261,7 +261,7 @@ def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
     return found.set_index(["encoder", "term"])
 
 
-def test_the_variance_split_is_that_of_the_analysis_of_variance() -> None:
+def test_the_variance_split_is_that_of_the_analysis_of_variance():
     """Training by selector seeds, balanced: expected mean squares of heads by rows, columns and rest, by hand."""
     claims = group(crossed(np.random.default_rng(11), "POS", (3, 4, 1)))[0].claims  # by selector, then training seed
     values = np.stack([one.gates.ravel() for one in claims]).reshape(4, 3, 72).swapaxes(0, 1)
@@ -280,7 +280,7 @@ def test_the_variance_split_is_that_of_the_analysis_of_variance() -> None:
     assert found[COMMON] == pytest.approx(1 - parts.sum() / total)
 
 
-def test_without_structure_nothing_is_common_and_what_varies_together_is_one() -> None:
+def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
     generator = np.random.default_rng(13)
     claims = [one for label in TASKS[:3] for one in claims_of(label, drawn(generator, np.zeros((6, 12)), 36, 3))]
     found = shares(claims)
@@ -303,7 +303,7 @@ def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]
     return folder.path
 
 
-def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_path: Path) -> None:
+def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_path):
     gates = np.stack([scattered(np.random.default_rng(k), [2, 2], 4) for k in range(5)])
     first, second = (started(tmp_path / f"none-{seed}", seed, gates[0]) for seed in (4, 5))
     own = started(tmp_path / "own", 1, gates[0])
@@ -330,7 +330,7 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
         group(load_claims([on_first, started(tmp_path / "again", 1, gates[2], train={"start": str(first)})]))
 
 
-def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_read(tmp_path: Path) -> None:
+def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_read(tmp_path):
     claims = frozen(np.random.default_rng(14), own=2, trained=1, tasks=2)
     result = overlap([replace(one, run=f"runs/{one.label}-{one.start}-{one.seed}") for one in claims], 50)
     write_result(tmp_path / "new", result)
@@ -347,7 +347,7 @@ def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_re
     assert "Runs of one task and of two" in text and "Φ" not in text
 
 
-def test_one_run_each_has_no_stability_within() -> None:
+def test_one_run_each_has_no_stability_within():
     one, other = (scattered(np.random.default_rng(k), [2, 2], 4) for k in range(2))
     result = overlap([claim("POS", 1, one), claim("DEP", 1, other), claim("MTL-5", 2, one)], 20)
     assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames

@@ -20,7 +20,7 @@ def run_groups(**times: list[list[int]]) -> list[RunGroup]:
     )
 
 
-def test_stem_exclusive_and_free_heads() -> None:
+def test_stem_exclusive_and_free_heads():
     found = run_groups(
         POS=[[3, 3, 0], [2, 1, 3]], NER=[[3, 0, 0], [3, 1, 0]], DEP=[[2, 0, 0], [2, 1, 3]], SRL=[[3, 1, 0], [0, 1, 0]]
     )
@@ -42,18 +42,18 @@ def test_stem_exclusive_and_free_heads() -> None:
 
 
 @pytest.mark.parametrize(("seeds", "times"), [(1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (5, 2)])
-def test_bootstrap_of_one_task_against_enumeration(seeds: int, times: int) -> None:
+def test_bootstrap_of_one_task_against_enumeration(seeds, times):
     samples = list(itertools.product(range(seeds), repeat=seeds))
     claimed = [2 * sum(seed < times for seed in sample) > seeds for sample in samples]
     assert majority_probability(seeds, times) == pytest.approx(np.mean(claimed))
 
 
-def test_one_seed_gives_no_confidence() -> None:
+def test_one_seed_gives_no_confidence():
     heads = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
     assert heads["group"].tolist() == ["stem", "free"] and heads["confidence"].isna().all()
 
 
-def test_count_distribution_against_enumeration() -> None:
+def test_count_distribution_against_enumeration():
     p = [0.2, 0.5, 0.9]
     expected: Counter[int] = Counter()
     for outcome in itertools.product((0, 1), repeat=3):
@@ -61,7 +61,7 @@ def test_count_distribution_against_enumeration() -> None:
     assert count_distribution(p) == pytest.approx([expected[k] for k in range(4)])
 
 
-def test_claimed_by_against_enumeration() -> None:
+def test_claimed_by_against_enumeration():
     claimed = [
         np.array(rows, dtype=bool) for rows in ([[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 0, 1]])
     ]
@@ -82,7 +82,7 @@ def test_claimed_by_against_enumeration() -> None:
     assert found["uniform_expected"].tolist() == pytest.approx([6 * 7 / 8, 3, 6 / 8])
 
 
-def test_without_tasks_or_permutations() -> None:
+def test_without_tasks_or_permutations():
     assert not len(claimed_by([], 10, np.random.default_rng(0), np.random.default_rng(0))) and not len(list_heads([]))
     found = claimed_by([np.eye(2, dtype=bool)], 0, np.random.default_rng(0), np.random.default_rng(0))
     assert found.loc[0, ["heads", "layers_expected"]].tolist() == [2, 2] and math.isnan(found["layers_more"][0])
@@ -101,7 +101,7 @@ def enumerated(open_: np.ndarray, layer: int, head: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_p_is_the_share_of_all_placements(seed: int) -> None:
+def test_p_is_the_share_of_all_placements(seed):
     open_ = np.random.default_rng(seed).random((3, 2, 4)) < 0.5
     p = maths.by_maps(open_)
     for layer, head in np.ndindex(2, 4):

@@ -28,7 +28,7 @@ def summed(parts: torch.Tensor, subset: str) -> torch.Tensor:
     return found
 
 
-def test_scaling_is_that_of_each_sum() -> None:
+def test_scaling_is_that_of_each_sum():
     torch.manual_seed(0)
     parts = torch.randn(4, 50, 6, dtype=torch.float64)
     parts[1, :, 2] = 3.0  # a constant feature of h
@@ -41,7 +41,7 @@ def test_scaling_is_that_of_each_sum() -> None:
         assert torch.allclose(scaled[place], expected, atol=1e-8)
 
 
-def test_each_net_reads_its_own_terms_only() -> None:
+def test_each_net_reads_its_own_terms_only():
     torch.manual_seed(1)
     parts, labels = torch.randn(4, 300, 8), torch.randint(0, 3, (300,))
     labels = (parts[0, :, 0] > 0).long()  # the input knows it
@@ -54,7 +54,7 @@ def test_each_net_reads_its_own_terms_only() -> None:
     assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95
 
 
-def test_the_empty_subset_says_the_majority_label() -> None:
+def test_the_empty_subset_says_the_majority_label():
     torch.manual_seed(2)
     labels = torch.tensor([0] * 30 + [1] * 50 + [2] * 40)
     parts = torch.randn(4, 120, 5)
@@ -74,7 +74,7 @@ def sentence() -> Sentence:
     )
 
 
-def test_items_and_their_features() -> None:
+def test_items_and_their_features():
     both = [Sentence("0", ("hello",)), sentence()]  # one that lacks all layers, before
     items = {task: term_items(task, both) for task in ("pos", "ner", "dep", "con", "srl")}
     assert items["pos"].labels.tolist() == ["DET", "NOUN", "VERB", "PROPN"]
@@ -89,7 +89,7 @@ def test_items_and_their_features() -> None:
     assert term_items("wsd", both).labels.tolist() == ["see.01"]
 
 
-def test_scores_count_what_is_right() -> None:
+def test_scores_count_what_is_right():
     upos = Layer("tags", ("D", "N", "V", "P"))
     sentences = [sentence().with_layers(upos=upos) for _ in range(6)]
     codes = torch.randn(4, 4, 16)
@@ -102,13 +102,13 @@ def test_scores_count_what_is_right() -> None:
     assert score("con", Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
 
 
-def test_macro_f1_by_hand() -> None:
+def test_macro_f1_by_hand():
     gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
     assert macro_f1(answers, gold) == macro_f1(gold, answers) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
     assert macro_f1(gold, gold) == 1
 
 
-def test_neighbours_are_those_of_the_lemma(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_are_those_of_the_lemma(monkeypatch):
     monkeypatch.setattr(decoders, "NEIGHBOURS", 3)
     generator = torch.Generator().manual_seed(0)
     labels = np.array(["run.01", "run.02", "be.01", "be.02", "run.02", "be.02", "run.01", "run.02", "one.01"])
@@ -130,7 +130,7 @@ def test_neighbours_are_those_of_the_lemma(monkeypatch: pytest.MonkeyPatch) -> N
             assert answers[place, row] == best, (subset, lemma)
 
 
-def test_senses_from_rolesets_beside_the_most_frequent_one() -> None:
+def test_senses_from_rolesets_beside_the_most_frequent_one():
     generator = torch.Generator().manual_seed(0)
     sentences, rows = [], []
     for place in range(90):

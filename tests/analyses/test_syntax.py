@@ -65,7 +65,7 @@ def by_loop(encoder: Encoder, sentences: Sequence[Sentence]) -> dict[tuple[int, 
     return found
 
 
-def test_it_is_what_a_plain_loop_counts(bert: Encoder) -> None:
+def test_it_is_what_a_plain_loop_counts(bert):
     counts = uas_of(bert, SENTENCES)
     assert counts.tokens.sum() == sum(map(len, SENTENCES)) and counts.arcs.sum() == counts.tokens.sum() - len(SENTENCES)
     expected = by_loop(bert, SENTENCES)
@@ -76,7 +76,7 @@ def test_it_is_what_a_plain_loop_counts(bert: Encoder) -> None:
     assert counts.hits.sum() == sum(hits for hits, _ in expected.values()) > 0
 
 
-def test_batches_order_and_padding_do_not_matter(bert: Encoder) -> None:
+def test_batches_order_and_padding_do_not_matter(bert):
     relations, half = relations_of(SENTENCES), halves(len(SENTENCES)).tolist()
     orders = [[[k] for k in range(8)], [list(range(8))], [[7, 2, 0], [5, 1], [3, 6, 4]]]
     found = []
@@ -93,13 +93,13 @@ def test_batches_order_and_padding_do_not_matter(bert: Encoder) -> None:
         assert np.allclose(counts.mass, found[0].mass, atol=1e-5)
 
 
-def test_of_equal_weights_the_first_word_counts() -> None:
+def test_of_equal_weights_the_first_word_counts():
     there = torch.ones(1, 4, dtype=torch.bool)
     for attention in (torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 2, 4, 4)):
         assert (guesses(attention, there) == torch.tensor([2, 1, 1, 1])).all()
 
 
-def test_offset_counts_are_what_a_loop_counts(bert: Encoder) -> None:
+def test_offset_counts_are_what_a_loop_counts(bert):
     counts = uas_of(bert, SENTENCES)
     for place, k in enumerate(OFFSETS):
         for row, relation in enumerate(counts.relations):
@@ -127,7 +127,7 @@ def random_counts(seed: int, layers: int = 2, heads: int = 3, closed: bool = Fal
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_order_of_the_measures(seed: int) -> None:
+def test_the_order_of_the_measures(seed):
     counts = random_counts(seed, closed=seed % 2 == 0)
     listed = counts.listed()
     assert sorted(listed) == ["a", "b"]
@@ -143,7 +143,7 @@ def test_the_order_of_the_measures(seed: int) -> None:
     assert smaller.mean_best(listed).value <= counts.mean_best(listed).value
 
 
-def test_a_head_that_is_not_there_is_never_chosen() -> None:
+def test_a_head_that_is_not_there_is_never_chosen():
     counts = random_counts(0)
     best = counts.single()
     counts.there[best.layer, best.head] = False
@@ -153,7 +153,7 @@ def test_a_head_that_is_not_there_is_never_chosen() -> None:
     assert np.isnan(counts.single().value) and counts.single().layer == -1
 
 
-def test_choosing_on_one_half_and_scoring_on_the_other_by_hand() -> None:
+def test_choosing_on_one_half_and_scoring_on_the_other_by_hand():
     counts = ArcCounts.empty(("a",), np.ones((1, 2), bool))
     counts.tokens[:] = counts.arcs[:] = [[10], [20]]
     counts.hits[:, 0, 0, 0] = [[6, 5], [3, 9]]
@@ -165,7 +165,7 @@ def test_choosing_on_one_half_and_scoring_on_the_other_by_hand() -> None:
     assert np.isnan(counts.best(["a"]).held_out)
 
 
-def test_means_over_relations_are_weighted_by_their_tokens() -> None:
+def test_means_over_relations_are_weighted_by_their_tokens():
     counts = random_counts(4)
     a, b = counts.best(["a"]), counts.best(["b"])
     n, m = counts.size(["a"]), counts.size(["b"])
@@ -174,7 +174,7 @@ def test_means_over_relations_are_weighted_by_their_tokens() -> None:
     assert counts.listed(least=10**6) == [] and np.isnan(counts.mean_best([]).value)
 
 
-def test_gated_and_removed_heads_count_nothing(bert: Encoder) -> None:
+def test_gated_and_removed_heads_count_nothing(bert):
     gates = torch.tensor([[1.0, 0.0, 0.5, 1.0], [1.0, 1.0, 0.0, 1.0]])
     gated = uas_of(bert, SENTENCES, gates)
     scale = torch.where(gates > 0, 1.0, 0.0)
@@ -187,7 +187,7 @@ def test_gated_and_removed_heads_count_nothing(bert: Encoder) -> None:
     assert np.allclose(removed.mass[..., there], closed.mass[..., there], atol=1e-5)
 
 
-def test_an_evaluation_leaves_a_training_as_it_was(tiny_encoder: Callable[[str], Path]) -> None:
+def test_an_evaluation_leaves_a_training_as_it_was(tiny_encoder):
     encoder = Encoder.load(str(tiny_encoder("bert"))).train()
     expected = uas_of(Encoder.load(str(tiny_encoder("bert")), attention="eager"), SENTENCES)
     encoder.transformer.encoder.layer[0].eval()
@@ -202,7 +202,7 @@ def test_an_evaluation_leaves_a_training_as_it_was(tiny_encoder: Callable[[str],
     assert np.array_equal(found.hits, expected.hits)
 
 
-def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder: Callable[[str], Path]) -> None:
+def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder):
     encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager")
     long = sentences_of([70], seed=5)
     bare = [s.bare() for s in SENTENCES]
@@ -213,6 +213,6 @@ def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder: Callable
         uas_of(encoder, long)
 
 
-def test_halves_are_even_and_follow_the_seed() -> None:
+def test_halves_are_even_and_follow_the_seed():
     assert sorted(halves(7).tolist()) == [0, 0, 0, 0, 1, 1, 1]
     assert np.array_equal(halves(50, 1), halves(50, 1)) and not np.array_equal(halves(50, 1), halves(50, 2))

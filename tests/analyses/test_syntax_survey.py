@@ -1,6 +1,5 @@
 """The survey's vectors of sentences: one each, of different pieces, as one sentence alone gives them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,9 +30,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(save_corpus({"dev": sentences}, folder, name="c", licence="x", sources={}).path)
 
 
-def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(
-    corpus: Path, tiny_encoder: Callable[[str], Path]
-) -> None:
+def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(corpus, tiny_encoder):
     ticks: list[int] = []
     name = str(tiny_encoder("bert"))
     request = Request([name], corpus, SyntaxOptions(), on_batch=lambda: ticks.append(1))

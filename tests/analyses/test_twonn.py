@@ -9,14 +9,14 @@ from mtlprune.statistics.twonn import DimensionError, from_ratios, twonn
 
 
 @pytest.mark.parametrize("dimension", [3, 12, 50])
-def test_ratios_of_the_assumed_law_give_the_dimension(dimension: int) -> None:
+def test_ratios_of_the_assumed_law_give_the_dimension(dimension):
     ratios = np.random.default_rng(dimension).uniform(size=5000) ** (-1 / dimension)
     fit, likelihood = from_ratios(ratios)
     assert abs(likelihood - dimension) < 3 * dimension / np.sqrt(5000)
     assert abs(fit - dimension) < 6 * dimension / np.sqrt(5000)
 
 
-def test_the_line_is_fitted_to_all_but_the_largest_tenth() -> None:
+def test_the_line_is_fitted_to_all_but_the_largest_tenth():
     ratios = np.random.default_rng(3).uniform(1, 3, size=50)
     x = np.sort(np.log(ratios))[:45]
     y = -np.log(1 - np.arange(1, 46) / 50)
@@ -24,7 +24,7 @@ def test_the_line_is_fitted_to_all_but_the_largest_tenth() -> None:
     assert from_ratios(ratios)[1] == pytest.approx(50 / np.log(ratios).sum())
 
 
-def test_rotation_scale_place_and_empty_features_change_nothing() -> None:
+def test_rotation_scale_place_and_empty_features_change_nothing():
     generator = np.random.default_rng(4)
     points = generator.normal(size=(300, 4))
     turn = np.linalg.qr(generator.normal(size=(4, 4)))[0]
@@ -34,7 +34,7 @@ def test_rotation_scale_place_and_empty_features_change_nothing() -> None:
         assert found.fit == pytest.approx(base.fit) and found.likelihood == pytest.approx(base.likelihood)
 
 
-def test_copies_are_dropped_and_counted_exact_ones_and_those_float32_blurs() -> None:
+def test_copies_are_dropped_and_counted_exact_ones_and_those_float32_blurs():
     points = np.random.default_rng(5).normal(size=(200, 6))
     base = twonn(points)
     noise = points[:30] * (1 + 3e-8)
@@ -44,7 +44,7 @@ def test_copies_are_dropped_and_counted_exact_ones_and_those_float32_blurs() -> 
         assert (found.fit, found.likelihood) == pytest.approx((base.fit, base.likelihood), rel=1e-12)
 
 
-def test_more_points_than_one_block_of_distances() -> None:
+def test_more_points_than_one_block_of_distances():
     points = np.random.default_rng(6).normal(size=(1500, 3))
     distances = np.sqrt(((points[:, None] - points[None]) ** 2).sum(-1))
     np.fill_diagonal(distances, np.inf)
@@ -62,7 +62,7 @@ def test_more_points_than_one_block_of_distances() -> None:
         (np.zeros(5), "rows of numbers"),
     ],
 )
-def test_points_without_a_dimension(points: np.ndarray, words: str) -> None:
+def test_points_without_a_dimension(points, words):
     with pytest.raises(DimensionError, match=words):
         twonn(points)
     with pytest.raises(DimensionError, match="at least 3 ratios"):

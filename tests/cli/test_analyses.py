@@ -83,7 +83,7 @@ def files_and_section(name: str, out: Path, without: tuple[str, ...] = (), table
 
 
 @pytest.mark.slow
-def test_smoothing(mtlprune: Call, lab: Any, encoder: Path, claims: list[str], tmp_path: Path) -> None:
+def test_smoothing(mtlprune, lab, encoder, claims, tmp_path):
     out = tmp_path / "results"
     answer = mtlprune("analyze", "smoothing", encoder, "--corpus", lab.corpus, "--out", out, *FEW["smoothing"], *claims)
     assert answer.code == 0, answer.err
@@ -94,7 +94,7 @@ def test_smoothing(mtlprune: Call, lab: Any, encoder: Path, claims: list[str], t
     assert "## The bound and its factors" in (out / "smoothing.md").read_text()
 
 
-def test_gradients(mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, tmp_path: Path) -> None:
+def test_gradients(mtlprune, lab, trained, single, encoder, tmp_path):
     """Halves make up the whole, the sum of losses is no more than its parts; an encoder alone is left out."""
     out = tmp_path / "results"
     runs = (trained, single, encoder)
@@ -123,7 +123,7 @@ def test_gradients(mtlprune: Call, lab: Any, trained: Path, single: Path, encode
     assert "analyze gradients" in mtlprune("heads", "--gradients", trained, "--out", table).err
 
 
-def test_cross(mtlprune: Call, lab: Any, single: Path, trained: Path, claims: list[str], tmp_path: Path) -> None:
+def test_cross(mtlprune, lab, single, trained, claims, tmp_path):
     """Of the same heads the difference is that of the scores; a run whose heads are closed already is left out."""
     out, pruned = tmp_path / "results", tmp_path / "pruned"
     words = ("pruning=random", "pruning.keep=4", "tasks=pos", "train.epochs=1", "--out", pruned)
@@ -143,9 +143,7 @@ def test_cross(mtlprune: Call, lab: Any, single: Path, trained: Path, claims: li
 
 
 @pytest.mark.slow
-def test_degeneration(
-    mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, claims: list[str], tmp_path: Path
-) -> None:
+def test_degeneration(mtlprune, lab, trained, single, encoder, claims, tmp_path):
     out = tmp_path / "results"
     arguments = (encoder, trained, single, "--corpus", lab.corpus, "--out", out, *FEW["degeneration"], *claims)
     answer = mtlprune("analyze", "degeneration", *arguments)
@@ -172,7 +170,7 @@ def test_degeneration(
 
 
 @pytest.mark.slow
-def test_dissection(mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, tmp_path: Path) -> None:
+def test_dissection(mtlprune, lab, trained, single, encoder, tmp_path):
     out = tmp_path / "results"
     answer = mtlprune(
         *("analyze", "dissect", encoder, single, trained, "--corpus", lab.corpus, "--out", out), *FEW["dissection"]
@@ -190,7 +188,7 @@ def test_dissection(mtlprune: Call, lab: Any, trained: Path, single: Path, encod
     assert np.allclose(sums, 1, atol=1e-4)
 
 
-def test_dissection_without_scores_and_with_gates(mtlprune: Call, lab: Any, encoder: Path, tmp_path: Path) -> None:
+def test_dissection_without_scores_and_with_gates(mtlprune, lab, encoder, tmp_path):
     out, run = tmp_path / "results", tmp_path / "run"
     made = mtlprune("train", lab.config, "pruning=gates", "tasks=pos", "train.epochs=1", "--out", run)
     assert made.code == 0, made.err
@@ -200,7 +198,7 @@ def test_dissection_without_scores_and_with_gates(mtlprune: Call, lab: Any, enco
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
 
 
-def test_an_encoder_that_is_left_out_is_named(lab: Any, single: Path, encoder: Path) -> None:
+def test_an_encoder_that_is_left_out_is_named(lab, single, encoder):
     request = Request([str(encoder), str(single)], lab.corpus, Block())
     reading = read_request(request)
     result = survey("any", reading, request, lambda subject: "too small" if subject.label == "POS" else Found({}))
@@ -209,9 +207,7 @@ def test_an_encoder_that_is_left_out_is_named(lab: Any, single: Path, encoder: P
         survey("any", reading, request, lambda subject: "too small")
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(
-    mtlprune: Call, lab: Any, encoder: Path, claims: list[str], tmp_path: Path, tiny_encoder: Callable
-) -> None:
+def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, lab, encoder, claims, tmp_path, tiny_encoder):
     out, pairs, bare = tmp_path / "results", tmp_path / "pairs", tmp_path / "bare"
     pairs.mkdir()
     entry = {"UID": "a", "linguistics_term": "t", "field": "syntax", "sentence_good": "a", "sentence_bad": "b"}
@@ -240,7 +236,7 @@ def test_mistakes_are_sentences_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("name", FEW)
-def test_what_is_missing_or_damaged_is_refused(tmp_path: Path, name: str) -> None:
+def test_what_is_missing_or_damaged_is_refused(tmp_path, name):
     with pytest.raises(RunError, match=f"mtlprune analyze {COMMAND.get(name, name)}"):
         read(tmp_path, name)
     for content, told in (("{}", "encoders|format"), ("{", "not readable")):
@@ -250,14 +246,14 @@ def test_what_is_missing_or_damaged_is_refused(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize(("name", "folder", "told"), STORED)
-def test_stored_results_are_shown_without_measuring(name: str, folder: str, told: str) -> None:
+def test_stored_results_are_shown_without_measuring(name, folder, told):
     record, result = find(name), read(ROOT / "results" / name / folder, name)
     drawn = FIGURES[name][:2] if folder == "gates" and name == "dissection" else FIGURES[name]
     assert tuple(figures(record, result)) == drawn
     assert told in "\n".join([markdown(record, result), *record.show.findings(result)])
 
 
-def test_a_stored_result_is_drawn_for_a_paper(mtlprune: Call, tmp_path: Path) -> None:
+def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
     words = ("--format", "pdf,svg", "--width", 16, "--font-size", 8, "--no-title", "--out", tmp_path)
     answer = mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words)
     assert answer.code == 0, answer.err
@@ -265,7 +261,7 @@ def test_a_stored_result_is_drawn_for_a_paper(mtlprune: Call, tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}
 
 
-def test_mistakes_in_drawing(mtlprune: Call, tmp_path: Path) -> None:
+def test_mistakes_in_drawing(mtlprune, tmp_path):
     for mistake in (("--format", "gif"), ("--width", "2")):
         answer = mtlprune("analyze", "show", ROOT / "results/syntax/gates", *mistake, "--out", tmp_path / "new")
         assert answer.code == 2 and answer.err.count("\n") <= 2 and not (tmp_path / "new").exists()

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from mtlprune.encoder.model import Encoder
 Call = Callable[..., Any]
 
 
-def test_numbers_are_those_of_the_functions(mtlprune: Call, lab: Any, trained: Path, tiny_encoder, tmp_path) -> None:
+def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):
     """Of a tiny masked language model, beside a run."""
     masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
     torch.manual_seed(0)

@@ -2,8 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +9,20 @@ import pytest
 from mtlprune.cli.bench import ANALYSES_MEASURED, AnalysisCost, alone, total
 
 
-def test_an_analysis_reads_what_was_asked_for(lab: Any, tiny_encoder: Callable[[str], Path]) -> None:
+def test_an_analysis_reads_what_was_asked_for(lab, tiny_encoder):
     begun = time.perf_counter()
     cost = alone("smoothing", str(tiny_encoder("bert")), str(lab.corpus), 5, None, begun)
     assert not cost.refused and cost.sentences == 5
     assert 0 < cost.wall <= time.perf_counter() - begun and cost.processor > 0 and 1e8 < cost.memory < 1e10
 
 
-def test_a_lens_that_does_not_take_an_encoder_says_why(lab: Any, tiny_encoder: Callable[[str], Path]) -> None:
+def test_a_lens_that_does_not_take_an_encoder_says_why(lab, tiny_encoder):
     cost = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
     assert "modernbert" in cost.refused and "\n" not in cost.refused and cost.sentences == 0
 
 
 @pytest.mark.slow
-def test_a_row_for_each_analysis_and_a_total(
-    mtlprune: Callable[..., Any], lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_for_each_analysis_and_a_total(mtlprune, lab, tmp_path, monkeypatch):
     """Of two analyses, since each is measured in a process of its own."""
     out, some = tmp_path / "analyses.json", ANALYSES_MEASURED[::2]
     monkeypatch.setattr("mtlprune.cli.bench.ANALYSES_MEASURED", some)
@@ -43,7 +39,7 @@ def test_a_row_for_each_analysis_and_a_total(
     assert figures["total"]["memory"] == max(cost["memory"] for cost in figures["analyses"].values())
 
 
-def test_what_was_refused_is_not_added_up() -> None:
+def test_what_was_refused_is_not_added_up():
     costs = {
         "smoothing": AnalysisCost(2.0, 3.0, 5, 1, 10),
         "dissection": AnalysisCost(7.0, 7.0, 7, 1, 0, "not post-LN"),
@@ -52,7 +48,7 @@ def test_what_was_refused_is_not_added_up() -> None:
 
 
 @pytest.mark.parametrize("what", ["corpus", "sentences", "both"])
-def test_mistakes_are_one_sentence(what: str, mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence(what, mtlprune, lab, tmp_path):
     out = tmp_path / "analyses.json"
     more, words = {
         "corpus": ([f"data.path={tmp_path / 'none'}"], str(tmp_path / "none")),
@@ -65,7 +61,7 @@ def test_mistakes_are_one_sentence(what: str, mtlprune: Callable[..., Any], lab:
 
 
 @pytest.mark.slow
-def test_it_prints_and_writes_ratios(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+def test_it_prints_and_writes_ratios(mtlprune, lab, tmp_path):
     out = tmp_path / "bench.json"
     answer = mtlprune("bench", lab.config, "tasks=pos,dep", "--batches", 2, "--rounds", 1, "--out", out)
     assert answer.code == 0, answer.err
@@ -80,9 +76,7 @@ def test_it_prints_and_writes_ratios(mtlprune: Callable[..., Any], lab: Any, tmp
     assert f"{figures['memory'] / 1e9:.2f} GB" in answer.out
 
 
-def test_random_encoders_of_several_shapes(
-    mtlprune: Callable[..., Any], lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_encoders_of_several_shapes(mtlprune, lab, tmp_path, monkeypatch):
     out, asked = tmp_path / "shapes.json", []
     monkeypatch.setattr("mtlprune.training.benchmark.SHAPES", {"low": (1, 8, 2), "high": (3, 16, 4)})
 
@@ -100,7 +94,7 @@ def test_random_encoders_of_several_shapes(
     assert "3.00" in answer.out and "high shape" in answer.out
 
 
-def test_launches_are_counted_without_a_corpus(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+def test_launches_are_counted_without_a_corpus(mtlprune, lab, tmp_path):
     out = tmp_path / "launches.json"
     none = f"data.path={tmp_path / 'none'}"
     answer = mtlprune("bench", lab.config, "tasks=pos", none, "train.precision=fp32", "--launches", "--out", out)

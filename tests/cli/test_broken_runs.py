@@ -192,22 +192,22 @@ def break_values(broken: Broken, every: int = 1) -> int:
     return len(cases)
 
 
-def test_files_that_are_broken_as_a_whole(broken: Broken) -> None:
+def test_files_that_are_broken_as_a_whole(broken):
     assert break_wholly(broken, 12) > 8
 
 
-def test_values_of_another_kind(broken: Broken) -> None:
+def test_values_of_another_kind(broken):
     assert gcd(len(VALUES), len(broken.commands)) == 1
     assert break_values(broken, 25) > 250
 
 
 @pytest.mark.slow
-def test_every_file_every_damage_and_every_command_meet(broken: Broken) -> None:
+def test_every_file_every_damage_and_every_command_meet(broken):
     assert break_wholly(broken) > 100
 
 
 @pytest.mark.slow
-def test_every_value_is_of_another_kind_once(broken: Broken) -> None:
+def test_every_value_is_of_another_kind_once(broken):
     assert break_values(broken) > 250
 
 
@@ -224,7 +224,7 @@ CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("what", [*CHECKPOINTS, "nan", "nan moment", "half", "no metadata", "deep"])
-def test_a_checkpoint_that_is_none(what: str, place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path):
+def test_a_checkpoint_that_is_none(what, place, lab, mtlprune, tmp_path):
     broken = Broken(place.stopped, place.begin, lab.corpus, tmp_path, mtlprune)
     path = broken.run / "checkpoint.safetensors"
     with safe_open(path, framework="pt") as file:
@@ -246,7 +246,7 @@ def test_a_checkpoint_that_is_none(what: str, place: Place, lab: Any, mtlprune: 
 
 
 @pytest.mark.parametrize("what", ["nan", "half", "empty", "others"])
-def test_weights_that_are_none(what: str, broken: Broken) -> None:
+def test_weights_that_are_none(what, broken):
     (path,) = (broken.run / "weights").glob("*.safetensors")
     tensors = load_file(path)
     name = next(iter(tensors))
@@ -273,7 +273,7 @@ def test_an_encoder_with_numbers_that_are_none(broken, place, tiny_encoder, mtlp
     assert answer.code == 2 and "one layer or more" in answer.err
 
 
-def test_a_limit_of_file_sizes_leaves_nothing_half(broken: Broken) -> None:
+def test_a_limit_of_file_sizes_leaves_nothing_half(broken):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
     try:

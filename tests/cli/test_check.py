@@ -1,7 +1,6 @@
 """mtlprune check: says what train would meet, and fails where train would."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora.store import load_corpus, save_corpus
@@ -18,7 +17,7 @@ def row(out: str, title: str) -> list[str]:
     return found
 
 
-def test_it_says_what_training_then_does(mtlprune: Call, lab: Any, trained: Path) -> None:
+def test_it_says_what_training_then_does(mtlprune, lab, trained):
     answer = mtlprune("check", lab.config)
     assert answer.code == 0, answer.err
     assert answer.out.endswith("ready\n")
@@ -33,7 +32,7 @@ def test_it_says_what_training_then_does(mtlprune: Call, lab: Any, trained: Path
     assert "precision fp32 on cpu, threads: 1" in answer.out
 
 
-def test_it_warns(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
+def test_it_warns(mtlprune, lab, tmp_path):
     words = tuple(f"w{place}" for place in range(70))
     wide = (Predicate(0, None, (Span(1, 50, "ARG1"),)),)
     train = [Sentence("a", words, ("NN",) * 70, srl=wide), Sentence("b", ("\u4eba", "runs"), ("NN", "VB"), srl=())]

@@ -28,7 +28,7 @@ def runs(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_a_report_on_the_terminal_and_a_result(mtlprune: Call, runs: list[Path], tmp_path: Path) -> None:
+def test_a_report_on_the_terminal_and_a_result(mtlprune, runs, tmp_path):
     out = tmp_path / "new" / "results"
     answer = mtlprune("claims", *runs, "--out", out, "--permutations", 300, "--seed", 5)
     assert answer.code == 0 and answer.err == ""
@@ -47,7 +47,7 @@ def test_a_report_on_the_terminal_and_a_result(mtlprune: Call, runs: list[Path],
     assert mtlprune("claims", *runs, "--permutations", 300, "--seed", 5).out == answer.out
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(mtlprune: Call, tmp_path: Path) -> None:
+def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, tmp_path):
     first = write_run(tmp_path / "first", ["pos"], GATES).path
     same_seed = write_run(tmp_path / "same", ["pos"], GATES).path
     file = tmp_path / "file"

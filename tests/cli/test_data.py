@@ -25,14 +25,14 @@ def corpus(mtlprune: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_build_stores_what_was_asked_for(corpus: Path) -> None:
+def test_build_stores_what_was_asked_for(corpus):
     stored = load_corpus(corpus)
     assert {split: len(stored[split]) for split in stored.splits} == {"train": 20, "dev": 5}
     assert stored.info["licence"] == "Apache-2.0"
     assert "train 20, dev 5, test 0, seed 1" in stored.info["sources"]["generator"]
 
 
-def test_check_counts(corpus: Path, mtlprune: Call) -> None:
+def test_check_counts(corpus, mtlprune):
     code, out, _ = mtlprune("data", "check", corpus)
     assert code == 0
     row = next(line for line in out.splitlines() if "sentences with all layers" in line)
@@ -40,7 +40,7 @@ def test_check_counts(corpus: Path, mtlprune: Call) -> None:
     assert load_corpus(corpus).fingerprint in out
 
 
-def test_show_prints_every_layer(corpus: Path, mtlprune: Call) -> None:
+def test_show_prints_every_layer(corpus, mtlprune):
     sentence = next(s for s in load_corpus(corpus)["dev"] if s.srl and s.ner)
     code, out, _ = mtlprune("data", "show", corpus, sentence.id)
     assert code == 0
@@ -52,7 +52,7 @@ def test_show_prints_every_layer(corpus: Path, mtlprune: Call) -> None:
     assert mtlprune("data", "show", corpus, f"dev:{place}").out == out
 
 
-def test_export_writes_one_layer(corpus: Path, mtlprune: Call, tmp_path: Path) -> None:
+def test_export_writes_one_layer(corpus, mtlprune, tmp_path):
     out = tmp_path / "dev.con"
     answer = mtlprune("data", "export", corpus, "--split", "dev", "--layer", "con", "--out", out)
     assert out.read_text().splitlines() == [format_tree(sentence) for sentence in load_corpus(corpus)["dev"]]
@@ -113,9 +113,7 @@ BROKEN = {
         ("jsonl --train few.jsonl", "few.jsonl, line 2: unexpected content: in pos: expected one tag a word"),
     ],
 )
-def test_files_that_cannot_be_built(
-    arguments: str, message: str, mtlprune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_cannot_be_built(arguments, message, mtlprune, tmp_path, monkeypatch):
     """A sentence that says file, line and what to do; and nothing is made."""
     monkeypatch.chdir(tmp_path)
     for name, text in BROKEN.items():
@@ -126,9 +124,7 @@ def test_files_that_cannot_be_built(
     assert {path.name for path in tmp_path.iterdir()} == set(BROKEN)
 
 
-def test_repaired_tags_and_a_corpus_of_everything(
-    corpus: Path, mtlprune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, monkeypatch):
     """Every format on what export and predict write of one corpus: merged, it is that corpus."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "few.txt").write_text(BROKEN["few.txt"])
@@ -162,7 +158,7 @@ def test_repaired_tags_and_a_corpus_of_everything(
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
 
 
-def test_json_lines_written_by_hand(mtlprune: Call, tmp_path: Path) -> None:
+def test_json_lines_written_by_hand(mtlprune, tmp_path):
     """A BOM, empty lines and a last line without its end lose nothing; what is no layer is told."""
     page = (Path(__file__).parents[2] / "docs/your_data.md").read_text(encoding="utf-8")
     [shown] = re.findall(r'`(\{"id".*?\}\})`', page)
@@ -174,7 +170,7 @@ def test_json_lines_written_by_hand(mtlprune: Call, tmp_path: Path) -> None:
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
 
 
-def test_tags_that_evalb_does_not_know_are_told(mtlprune: Call, tmp_path: Path) -> None:
+def test_tags_that_evalb_does_not_know_are_told(mtlprune, tmp_path):
     (tmp_path / "few.mrg").write_text("(S (NE Anna) (VVFIN schläft) ($. .))\n" * 2, encoding="utf-8")
     words = "2 of 2 words that are punctuation are counted"
     answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "made")
@@ -185,7 +181,7 @@ def test_tags_that_evalb_does_not_know_are_told(mtlprune: Call, tmp_path: Path) 
     assert answer.code == 0 and "punctuation" not in answer.err
 
 
-def test_building_ontonotes_says_what_it_counted(tmp_path: Path, mtlprune: Call) -> None:
+def test_building_ontonotes_says_what_it_counted(tmp_path, mtlprune):
     files, dependencies = small_corpus(tmp_path, documents=1)
     put(files, "test", "nw/own/01/own_0009", NAMED, ending="v9_auto_mention_boundaries_conll")
     arguments = ("--sources", files, "--dep", dependencies, "--out", tmp_path / "made")

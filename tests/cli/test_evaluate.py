@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from mtlprune.training.loop import train
 Call = Callable[..., Any]
 
 
-def test_stored_counts_are_of_the_stored_sentences_and_make_the_stored_scores(trained: Path) -> None:
+def test_stored_counts_are_of_the_stored_sentences_and_make_the_stored_scores(trained):
     run = RunFolder(trained)
     stored = run.read_counts("test")
     assert stored["ids"] == [sentence.id for sentence in run.read_predictions("test")]
@@ -31,7 +30,7 @@ def test_stored_counts_are_of_the_stored_sentences_and_make_the_stored_scores(tr
         assert score(task, rows) == run.read_scores("test")[task]
 
 
-def test_evaluating_dev_again_gives_what_training_found(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+def test_evaluating_dev_again_gives_what_training_found(mtlprune, trained, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
     before = (folder / "scores/dev.json").read_text()
@@ -44,7 +43,7 @@ def test_evaluating_dev_again_gives_what_training_found(mtlprune: Call, trained:
     ]
 
 
-def test_results_of_other_weights_or_data_have_their_own_names(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+def test_results_of_other_weights_or_data_have_their_own_names(mtlprune, trained, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
     assert (
@@ -57,7 +56,7 @@ def test_results_of_other_weights_or_data_have_their_own_names(mtlprune: Call, t
     assert len(RunFolder(folder).read_predictions(f"dev.on-grammar-{mark}")) == 3
 
 
-def test_scorer_files_fit_predictions_to_gold(tmp_path: Path) -> None:
+def test_scorer_files_fit_predictions_to_gold(tmp_path):
     words = ("Ann", "wants", "to", "go")
     gold = [
         Sentence("a", words, ("NNP", "VBZ", "TO", "VB"), con=(Span(0, 4, "S"),), srl=(Predicate(1, None, (), "want"),)),

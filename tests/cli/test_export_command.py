@@ -79,7 +79,7 @@ def compare(names: dict[str, Any], wanted: list[torch.Tensor]) -> None:
         torch.testing.assert_close(found, before, rtol=0, atol=1e-6 * float(before.abs().max()))
 
 
-def test_a_run_without_gates_is_exported_as_it_is(mtlprune: Command, single: Path, tmp_path: Path) -> None:
+def test_a_run_without_gates_is_exported_as_it_is(mtlprune, single, tmp_path):
     out = exported(mtlprune, tmp_path / "plain", single, "--licence", "apache-2.0")
     names = as_the_card_says(out)
     compare(names, states(single))
@@ -91,7 +91,7 @@ def test_a_run_without_gates_is_exported_as_it_is(mtlprune: Command, single: Pat
     assert str(tmp_path) not in card.text + (out / "config.json").read_text()  # no path of this machine
 
 
-def test_gates_are_in_the_weights(mtlprune: Command, masked: Path, tmp_path: Path) -> None:
+def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
     begun = RunFolder(shutil.copytree(masked, tmp_path / "begun"))
     begun.write_config({**(tree := begun.read_config()), "train": {**tree["train"], "start": "runs/finished"}})
     out = exported(mtlprune, tmp_path / "mask", begun.path)
@@ -102,7 +102,7 @@ def test_gates_are_in_the_weights(mtlprune: Command, masked: Path, tmp_path: Pat
     assert again.head_map is None
 
 
-def test_heads_removed_and_heads_put_back(mtlprune: Command, masked: Path, pruned: Path, tmp_path: Path) -> None:
+def test_heads_removed_and_heads_put_back(mtlprune, masked, pruned, tmp_path):
     wanted = states(masked, SHARED)
     out = exported(mtlprune, tmp_path / "removed", masked, "--remove")
     assert KeptHeads.read(out).count == 3
@@ -118,7 +118,7 @@ def test_heads_removed_and_heads_put_back(mtlprune: Command, masked: Path, prune
 
 
 @pytest.mark.slow
-def test_means_of_closed_heads_go_along(mtlprune: Command, train: Callable[..., Path], tmp_path: Path) -> None:
+def test_means_of_closed_heads_go_along(mtlprune, train, tmp_path):
     """The command itself compares what it wrote with the run, whose closed heads contribute their means."""
     run = train(
         "means", "tasks=pos", "pruning.method=random", "pruning.keep=3", "pruning.closed=mean", "train.epochs=1"
@@ -139,7 +139,7 @@ def test_means_of_closed_heads_go_along(mtlprune: Command, train: Callable[..., 
     assert before == after
 
 
-def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked: Path, tmp_path: Path) -> None:
+def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked, tmp_path):
     with pytest.raises(OSError), quiet():
         AutoModel.from_pretrained(masked / "encoder")
     model = MultiTaskModel.load(masked)
@@ -150,7 +150,7 @@ def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked:
 
 
 @pytest.mark.parametrize("task", ["pos", "ner"])
-def test_a_pipeline_gives_what_the_run_predicts(mtlprune: Command, own: Path, tmp_path: Path, task: str) -> None:
+def test_a_pipeline_gives_what_the_run_predicts(mtlprune, own, tmp_path, task):
     out = exported(mtlprune, tmp_path / task, own, "--head", task)
     label = as_the_card_says(out)["label"]
     compare({"model": label.model.base_model, "tokenizer": label.tokenizer}, states(own, task))
@@ -171,7 +171,7 @@ def test_a_pipeline_gives_what_the_run_predicts(mtlprune: Command, own: Path, tm
     assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))
 
 
-def test_what_cannot_be_exported_is_refused(mtlprune, train, masked, own, single, lab, tiny_encoder, tmp_path) -> None:
+def test_what_cannot_be_exported_is_refused(mtlprune, train, masked, own, single, lab, tiny_encoder, tmp_path):
     def refusal(*arguments: object) -> str:
         answer = mtlprune("export", *arguments, "--out", tmp_path / "out")
         assert answer.code == 2 and answer.err.count("\n") == 1 and not list(tmp_path.iterdir()), answer.err
@@ -193,7 +193,7 @@ def test_what_cannot_be_exported_is_refused(mtlprune, train, masked, own, single
 
 
 @pytest.mark.slow
-def test_albert_has_one_set_of_weights(mtlprune, train, tiny_encoder, tmp_path) -> None:
+def test_albert_has_one_set_of_weights(mtlprune, train, tiny_encoder, tmp_path):
     config = make_lab(tmp_path, tiny_encoder("albert"), (12, 4, 4))
     run = train("albert", "tasks=pos", *GATES, config=config)
     answer = mtlprune("export", run, "--out", tmp_path / "out")

@@ -44,7 +44,7 @@ def probes(tmp_path: Path, encoder: Path, shape: tuple[int, int]) -> Path:
     return folder
 
 
-def test_the_weights_are_those_of_the_encoder(mtlprune, encoder: Path) -> None:
+def test_the_weights_are_those_of_the_encoder(mtlprune, encoder):
     from mtlprune.encoder.model import Encoder
 
     answer = mtlprune("head", encoder, 2, 1, "--text", "the old cat sleeps")
@@ -66,9 +66,7 @@ def test_the_weights_are_those_of_the_encoder(mtlprune, encoder: Path) -> None:
         assert re.search(rf" {word} → {words[best]} +{float(sums[best]):.2f}", answer.out), (word, answer.out)
 
 
-def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(
-    mtlprune, encoder: Path, probes: Path, lab, shape: tuple[int, int], tmp_path: Path
-) -> None:
+def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(mtlprune, encoder, probes, lab, shape, tmp_path):
     gates = np.zeros(shape)
     gates[0, 1] = 0.5
     runs = [write_run(tmp_path / f"dep-{seed}", ["dep"], gates * (seed == 1), seed=seed) for seed in (1, 2)]
@@ -91,9 +89,7 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(
         picture.verify()
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(
-    mtlprune, encoder: Path, probes: Path, shape: tuple[int, int], tmp_path: Path
-) -> None:
+def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, encoder, probes, shape, tmp_path):
     layers, heads = shape
     other = write_probes(tmp_path / "other", (("pretrained", 0),), {"dep": ("det",)}, (layers, heads + 1))
     tuned = write_probes(tmp_path / "tuned", (("DEP", 3),), {"dep": ("det",)}, shape)

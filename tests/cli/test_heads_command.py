@@ -26,7 +26,7 @@ def analyses(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_verb_joins_by_layer_and_head(mtlprune, analyses: Path, tmp_path: Path):
+def test_the_verb_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
     answer = mtlprune("heads", "--analyses", analyses, "--out", tmp_path / "out")
     assert answer.code == 0, answer.err
     with (tmp_path / "out" / "heads.csv").open() as handle:
@@ -41,7 +41,7 @@ def test_the_verb_joins_by_layer_and_head(mtlprune, analyses: Path, tmp_path: Pa
     assert any(isinstance(block, Grid) and len(block.rows) == 6 for block in blocks)
 
 
-def test_the_verb_refuses_in_sentences(mtlprune, analyses: Path, tmp_path: Path):
+def test_the_verb_refuses_in_sentences(mtlprune, analyses, tmp_path):
     gated = write_run(tmp_path / "gated", ["pos"], np.ones((2, 3)))
     (gated.path / "gates.jsonl").rename(tmp_path / "away")
     out = tmp_path / "none"

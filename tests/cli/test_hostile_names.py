@@ -68,7 +68,7 @@ def test_nothing_steers_or_marks_up(command, study, mtlprune, tmp_path):
             assert TAG not in text and "<script>x" not in text, name
 
 
-def test_a_cell_stays_a_cell() -> None:
+def test_a_cell_stays_a_cell():
     hostile = ("a|b", "<b>x</b>", "&lt;", "[x](javascript:1)", "two\nlines", "\x1b[31m")
     text = Grid(["word"], [[cell] for cell in hostile]).markdown()
     rows = [line.strip("| ").strip() for line in text.splitlines()[2:]]

@@ -35,7 +35,7 @@ def gates(folder: Path, line: int = 1) -> list[list[float]]:
     return json.loads((folder / "gates.jsonl").read_text().splitlines()[line])["gates"]["shared"]
 
 
-def test_it_draws_runs_seeds_means_tasks_differences_and_films(mtlprune, make: Make, tmp_path: Path) -> None:
+def test_it_draws_runs_seeds_means_tasks_differences_and_films(mtlprune, make, tmp_path):
     runs = [make(task, seed) for task in ("pos", "dep") for seed in (1, 2, 3)] + [make("pos+ner+dep", 1)]
     out = tmp_path / "deep" / "maps"
     answer = mtlprune("maps", *runs, "--out", out, "--animate", "--scale", 1)
@@ -55,7 +55,7 @@ def test_it_draws_runs_seeds_means_tasks_differences_and_films(mtlprune, make: M
         assert animation.n_frames == 3
 
 
-def test_the_list_holds_the_numbers_drawn(mtlprune, make: Make, tmp_path: Path) -> None:
+def test_the_list_holds_the_numbers_drawn(mtlprune, make, tmp_path):
     runs = [make("pos", seed) for seed in (3, 1)] + [make("dep", 1)]
     assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "svg", "--animate").code == 0
     contents = json.loads((tmp_path / "m" / "maps.json").read_text())
@@ -77,7 +77,7 @@ def test_the_list_holds_the_numbers_drawn(mtlprune, make: Make, tmp_path: Path) 
     assert animation["steps"] == [10, 20, 30] and animation["numbers"] == [gates(runs[2], line) for line in range(3)]
 
 
-def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make: Make, tmp_path: Path) -> None:
+def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make, tmp_path):
     runs = [make("pos+ner+dep", 1, own=True), make("pos", 1)]
     assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "png").code == 0
     names = {path.stem for path in (tmp_path / "m").glob("*.png")}
@@ -85,7 +85,7 @@ def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make: Make, tmp_path: P
     assert "difference-POS-MTL-3_NER" not in names
 
 
-def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, make: Make, tmp_path: Path) -> None:
+def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, make, tmp_path):
     runs = [make("pos", 1), make("pos", 2)]
     shares = [[0.0, 0.1, 0.9, 1.0]] * 3
     write_selection(RunFolder(runs[1]), shares)
@@ -98,7 +98,7 @@ def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, ma
 
 
 @pytest.mark.slow
-def test_values_palettes_and_formats_change_the_pictures(mtlprune, make: Make, tmp_path: Path) -> None:
+def test_values_palettes_and_formats_change_the_pictures(mtlprune, make, tmp_path):
     runs = [make("pos", seed) for seed in (1, 2, 3)]
 
     def drawn(*options: object) -> dict[str, bytes]:
@@ -116,7 +116,7 @@ def test_values_palettes_and_formats_change_the_pictures(mtlprune, make: Make, t
     assert np.allclose(red, np.rint(255 * (1 - np.array(gates(runs[0])))))
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, make: Make, tmp_path: Path) -> None:
+def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, make, tmp_path):
     pos, other = make("pos", 1), make("pos", 2, encoder="other")
     bare, file, out = make("dep", 1), tmp_path / "file", tmp_path / "out"
     (bare / "gates.jsonl").unlink()

@@ -16,13 +16,13 @@ from mtlprune.runs import RunFolder
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_kind_of_mistake_has_its_code() -> None:
+def test_every_kind_of_mistake_has_its_code():
     assert exit_code(MtlpruneError("x")) == 2 and exit_code(OSError(2, "not there", "f")) == 2
     assert exit_code(MemoryError()) == 2 and "memory" in sentence(MemoryError())
     assert exit_code(RuntimeError("a defect")) is None
 
 
-def test_messages_do_not_steer_the_terminal() -> None:
+def test_messages_do_not_steer_the_terminal():
     assert sentence(MtlpruneError("label \x1b[31m red\x07, ä")) == "label \\x1b[31m red\\x07, ä"
 
 
@@ -37,12 +37,12 @@ def test_messages_do_not_steer_the_terminal() -> None:
         (("heads", "run", 2, 3, "--text", "a b"), "`mtlprune head RUN LAYER HEAD`"),
     ],
 )
-def test_an_old_command_names_the_new_one(mtlprune, old: tuple, new: str) -> None:
+def test_an_old_command_names_the_new_one(mtlprune, old, new):
     answer = mtlprune(*old)
     assert answer.code == 2 and new in answer.err and answer.err.count("\n") == 1
 
 
-def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune) -> None:
+def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     shown = mtlprune("--help").out
     assert shown.index("quickstart") < shown.index("Advanced:") < shown.index("pretrain")
     further = mtlprune("analyze", "--help").out
@@ -53,7 +53,7 @@ def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune) -> None:
     assert "Did you mean 'table'?" in mtlprune("tabel").err
 
 
-def test_a_mistake_before_much_is_loaded() -> None:
+def test_a_mistake_before_much_is_loaded():
     command = [sys.executable, "-m", "mtlprune", "head", "minilm", "0", "1"]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 2 and "counted from 1" in answer.stderr and answer.stderr.count("\n") == 1
@@ -77,7 +77,7 @@ finally:
 
 
 @pytest.mark.parametrize("command", PATHS)
-def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command: str, tmp_path: Path) -> None:
+def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, tmp_path):
     wrong = tmp_path / "nowhere"
     tree = {"data": {"path": str(wrong)}, "tasks": ["pos"]}
     RunFolder(tmp_path / "run").write_config(tree)

@@ -17,7 +17,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_probes(tmp_path_factory.mktemp("probes") / "p", ENCODERS, LABELS, (3, 4))
 
 
-def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results: Path, tmp_path: Path) -> None:
+def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results, tmp_path):
     out = tmp_path / "deep" / "plots"
     answer = mtlprune("probe", "--plot", results, "--out", out, "--against", "paper", "--scale", 1)
     assert answer.code == 0, answer.err
@@ -40,7 +40,7 @@ def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results: Path,
     assert r"\begin{tabular}" in (out / "tables.tex").read_text()
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, results: Path, tmp_path: Path) -> None:
+def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, results, tmp_path):
     sound = write_probes(tmp_path / "sound", ENCODERS[:1], {"ner": ("ORG",)}, (3, 4), ("sound",))
     file, out = tmp_path / "file", tmp_path / "out"
     file.write_text("keep me")

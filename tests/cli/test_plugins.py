@@ -3,9 +3,8 @@
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -67,7 +66,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         forget()
 
 
-def test_a_decoder_appears_and_trains(mtlprune: Callable[..., Any], lab: Any, installed: Path) -> None:
+def test_a_decoder_appears_and_trains(mtlprune, lab, installed):
     assert load_config(lab.config).tasks == tuple(LAYERS)
     assert TASKS["pos"].__module__ == "mtlprune.tasks.linear"  # ours stays, whatever is installed
     out = installed / "run"
@@ -88,9 +87,7 @@ def test_a_decoder_appears_and_trains(mtlprune: Callable[..., Any], lab: Any, in
     assert RunFolder(out).read_predictions("dev")[0].pos
 
 
-def test_an_analysis_appears_and_runs(
-    mtlprune: Callable[..., Any], lab: Any, installed: Path, tiny_encoder: Callable[[str], Path]
-) -> None:
+def test_an_analysis_appears_and_runs(mtlprune, lab, installed, tiny_encoder):
     out = installed / "found"
     answer = mtlprune("analyze", "entropy", tiny_encoder("bert"), "--corpus", lab.corpus, "--out", out)
     assert answer.code == 0, answer.err

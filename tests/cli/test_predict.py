@@ -24,7 +24,7 @@ def text(tmp_path: Path) -> Path:
     return tmp_path / "t.txt"
 
 
-def test_text_becomes_json_lines(mtlprune: Call, trained: Path, text: Path) -> None:
+def test_text_becomes_json_lines(mtlprune, trained, text):
     answer = mtlprune("predict", trained, text)
     assert answer.code == 0, answer.err
     found = [from_json(json.loads(line)) for line in answer.out.splitlines()]
@@ -33,7 +33,7 @@ def test_text_becomes_json_lines(mtlprune: Call, trained: Path, text: Path) -> N
     assert all(s.validate().layers() == ("pos", "ner", "dep", "con", "srl") for s in found)
 
 
-def test_conllu_in_and_out(mtlprune: Call, lab: Any, trained: Path, tmp_path: Path) -> None:
+def test_conllu_in_and_out(mtlprune, lab, trained, tmp_path):
     """The words of the test split give the predictions that evaluation stored; gold layers are not looked at."""
     export(load_corpus(lab.corpus)["test"], "dep", tmp_path / "in.conllu")
     out = tmp_path / "out.conllu"
@@ -45,7 +45,7 @@ def test_conllu_in_and_out(mtlprune: Call, lab: Any, trained: Path, tmp_path: Pa
     assert [(s.id, s.words, s.pos, s.dep) for s in read] == [(s.id, s.words, s.pos, s.dep) for s in stored]
 
 
-def test_from_python(trained: Path) -> None:
+def test_from_python(trained):
     model = package.load(trained)
     [first, second] = model.parse("The dog sees a man .", ["Ann", "sleeps"])
     assert first.validate().layers() == ("pos", "ner", "dep", "con", "srl")
@@ -53,14 +53,14 @@ def test_from_python(trained: Path) -> None:
     assert list(package.load(str(trained), task="srl").tasks) == ["pos", "ner", "dep", "con", "srl"]
 
 
-def test_the_suffix_of_the_output_chooses_the_format(mtlprune: Call, trained: Path, text: Path, tmp_path: Path) -> None:
+def test_the_suffix_of_the_output_chooses_the_format(mtlprune, trained, text, tmp_path):
     for name in ("out.conllu", "out.jsonl"):
         assert mtlprune("predict", trained, text, "--out", tmp_path / name).code == 0
     assert [s.words for s in read_conllu(tmp_path / "out.conllu")][1] == ("Ann", "sleeps")
     assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])["words"] == ["Ann", "sleeps"]
 
 
-def test_standard_input(mtlprune: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input(mtlprune, trained, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     answer = mtlprune("predict", trained, "-")
     assert [json.loads(line)["id"] for line in answer.out.splitlines()] == ["stdin-1", "stdin-3"]
@@ -123,7 +123,7 @@ def test_results_come_group_by_group_in_the_order_of_the_file(mtlprune, trained,
     assert [tree["id"] for tree in jsonl((tmp_path / "out.jsonl").read_text())] == [f"bad-{n}" for n in (1, 2, 3, 4, 6)]
 
 
-def test_a_bad_sentence_of_conllu_is_skipped_whole(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+def test_a_bad_sentence_of_conllu_is_skipped_whole(mtlprune, trained, tmp_path):
     rows = [b"1\tAnn" + 8 * b"\t_", b"2\tcaf\xe9" + 8 * b"\t_", b"2\tsleeps" + 8 * b"\t_"]
     (tmp_path / "t.conllu").write_bytes(b"\n".join([rows[0], rows[1], b"", rows[0], rows[2], b"", rows[2], b"", b""]))
     bad = mtlprune("predict", trained, tmp_path / "t.conllu")

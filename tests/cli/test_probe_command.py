@@ -25,9 +25,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_before_and_after(
-    mtlprune: Command, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
-) -> None:
+def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     encoder = tiny_encoder("bert")
     options = "--corpus", lab.corpus, "--out", tmp_path / "p", "--few", 3
     answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options)
@@ -52,9 +50,7 @@ def test_before_and_after(
 
 
 @pytest.mark.slow
-def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
-    mtlprune: Command, lab: Any, masked: Path, pruned: Path, tmp_path: Path
-) -> None:
+def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(mtlprune, lab, masked, pruned, tmp_path):
     found = []
     for run in (masked, pruned):
         options = "--corpus", lab.corpus, "--out", tmp_path / run.name, "--mode", "as-released", "--no-random-encoder"
@@ -71,9 +67,7 @@ def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
             assert one["test"] == pytest.approx(other["test"], abs=1e-6)
 
 
-def test_mistakes_are_one_sentence_and_leave_nothing(
-    mtlprune: Command, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
-) -> None:
+def test_mistakes_are_one_sentence_and_leave_nothing(mtlprune, lab, runs, tiny_encoder, tmp_path):
     out = tmp_path / "never"
     for names, words in (
         ((tmp_path / "nowhere",), "no such folder"),
@@ -88,7 +82,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
 
 
 @pytest.mark.slow
-def test_what_probing_costs(mtlprune: Command, lab: Any, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_what_probing_costs(mtlprune, lab, runs, tmp_path):
     out = tmp_path / "bench.json"
     answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out)
     assert answer.code == 0, answer.err
@@ -101,7 +95,7 @@ def test_what_probing_costs(mtlprune: Command, lab: Any, runs: dict[str, Path], 
     assert 1e8 < figures["memory"] < 1e10 and f"{figures['memory'] / 1e9:.2f} GB" in answer.out
 
 
-def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune: Command, runs: dict[str, Path]) -> None:
+def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune, runs):
     words = "--text", "the old cat sleeps"
     seen = [mtlprune("head", runs["own"], 2, 1, *words, "--gates-of", task) for task in ("pos", "ner")]
     assert [answer.code for answer in seen] == [0, 0], seen[0].err

@@ -24,7 +24,7 @@ def gated(train: Callable[..., Path]) -> Path:
     return train("gated-pos", "tasks=pos", "pruning.method=gates", "pruning.rate=0.3", "train.seed=2")
 
 
-def test_the_run_is_whole_and_says_where_it_came_from(pruned: Path, masked: Path) -> None:
+def test_the_run_is_whole_and_says_where_it_came_from(pruned, masked):
     source, folder = RunFolder(masked), RunFolder(pruned)
     (claim,) = load_claims([masked])
     kept = [np.flatnonzero(row).tolist() for row in claim.open]
@@ -44,7 +44,7 @@ def test_the_run_is_whole_and_says_where_it_came_from(pruned: Path, masked: Path
     assert [path.name for path in pruned.parent.glob(".*")] == []
 
 
-def test_it_predicts_what_the_masked_run_predicts(mtlprune: Command, pruned: Path, masked: Path) -> None:
+def test_it_predicts_what_the_masked_run_predicts(mtlprune, pruned, masked):
     assert RunFolder(pruned).read_predictions("dev") == RunFolder(masked).read_predictions("dev")
     scores = [RunFolder(path).read_scores("dev") for path in (pruned, masked)]
     assert scores[0] == scores[1]
@@ -59,7 +59,7 @@ def test_it_predicts_what_the_masked_run_predicts(mtlprune: Command, pruned: Pat
     assert found[0].pos is not None and found[0] == found[1]
 
 
-def test_other_verbs_take_it(mtlprune: Command, pruned: Path, masked: Path, tmp_path: Path) -> None:
+def test_other_verbs_take_it(mtlprune, pruned, masked, tmp_path):
     table = mtlprune("table", masked, pruned, "--split", "dev")
     assert table.code == 0 and "tiny-pruned" in table.out, table.err
     again = mtlprune("train", pruned / "config.yaml", "--out", pruned)
@@ -76,7 +76,7 @@ def test_other_verbs_take_it(mtlprune: Command, pruned: Path, masked: Path, tmp_
     assert json.loads(figures.read_text())["ratios"]["bare encoder"] == 1.0
 
 
-def test_the_most_open_heads_stay_and_time_is_measured(mtlprune: Command, gated: Path, tmp_path: Path) -> None:
+def test_the_most_open_heads_stay_and_time_is_measured(mtlprune, gated, tmp_path):
     out = tmp_path / "five"
     answer = mtlprune("prune", gated, "--out", out, "--heads", 5, "--rounds", 1)
     assert answer.code == 0, answer.err
@@ -97,7 +97,7 @@ def test_the_most_open_heads_stay_and_time_is_measured(mtlprune: Command, gated:
     assert RunFolder(out).read_manifest()["pruned"]["most_open"] == 5
 
 
-def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune: Command, own_gates: Path, tmp_path: Path) -> None:
+def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune, own_gates, tmp_path):
     refused = mtlprune("prune", own_gates, "--out", tmp_path / "none")
     assert refused.code == 2 and "expected --task with one of pos, ner" in refused.err
     out = tmp_path / "ner"
@@ -133,7 +133,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(mtlprune, masked,
     assert "is a file" in refusal(mtlprune, tmp_path, masked, "--out", out / "notes.txt")
 
 
-def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune: Command, gated: Path, tmp_path: Path) -> None:
+def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune, gated, tmp_path):
     run = Path(shutil.copytree(gated, tmp_path / "run"))
     lines = [json.loads(line) for line in (run / "gates.jsonl").read_text().splitlines()]
     for line in lines:

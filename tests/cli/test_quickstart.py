@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ TASKS = ["con", "dep", "ner", "pos", "srl"]
 RUNS = [*(f"gates-{task}" for task in TASKS), "mtl-5", "no-encoder", *(f"stl-{task}" for task in TASKS)]
 
 
-def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
     out = tmp_path / "quick 1"
     settings = [f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.precision=fp32"]
     command = ["quickstart", *settings, "--out", out, "--train", 16, "--dev", 4, "--test", 6]
@@ -70,8 +69,6 @@ def test_from_nothing_to_a_table(mtlprune: Call, tiny_encoder: Callable[[str], P
         ("train.device=meta", "cannot be used here"),
     ],
 )
-def test_bad_overrides_fail_before_anything_is_written(
-    mtlprune: Call, tmp_path: Path, override: str, told: str
-) -> None:
+def test_bad_overrides_fail_before_anything_is_written(mtlprune, tmp_path, override, told):
     answer = mtlprune("quickstart", override, "--out", tmp_path / "out")
     assert answer.code == 2 and told in answer.err and not (tmp_path / "out").exists()

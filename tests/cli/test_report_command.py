@@ -1,7 +1,6 @@
 """mtlprune report: the file it writes, and mistakes that leave nothing behind."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ Call = Callable[..., Any]
 FAST = ("--resamples", 20, "--permutations", 10)
 
 
-def test_a_trained_run_with_the_gold_of_its_corpus(mtlprune: Call, trained: Path, lab: Any, tmp_path: Path) -> None:
+def test_a_trained_run_with_the_gold_of_its_corpus(mtlprune, trained, lab, tmp_path):
     out = tmp_path / "deep" / "page.html"
     answer = mtlprune("report", trained, "--out", out, *FAST)
     assert answer.code == 0, answer.err
@@ -23,7 +22,7 @@ def test_a_trained_run_with_the_gold_of_its_corpus(mtlprune: Call, trained: Path
     assert f"{las:.2f}" in text and "What was run" in text
 
 
-def test_gold_that_is_not_there_is_a_caveat(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
+def test_gold_that_is_not_there_is_a_caveat(mtlprune, lab, tmp_path):
     runs = [run.path for run in write_study(tmp_path / "runs", seeds=(1,)) if run.path.name.startswith("none")]
     out = tmp_path / "page.html"
     assert mtlprune("report", *runs, "--out", out, *FAST).code == 0
@@ -41,9 +40,7 @@ def test_gold_that_is_not_there_is_a_caveat(mtlprune: Call, lab: Any, tmp_path: 
         (["nowhere"], "is no run folder"),
     ],
 )
-def test_mistakes_leave_no_page(
-    mtlprune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], words: str
-) -> None:
+def test_mistakes_leave_no_page(mtlprune, tmp_path, monkeypatch, more, words):
     runs = [run.path for run in write_study(tmp_path / "runs", seeds=(1,))][:1]
     monkeypatch.chdir(tmp_path)
     answer = mtlprune("report", *runs, *more, *FAST)

@@ -26,7 +26,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_scores_and_counts_are_those_of_the_run(recorded: Path, trained: Path) -> None:
+def test_scores_and_counts_are_those_of_the_run(recorded, trained):
     record, run = RunFolder.existing(recorded), RunFolder.existing(trained)
     assert record.splits() == run.splits() == ["dev", "test"]
     for split in record.splits():
@@ -74,7 +74,7 @@ def test_what_needs_weights_refuses_a_record(mtlprune, recorded, lab, tmp_path, 
     assert files(recorded) == before and not list(Path("new").glob("**/*"))
 
 
-def test_loading_and_reading_predictions_refuse_a_record(recorded: Path) -> None:
+def test_loading_and_reading_predictions_refuse_a_record(recorded):
     with pytest.raises(RunError, match="without weights"):
         package.load(str(recorded))
     with pytest.raises(RunError, match="without predictions"):

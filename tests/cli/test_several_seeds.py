@@ -1,9 +1,5 @@
 """Several seeds of one configuration: as many runs, read back as one table."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,7 +10,7 @@ from mtlprune.runs import RunError, RunFolder
 SETTINGS = ("tasks=pos", "pruning.method=gates", "train.epochs=1")
 
 
-def test_seeds_are_runs_and_a_data_frame(mtlprune: Callable[..., Any], lab: Any, tmp_path: Path) -> None:
+def test_seeds_are_runs_and_a_data_frame(mtlprune, lab, tmp_path):
     out = tmp_path / "runs"
     answer = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out)
     assert answer.code == 0, answer.err
@@ -43,7 +39,7 @@ def test_seeds_are_runs_and_a_data_frame(mtlprune: Callable[..., Any], lab: Any,
     np.testing.assert_array_equal(RunFolder(alone).gates()["shared"], claim.gates)
 
 
-def test_what_is_no_seed_is_refused(mtlprune: Callable[..., Any], lab: Any, single: Path, tmp_path: Path) -> None:
+def test_what_is_no_seed_is_refused(mtlprune, lab, single, tmp_path):
     for given, words in (("1,x", "found '1,x'"), ("2,2", "found '2,2'"), ("", "found ''")):
         answer = mtlprune("train", lab.config, "--seeds", given, "--out", tmp_path / "runs")
         assert answer.code == 2 and words in answer.err

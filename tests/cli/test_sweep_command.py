@@ -56,7 +56,7 @@ def run_of(swept: Swept, cell: str) -> RunFolder:
     return RunFolder(swept.out / cells[cell]["folder"])
 
 
-def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept: Swept) -> None:
+def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept):
     answer = swept.answer
     assert answer.code == 1, answer.err
     assert "wrong: failed: " in answer.out and "but there is no such folder" in answer.out
@@ -66,7 +66,7 @@ def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept: Swept) ->
     assert run_of(swept, "static-pos-1").read_config()["name"] == "static-pos"
 
 
-def test_status_and_dry_run_list_cells_without_doing_them(mtlprune: Call, swept: Swept) -> None:
+def test_status_and_dry_run_list_cells_without_doing_them(mtlprune, swept):
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
     status = mtlprune("sweep", "--status", swept.file, "--out", swept.out)
     assert status.code == 0 and "4 cells: 2 done, 1 failed, 1 left" in status.out
@@ -76,7 +76,7 @@ def test_status_and_dry_run_list_cells_without_doing_them(mtlprune: Call, swept:
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before
 
 
-def test_a_dry_run_measures_what_no_finished_cell_tells(mtlprune: Call, swept: Swept) -> None:
+def test_a_dry_run_measures_what_no_finished_cell_tells(mtlprune, swept):
     out = swept.out.with_name("measured")
     listed = mtlprune("sweep", swept.file, "--out", out, "--dry-run", "--only", "static-*", "--only", "wrong")
     assert listed.code == 0, listed.err
@@ -101,7 +101,7 @@ def test_other_verbs_take_a_sweep_for_its_finished_runs(mtlprune, swept, caplog)
     assert wrong.code == 2 and "the sweep has no cell gates-*" in wrong.err
 
 
-def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
+def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune, swept, tmp_path):
     offered = tmp_path / "runs"
     offered.mkdir()
     for cell, name in (("none-pos-1", "first"), ("static-pos-1", "second")):
@@ -138,7 +138,7 @@ def test_an_adopted_cell_is_scored_though_it_names_its_start_otherwise(mtlprune,
     assert runs[1].read_config()["train"]["start"] == str(run_of(swept, "none-pos-1").path)  # not the adopted one
 
 
-def test_commands_come_in_the_order_of_needs(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
+def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):
     printed = mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--print-commands", "--only", "static-*")
     commands = [shlex.split(line) for line in printed.out.splitlines()]
     assert [command[4].rpartition("-")[0] for command in commands] == ["none-pos-1", "static-pos-1"]
@@ -164,7 +164,7 @@ def test_a_mistake_is_one_sentence(mtlprune, swept, tmp_path, arguments, said):
     assert not list((tmp_path).glob("o/*/config.yaml"))
 
 
-def test_records_of_a_sweep_stand_where_it_stood(mtlprune: Call, swept: Swept, lab: Any, tmp_path: Path) -> None:
+def test_records_of_a_sweep_stand_where_it_stood(mtlprune, swept, lab, tmp_path):
     out = tmp_path / "records"
     assert mtlprune("runs", "record", swept.out, "--out", out).code == 0
     status = mtlprune("sweep", "--status", swept.file, "--out", out)
@@ -183,7 +183,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("file", DAMAGE)
-def test_a_damaged_cell_fails_alone(mtlprune: Call, swept: Swept, tmp_path: Path, file: str) -> None:
+def test_a_damaged_cell_fails_alone(mtlprune, swept, tmp_path, file):
     shutil.copytree(swept.out, tmp_path / "out")
     cells = json.loads((tmp_path / "out/sweep.json").read_text())["cells"]
     good, bad = (tmp_path / "out" / cells[name]["folder"] for name in ("none-pos-1", "static-pos-1"))

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "transformers", "datasets", "supar", "pyarrow", "numpy")
 
 
-def test_a_run_beside_the_majority(mtlprune: Call, trained: Path, lab: Any) -> None:
+def test_a_run_beside_the_majority(mtlprune, trained, lab):
     answer = mtlprune("table", trained, "--majority", lab.corpus)
     assert answer.code == 0, answer.err
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.out.splitlines() if line[:2] == "| "]
@@ -61,17 +61,17 @@ def printed(*command: object) -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("command", ["--help", "--version", "train --help", "probe --help", "table nowhere"])
-def test_light_commands_load_nothing_heavy(command: str) -> None:
+def test_light_commands_load_nothing_heavy(command):
     text, loaded = printed(*command.split())
     assert bool(text) == (command != "table nowhere") and not set(HEAVY) & loaded
 
 
-def test_version(mtlprune: Call) -> None:
+def test_version(mtlprune):
     answer = mtlprune("--version")
     assert (answer.code, answer.out) == (0, f"mtlprune {package.__version__}\n")
 
 
-def test_defects_of_ours_are_not_hidden(mtlprune: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defects_of_ours_are_not_hidden(mtlprune, trained, monkeypatch):
     """A traceback is for what no user can mend."""
     monkeypatch.setattr(RunFolder, "read_scores", lambda folder, split: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -87,14 +87,14 @@ def compared(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_overlap_needs_no_torch(tmp_path: Path) -> None:
+def test_overlap_needs_no_torch(tmp_path):
     run = gated_runs.write_run(tmp_path / "run", ["pos"], np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
     text, loaded = printed("claims", run.path, "--permutations", 10)
     assert "| POS only             | 1-1, 1-3, 2-2 |" in text and "scipy.stats" in loaded
     assert not {"torch", "transformers", "datasets", "supar"} & loaded
 
 
-def test_differences_are_tested_without_torch(mtlprune: Call, compared: list[Path]) -> None:
+def test_differences_are_tested_without_torch(mtlprune, compared):
     text, loaded = printed("table", *compared)
     assert not {"torch", "transformers", "datasets", "supar"} & loaded and "numpy" in loaded
     answer = mtlprune("table", *compared)
@@ -112,7 +112,7 @@ def test_differences_are_tested_without_torch(mtlprune: Call, compared: list[Pat
 
 
 @pytest.mark.parametrize("kind", ["markdown", "latex", "csv", "json"])
-def test_formats_and_files(kind: str, mtlprune: Call, compared: list[Path], tmp_path: Path) -> None:
+def test_formats_and_files(kind, mtlprune, compared, tmp_path):
     command = ("table", *compared, "--format", kind, "--resamples", 100)
     shown = mtlprune(*command)
     file = tmp_path / "deep" / "table"

@@ -44,7 +44,7 @@ def assert_same_run(one: Path, other: Path) -> None:
         assert (one / file).read_bytes() == (other / file).read_bytes(), file
 
 
-def test_a_run_holds_everything(trained: Path) -> None:
+def test_a_run_holds_everything(trained):
     files = {path.relative_to(trained).as_posix() for path in trained.rglob("*") if path.is_file()}
     assert {
         "config.yaml", "manifest.json", "vocabulary.json", "metrics.jsonl", "best.json", "scores/dev.json",
@@ -60,7 +60,7 @@ def test_a_run_holds_everything(trained: Path) -> None:
     assert set(metrics[0]["loss"]) == set(metrics[0]["dev"]) == {"pos", "ner", "dep", "con", "srl"}
 
 
-def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune: Call, lab: Any, workplace: Path) -> None:
+def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, workplace):
     first = mtlprune("train", lab.config, "tasks=pos,ner", "train.epochs=1")
     assert first.code == 0, first.err
     [folder] = (workplace / "runs").iterdir()
@@ -79,7 +79,7 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune: Call, lab
 
 
 @pytest.mark.slow
-def test_interrupted_and_gone_on_equals_undisturbed(mtlprune: Call, lab: Any, trained: Path, tmp_path: Path) -> None:
+def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_path):
     """A real process, Ctrl-C after its first epoch; then the same command again."""
     command = ["train", str(lab.config), "--out", str(tmp_path / "run")]
     code = "import sys; sys.argv[0] = 'mtlprune'; from mtlprune.cli import main; main()"
@@ -104,7 +104,7 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune: Call, lab: Any, tr
     assert_same_run(tmp_path / "run", trained)
 
 
-def test_the_first_signal_asks_and_the_second_aborts() -> None:
+def test_the_first_signal_asks_and_the_second_aborts():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     for number in (signal.SIGINT, signal.SIGTERM):
         with Interruption(Console(quiet=True)) as wanted:
@@ -116,7 +116,7 @@ def test_the_first_signal_asks_and_the_second_aborts() -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_a_loss_that_is_no_number_stops_with_step_and_task(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_stops_with_step_and_task(mtlprune, lab, tmp_path):
     settings = ("train.encoder_rate=1e30", "train.decoder_rate=1e30", "train.clip=1e30", "tasks=pos", "train.warmup=0")
     answer = mtlprune("train", lab.config, *settings, "--out", tmp_path / "run")
     answer.refuses("at step ", code=3)

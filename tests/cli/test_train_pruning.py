@@ -139,7 +139,7 @@ def test_a_run_cannot_make_use_of_itself(settings, key, mtlprune, lab, tmp_path)
     assert not out.exists()
 
 
-def test_a_finished_run_is_not_trained_on_from_itself(mtlprune: Call, lab: Any, trained: Path) -> None:
+def test_a_finished_run_is_not_trained_on_from_itself(mtlprune, lab, trained):
     before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
     answer = mtlprune("train", lab.config, f"train.start={trained}", "--out", trained)
     answer.refuses(f"train.start (was None, is '{trained}'). Choose another --out")
@@ -163,7 +163,7 @@ def test_check_says_what_pruning_will_do(overrides, said, mtlprune, lab, trained
     assert said.format(trained=trained) in answer.out and answer.out.endswith("ready\n")
 
 
-def test_evaluate_and_predict_use_the_gates(mtlprune: Call, gated: Path, tmp_path: Path) -> None:
+def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
     """Without its masks the same weights predict otherwise; with them evaluate repeats what training scored."""
     before = (gated / "predictions/dev.jsonl").read_bytes(), (gated / "scores/dev.json").read_bytes()
     answer = mtlprune("evaluate", gated, "--split", "dev")

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -245,7 +244,7 @@ def test_a_kernel_that_hides_its_maps_is_refused(tiny_encoder):
         ({"strength": 1, "heads": "L3H7"}, "expected heads such as 3-7"),
     ],
 )
-def test_settings_without_effect_or_sense_are_refused(values: dict[str, Any], words: str):
+def test_settings_without_effect_or_sense_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
         SyntaxConfig(**values)
 

@@ -31,7 +31,7 @@ def listed(task: str, heights: str = "lowest") -> list[tuple]:
     return [(*map(int, row), found.labels[k]) for row, k in zip(found.columns, found.label, strict=True)]
 
 
-def test_items_of_a_sentence() -> None:
+def test_items_of_a_sentence():
     assert listed("pos")[2] == (2, 3, "NN") and len(listed("pos")) == 7
     assert listed("ner") == [(6, 7, "LOC")]
     assert listed("dep")[:4] == [(3, 1, "det"), (3, 2, "amod"), (4, 3, "nsubj"), (0, 4, "root")]
@@ -39,14 +39,14 @@ def test_items_of_a_sentence() -> None:
     assert listed("con") == [(0, 3, "NP"), (4, 5, "NP"), (6, 7, "NP")]
 
 
-def test_phrases_of_all_heights() -> None:
+def test_phrases_of_all_heights():
     assert tree_heights(TREE) == [6 + 1, 3, 6, 5, 3, 4, 3]
     assert len(listed("con", "all")) == 7
     assert {label for *_, label in listed("con", "each")} == {"S@7", "NP@3", "VP@6", "NP@5", "PP@4"}
 
 
 @given(nested_spans(7))
-def test_heights_by_their_definition(spans: tuple[Span, ...]) -> None:
+def test_heights_by_their_definition(spans):
     def height(place: int) -> int:
         inside = [
             other
@@ -59,7 +59,7 @@ def test_heights_by_their_definition(spans: tuple[Span, ...]) -> None:
 
 
 @given(corpora())
-def test_labels_offsets_and_shuffles(sentences: list[Sentence]) -> None:
+def test_labels_offsets_and_shuffles(sentences):
     found = read_items({"train": sentences[:1], "test": sentences}, 3)
     for train, test in zip(found["train"], found["test"], strict=True):
         assert train.labels == test.labels and train.task == test.task
@@ -75,13 +75,13 @@ def test_labels_offsets_and_shuffles(sentences: list[Sentence]) -> None:
         assert np.array_equal(test.lengths, np.repeat([len(s) for s in sentences], np.diff(test.offsets)))
 
 
-def test_an_unknown_layer_has_no_items_and_an_unknown_task_no_entry() -> None:
+def test_an_unknown_layer_has_no_items_and_an_unknown_task_no_entry():
     tasks = [items.task for items in read_items({"test": [SENTENCE.bare().with_layers(pos=SENTENCE.pos)]}, 0)["test"]]
     assert tasks == ["pos"]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_shuffles_follow_the_seed(seed: int) -> None:
+def test_shuffles_follow_the_seed(seed):
     many = {"test": [SENTENCE] * 20}
     first, again, other = (read_items(many, s)["test"][0].shuffled for s in (seed, seed, seed + 1))
     assert np.array_equal(first, again) and not np.array_equal(first, other)
@@ -95,7 +95,7 @@ def tasks(sentences: list[Sentence], *names: str) -> list[Items]:
 
 
 @given(corpora())
-def test_offsets_one_by_one(sentences: list[Sentence]) -> None:
+def test_offsets_one_by_one(sentences):
     for items in tasks(sentences, "dep", "srl"):
         expected = np.zeros((len(items.labels), 9))
         for row, label in zip(items.columns.tolist(), items.label, strict=True):
@@ -112,7 +112,7 @@ def test_offsets_one_by_one(sentences: list[Sentence]) -> None:
 
 
 @given(corpora())
-def test_chance_by_all_ways_to_choose(sentences: list[Sentence]) -> None:
+def test_chance_by_all_ways_to_choose(sentences):
     for items in tasks([s for s in sentences if len(s) < 5], "dep", "srl"):
         expected: dict[int, list[float]] = {}
         for row, label, n in zip(items.columns.tolist(), items.label, items.lengths, strict=True):
@@ -132,6 +132,6 @@ def test_chance_by_all_ways_to_choose(sentences: list[Sentence]) -> None:
 
 
 @given(corpora())
-def test_chance_of_centroids_is_one_in_k(sentences: list[Sentence]) -> None:
+def test_chance_of_centroids_is_one_in_k(sentences):
     for items in tasks(sentences, "pos", "ner", "con"):
         assert np.allclose(chance(items), 1 / len(items.labels))

@@ -19,7 +19,7 @@ def column(*numbers: int) -> Tensor:
     return torch.tensor(numbers)
 
 
-def test_an_arc_counts_in_either_direction() -> None:
+def test_an_arc_counts_in_either_direction():
     # one sentence of three words, two heads; what place 0 ([CLS]) to 3 attends to most
     choices = AttendedPlaces(column(0, 2, 2, 0, 3, 1, 2, 2).view(2, 4).T.contiguous(), torch.zeros(4, 2), 4)
     row, head, dependent = column(0, 0, 0, 0), column(2, 0, 3, 0), column(1, 3, 2, 2)
@@ -28,7 +28,7 @@ def test_an_arc_counts_in_either_direction() -> None:
     assert found[:, 1].tolist() == [False, True, True, False]  # root → 3 by [CLS], 3 → 2 by the head
 
 
-def test_any_word_of_an_argument_will_do() -> None:
+def test_any_word_of_an_argument_will_do():
     # two sentences of four words; the first head of the second sentence: word 1 looks at word 3, all others at word 0
     words = torch.ones(10, 1, dtype=torch.int64)
     words[5 + 2] = 4
@@ -43,7 +43,7 @@ def test_any_word_of_an_argument_will_do() -> None:
     assert arguments_found(choices, *[nothing] * 4).shape == (0, 1)
 
 
-def test_the_direction_counts_not_the_length() -> None:
+def test_the_direction_counts_not_the_length():
     made = Centroids(3, 1, 2)
     made.add(torch.tensor([[[1.0, 0.0]], [[0.0, 9.0]]]), column(0, 1))
     made.add(torch.tensor([[[3.0, 0.2]]]), column(0))
@@ -55,12 +55,12 @@ def test_the_direction_counts_not_the_length() -> None:
     assert found.tolist() == [True, True, False, False, False]
 
 
-def test_of_equally_good_heads_the_lowest_is_chosen() -> None:
+def test_of_equally_good_heads_the_lowest_is_chosen():
     dev = np.array([[[1.0, 5.0], [5.0, 2.0]], [[np.nan, 0.0], [0.0, np.nan]], np.full((2, 2), np.nan)])
     assert chosen(dev).tolist() == [1, 1, -1]
 
 
-def test_items_of_one_sentence_count_as_one_observation() -> None:
+def test_items_of_one_sentence_count_as_one_observation():
     generator = np.random.default_rng(3)
     gap = generator.choice([-1.0, 0.0, 1.0], 100, p=[0.2, 0.5, 0.3])
     repeated, sentence = np.repeat(gap, 9), np.repeat(np.arange(100), 9)
@@ -69,7 +69,7 @@ def test_items_of_one_sentence_count_as_one_observation() -> None:
     assert narrow[1] - narrow[0] < 0.5 * (wide[1] - wide[0])
 
 
-def test_sentences_of_different_sizes_are_resampled_as_wholes() -> None:
+def test_sentences_of_different_sizes_are_resampled_as_wholes():
     """Against the plain bootstrap, sentence by sentence."""
     generator = np.random.default_rng(4)
     sizes = generator.integers(1, 6, 80)

@@ -96,7 +96,7 @@ def nearest(made: dict[int, np.ndarray], vector: np.ndarray) -> int:
     return max(sorted(made), key=lambda label: cosine(made[label]))
 
 
-def test_attention_probes_by_double_loops(bert: Encoder, data: Data, found: Findings) -> None:
+def test_attention_probes_by_double_loops(bert, data, found):
     for split, grids in (("dev", found.dev), ("test", found.test)):
         seen = [alone(bert, sentence)[0] for sentence in data.sentences[split]]
         for items in (items for items in data.items[split] if items.task in ("dep", "srl")):
@@ -113,7 +113,7 @@ def test_attention_probes_by_double_loops(bert: Encoder, data: Data, found: Find
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("labelling", [TRUE, SHUFFLED])
-def test_centroid_probes_by_double_loops(bert: Encoder, data: Data, found: Findings, mode: str, labelling: str) -> None:
+def test_centroid_probes_by_double_loops(bert, data, found, mode, labelling):
     source = "train" if mode == SOUND else "test"
     vectors = {split: [alone(bert, s)[1] for s in data.sentences[split]] for split in {source, "test"}}
     for place, items in enumerate(data.items["test"]):
@@ -145,14 +145,14 @@ def assert_same(one: Findings, other: Findings) -> None:
             np.testing.assert_allclose(grid, second[key], err_msg=str(key))
 
 
-def test_one_batch_or_many(bert: Encoder, data: Data, found: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_batch_or_many(bert, data, found, monkeypatch):
     monkeypatch.setattr("mtlprune.encoder.observe.SENTENCES", 1)
     batches: list[None] = []
     assert_same(ProbeSurvey(bert, on_batch=lambda: batches.append(None)).run(data), found)
     assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
 
 
-def test_items_of_the_chosen_head_are_those_counted(data: Data, found: Findings) -> None:
+def test_items_of_the_chosen_head_are_those_counted(data, found):
     for mode in MODES:
         for items in data.items["test"]:
             grid = found.test[mode, TRUE, items.task]
@@ -162,7 +162,7 @@ def test_items_of_the_chosen_head_are_those_counted(data: Data, found: Findings)
                 assert grid[:, layer, head] == pytest.approx(expected, nan_ok=True)
 
 
-def test_batches_keep_to_their_budget() -> None:
+def test_batches_keep_to_their_budget():
     lengths = [500, 3, 40, 41, 120, *([25] * 200)]
     batches = list(observation_batches(lengths))
     assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
@@ -177,7 +177,7 @@ def test_batches_keep_to_their_budget() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", *(pytest.param(f, marks=pytest.mark.slow) for f in CONTRACT_FAMILIES[1:])])
-def test_a_closed_head_is_a_removed_head(load: Callable[[str], Encoder], data: Data, family: str) -> None:
+def test_a_closed_head_is_a_removed_head(load, data, family):
     encoder = load(family)
     gated = ProbeSurvey(encoder, GATES).run(data, (AS_RELEASED,))
     smaller = without_heads(encoder, GATES)
@@ -220,7 +220,7 @@ class Planted(ProbeSurvey):
             yield rows, seen
 
 
-def test_planted_heads_are_found(bert: Encoder, data: Data) -> None:
+def test_planted_heads_are_found(bert, data):
     found = Planted(bert).run(data)
     tags = next(items for items in data.items["test"] if items.task == "pos")
     assert len(tags.labels) > 8  # more tags than d: each direction holds several, so only the first of them can win

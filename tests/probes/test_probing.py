@@ -1,7 +1,6 @@
 """The Result of probing real encoders: rows, chosen heads, controls, and what is refused."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,7 @@ def found(request_: Request, tmp_path_factory: pytest.TempPathFactory) -> Result
     return mtlprune.read_results(folder)["probes"]
 
 
-def test_a_row_for_each_head_and_label_and_one_best(found: Result) -> None:
+def test_a_row_for_each_head_and_label_and_one_best(found):
     accuracy = found.frames["accuracy"]
     for (_, control, _, _), rows in accuracy.groupby(GROUP):
         assert rows["best"].sum() <= 1 and rows["items"].nunique() == 1 and rows["encoder"].unique() == ["pretrained"]
@@ -60,7 +59,7 @@ def test_a_row_for_each_head_and_label_and_one_best(found: Result) -> None:
     assert found.about["splits"]["train"] == {"sentences": 30, "too_long": 0} and "[CLS]" in found.about["specials"]
 
 
-def test_labels_say_what_the_best_rows_say(found: Result) -> None:
+def test_labels_say_what_the_best_rows_say(found):
     accuracy, labels = found.frames["accuracy"], found.frames["labels"]
     best = accuracy[accuracy["best"]].set_index(GROUP)
     assert labels["few"].any() and not labels["few"].all() and (labels["few"] == (labels["items"] < 8)).all()
@@ -80,21 +79,21 @@ def test_labels_say_what_the_best_rows_say(found: Result) -> None:
     assert any("no item to choose a head on" in note for note in found.about["notes"]) == (len(chosen) < len(there))
 
 
-def test_as_released_chooses_on_what_it_reports(found: Result) -> None:
+def test_as_released_chooses_on_what_it_reports(found):
     released = found.frames["accuracy"].query("mode == @AS_RELEASED")
     pd.testing.assert_series_equal(released["dev"], released["test"], check_names=False)
     single = released.query("items == 1 and control == 'none' and task == 'pos'")
     assert len(single) and (single["test"] == 100).all()
 
 
-def test_means_leave_out_rare_labels_and_the_root(found: Result) -> None:
+def test_means_leave_out_rare_labels_and_the_root(found):
     labels = found.frames["labels"].query("mode == 'sound' and task == 'dep' and not few and not apart")
     line = next(line for line in findings(found) if line.startswith("sound, pretrained, seed 0"))
     gains = (labels["gain"].mean(), (labels["gain"] > 0).sum(), len(labels))
     assert f"DEP {labels['test'].mean():.2f} (" in line and "{:+.2f}; {} of {})".format(*gains) in line
 
 
-def test_part_of_train_and_no_random_encoder_and_the_same_numbers(request_: Request, found: Result) -> None:
+def test_part_of_train_and_no_random_encoder_and_the_same_numbers(request_, found):
     again = probe(request_, {"mode": SOUND, "random_encoder": False})
     mine, theirs = (one.frames["accuracy"].query("mode == 'sound' and control == 'none'") for one in (again, found))
     np.testing.assert_allclose(mine["test"], theirs["test"], rtol=1e-5)
@@ -104,13 +103,13 @@ def test_part_of_train_and_no_random_encoder_and_the_same_numbers(request_: Requ
     assert part.frames["labels"]["random_encoder"].isna().all()
 
 
-def test_long_sentences_are_left_out_and_counted(request_: Request, tmp_path: Path) -> None:
+def test_long_sentences_are_left_out_and_counted(request_, tmp_path):
     small = make_tiny("bert", tmp_path / "small", positions=64)
     left = probe(request_, {"mode": AS_RELEASED, "random_encoder": False}, names=(str(small),)).about["splits"]["test"]
     assert 0 < left["too_long"] < 12 and left["sentences"] + left["too_long"] == 12
 
 
-def test_what_cannot_be_probed_is_refused(request_: Request, tmp_path: Path) -> None:
+def test_what_cannot_be_probed_is_refused(request_, tmp_path):
     name = request_.names[0]
     with pytest.raises(ProbeError, match="are both pretrained, seed 0"):
         find_sources([name, name])

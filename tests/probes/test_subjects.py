@@ -56,15 +56,15 @@ FIVE = {"tasks": ["pos", "ner", "dep", "con", "srl"]}
         ([{"tasks": ["pos", "dep"]}, {"tasks": ["pos", "dep"], **GATED}], ["POS+DEP", "POS+DEP (gates)"]),
     ],
 )
-def test_what_differs_has_another_label(labels_of: Any, settings: list[dict[str, Any]], expected: list[str]) -> None:
+def test_what_differs_has_another_label(labels_of, settings, expected):
     assert labels_of(*settings) == expected
 
 
-def test_the_same_twice_is_refused(labels_of: Any) -> None:
+def test_the_same_twice_is_refused(labels_of):
     with pytest.raises(ProbeError, match="are both POS, seed 1, so their results could not be told apart"):
         labels_of({}, {})
 
 
-def test_the_kind_of_a_run_is_read_off_its_label() -> None:
+def test_the_kind_of_a_run_is_read_off_its_label():
     labels = ["POS", "POS (gates)", "MTL-5 (gates):POS", "MTL-5 (sampled)", "MTL-5 (gates, sampled)", "pretrained"]
     assert [variant(label) for label in labels] == ["", "gates", "gates", "", "gates", ""]

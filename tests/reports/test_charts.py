@@ -41,7 +41,7 @@ def rectangles(text: str) -> list[str]:
     return re.findall(r'<path d="M[-\d.]+,[-\d.]+h15v15h-15Z" fill="([^"]*)"', text)
 
 
-def test_a_map_has_a_cell_for_each_head_and_says_its_number() -> None:
+def test_a_map_has_a_cell_for_each_head_and_says_its_number():
     text = svg(figure(head_map(MAPS, "value", limit=1.0, diverging=True), "A map"))
     found = rectangles(text)
     assert len(found) == 12
@@ -62,7 +62,7 @@ def curves(rows: int = 7) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("width", [8.0, 16.0])
-def test_a_paper_gets_its_width_and_its_size_of_words(width: float) -> None:
+def test_a_paper_gets_its_width_and_its_size_of_words(width):
     spec = figure(panels([lines(curves(), "layer", "value", title=str(k)) for k in range(3)], 3), "Three", ["Words."])
     text = svg(spec, Style(width, 8, title=False))
     found = re.search(r'<svg [^>]*width="([\d.]+)"[^>]*viewBox="0 0 ([\d.]+)', text)
@@ -71,18 +71,18 @@ def test_a_paper_gets_its_width_and_its_size_of_words(width: float) -> None:
     assert "Three" not in text and "Three" in svg(spec) and render(spec, "pdf", Style(width, 8)).startswith(b"%PDF")
 
 
-def test_what_is_too_narrow_is_refused() -> None:
+def test_what_is_too_narrow_is_refused():
     spec = figure(panels([lines(curves(), "layer", "value") for _ in range(3)], 3), "Three")
     with pytest.raises(ChartError, match=r"at least [0-9.]+ cm wide"):
         render(spec, "pdf", Style(1.5))
 
 
-def test_there_is_no_limit_of_rows() -> None:
+def test_there_is_no_limit_of_rows():
     text = svg(figure(lines(curves(3000), "layer", "value"), "Many"))
     assert text.count("<circle") >= 6000
 
 
-def test_a_forest_names_every_row_and_shows_a_dozen() -> None:
+def test_a_forest_names_every_row_and_shows_a_dozen():
     rows = [Interval(f"row {k}", k, k - 1, k + 1, True, f"{k} told") for k in range(30)]
     rows[1] = Interval("row 1", 1, np.nan, np.nan, False, "1 told")
     text = svg(figure(forest(rows, x_title="points")))

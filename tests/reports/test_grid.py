@@ -8,7 +8,7 @@ from mtlprune.reports.grid import LONG, Grid, Strong, escape, number, probabilit
 
 
 @pytest.mark.parametrize("rows", [1, LONG, LONG + 1, 200])
-def test_every_row_and_what_is_opened_is_closed(rows: int) -> None:
+def test_every_row_and_what_is_opened_is_closed(rows):
     made = Grid(["label", "F1"], [[f"row_{k}", Strong(f"{k}.5")] for k in range(rows)]).latex("tab:x", "Of 50 %.")
     kind = "longtable" if rows > LONG else "tabular"
     assert f"\\begin{{{kind}}}{{lr}}" in made and f"\\end{{{kind}}}" in made
@@ -17,7 +17,7 @@ def test_every_row_and_what_is_opened_is_closed(rows: int) -> None:
     assert made.count("\\caption{Of 50 \\%.}") == 1 == made.count("label & F1")
 
 
-def test_cells_are_escaped_and_numbers_shown() -> None:
+def test_cells_are_escaped_and_numbers_shown():
     grid = Grid(["a|b", "n"], [["x_1", "10"], ["50%", "2"]])
     assert grid.markdown() == "| a\\|b |  n |\n|:-----|---:|\n| x_1  | 10 |\n| 50%  |  2 |\n"
     assert "x\\_1 & 10 \\\\\n50\\% & 2 \\\\" in grid.latex("l", "c")

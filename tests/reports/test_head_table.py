@@ -1,7 +1,5 @@
 """The table of heads: the join by layer and head, correlations within layers, gradients, and the command."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from gated_runs import claim
@@ -52,7 +50,7 @@ def test_claims_are_counted_by_label():
     assert found["gate sd"][0, 0] == pytest.approx(np.std([1, 1, 0], ddof=1))
 
 
-def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path: Path):
+def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
     claims = [claim("POS", 1, np.eye(6, 12)), claim("DEP", 1, np.ones((6, 12)))]
     write_result(tmp_path, overlap(claims, permutations=0))
     names = {"pos": ["NN", "VB", "IN", "DT", "JJ"], "dep": ["nsubj", "obj", "det", "root"]}

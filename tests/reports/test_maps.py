@@ -49,7 +49,7 @@ def maps(layers: int, heads: int) -> dict[str, GateMap]:
 # -- colours ---------------------------------------------------------------------------------------------------------
 
 
-def test_known_gates_have_these_colours() -> None:
+def test_known_gates_have_these_colours():
     known = [np.array([[1, 0, 0, 0.25, 0.5]]), np.array([[1, 0, 1, 0.25, 0]]), np.array([[1, 0, 1, 0.25, 1]])]
     expected = [(0, 0, 0), (255, 255, 255), (255, 0, 0), (191, 191, 191), (128, 255, 0)]
     assert [tuple(colour) for colour in mixed(known, corners(3, "rgb"))[0].tolist()] == expected
@@ -60,7 +60,7 @@ def test_known_gates_have_these_colours() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=3))
-def test_rgb_channels_are_one_minus_the_gates(z: list[float]) -> None:
+def test_rgb_channels_are_one_minus_the_gates(z):
     colour = mixed([[[value]] for value in z], corners(3, "rgb"))[0, 0]
     assert np.abs(colour - 255 * (1 - np.array(z))).max() <= 0.5 + 1e-8
 
@@ -94,7 +94,7 @@ EYES = {
 
 
 @pytest.mark.parametrize("eye", EYES)
-def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye: str) -> None:
+def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye):
     seen = cielab(np.clip(linear(corners(3, "colourblind").reshape(8, 3)) @ EYES[eye].T, 0, 1))
     assert min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)) > 29
 
@@ -103,7 +103,7 @@ def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*PALETTES, "grey", "difference"])
-def test_a_chart_has_the_same_colours_as_the_plain_picture(kind: str) -> None:
+def test_a_chart_has_the_same_colours_as_the_plain_picture(kind):
     shown = maps(3, 4)[kind]
     fills = set(re.findall(r'h26v26h-26Z" fill="(?:rgb\()?([^")]*)\)?"', svg(shown.spec())))
     drawn = np.array([[*bytes.fromhex(fill[1:])] if fill[0] == "#" else [*map(int, fill.split(","))] for fill in fills])
@@ -126,7 +126,7 @@ def made(claims: list[Claim], palette: str = "rgb") -> dict[str, GateMap]:
     return {one.name: one for one in claim_maps(group(claims), palette)}
 
 
-def test_joint_runs_are_not_among_the_tasks() -> None:
+def test_joint_runs_are_not_among_the_tasks():
     one = np.ones((1, 1))
     shown = made([claim("POS", 1, one), claim("DEP", 1, one), claim("MTL-5", 1, 0 * one), claim("POS+DEP", 1, 0 * one)])
     assert shown["grey-all-tasks"].numbers["gate"].item() == 1
@@ -135,7 +135,7 @@ def test_joint_runs_are_not_among_the_tasks() -> None:
     assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
 
 
-def test_too_few_and_too_many_seeds_are_said() -> None:
+def test_too_few_and_too_many_seeds_are_said():
     many = [claim("POS", seed, gates(1, 2, seed)) for seed in (1, 2, 3, 4, 5)]
     assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
     assert "it has no colour left for 4 and 5" in left_out(group(many))[0]
@@ -143,7 +143,7 @@ def test_too_few_and_too_many_seeds_are_said() -> None:
     assert "one seed only" in left_out(group(many[:1]))[0]
 
 
-def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes() -> None:
+def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes():
     z = [gates(3, 4, 1), gates(3, 4, 1), gates(3, 4, 2), np.zeros((3, 4))]
     animation = Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
     with Image.open(io.BytesIO(made := animation.gif(1))) as picture:

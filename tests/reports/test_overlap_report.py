@@ -27,7 +27,7 @@ def result() -> Result:
     )
 
 
-def test_tables_hold_what_the_frames_hold(result: Result) -> None:
+def test_tables_hold_what_the_frames_hold(result):
     made = {table.title: table for table in tables(ANALYSIS, result)}
     matrix, pairs = made["Correlation of gates"], result.frames["pairs"]
     assert list(matrix.header) == ["", "POS", "DEP", "SRL", "MTL-5", "MTL-5:POS"]

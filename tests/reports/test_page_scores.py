@@ -31,7 +31,7 @@ def study(tmp_path: Path, seeds: int) -> list[RunFolder]:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_the_first_statement(seeds: int, tmp_path: Path) -> None:
+def test_the_first_statement(seeds, tmp_path):
     comparison = with_tests(compare(study(tmp_path, seeds), "test"), 1000)
     first, second = part([Scored("x", False, comparison)], []).found
     intervals = re.findall(r" ([+−][\d.]+) \[([+−][\d.]+), ([+−][\d.]+)\]", first)
@@ -55,7 +55,7 @@ def test_the_first_statement(seeds: int, tmp_path: Path) -> None:
         assert first == joint + "significantly worse on 3 (POS, NER, DEP) and better on none."
 
 
-def test_rows_with_more_training_are_marked_on_the_page(tmp_path: Path) -> None:
+def test_rows_with_more_training_are_marked_on_the_page(tmp_path):
     comparison = with_tests(compare(study(tmp_path, 1), "test"), 200)
     body = part([Scored("x", False, comparison)], []).body
     assert "<strong>" in body and body.count("‡") >= 6

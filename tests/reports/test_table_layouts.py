@@ -50,7 +50,7 @@ def plain(cells: Iterable[str]) -> list[str]:
 # --- the triangle ----------------------------------------------------------------------------------------------------
 
 
-def test_pairs_make_a_triangle(tmp_path: Path) -> None:
+def test_pairs_make_a_triangle(tmp_path):
     """Row DEP under +SRL is DEP's score when trained with SRL; the diagonal is empty."""
     folders = {folder.path.name: folder for folder in study(tmp_path)}
     (grid, _) = grids(compare(folders.values(), "test"))
@@ -62,7 +62,7 @@ def test_pairs_make_a_triangle(tmp_path: Path) -> None:
         assert plain(row[1:]) == [shown(alone, task), *in_pairs, shown(together, task)]
 
 
-def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path: Path) -> None:
+def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path):
     """As in the paper, where single tasks and pairs have different numbers of mini-batches an update."""
     folders = [write_run(tmp_path / t, {t: 0.8}, **{"train.epochs": 3 + k}) for k, t in enumerate(TASKS)]
     for k, tasks in enumerate(itertools.combinations(TASKS, 2)):
@@ -77,7 +77,7 @@ def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path: Path) -> 
 # --- several encoders ------------------------------------------------------------------------------------------------
 
 
-def test_encoders_are_blocks_of_rows(tmp_path: Path) -> None:
+def test_encoders_are_blocks_of_rows(tmp_path):
     folders = [*study(tmp_path), *study(tmp_path, encoder="bert")]
     comparison = with_tests(compare(folders, "test", {"majority": {"pos": 12.5}}), 300)
     scores, deltas = grids(comparison)
@@ -103,7 +103,7 @@ def gated(folder: RunFolder, heads: np.ndarray) -> RunFolder:
     return folder
 
 
-def test_heads_stand_beside_pruned_scores(tmp_path: Path) -> None:
+def test_heads_stand_beside_pruned_scores(tmp_path):
     gates = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.strength": 0.05}
     folders = [write_run(tmp_path / f"pos-{seed}", {"pos": 0.9}, seed=seed) for seed in (1, 2)]
     for seed, closed in ((1, 2), (2, 5)):
@@ -120,7 +120,7 @@ def test_heads_stand_beside_pruned_scores(tmp_path: Path) -> None:
     assert (record["heads"], record["heads_of"], record["against"]) == (4.5, 8, "STL")
 
 
-def test_heads_of_gate_sets_and_of_removed_heads(tmp_path: Path) -> None:
+def test_heads_of_gate_sets_and_of_removed_heads(tmp_path):
     """Tasks with gates of their own have heads of their own; a run of `mtlprune prune` says which heads are left."""
     own = {"pruning.method": "gates", "pruning.sets": "per_task", "pruning.keep": 3, "pruning.penalty": "exact"}
     folder = write_run(tmp_path / "own", {"pos": 0.6, "dep": 0.6}, **own)
@@ -143,7 +143,7 @@ def comparison(tmp_path: Path) -> Comparison:
     return with_tests(compare(study(tmp_path, (1, 2)), "test"), 300, seed=5)
 
 
-def test_records_are_the_unrounded_table(comparison: Comparison) -> None:
+def test_records_are_the_unrounded_table(comparison):
     found = {(record["column"], record["task"]): record for record in records(comparison)}
     assert len(found) == 3 + 6 + 3
     for (title, task), record in found.items():
@@ -157,7 +157,7 @@ def test_records_are_the_unrounded_table(comparison: Comparison) -> None:
     assert found["MTL-3", "pos"]["seeds_floor"] == 0.5
 
 
-def test_json_and_csv_hold_the_records(comparison: Comparison) -> None:
+def test_json_and_csv_hold_the_records(comparison):
     tree = json.loads(to_json(comparison))
     every = list(records(comparison))
     assert tree["cells"] == every
@@ -171,7 +171,7 @@ def test_json_and_csv_hold_the_records(comparison: Comparison) -> None:
         assert row["p"] == ("" if record["p"] is None else str(record["p"]))
 
 
-def test_equal_scores_are_not_in_bold(tmp_path: Path) -> None:
+def test_equal_scores_are_not_in_bold(tmp_path):
     folders = [write_run(tmp_path / "a", {"pos": 0.8}), write_run(tmp_path / "b", {"pos": 0.8, "ner": 0.5})]
     (grid,) = grids(compare(folders, "test"))
     assert grid.rows[0][1] == grid.rows[0][2]
@@ -188,7 +188,7 @@ def trained(folder: RunFolder, updates: int) -> RunFolder:
     return folder
 
 
-def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path: Path) -> None:
+def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path):
     """Starting from a finished run, choosing heads on one, more updates: the best scores, and not in bold."""
     stl = trained(write_run(tmp_path / "stl", {"pos": 0.5}), 252)
     gates = {"pruning.method": "gates", "pruning.penalty": "exact", "pruning.keep": 4}
@@ -220,7 +220,7 @@ def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path: Path)
     assert not any(record["best"] and record["more_training"] for record in records(comparison))
 
 
-def test_another_mixing_has_its_difference_among_pruned_runs(tmp_path: Path) -> None:
+def test_another_mixing_has_its_difference_among_pruned_runs(tmp_path):
     """Several STL columns, none with the settings of the sampled run: its difference is to the unpruned one."""
     keep = {"pruning.method": "random", "pruning.keep": 4}
     folders = [
@@ -240,7 +240,7 @@ def test_another_mixing_has_its_difference_among_pruned_runs(tmp_path: Path) -> 
     }
 
 
-def test_columns_are_compared_with_the_one_asked_for(tmp_path: Path) -> None:
+def test_columns_are_compared_with_the_one_asked_for(tmp_path):
     """Two ways of pruning against each other, which no difference to STL says."""
     folders = []
     for seed in (1, 2):

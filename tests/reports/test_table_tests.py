@@ -32,7 +32,7 @@ def study(tmp_path: Path, seeds: int = 2, **changes: Any) -> list[RunFolder]:
     return runs
 
 
-def test_a_table_of_tests(tmp_path: Path) -> None:
+def test_a_table_of_tests(tmp_path):
     comparison = with_tests(compare(study(tmp_path), "test"), 2000)
     assert set(comparison.tests) == {(MTL, "pos"), (MTL, "con")}
     assert comparison.untested == {}
@@ -44,7 +44,7 @@ def test_a_table_of_tests(tmp_path: Path) -> None:
     assert [row[-1] for row in rows] == ["2, 2", "2, 2"]
 
 
-def test_what_is_tested_is_what_is_printed(tmp_path: Path) -> None:
+def test_what_is_tested_is_what_is_printed(tmp_path):
     """The test's difference is that of the table's means, and the figures are those of the counts."""
     comparison = with_tests(compare(study(tmp_path, 3), "test"), 1000, seed=7)
     for task in ("pos", "con"):
@@ -60,7 +60,7 @@ def test_what_is_tested_is_what_is_printed(tmp_path: Path) -> None:
     assert differences(systems, [(0, 1)], 1000, 7) == [comparison.tests[MTL, "con"].difference]
 
 
-def test_correction_is_over_the_whole_table(tmp_path: Path) -> None:
+def test_correction_is_over_the_whole_table(tmp_path):
     skills = dict.fromkeys(LAYERS, 0.7)
     folders = [write_run(tmp_path / task, {task: 0.7 + 0.02 * k}) for k, task in enumerate(LAYERS)]
     folders.append(write_run(tmp_path / "mtl", skills))
@@ -82,7 +82,7 @@ def changed(run: RunFolder, **edits: Any) -> None:
     write_counts(run, "test", tree["ids"], tree["counts"])
 
 
-def test_sentences_are_paired_by_id(tmp_path: Path) -> None:
+def test_sentences_are_paired_by_id(tmp_path):
     folders = study(tmp_path, 1)
     before = with_tests(compare(folders, "test"), 500)
     backwards = [f"s{i}" for i in reversed(range(SENTENCES))]
@@ -90,7 +90,7 @@ def test_sentences_are_paired_by_id(tmp_path: Path) -> None:
     assert str(with_tests(compare(folders, "test"), 500).tests) == str(before.tests)
 
 
-def test_unknown_sentences_are_left_out(tmp_path: Path) -> None:
+def test_unknown_sentences_are_left_out(tmp_path):
     folders = study(tmp_path, 1)
     for run in folders:
         tasks = run.read_config()["tasks"]
@@ -104,7 +104,7 @@ def reasons(comparison: Comparison) -> list[str]:
     return list(comparison.untested.values())
 
 
-def test_missing_counts_are_told(tmp_path: Path) -> None:
+def test_missing_counts_are_told(tmp_path):
     folders = study(tmp_path)
     (folders[0].path / "counts/test.json").unlink()
     comparison = with_tests(compare(folders, "test"), 500)
@@ -130,7 +130,7 @@ def test_missing_counts_are_told(tmp_path: Path) -> None:
         ({"pos": lambda values: [0.5 * v for v in values]}, "counts/test.json: unexpected content"),
     ],
 )
-def test_what_cannot_be_paired_is_told(edit: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_what_cannot_be_paired_is_told(edit, reason, tmp_path):
     folders = study(tmp_path, 1)
     changed(folders[2], **edit)
     comparison = with_tests(compare(folders, "test"), 200)
@@ -138,7 +138,7 @@ def test_what_cannot_be_paired_is_told(edit: dict[str, Any], reason: str, tmp_pa
     assert (MTL, "pos") in comparison.untested
 
 
-def test_counts_that_do_not_give_the_score_are_told(tmp_path: Path) -> None:
+def test_counts_that_do_not_give_the_score_are_told(tmp_path):
     folders = study(tmp_path, 1)
     folders[2].write_json("scores/test.json", {"pos": {"accuracy": 99.0}, "con": {"f1": 1.0}})
     assert all(
@@ -154,7 +154,7 @@ def test_counts_that_do_not_give_the_score_are_told(tmp_path: Path) -> None:
 # --- what tests cannot say -------------------------------------------------------------------------------------------
 
 
-def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path: Path) -> None:
+def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path):
     """STL of seed 1 is excellent and of seed 2 poor; MTL in between, but nearer to the poor one."""
     folders = [
         write_run(tmp_path / "a", {"pos": 0.95}, seed=1),
@@ -168,7 +168,7 @@ def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path: Path) 
     assert (low, high) == (test.difference.wide_low, test.difference.wide_high) and low < 0 < high
 
 
-def test_one_run_a_side_is_never_called_significant(tmp_path: Path) -> None:
+def test_one_run_a_side_is_never_called_significant(tmp_path):
     comparison = with_tests(compare(study(tmp_path, 1), "test"), 2000, margin=1.5)
     assert "the margin of 1.5 points: that needs two seeds" in markdown(comparison)
     assert all(math.isnan(test.difference.wide_low) and test.seeds is None for test in comparison.tests.values())
@@ -178,7 +178,7 @@ def test_one_run_a_side_is_never_called_significant(tmp_path: Path) -> None:
     assert "* p <" not in markdown(comparison)
 
 
-def test_equivalence_stands_in_the_table(tmp_path: Path) -> None:
+def test_equivalence_stands_in_the_table(tmp_path):
     comparison = with_tests(compare(study(tmp_path, 3), "test"), 2000, margin=15.0)
     place = details(comparison).header.index("p (within ±15)")
     for row, task in zip(details(comparison).rows, ("pos", "con"), strict=True):

@@ -59,7 +59,7 @@ def table(folders: list[RunFolder], extra: dict[str, dict[str, float]] | None = 
     return rows(markdown(compare(folders, "test", extra)))
 
 
-def test_stl_beside_mtl(make: Make) -> None:
+def test_stl_beside_mtl(make):
     folders = [
         make({"pos": 97.0, "ner": 80.5}, name="together"),
         make({"ner": 82.0}, name="alone-ner"),
@@ -72,14 +72,14 @@ def test_stl_beside_mtl(make: Make) -> None:
     ]
 
 
-def test_a_run_that_is_not_trained_to_the_end_is_named(make: Make) -> None:
+def test_a_run_that_is_not_trained_to_the_end_is_named(make):
     one, other = make({"pos": 90.0}), make({"pos": 91.0}, **{"train.seed": 2})
     assert "not trained" not in markdown(compare([one, other], "test"))
     other.write_json("manifest.json", {"data": {"fingerprint": "f" * 64}})
     assert markdown(compare([one, other], "test")).endswith(f"; not trained to the end: {other.path}.\n")
 
 
-def test_seeds_are_averaged(make: Make) -> None:
+def test_seeds_are_averaged(make):
     seeds = {1: 90.0, 2: 92.0, 3: 97.0}
     folders = [make({"pos": score, "ner": 50.0}, **{"train.seed": seed}) for seed, score in seeds.items()]
     folders.append(make({"pos": 91.0}))
@@ -87,7 +87,7 @@ def test_seeds_are_averaged(make: Make) -> None:
     assert "mean ± sample standard deviation over n seeds" in markdown(compare(folders, "test"))
 
 
-def test_baselines_have_columns_of_their_own(make: Make) -> None:
+def test_baselines_have_columns_of_their_own(make):
     both = {"pos": 1.0, "ner": 2.0}
     folders = [
         make({"pos": 3.0}),
@@ -101,7 +101,7 @@ def test_baselines_have_columns_of_their_own(make: Make) -> None:
     assert header == ["task", "no encoder, STL", "no encoder, MTL-2", "random encoder", "STL", "MTL-2", "Δ"]
 
 
-def test_settings_are_told_apart(make: Make) -> None:
+def test_settings_are_told_apart(make):
     both = {"pos": 1.0, "ner": 2.0}
     stl = make({"pos": 3.0})
     by_name = [stl, make(both, name="joint"), make(both, name="sampled", **{"train.mixing": "sampled"})]
@@ -121,7 +121,7 @@ def test_settings_are_told_apart(make: Make) -> None:
     assert set(table(other_tasks)[0][1:]) == {"MTL-3 (pos+ner+dep)", "MTL-3 (pos+ner+srl)", "MTL-5"}
 
 
-def test_differences_are_taken_to_the_same_settings(make: Make) -> None:
+def test_differences_are_taken_to_the_same_settings(make):
     """Two STL settings: each MTL setting has its own; one without a counterpart has no difference."""
     both = {"pos": 10.0, "ner": 10.0}
     folders = [make({"pos": 1.0}), make({"pos": 2.0}, **{"train.epochs": 9})]
@@ -131,7 +131,7 @@ def test_differences_are_taken_to_the_same_settings(make: Make) -> None:
     assert pairs == {"MTL-2 (train.epochs=3)": "STL (train.epochs=3)", "MTL-2 (train.epochs=9)": "STL (train.epochs=9)"}
 
 
-def test_refusals_are_sentences(make: Make, tmp_path: Path) -> None:
+def test_refusals_are_sentences(make, tmp_path):
     run = make({"pos": 1.0})
     with pytest.raises(
         RunError, match=r"is not scored on 'dev' \(scored: test\); run: mtlprune evaluate .*--split dev$"
@@ -148,24 +148,24 @@ def test_refusals_are_sentences(make: Make, tmp_path: Path) -> None:
         compare([run], "test")
 
 
-def test_the_same_run_twice_counts_once_only(make: Make) -> None:
+def test_the_same_run_twice_counts_once_only(make):
     run = make({"pos": 1.0})
     assert table([run, run]) == [["task", "STL"], ["POS accuracy", "1.00"]]
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=5))
-def test_cells(values: list[float]) -> None:
+def test_cells(values):
     text = mean_sd(values)
     assert text.startswith(f"{statistics.mean(values):.2f}")
     assert ("±" in text) == (len(values) > 1)
     assert difference(values, values) in ("+0.00", "-0.00")
 
 
-def test_every_kind_has_a_title() -> None:
+def test_every_kind_has_a_title():
     assert set(NAMES) - {"las_no_punct"} == set(KINDS) == set(MAIN)
 
 
-def test_settings_that_came_later_do_not_split_a_column(tmp_path: Path) -> None:
+def test_settings_that_came_later_do_not_split_a_column(tmp_path):
     old = write_run(tmp_path / "old", {"pos": 0.8}, seed=1)
     new = write_run(tmp_path / "new", {"pos": 0.8}, seed=2, **{"encoder.fusion": "none", "train.cosreg": 0.0})
     other = write_run(tmp_path / "other", {"pos": 0.8}, seed=2, **{"encoder.fusion": "gate"})

@@ -48,20 +48,20 @@ def names(folder: Path, text: str) -> list[str]:
     return [recipe.name for recipe in read_specification(written(folder, text)).recipes()]
 
 
-def test_cells_are_all_combinations_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_cells_are_all_combinations_in_the_order_of_the_file(tmp_path):
     tasks = ("pos", "dep-con")
     expected = [f"{regime}-{task}-{seed}" for regime in ("none", "gates") for task in tasks for seed in (1, 2)]
     assert names(tmp_path, PLAIN) == expected
 
 
-def test_seeds_share_a_title_and_short_names_of_axes_are_settings(tmp_path: Path) -> None:
+def test_seeds_share_a_title_and_short_names_of_axes_are_settings(tmp_path):
     text = "base: quickstart\ngrid: {encoder: [org/one, two], seed: [3], train.epochs: [7]}\n"
     first, second = read_specification(written(tmp_path, text)).recipes()
     assert (first.name, first.title, second.title) == ("one-3-7", "one-7", "two-7")
     assert first.layers[1:] == ({"encoder": {"name": "org/one"}}, {"train": {"seed": 3}}, {"train": {"epochs": 7}})
 
 
-def test_only_makes_what_meets_one_rule_and_exclude_drops(tmp_path: Path) -> None:
+def test_only_makes_what_meets_one_rule_and_exclude_drops(tmp_path):
     only = "only: [{regime: none}, {regime: gates, tasks: [pos], seed: [1, 2]}]\n"
     assert names(tmp_path, PLAIN + only) == [
         *("none-pos-1", "none-pos-2", "none-dep-con-1", "none-dep-con-2"),
@@ -71,7 +71,7 @@ def test_only_makes_what_meets_one_rule_and_exclude_drops(tmp_path: Path) -> Non
     assert left == ["none-pos-1", "none-dep-con-1", "gates-pos-1"]
 
 
-def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> None:
+def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path):
     text = (
         "base: quickstart\nsettings: {train: {epochs: 9}}\ncells: {control: {encoder: {random: true}}, plain: null}\n"
     )
@@ -96,14 +96,14 @@ def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> 
         ("- 1\n", "expected keys and values, found ["),
     ],
 )
-def test_a_mistake_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_mistake_is_a_sentence(tmp_path, text, said):
     path = written(tmp_path, text)
     with pytest.raises(SweepError) as caught:
         read_specification(path)
     assert str(caught.value).startswith(f"{path}: ") and said in str(caught.value)
 
 
-def test_a_configuration_is_no_sweep(tmp_path: Path) -> None:
+def test_a_configuration_is_no_sweep(tmp_path):
     assert is_specification(written(tmp_path, PLAIN))
     assert not is_specification(written(tmp_path, "data: {path: x}\n"))
     assert not is_specification(tmp_path)
@@ -138,7 +138,7 @@ def changed(one: Sweep, other: Sweep) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
-def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(specification: Write) -> None:
+def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(specification):
     sweep = cells_of(specification(GRID))
     order = list(sweep.cells)
     cell = sweep.cells["random-dep-2"]
@@ -163,12 +163,12 @@ def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(specification
         *("decoders.srl.size=20", "train.tau=0.5", "train.balance_window=9"),
     ],
 )
-def test_what_does_not_change_a_result_changes_no_digest(specification: Write, override: str) -> None:
+def test_what_does_not_change_a_result_changes_no_digest(specification, override):
     path = specification(GRID)
     assert not changed(cells_of(path), cells_of(path, override))
 
 
-def test_every_other_setting_changes_it(specification: Write) -> None:
+def test_every_other_setting_changes_it(specification):
     config = cells_of(specification(GRID)).cells["none-pos-1"].config
     config = config.model_copy(
         update={"train": config.train.model_copy(update={"mixing": "sampled", "balance": "running_mean"})}
@@ -190,7 +190,7 @@ def test_every_other_setting_changes_it(specification: Write) -> None:
     assert same == {"name", "data.path", *(f"train.{key}" for key in WITHOUT_EFFECT)}
 
 
-def test_editing_one_field_touches_its_cells_and_those_that_need_them(specification: Write) -> None:
+def test_editing_one_field_touches_its_cells_and_those_that_need_them(specification):
     before = cells_of(specification(GRID))
     assert changed(before, cells_of(specification(GRID), "train.clip=2")) == set(before.cells)
     dep = {name for name in before.cells if "-dep-" in name}
@@ -199,7 +199,7 @@ def test_editing_one_field_touches_its_cells_and_those_that_need_them(specificat
     assert changed(before, cells_of(specification(static))) == {name for name in before.cells if "none" not in name}
 
 
-def test_data_count_by_what_they_hold(specification: Write, base: Path, tmp_path: Path) -> None:
+def test_data_count_by_what_they_hold(specification, base, tmp_path):
     path = specification(GRID)
     before = cells_of(path)
     shutil.copytree(base.parent / "corpus", tmp_path / "copy")
@@ -219,13 +219,13 @@ def test_data_count_by_what_they_hold(specification: Write, base: Path, tmp_path
         ("cells: {one: {}, other: {name: another}}\n", "one and other are the same run"),
     ],
 )
-def test_a_mistake_between_cells_is_a_sentence(specification: Write, text: str, said: str) -> None:
+def test_a_mistake_between_cells_is_a_sentence(specification, text, said):
     with pytest.raises(SweepError) as caught:
         cells_of(specification(text))
     assert said in str(caught.value)
 
 
-def test_splits_are_looked_for_before_anything_is_trained(specification: Write) -> None:
+def test_splits_are_looked_for_before_anything_is_trained(specification):
     with pytest.raises(
         SweepError, match=r"cell b: data.train: .* has no split 'trian' .did you mean 'train'.*; found "
     ):
@@ -234,14 +234,14 @@ def test_splits_are_looked_for_before_anything_is_trained(specification: Write) 
         cells_of(specification("grid: {seed: [1]}\nevaluate: [tset]\n"))
 
 
-def test_a_wrong_setting_names_its_cell(specification: Write) -> None:
+def test_a_wrong_setting_names_its_cell(specification):
     with pytest.raises(ConfigError, match=r"cell b: unknown key train.epoch \(did you mean 'epochs'"):
         cells_of(specification("cells: {a: {}, b: {train: {epoch: 3}}}\n"))
     with pytest.raises(ConfigError, match=r"cell 1: unknown key seeds"):
         cells_of(specification("grid: {seeds: [1]}\n"))
 
 
-def test_narrowing_keeps_what_is_needed(specification: Write) -> None:
+def test_narrowing_keeps_what_is_needed(specification):
     sweep = cells_of(specification(GRID))
     assert list(narrowed(sweep, ["random-pos-1"])) == ["none-pos-1", "static-pos-1", "random-pos-1"]
     assert set(narrowed(sweep, ["none-*"], [2])) == {"none-pos-2", "none-dep-2"}
@@ -256,7 +256,7 @@ def test_narrowing_keeps_what_is_needed(specification: Write) -> None:
             narrowed(sweep, *arguments)
 
 
-def test_the_folder_of_a_cell_is_found_by_its_digest(specification: Write, tmp_path: Path) -> None:
+def test_the_folder_of_a_cell_is_found_by_its_digest(specification, tmp_path):
     path = specification("cells: {before: {}}\n")
     [cell] = resolve(read_specification(path), tmp_path).cells.values()
     cell.place.run.write_config({})
@@ -265,7 +265,7 @@ def test_the_folder_of_a_cell_is_found_by_its_digest(specification: Write, tmp_p
     assert renamed.name == "after" and renamed.place == cell.place
 
 
-def test_the_index_names_every_cell(specification: Write, tmp_path: Path) -> None:
+def test_the_index_names_every_cell(specification, tmp_path):
     sweep = resolve(read_specification(specification(GRID)), tmp_path / "out")
     sweep.write_index()
     index = yaml.safe_load((tmp_path / "out" / "sweep.json").read_text())
@@ -273,7 +273,7 @@ def test_the_index_names_every_cell(specification: Write, tmp_path: Path) -> Non
     assert index["cells"]["static-pos-1"]["needs"] == ["none-pos-1"]
 
 
-def test_blocks_that_cells_share_are_those_of_each_alone(specification: Write) -> None:
+def test_blocks_that_cells_share_are_those_of_each_alone(specification):
     """Joined and checked once for many cells, against every cell's own layers; overrides win, and touch no others."""
     axes = GRID + "  train.epochs: [2, 3]\nsettings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}\n"
     axes = axes.replace("{seed}", "{seed}-{train.epochs}")
@@ -308,7 +308,7 @@ def plainly(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def test_digests_of_shared_blocks_are_those_of_each_alone(specification: Write) -> None:
+def test_digests_of_shared_blocks_are_those_of_each_alone(specification):
     more = """
   loss: {added: {}, mean: {train: {balance: running_mean, balance_window: 3}}, one: {train: {mixing: sampled, tau: 1}}}
   other:
@@ -335,26 +335,26 @@ def others_of(sweep: Sweep, cell: Cell) -> dict[str, str]:
     return {key: folders[path] for key, path in settings.items() if path}
 
 
-def test_a_grid_is_counted_before_it_is_made(specification: Write) -> None:
+def test_a_grid_is_counted_before_it_is_made(specification):
     axis = f"[{', '.join(map(str, range(1, 1001)))}]"
     with pytest.raises(SweepError, match="1,000,000 combinations"):
         read_specification(specification(f"grid: {{seed: {axis}, train.epochs: {axis}}}\n"))
 
 
-def test_a_chain_of_needs_may_be_as_long_as_the_sweep(specification: Write) -> None:
+def test_a_chain_of_needs_may_be_as_long_as_the_sweep(specification):
     links = "".join(f"  c{n}: {{train: {{start: '@c{n + 1}'}}}}\n" for n in range(1500))
     order = list(cells_of(specification(f"cells:\n{links}  c1500: {{}}\n")).cells)
     assert order == [f"c{n}" for n in range(1500, -1, -1)]
 
 
-def test_cells_that_share_eight_letters_are_told_apart(specification: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_that_share_eight_letters_are_told_apart(specification, monkeypatch):
     monkeypatch.setattr(cells, "whole_digest", lambda config, *_: f"aaaaaaaa{config.train.seed:056x}")
     found = digests(cells_of(specification("grid: {seed: [1, 2]}\n")))
     assert found == {"1": "aaaaaaaa", "2": "aaaaaaaa00000000"}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_part_of_dev_costs_its_share(seed: int) -> None:
+def test_a_part_of_dev_costs_its_share(seed):
     """Whatever decoding costs, by sub-words, by pairs of them or by their third power, always with padding."""
     draw = random.Random(seed)
     longest = draw.choice([40, 100, 400])
@@ -373,7 +373,7 @@ def test_a_part_of_dev_costs_its_share(seed: int) -> None:
         assert 1 / off < found / cost(whole, lengths, power) < off
 
 
-def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specification: Write) -> None:
+def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specification):
     grid = GRID.replace("-{seed}", "-{seed}-{rate}-{train.epochs}")
     grid += "  rate: {low: {train: {encoder_rate: 0.1}}, high: {train: {encoder_rate: 0.2}}}\n  train.epochs: [1, 2]\n"
     sweep = cells_of(specification(grid))
@@ -400,7 +400,7 @@ def finished(place: Place) -> RunFolder:
     return run
 
 
-def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path: Path) -> None:
+def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path):
     place = Place(tmp_path, "one-12345678")
     run = finished(place)
 
@@ -441,7 +441,7 @@ PLAIN_YAML = (
         *("a: |\n  x\n# no\nb: 1\n", "a:\n\tb: 1\n", "? a\n: b\n", "a:b\nc: d\n", "a: x\n  y\n\n  z\nb: 1:30\n"),
     ],
 )
-def test_yaml_read_part_by_part_is_what_it_is_as_a_whole(text: str) -> None:
+def test_yaml_read_part_by_part_is_what_it_is_as_a_whole(text):
     def read(parse: Callable[[str], object]) -> object:
         try:
             return parse(text)

@@ -33,7 +33,7 @@ def until(true: Callable[[], bool], seconds: float = 300) -> None:
         time.sleep(0.1)
 
 
-def test_levels_are_cells_that_do_not_need_each_other(specification: Write) -> None:
+def test_levels_are_cells_that_do_not_need_each_other(specification):
     text = 'cells: {c: {train: {start: "@b"}}, a: {}, b: {train: {start: "@a"}}, d: {train: {seed: 2}}}\n'
     cells = cells_of(specification(text))
     assert [[cell.name for cell in level] for level in levels(cells)] == [["a", "d"], ["b"], ["c"]]
@@ -42,13 +42,13 @@ def test_levels_are_cells_that_do_not_need_each_other(specification: Write) -> N
     assert levels({}) == []
 
 
-def test_options_are_read_as_yaml() -> None:
+def test_options_are_read_as_yaml():
     assert parse_options(["timeout_min=30", "slurm_partition=gpu"]) == {"timeout_min": 30, "slurm_partition": "gpu"}
     with pytest.raises(SweepError, match="expected KEY=VALUE"):
         parse_options(["gpu"])
 
 
-def test_a_job_that_has_to_go_ends_its_process_first(tmp_path: Path) -> None:
+def test_a_job_that_has_to_go_ends_its_process_first(tmp_path):
     submitit = pytest.importorskip("submitit", reason="needs the extra slurm")
     job = CellJob(["sleep", "60"])
     job.process = subprocess.Popen(job.command)
@@ -60,7 +60,7 @@ def test_a_job_that_has_to_go_ends_its_process_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cells_run_as_jobs_on_this_machine(specification: Write) -> None:
+def test_cells_run_as_jobs_on_this_machine(specification):
     pytest.importorskip("submitit", reason="needs the extra slurm")
     cells = cells_of(specification(TWO))
     root = cells["one"].place.root
@@ -83,7 +83,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm: None, specification: Write) -> None:
+def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm, specification):
     cells = cells_of(specification(TWO.replace("cells: {", LONG[:-2] + ", ")))
     assert list(cells) == ["long", "one", "two"]
     numbers = submit(cells, cells["one"].place.root, "slurm", 2, {"timeout_min": 20})
