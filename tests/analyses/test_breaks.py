@@ -85,9 +85,6 @@ def test_lags_are_small_where_heads_keep_their_order():
     assert np.isnan(lag_test(np.full((1, 2), np.nan), np.ones((1, 2)), 9, (0,))).all()
 
 
-# -- logs --------------------------------------------------------------------------------------------------------------
-
-
 def kink(step: float, at: float) -> float:
     return max(0.0, step - at)
 

@@ -1,19 +1,32 @@
-"""Tests over sentences: p-values by enumeration, scipy where it has the test, calibration, planted differences."""
+"""Tests over sentences, and of labels: p-values by enumeration, scipy where it has the test, planted differences."""
 
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from random_sentences import sentences
 from scipy import stats
 
-from mtlprune.scores import SCORES
+from mtlprune.scores import SCORES, count
+from mtlprune.sentence import Sentence, Span
 from mtlprune.statistics import significance
-from mtlprune.statistics.significance import MEETINGS, Difference, System, differences, holm, sign_flip
+from mtlprune.statistics.significance import (
+    MEETINGS,
+    Difference,
+    LabelDifference,
+    System,
+    compare_counted,
+    count_labels,
+    differences,
+    holm,
+    sign_flip,
+)
 
 ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
 F1 = ("correct", "gold", "predicted"), SCORES["brackets"]["f1"]
@@ -46,9 +59,6 @@ def one(first: System, second: System, resamples: int = 10_000, seed: int = 0) -
 def score(system: System, rows: Counts) -> float:
     """(N, K) → the score of their sum."""
     return float(system.scores(rows.sum(0).astype(float)))
-
-
-# --- known p-values --------------------------------------------------------------------------------------------------
 
 
 def test_five_sentences_of_one_direction():
@@ -133,19 +143,6 @@ def test_interval_equals_all_resamples():
     assert [found.low, found.high] == pytest.approx(np.percentile(every, [2.5, 97.5]))
 
 
-# --- what tests are for ----------------------------------------------------------------------------------------------
-
-
-def test_scores_are_not_averaged_over_sentences():
-    """The first wins on two short sentences, the second on a long one; a mean over sentences would prefer the first."""
-    first = System(np.array([[[1, 1, 1], [1, 1, 1], [10, 40, 40]]]), *F1)
-    second = System(np.array([[[0, 1, 1], [0, 1, 1], [20, 40, 40]]]), *F1)
-    assert one(first, second).delta == pytest.approx(100 * (12 - 20) / 42)
-
-
-# --- sizes and invariances -------------------------------------------------------------------------------------------
-
-
 def test_effect_is_cohens_d_of_paired_differences():
     first, second = accuracy([5, 3, 4, 1, 2], words=6), accuracy([2, 3, 1, 2, 1], words=6)
     gains = np.array([3, 0, 3, -1, 1])
@@ -220,9 +217,9 @@ def test_order_means_nothing(seed, mine, theirs):
 def test_a_pair_does_not_depend_on_the_others():
     generator = np.random.default_rng(23)
     systems = []
-    for sentences in (40, 40, 30):
-        gold = golds(generator, sentences)
-        systems += [brackets(generator, 2, sentences, gold), brackets(generator, 1, sentences, gold, 0.7)]
+    for number in (40, 40, 30):
+        gold = golds(generator, number)
+        systems += [brackets(generator, 2, number, gold), brackets(generator, 1, number, gold, 0.7)]
     pairs = [(1, 0), (3, 2), (4, 5), (0, 0)]
     together = differences(systems, pairs, 800, seed=4)
     alone = [one(systems[a], systems[b], 800, seed=4) for a, b in pairs]
@@ -249,9 +246,6 @@ def test_mistakes_are_sentences():
         one(accuracy([1]), accuracy([0]), 0)
 
 
-# --- seeds alone, several tests --------------------------------------------------------------------------------------
-
-
 def test_sign_flip_equals_scipy():
     values = np.random.default_rng(37).normal(0.5, 1, 8)
     theirs = stats.permutation_test(
@@ -276,3 +270,56 @@ def test_holm_by_hand():
     assert holm([0.4, math.nan, 0.7]) == pytest.approx([0.8, math.nan, 0.8], nan_ok=True)
     assert holm([0.3]) == pytest.approx([0.3])
     assert holm([]).size == 0
+
+
+KEYS = {"pos": ("correct", None), "ner": ("correct", "gold"), "dep": ("arcs", None), "con": ("correct", "gold")}
+KEYS["srl"] = ("correct", "gold")
+
+
+@pytest.mark.parametrize("layer", KEYS)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much])
+@given(data=st.data())
+def test_labels_add_up_to_the_score(layer, data):
+    gold = data.draw(sentences())
+    drawn = data.draw(st.none() | sentences().filter(lambda sentence: len(sentence) == len(gold)))
+    other = replace(drawn, words=gold.words) if drawn is not None else gold
+    if getattr(other, layer) is None:
+        with pytest.raises(ValueError, match="do not have the same words, or"):
+            count_labels(layer, gold, other)
+        return
+    counted, whole = count_labels(layer, gold, other), count(layer, gold, other)
+    assert (counted is None) == (whole is None)
+    if counted is not None and whole is not None:
+        right, in_gold = KEYS[layer]
+        sums = np.array([*counted.values(), (0, 0, 0)]).sum(0)
+        assert sums[0] == whole[right]
+        assert sums[1] == (whole[in_gold] if in_gold else len(gold))
+        assert in_gold is None or sums[2] == whole["predicted"]
+
+
+def tagged(tags: str, place: int) -> Sentence:
+    return Sentence(f"s{place}", tuple("abc"), pos=tuple(tags))
+
+
+def compared(layer: str, gold: list, joint: list, single: list) -> dict[str, LabelDifference]:
+    sides = [[count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in (joint, single)]
+    return {row.label: row for row in compare_counted(sides[:1], sides[1:], resamples=200)}
+
+
+def test_differences_by_label():
+    gold = [tagged("NNV", place) for place in range(30)]
+    joint = [tagged("NNV" if place % 2 else "NVV", place) for place in range(30)]
+    rows = compared("pos", gold, joint, gold)
+    assert list(rows) == ["N", "V"]
+    assert (rows["N"].items, rows["V"].items) == (60, 30)
+    assert rows["N"].single == 100 and rows["N"].joint == pytest.approx(200 * 45 / (60 + 45))
+    assert rows["V"].found.delta == pytest.approx(200 * 30 / (30 + 45) - 100)
+    assert rows["N"].q < 0.05 and not rows["N"].few
+
+
+def test_labels_with_few_items_are_marked_and_not_corrected_for():
+    gold = [replace(tagged("NNV", place), ner=(Span(0, 1, "PER" if place else "LOC"),)) for place in range(25)]
+    none = [replace(sentence, ner=()) for sentence in gold]
+    rows = compared("ner", gold, none, gold)
+    assert rows["LOC"].few and np.isnan(rows["LOC"].q)
+    assert rows["PER"].q == rows["PER"].found.p and rows["PER"].found.delta == -100

@@ -1,4 +1,4 @@
-"""Stability of claims: formulas by hand, planted structure is found, and where there is none chance is chance."""
+"""Stability of claims, and runs of one task against runs of two: formulas by hand, enumeration, planted structure."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ from mtlprune.analyses.claims.stability import (
     stability,
     variance_split,
 )
-from mtlprune.claimed_heads import Claim, ClaimError, group, load_claims
+from mtlprune.claimed_heads import Claim, ClaimError, group, load_claims, notes
 from mtlprune.reports.analyses import markdown
 from mtlprune.reports.maps import claim_maps
 from mtlprune.results import Result, write_result
@@ -57,9 +57,6 @@ def within(claims: Sequence[Claim], **key: str) -> Any:
         found = found[found[name] == value]
     assert len(found) == 1
     return found.iloc[0]
-
-
-# -- Φ ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sizes", [[[2, 3, 1]] * 4, [[2, 3, 1], [4, 0, 2], [1, 1, 5]]])
@@ -114,9 +111,6 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
     assert (low, high) == pytest.approx((interval.low, interval.high))
 
 
-# -- how many seeds --------------------------------------------------------------------------------------------------
-
-
 def test_what_the_jackknife_leaves_out_is_a_training_run():
     masks = drawn(np.random.default_rng(6), np.linspace(0, 2, 24).reshape(2, 12), 8, 8)
     claims = [replace(claim("POS", k % 2, mask), start=k // 2) for k, mask in enumerate(masks)]
@@ -126,21 +120,10 @@ def test_what_the_jackknife_leaves_out_is_a_training_run():
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half))
 
 
-def test_spearman_brown_foretells_how_means_of_runs_agree():
-    generator = np.random.default_rng(5)
-    likings = generator.normal(0, 1, (6, 12))
-    masks = drawn(generator, likings, 36, 4000).reshape(-1, 72)
-    one = float(np.mean([np.corrcoef(masks[i], masks[i + 1])[0, 1] for i in range(0, 1000, 2)]))
-    number = round(runs_needed(one, 0.8))
-    means = masks[: 4000 // number * number].reshape(-1, number, 72).mean(1)
-    agree = np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(means[::2], means[1::2], strict=False)])
-    assert agree == pytest.approx(number * one / (1 + (number - 1) * one), abs=0.02) == pytest.approx(0.8, abs=0.03)
+def test_how_many_runs_spearman_brown_asks_for():
     assert runs_needed(0.5, 0.8) == pytest.approx(4) and runs_needed(0.5, 0.9) == pytest.approx(9)
     assert runs_needed(1, 0.9) == 1 and runs_needed(0, 0.8) == runs_needed(-0.2, 0.8) == math.inf
     assert math.isnan(runs_needed(math.nan, 0.8))
-
-
-# -- runs of one task and of two ---------------------------------------------------------------------------------------
 
 
 def frozen(generator: np.random.Generator, own: float, trained: float, tasks: int = 4) -> list[Claim]:
@@ -161,7 +144,7 @@ def by_kind(claims: Sequence[Claim], permutations: int = 199, seed: int = 0) -> 
 
 def test_planted_tasks_are_found_by_gap_and_nearest_run():
     for test in by_kind(frozen(np.random.default_rng(6), own=3, trained=0.5)).values():
-        assert test.p == test.nearest_p == test.least <= 0.01
+        assert test.p == test.nearest_p == test.least <= 0.01 and not test.exact and test.labellings == 199
         assert test.nearest > 0.95 and test.nearest_chance < 0.5
 
 
@@ -226,36 +209,6 @@ def test_what_shares_a_seed_is_left_out():
         assert equal[name] == pytest.approx(np.mean(pairs))
 
 
-# -- variance by seeds -------------------------------------------------------------------------------------------------
-
-PARTS = {
-    COMMON: 2.0,
-    "training seed": 1.0,
-    "selector seed": 0.5,
-    "half of the data": 0.25,
-    "training seed × selector seed": 0.4,
-    "training seed × half of the data": 0.0,
-    "selector seed × half of the data": 0.0,
-    "training seed × selector seed × half of the data": 0.6,
-}
-
-
-def crossed(generator: np.random.Generator, label: str, levels: tuple[int, int, int]) -> list[Claim]:
-    """Gates (any numbers) with the components above, for each training seed, selector seed and half."""
-    names = ("training seed", "selector seed", "half of the data")
-    effects = {
-        part: generator.normal(
-            0, math.sqrt(size), (*(n if name in part else 1 for name, n in zip(names, levels, strict=True)), 6, 12)
-        )
-        for part, size in PARTS.items()
-    }
-    gates = sum(effects.values())
-    return [
-        replace(claim(label, selector, gates[training, selector, half]), start=training, half=f"half-{half}")  # type: ignore[index]
-        for training, selector, half in np.ndindex(*levels)
-    ]
-
-
 def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
     found = variance_split(group(claims), len({one.label for one in claims}), np.random.default_rng(seed))
     return found.set_index(["encoder", "term"])
@@ -263,8 +216,13 @@ def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
 
 def test_the_variance_split_is_that_of_the_analysis_of_variance():
     """Training by selector seeds, balanced: expected mean squares of heads by rows, columns and rest, by hand."""
-    claims = group(crossed(np.random.default_rng(11), "POS", (3, 4, 1)))[0].claims  # by selector, then training seed
-    values = np.stack([one.gates.ravel() for one in claims]).reshape(4, 3, 72).swapaxes(0, 1)
+    generator = np.random.default_rng(11)
+    parts = [generator.normal(0, sd, shape) for sd, shape in ((1.4, (1, 1, 72)), (1, (3, 1, 72)), (0.7, (1, 4, 72)))]
+    values = sum(parts) + generator.normal(0, 1, (3, 4, 72))
+    claims = [
+        replace(claim("POS", selector, values[training, selector].reshape(6, 12)), start=training)
+        for training, selector in np.ndindex(3, 4)
+    ]
     mean = values.mean((0, 1))
     rows, columns = values.mean(1) - mean, values.mean(0) - mean
     rest = values - mean - rows[:, None] - columns[None]
@@ -291,9 +249,6 @@ def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
     assert "training seed and selector seed only vary together, half of the data does not vary" in said
     same = [claim("POS", seed, claims[0].gates) for seed in (1, 2)]
     assert shares(same).loc[("POS", COMMON), "value"] == 1
-
-
-# -- from runs to a Result ---------------------------------------------------------------------------------------------
 
 
 def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]) -> Path:
@@ -353,3 +308,99 @@ def test_one_run_each_has_no_stability_within():
     assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
     text = markdown(ANALYSIS, result)
     assert "two runs of two tasks" in text and "; Spearman-Brown" not in text and "Variance of gates within" not in text
+
+
+def test_enumeration_by_hand():
+    """Two tasks of three runs with seeds of their own: 20 labellings, counted in plain Python."""
+    generator = np.random.default_rng(4)
+    runs = [scattered(generator, [3, 2], 6) for _ in range(6)]
+    claims = [claim("POS" if k < 3 else "DEP", k, gates) for k, gates in enumerate(runs)]
+    shared = {(i, j): float((runs[i] * runs[j]).sum()) for i, j in itertools.combinations(range(6), 2)}
+    gaps = {}
+    for pos in itertools.combinations(range(6), 3):
+        inside = [value for (i, j), value in shared.items() if (i in pos) == (j in pos)]
+        across = [value for (i, j), value in shared.items() if (i in pos) != (j in pos)]
+        gaps[pos] = float(np.mean(inside) - np.mean(across))
+    found = by_kind(claims)
+    assert set(found) == {("all", "shared heads"), ("all", "beyond depth")}  # no two runs have one seed
+    test = found["all", "shared heads"]
+    assert test.exact and test.labellings == 20
+    assert test.within - test.between == pytest.approx(gaps[0, 1, 2])
+    assert test.p == pytest.approx(np.mean([gap >= gaps[0, 1, 2] - 1e-9 for gap in gaps.values()]))
+    assert test.least == np.mean([gap >= max(gaps.values()) - 1e-9 for gap in gaps.values()]) >= 0.1
+    deep = found["all", "beyond depth"]  # every run opens as many heads of a layer: 9/6 + 4/6 are depth's
+    assert deep.within == pytest.approx(test.within - 13 / 6) and deep.p == pytest.approx(test.p)
+
+
+def test_labels_of_equal_seeds_are_permuted_among_each_other():
+    """What runs of one seed have in common, whatever their task, is no difference between tasks, nor hides one."""
+    generator = np.random.default_rng(5)
+    by_seed = [scattered(generator, [5, 5, 5], 10) for _ in range(3)]
+    claims = [claim(task, seed, gates) for task in TASKS[:3] for seed, gates in enumerate(by_seed)]
+    found = by_kind(claims, 2000)
+    assert found["all", "shared heads"].within < found["all", "shared heads"].between  # the equal seeds' doing
+    assert found["unequal seeds", "shared heads"].labellings == math.factorial(3) ** 3
+    assert found["unequal seeds", "shared heads"].exact
+    assert math.isnan(found["unequal seeds", "shared heads"].p)  # every labelling gives the same
+
+
+def test_what_cannot_be_tested():
+    runs = frozen(np.random.default_rng(9), own=0, trained=0, tasks=3)
+    assert by_kind([one for one in runs if one.label == TASKS[0]]) == {}
+    assert by_kind([one for one in runs if (one.start, one.seed) == (1, 1)]) == {}
+    assert all(math.isnan(test.p) for test in by_kind(runs, permutations=0).values())
+
+
+def test_unequal_seeds_have_a_p_of_their_own():
+    """Equal seeds that share all heads make the p of all pairs small; that of unequal seeds knows nothing of them."""
+    generator = np.random.default_rng(11)
+    sets = {(task, seed): scattered(generator, [4] * 6, 12) for task in TASKS[:2] for seed in (1, 2)}
+    for seed in (1, 2):
+        sets["NER", seed] = sets["POS", seed]
+    found = overlap([claim(task, seed, gates) for (task, seed), gates in sets.items()], permutations=2000)
+    both = float((sets["POS", 1] * sets["POS", 2]).sum())
+    tests = found.frames["tests"].set_index("mode")
+    every, unequal = tests.loc["all"], tests.loc["unequal seeds"]
+    assert (tests.loc["equal seeds"].shared, unequal.shared) == (24, both)
+    assert unequal.expected == pytest.approx(6 * 16 / 12)
+    assert every.p < 0.01 < unequal.p
+    # the same by hand: both seeds of a task move by one permutation within each layer
+    times = 0
+    for _ in range(2000):
+        moved = {}
+        for task in ("POS", "NER"):
+            order = [generator.permutation(12) for _ in range(6)]
+            for seed in (1, 2):
+                moved[task, seed] = np.stack([row[o] for row, o in zip(sets[task, seed], order, strict=True)])
+        mean = sum((moved["POS", a] * moved["NER", b]).sum() for a, b in ((1, 2), (2, 1))) / 2
+        times += mean >= both
+    assert unequal.p == pytest.approx(times / 2000, abs=0.04)
+
+
+def test_notes_name_identical_fractional_and_unsettled_gates():
+    generator = np.random.default_rng(12)
+    mask = scattered(generator, [2, 2], 4)
+    steered = {"pruning.method": "gates", "pruning.penalty": "exact", "pruning.keep": 4}
+
+    def made(label: str, seed: int, gates: np.ndarray, settings: dict[str, object], before: np.ndarray) -> Claim:
+        history = [(10, before), (20, gates)]
+        return Claim(f"runs/{label}-{seed}", label, seed, "minilm", gates, history, settings, step=20)
+
+    all_open, half = np.ones((2, 4)), np.where(mask > 0, 0.5, 0)
+    falling = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.keep": None}
+    stable, drawn = {"pruning.method": "stable"}, {"pruning.method": "random", "pruning.keep": 9}
+    for claims, said in (
+        ([made("POS", seed, scattered(generator, [2, 2], 4), steered, all_open) for seed in (1, 2)], ""),
+        (
+            [made("POS", seed, mask, steered, all_open) for seed in (1, 2, 3)],
+            "Seeds 1 and 2 and 3 of POS have bit-identical",
+        ),
+        ([made("POS", seed, mask, stable, mask) for seed in (1, 2)], ""),
+        ([made("POS", 1, half, steered, mask)], "Gates strictly between 0 and 1: POS 4 of 8 (50%)."),
+        ([made("DEP", 1, all_open, steered, mask)], "DEP, seed 1 (8 heads open, 4 wanted)"),
+        ([made("SRL", 1, mask, falling, all_open)], "SRL, seed 1 (8 heads open one evaluation before, 4 now)"),
+        ([made("SRL", 1, mask, falling, mask)], ""),
+        ([made("SRL", 1, mask, drawn, mask)], ""),
+    ):
+        found = notes(group(claims))
+        assert len(found) == bool(said) and said in "".join(found), (said, found)

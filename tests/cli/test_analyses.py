@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from mtlprune.reports.grid import Grid
 from mtlprune.results import Result
 from mtlprune.runs import RunError
 
-Call = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 FEW = {
     "smoothing": ("--sentences", 6, "--closing", 3, "--permutations", 9),

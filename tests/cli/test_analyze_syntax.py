@@ -1,8 +1,6 @@
 """mtlprune analyze syntax: numbers, figures, notes and the section."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +11,6 @@ import mtlprune as package
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
-
-Call = Callable[..., Any]
 
 
 def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):

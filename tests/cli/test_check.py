@@ -1,13 +1,8 @@
 """mtlprune check: says what train would meet, and fails where train would."""
 
-from collections.abc import Callable
-from typing import Any
-
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Predicate, Sentence, Span
-
-Call = Callable[..., Any]
 
 
 def row(out: str, title: str) -> list[str]:

@@ -1,8 +1,6 @@
 """mtlprune claims: what it prints and writes, and that a mistake is one sentence, code 2 and nothing written."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ from gated_runs import scattered, write_run
 
 from mtlprune import read_results
 
-Call = Callable[..., Any]
 GATES = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]])
 
 

@@ -18,8 +18,6 @@ from mtlprune.sentence import Predicate, Sentence, Span
 from mtlprune.training import evaluation as scoring
 from mtlprune.training.loop import train
 
-Call = Callable[..., Any]
-
 
 def test_stored_counts_are_of_the_stored_sentences_and_make_the_stored_scores(trained):
     run = RunFolder(trained)

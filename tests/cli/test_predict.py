@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder, from_json
 
-Call = Callable[..., Any]
 TEXT = "\ufeffThe dog sees a man .\r\n\r\n  Ann   sleeps \r\n"
 
 

@@ -11,8 +11,6 @@ import pytest
 
 from mtlprune.claimed_heads import load_claims
 
-Command = Callable[..., Any]
-
 
 @pytest.fixture(scope="module")
 def runs(train: Callable[..., Path], single: Path, own_gates: Path) -> dict[str, Path]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from tiny import HEADS, LAYERS
 
@@ -12,7 +9,6 @@ from mtlprune.claimed_heads import load_claims
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 
-Call = Callable[..., Any]
 TASKS = ["con", "dep", "ner", "pos", "srl"]
 RUNS = [*(f"gates-{task}" for task in TASKS), "mtl-5", "no-encoder", *(f"stl-{task}" for task in TASKS)]
 

@@ -1,14 +1,10 @@
 """mtlprune report: the file it writes, and mistakes that leave nothing behind."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from report_runs import write_study
 
 from mtlprune.runs import RunFolder
 
-Call = Callable[..., Any]
 FAST = ("--resamples", 20, "--permutations", 10)
 
 

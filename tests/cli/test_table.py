@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gated_runs
 import numpy as np
@@ -17,7 +15,6 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.scores import count, score
 
-Call = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "transformers", "datasets", "supar", "pyarrow", "numpy")
 

@@ -5,9 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from mtlprune.cli.display import Interruption
 from mtlprune.runs import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
-Call = Callable[..., Any]
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 
-Call = Callable[..., Any]
 TARGET = ("pruning.method=gates", "pruning.penalty=target", "pruning.keep=4")
 
 

@@ -112,7 +112,6 @@ def test_a_configuration_is_no_sweep(tmp_path):
 
 
 UNLIKELY = "never the default"
-Write = Callable[[str], Path]
 GRID = """
 grid:
   regime:

@@ -17,7 +17,6 @@ from mtlprune.sweeps.scheduler import levels, parse_options, submit
 from mtlprune.sweeps.specification import SweepError, read_specification
 from mtlprune.sweeps.worker import CellJob, main
 
-Write = Callable[[str], Path]
 TWO = 'cells: {one: {}, two: {train: {start: "@one", freeze: decoders}, pruning: gates}}\n'
 LONG = "cells: {long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}}\n"
 

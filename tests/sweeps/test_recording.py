@@ -33,7 +33,6 @@ from mtlprune.sweeps.folder import Place, SweepError, expanded, state, write_ind
 from mtlprune.sweeps.recording import gold_tables, record, without_places
 
 Study = tuple[Path, Path]
-Call = Callable[..., Any]
 
 
 def gold_of(folder: Path) -> Callable[[str, str, str], Sequence[Any]]:

@@ -112,7 +112,6 @@ def test_an_owner_whose_cell_was_taken_over_learns_of_it(tmp_path, monkeypatch):
     assert read_lease(path) == other  # theirs is left alone
 
 
-Write = Callable[[str], Path]
 SHORT = """
 cells:
   one: {}
