@@ -1,20 +1,27 @@
-"""Commands of analyses with a record: what they write, the section of the report; a mistake is one sentence, code 2."""
+"""Commands of analyses: what they write, the section of the report; mtlprune bench, which measures them."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gated_runs import write_run
 from tiny import HEADS, LAYERS
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.reading import Found, read_request, survey
 from mtlprune.blocks import Block
-from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.cli.bench import ANALYSES_MEASURED, AnalysisCost, alone, total
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.arcs import uas_of
+from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.reports.grid import Grid
@@ -205,34 +212,6 @@ def test_an_encoder_that_is_left_out_is_named(lab, single, encoder):
         survey("any", reading, request, lambda subject: "too small")
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, lab, encoder, claims, tmp_path, tiny_encoder):
-    out, pairs, bare = tmp_path / "results", tmp_path / "pairs", tmp_path / "bare"
-    pairs.mkdir()
-    entry = {"UID": "a", "linguistics_term": "t", "field": "syntax", "sentence_good": "a", "sentence_bad": "b"}
-    (pairs / "a.jsonl").write_text(json.dumps(entry) + "\n")
-    corpus = load_corpus(lab.corpus)
-    content = {name: [sentence.bare() for sentence in corpus[name]] for name in ("train", "dev", "test")}
-    save_corpus(content, bare, name="bare", licence="Apache-2.0", sources={})
-    gateless = write_run(tmp_path / "plain", ["pos"], np.ones((LAYERS, HEADS)), encoder=str(encoder)).path
-    (gateless / "gates.jsonl").unlink()
-    for name, folder, words, told in (
-        *((name, lab.corpus, (encoder, "--split", "nowhere"), "found 'nowhere'") for name in FEW),
-        *((name, lab.corpus, (tmp_path / "no-encoder",), "no-encoder is no run either") for name in FEW),
-        ("smoothing", lab.corpus, (encoder, "--claims", gateless), "is a run without gates"),
-        ("degeneration", lab.corpus, (tiny_encoder("roberta"), *claims), "heads of different encoders do not"),
-        ("dissection", lab.corpus, (tiny_encoder("modernbert"), "--tasks", "none"), "no post-LN encoder"),
-        ("dissection", lab.corpus, (encoder, "--tasks", "pos,chess"), "found chess"),
-        ("syntax", lab.corpus, (encoder, "--blimp", pairs), "none of these can judge minimal pairs"),
-        ("syntax", bare, (encoder,), "sentences has one; give a corpus with the layer dep"),
-    ):
-        answer = mtlprune("analyze", COMMAND.get(name, name), *words, *FEW[name], "--corpus", folder, "--out", out)
-        assert answer.code == 2 and told in answer.err and answer.err.count("\n") <= 2, answer.err
-        assert not out.exists()
-    out.write_text("")
-    answer = mtlprune("analyze", "syntax", encoder, "--corpus", lab.corpus, "--out", out)
-    assert answer.code == 2 and "is a file" in answer.err
-
-
 @pytest.mark.parametrize("name", FEW)
 def test_what_is_missing_or_damaged_is_refused(tmp_path, name):
     with pytest.raises(RunError, match=f"mtlprune analyze {COMMAND.get(name, name)}"):
@@ -259,7 +238,123 @@ def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}
 
 
-def test_mistakes_in_drawing(mtlprune, tmp_path):
-    for mistake in (("--format", "gif"), ("--width", "2")):
-        answer = mtlprune("analyze", "show", ROOT / "results/syntax/gates", *mistake, "--out", tmp_path / "new")
-        assert answer.code == 2 and answer.err.count("\n") <= 2 and not (tmp_path / "new").exists()
+def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):
+    """Of a tiny masked language model, beside a run."""
+    masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
+    torch.manual_seed(0)
+    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)
+    AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
+    blimp.mkdir()
+    for name in ("a", "b"):
+        entry = {"UID": name, "linguistics_term": f"t-{name}", "field": "syntax"}
+        pairs = [entry | {"sentence_good": f"the dog {k}", "sentence_bad": f"a cat cat {k}"} for k in range(5)]
+        (blimp / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    given = ["--corpus", lab.corpus, "--split", "train", "--blimp", blimp, "--pairs", 3, "--out", out]
+    answer = mtlprune("analyze", "syntax", masked, trained, *given)
+    assert answer.code == 0, answer.err
+    found = package.read_results(out)["syntax"]
+    assert [one["encoder"] for one in found.about["encoders"]] == ["pretrained", "MTL-5"]
+    counts = uas_of(Encoder.load(str(masked), attention="eager"), list(load_corpus(lab.corpus)["train"]))
+    assert found.about["tokens"] == counts.size()
+    facts = found.frames["encoders"].query("encoder == 'pretrained'").set_index("measure")
+    single = counts.single()
+    assert facts.loc["uas_single", "value"] == pytest.approx(single.value, abs=1e-3)
+    assert facts.loc["uas_single_held_out", "value"] == pytest.approx(single.held_out, abs=1e-3)
+    assert facts.loc["uas_single", ["layer", "head"]].tolist() == [single.layer + 1, single.head + 1]
+    assert facts.loc["uas_like_first", "value"] == 1
+    grids = found.grids(found.about["encoders"][0])
+    assert np.allclose(grids["uas"], counts.by_head(), atol=1e-3) and grids["twonn"].shape == (2, 4)
+    arcs = found.frames["arcs"].query("encoder == 'pretrained'")
+    assert len(arcs) == len(counts.relations) * 2 * 8
+    assert (arcs["hits_1"] + arcs["hits_2"]).sum() == counts.hits.sum()
+    one = (
+        arcs.query("layer == 1 and head == 2 and direction == 'head<-dep'")
+        .set_index("label")
+        .loc[list(counts.relations)]
+    )
+    assert one["tokens"].tolist() == counts.tokens.sum(0).tolist()
+    assert (one["hits_1"] + one["hits_2"]).tolist() == counts.hits[:, 1, :, 0, 1].sum(0).tolist()
+
+
+def test_an_analysis_reads_what_was_asked_for(lab, tiny_encoder):
+    begun = time.perf_counter()
+    cost = alone("smoothing", str(tiny_encoder("bert")), str(lab.corpus), 5, None, begun)
+    assert not cost.refused and cost.sentences == 5
+    assert 0 < cost.wall <= time.perf_counter() - begun and cost.processor > 0 and 1e8 < cost.memory < 1e10
+
+
+def test_a_lens_that_does_not_take_an_encoder_says_why(lab, tiny_encoder):
+    cost = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
+    assert "modernbert" in cost.refused and "\n" not in cost.refused and cost.sentences == 0
+
+
+@pytest.mark.slow
+def test_a_row_for_each_analysis_and_a_total(mtlprune, lab, tmp_path, monkeypatch):
+    """Of two analyses, since each is measured in a process of its own."""
+    out, some = tmp_path / "analyses.json", ANALYSES_MEASURED[::2]
+    monkeypatch.setattr("mtlprune.cli.bench.ANALYSES_MEASURED", some)
+    answer = mtlprune("bench", lab.config, "--analyses", "--sentences", 6, "--out", out)
+    assert answer.code == 0, answer.err
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert tuple(figures["analyses"]) == some and figures["total"]["sentences"] == 6
+    for analysis, cost in figures["analyses"].items():
+        assert not cost["refused"] and cost["threads"] == 1  # as the configuration says
+        assert cost["wall"] > 0 and cost["processor"] > 0 and 1e8 < cost["memory"] < 1e10
+        row = next(line for line in answer.out.splitlines() if f" {analysis} " in line)
+        assert f"{cost['wall']:.1f}" in row and f"{cost['memory'] / 1e9:.2f}" in row
+    assert figures["total"]["wall"] == pytest.approx(sum(cost["wall"] for cost in figures["analyses"].values()))
+    assert figures["total"]["memory"] == max(cost["memory"] for cost in figures["analyses"].values())
+
+
+def test_what_was_refused_is_not_added_up():
+    costs = {
+        "smoothing": AnalysisCost(2.0, 3.0, 5, 1, 10),
+        "dissection": AnalysisCost(7.0, 7.0, 7, 1, 0, "not post-LN"),
+    }
+    assert total(costs) == AnalysisCost(2.0, 3.0, 5, 1, 10)
+
+
+@pytest.mark.slow
+def test_it_prints_and_writes_ratios(mtlprune, lab, tmp_path):
+    out = tmp_path / "bench.json"
+    answer = mtlprune("bench", lab.config, "tasks=pos,dep", "--batches", 2, "--rounds", 1, "--out", out)
+    assert answer.code == 0, answer.err
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert set(figures["steps"]) == {"bare encoder", "STL pos", "STL dep", "MTL-2 joint", "MTL-2 joint, gated"}
+    for kind, ratio in figures["ratios"].items():
+        if kind in figures["steps"]:
+            row = next(line for line in answer.out.splitlines() if kind in line)
+            assert f"{ratio:.3f}" in row and f"{figures['steps'][kind]:.2f}" in row
+    assert "sampled epoch, estimated from steps" in answer.out
+    assert 1e8 < figures["memory"] < 1e10  # a fresh process with torch in it
+    assert f"{figures['memory'] / 1e9:.2f} GB" in answer.out
+
+
+def test_random_encoders_of_several_shapes(mtlprune, lab, tmp_path, monkeypatch):
+    out, asked = tmp_path / "shapes.json", []
+    monkeypatch.setattr("mtlprune.training.benchmark.SHAPES", {"low": (1, 8, 2), "high": (3, 16, 4)})
+
+    def peak(config: Any, batches: int) -> int:
+        asked.append((config.encoder.random, config.encoder.checkpointing, config.encoder.name, batches))
+        return len(asked) * 10**9
+
+    monkeypatch.setattr("mtlprune.training.benchmark.peak_memory", peak)
+    answer = mtlprune("bench", lab.config, "tasks=pos", "--shapes", "--batches", 1, "--rounds", 1, "--out", out)
+    assert answer.code == 0, answer.err
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert list(figures) == ["low", "high"] and len({name for _, _, name, _ in asked}) == 2
+    assert [(random, kept) for random, kept, _, _ in asked] == [(True, False), (True, True)] * 2
+    assert figures["high"]["memory"] == 3e9 and figures["high"]["memory with checkpointing"] == 4e9
+    assert "3.00" in answer.out and "high shape" in answer.out
+
+
+def test_launches_are_counted_without_a_corpus(mtlprune, lab, tmp_path):
+    out = tmp_path / "launches.json"
+    none = f"data.path={tmp_path / 'none'}"
+    answer = mtlprune("bench", lab.config, "tasks=pos", none, "train.precision=fp32", "--launches", "--out", out)
+    assert answer.code == 0, answer.err
+    tree = json.loads(out.read_text(encoding="utf-8"))
+    step = tree["words"]["20"]["step"]["STL pos"]
+    row = next(line for line in answer.out.splitlines() if "step, STL pos" in line)
+    assert {str(sum(step["operations"].values())), str(sum(step["waits"].values()))} <= set(row.split())
+    assert f"{tree['sent'] / 1e6:.1f} MB" in answer.out

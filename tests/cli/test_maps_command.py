@@ -1,20 +1,57 @@
-"""mtlprune maps: what it writes for run folders with gates, and what it refuses before it writes anything."""
+"""mtlprune claims, maps and heads: what they print and write for run folders with gates."""
 
-import io
+import csv
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from gated_runs import write_run, write_selection
+from gated_runs import scattered, write_run, write_selection
 from PIL import Image
 
+from mtlprune import read_results
 from mtlprune.claimed_heads import load_claims
+from mtlprune.reports.grid import Grid
+from mtlprune.reports.heads import read_heads, section
 from mtlprune.reports.page.gates import ClaimSet, part
+from mtlprune.results import Result, head_rows, write_result
 from mtlprune.runs import RunFolder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    generator = np.random.default_rng(0)
+    stem = scattered(generator, [2] * 4, 6)
+    names = {"pos": ["pos"], "dep": ["dep"], "srl": ["srl"], "mtl": ["pos", "ner", "dep", "con", "srl"]}
+    return [
+        write_run(
+            tmp_path / f"{name}-{seed}", tasks, np.maximum(stem, scattered(generator, [1] * 4, 6)), seed=seed
+        ).path
+        for name, tasks in names.items()
+        for seed in (1, 2, 3)
+    ]
+
+
+def test_a_report_on_the_terminal_and_a_result(mtlprune, runs, tmp_path):
+    out = tmp_path / "new" / "results"
+    answer = mtlprune("claims", *runs, "--out", out, "--permutations", 300, "--seed", 5)
+    assert answer.code == 0 and answer.err == ""
+    figures = [f"claims-{name}.{kind}" for name in ("correlation", "shared", "heads") for kind in ("png", "svg")]
+    shown = {path.name for path in out.iterdir() if path.suffix != ".parquet"}
+    assert shown == {"claims.json", "claims.md", "claims.tex", *figures}
+    assert (out / "claims.md").read_text() == answer.out
+    result = read_results(out)["claims"]
+    settings = result.about["settings"]
+    assert (settings["permutations"], settings["seed"], result.about["layers"], result.about["heads"]) == (300, 5, 4, 6)
+    assert result.frames["labels"]["encoder"].tolist() == ["POS", "DEP", "SRL", "MTL-5"]
+    assert (
+        result.frames["tests"].set_index("mode").loc["all", "p"] < 0.05 and "they share more than depth" in answer.out
+    )
+    assert (result.frames["groups"]["group"] == "stem").sum() >= 8
+    assert mtlprune("claims", *runs, "--permutations", 300, "--seed", 5).out == answer.out
+
 
 Make = Callable[..., Path]
 
@@ -97,37 +134,36 @@ def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, ma
     assert [len(one.holds["sets"][0][1]) for one in parts if one] == [2, 1]
 
 
-@pytest.mark.slow
-def test_values_palettes_and_formats_change_the_pictures(mtlprune, make, tmp_path):
-    runs = [make("pos", seed) for seed in (1, 2, 3)]
-
-    def drawn(*options: object) -> dict[str, bytes]:
-        out = tmp_path / str(len(list(tmp_path.iterdir())))
-        assert mtlprune("maps", *runs, "--out", out, *options).code == 0
-        return {path.name: path.read_bytes() for path in out.iterdir()}
-
-    usual, values = drawn("--format", "svg"), drawn("--format", "svg", "--values")
-    numbers = [re.search(rb">\.\d\d<", made["run-POS-seed1.svg"]) for made in (usual, values)]
-    assert numbers[0] is None and numbers[1] is not None
-    rgb = drawn("--palette", "rgb", "--format", "plain,pdf", "--width", 8, "--no-title")
-    assert "colourblind-POS.png" not in rgb and rgb["rgb-POS.pdf"].startswith(b"%PDF")
-    with Image.open(io.BytesIO(rgb["rgb-POS-plain.png"])) as picture:
-        red = np.array(picture)[8::16, 8::16, 0]
-    assert np.allclose(red, np.rint(255 * (1 - np.array(gates(runs[0])))))
+@pytest.fixture
+def analyses(tmp_path: Path) -> Path:
+    """UAS and λ of 2 × 3 heads; the rows of λ in an order of their own."""
+    folder = tmp_path / "analyses"
+    folder.mkdir()
+    uas = head_rows({"uas": np.array([[1.0, 2, 3], [6, 5, np.nan]])}).assign(encoder="pretrained", seed=0)
+    about = {"encoders": [{"encoder": "pretrained", "seed": 0, "layers": 2, "heads": 3, "open": 6}], "notes": []}
+    write_result(folder, Result("syntax", about, {"heads": uas}))
+    mixing = head_rows({"mixing": np.array([[11.0, 12, 13], [21, 22, 23]])}).iloc[[5, 3, 4, 2, 0, 1]]
+    frame = mixing.reset_index(drop=True).assign(encoder="pretrained", seed=0)
+    write_result(folder, Result("smoothing", about, {"heads": frame}))
+    return folder
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, make, tmp_path):
-    pos, other = make("pos", 1), make("pos", 2, encoder="other")
-    bare, file, out = make("dep", 1), tmp_path / "file", tmp_path / "out"
-    (bare / "gates.jsonl").unlink()
-    file.write_text("keep me")
-    for arguments, said in [
-        ((bare, "--out", out), "run without gates"),
-        ((pos, other, "--out", out), "different encoders"),
-        ((pos, "--out", file), "is a file"),
-        ((pos, "--out", file / "below"), "cannot be written"),
-        ((pos, "--out", out, "--format", "gif"), "--format: expected some of png, svg, pdf, plain, found 'gif'"),
-    ]:
-        answer = mtlprune("maps", *arguments)
-        answer.refuses(said)
-        assert not out.exists() and file.read_text() == "keep me" and not answer.out
+def test_the_verb_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
+    answer = mtlprune("heads", "--analyses", analyses, "--out", tmp_path / "out")
+    assert answer.code == 0, answer.err
+    with (tmp_path / "out" / "heads.csv").open() as handle:
+        rows = {(row["layer"], row["head"]): row for row in csv.DictReader(handle)}
+    assert len(rows) == 6
+    assert all(float(row["λ"]) == 10 * int(layer) + int(head) for (layer, head), row in rows.items())
+    assert (rows["1", "2"]["UAS"], rows["2", "1"]["UAS"], rows["2", "3"]["UAS"]) == ("2", "6", "")
+    content = read_heads(tmp_path / "out")
+    assert any("claims (RUNS)" in note for note in content["notes"])
+    assert content["columns"][1]["meaning"] == "how much the head's attention mixes tokens"
+    blocks = section(tmp_path / "out").blocks
+    assert any(isinstance(block, Grid) and len(block.rows) == 6 for block in blocks)
+
+
+def test_the_verb_refuses_in_sentences(mtlprune, analyses, tmp_path):
+    answer = mtlprune("heads", "--analyses", analyses, "--of", "POS", "--out", tmp_path / "none")
+    answer.refuses("expected --of pretrained")
+    assert not (tmp_path / "none").exists()

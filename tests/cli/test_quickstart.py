@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tiny import HEADS, LAYERS
 
 from mtlprune.claimed_heads import load_claims
@@ -53,18 +52,3 @@ def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
     other = mtlprune(*command[:-1], 7)
     assert other.code == 2
     assert "found another one; name another --out" in other.err
-
-
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("pruning=gates", "sets pruning itself"),
-        ("tasks=pos", "sets tasks itself"),
-        ("train.epoch=1", "did you mean 'epochs'?"),
-        ("encoder.name=./nowhere", "no such folder"),
-        ("train.device=meta", "cannot be used here"),
-    ],
-)
-def test_bad_overrides_fail_before_anything_is_written(mtlprune, tmp_path, override, told):
-    answer = mtlprune("quickstart", override, "--out", tmp_path / "out")
-    assert answer.code == 2 and told in answer.err and not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""mtlprune sweep and status, from a file to a table; one sentence for each mistake."""
+"""mtlprune sweep and status, from a file to a table; records of runs, and what refuses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mtlprune.runs import RunFolder
+import mtlprune as package
+from mtlprune.runs import RunError, RunFolder
 from mtlprune.sweeps import found_runs, scheduler
 from mtlprune.sweeps.folder import expanded
 
@@ -144,24 +145,7 @@ def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):
     assert [command[4].rpartition("-")[0] for command in commands] == ["none-pos-1", "static-pos-1"]
     assert all(command[1:3] == ["-m", "mtlprune.sweeps.worker"] for command in commands)
     assert len(list((tmp_path / "o" / "cells").glob("*.yaml"))) == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--seeds", "x"], "--seeds: expected whole numbers"),
-        (["--seeds", "7"], "has no cell with seed 7; found 1"),
-        (["--only", "nonepos-1"], "did you mean 'none-pos-1'"),
-        (["--launcher", "slrum"], "did you mean 'slurm'"),
-        (["--submit", "timeout_min=1"], "--submit is for a cluster"),
-        (["--adopt", "nowhere"], "nowhere is no run folder, and holds none"),
-        (["train.epoch=3"], "unknown key train.epoch (did you mean 'epochs'"),
-    ],
-)
-def test_a_mistake_is_one_sentence(mtlprune, swept, tmp_path, arguments, said):
-    answer = mtlprune("sweep", swept.file, "--out", tmp_path / "o", *arguments)
-    assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1
-    assert not list((tmp_path).glob("o/*/config.yaml"))
+    mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--launcher", "slrum").refuses("did you mean 'slurm'")
 
 
 def test_records_of_a_sweep_stand_where_it_stood(mtlprune, swept, lab, tmp_path):
@@ -216,3 +200,72 @@ def test_a_cell_without_its_results_is_scored_again(mtlprune, swept, tmp_path, f
     assert "1 cells: 1 left" in mtlprune("sweep", "--status", swept.file, *options).out
     assert mtlprune("sweep", swept.file, *options).code == 0
     assert json.loads(path.read_bytes()) == json.loads(whole)
+
+
+@pytest.fixture(scope="module")
+def recorded(mtlprune: Call, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The record of a finished run of all five tasks."""
+    out = tmp_path_factory.mktemp("records")
+    answer = mtlprune("runs", "record", trained, "--out", out)
+    assert answer.code == 0, answer.err
+    assert answer.out.splitlines()[0].startswith(f"{out / trained.name}: ")
+    return out / trained.name
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_scores_and_counts_are_those_of_the_run(recorded, trained):
+    record, run = RunFolder.existing(recorded), RunFolder.existing(trained)
+    assert record.splits() == run.splits() == ["dev", "test"]
+    for split in record.splits():
+        assert record.read_counts(split) == run.read_counts(split)
+        assert record.read_scores(split) == run.read_scores(split)
+    for name in ("metrics.jsonl", "best.json", "vocabulary.json"):
+        assert (recorded / name).read_bytes() == (trained / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "RECORD", "--split", "test"),
+        ("predict", "RECORD", "sentences.txt"),
+        ("prune", "RECORD", "--out", "new"),
+        ("probe", "RECORD", "--corpus", "CORPUS", "--out", "new"),
+        ("analyze", "smoothing", "RECORD", "--corpus", "CORPUS", "--out", "new"),
+        ("analyze", "degeneration", "RECORD", "--corpus", "CORPUS", "--out", "new"),
+        ("head", "RECORD", "1", "1"),
+        ("analyze", "gradients", "RECORD", "--corpus", "CORPUS", "--out", "new"),
+        ("train", "CONFIG", "train.start=RECORD", "--out", "new"),
+        (
+            "train",
+            "CONFIG",
+            "pruning.method=importance",
+            "pruning.keep=2",
+            "pruning.importance_of=RECORD",
+            "--out",
+            "new",
+        ),
+        ("train", "CONFIG", "--out", "RECORD"),
+    ],
+    ids=lambda words: "-".join(words[:3]),
+)
+def test_what_needs_weights_refuses_a_record(mtlprune, recorded, lab, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    Path("sentences.txt").write_text("a sentence .\n")
+    places = {"RECORD": recorded, "CORPUS": lab.corpus, "CONFIG": lab.config}
+    for name, place in places.items():
+        words = tuple(word.replace(name, str(place)) for word in words)
+    before = files(recorded)
+    answer = mtlprune(*words)
+    assert answer.code == 2 and len(answer.err.splitlines()) == 1
+    assert f"{recorded} is the record of a run, without weights" in answer.err
+    assert files(recorded) == before and not list(Path("new").glob("**/*"))
+
+
+def test_loading_and_reading_predictions_refuse_a_record(recorded):
+    with pytest.raises(RunError, match="without weights"):
+        package.load(str(recorded))
+    with pytest.raises(RunError, match="without predictions"):
+        RunFolder(recorded).read_predictions("dev")

@@ -1,4 +1,4 @@
-"""mtlprune table, --help and --version: what they print, what they refuse, and that they stay light."""
+"""mtlprune table, report, --help and --version: what they print and write, and that they stay light."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ import gated_runs
 import numpy as np
 import pytest
 from counted_runs import write_run
+from report_runs import write_study
 
 import mtlprune as package
 from mtlprune.baselines import Majority
@@ -30,22 +31,6 @@ def test_a_run_beside_the_majority(mtlprune, trained, lab):
     majority = score("dep", [count("dep", s, baseline.predict(s)) for s in corpus["test"]])["las"]
     cells = [f"{majority:.2f}", f"{RunFolder(trained).read_scores('test')['dep']['las']:.2f}"]
     assert [cell.strip("*") for cell in rows[3][1:]] == cells
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["{tmp}"], "is no run folder"),
-        (["{run}", "--split", "train"], "is not scored on 'train' (scored: dev, test); run: mtlprune evaluate"),
-        (["{run}", "--majority", "{tmp}/g"], "give --majority the corpus of the runs"),
-    ],
-)
-def test_mistakes_are_one_sentence(arguments, message, mtlprune, trained, tmp_path):
-    sizes = ("--train", 9, "--dev", 2, "--test", 0)
-    assert mtlprune("data", "build", "grammar", "--out", tmp_path / "g", *sizes).code == 0
-    answer = mtlprune("table", *(argument.format(tmp=tmp_path, run=trained) for argument in arguments))
-    answer.refuses(message)
-    assert answer.out == ""
 
 
 def printed(*command: object) -> tuple[str, set[str]]:
@@ -121,3 +106,25 @@ def test_formats_and_files(kind, mtlprune, compared, tmp_path):
     assert shown.out.startswith(begins[kind])
     refused = mtlprune(*command, "--out", tmp_path)
     assert (refused.code, refused.out) == (2, "") and "could not be written" in refused.err
+
+
+FAST = ("--resamples", 20, "--permutations", 10)
+
+
+def test_a_trained_run_with_the_gold_of_its_corpus(mtlprune, trained, lab, tmp_path):
+    out = tmp_path / "deep" / "page.html"
+    answer = mtlprune("report", trained, "--out", out, *FAST)
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"{out}: ") and answer.out.endswith("open it in a browser\n")
+    text = out.read_text(encoding="utf-8")
+    las = RunFolder(trained).read_scores("test")["dep"]["las"]
+    assert f"{las:.2f}" in text and "What was run" in text
+
+
+def test_gold_that_is_not_there_is_a_caveat(mtlprune, lab, tmp_path):
+    runs = [run.path for run in write_study(tmp_path / "runs", seeds=(1,)) if run.path.name.startswith("none")]
+    out = tmp_path / "page.html"
+    assert mtlprune("report", *runs, "--out", out, *FAST).code == 0
+    assert "the gold is not to be had" in out.read_text(encoding="utf-8")
+    assert mtlprune("report", *runs, "--out", out, "--data", lab.corpus, *FAST).code == 0
+    assert "is not the corpus of" in out.read_text(encoding="utf-8")
