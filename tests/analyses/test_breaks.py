@@ -165,17 +165,16 @@ def test_logs_without_breaks_are_refused_in_words(tmp_path, content, words):
 
 def test_the_command_says_all_or_writes_it(mtlprune, tmp_path):
     log, out = write(tmp_path), tmp_path / "out"
-    answer = mtlprune("analyze", "breaks", log)
-    assert answer.code == 0 and "| none " not in answer.out and f"| {tmp_path.name}/log:loss.mlm | " in answer.out
-    answer = mtlprune("analyze", "breaks", log, "--axis", "log", "--out", out)
-    assert answer.code == 0 and "3 heads break in both" in answer.out, answer.err
+    answer = mtlprune("analyze", "breaks", log).done()
+    assert "| none " not in answer.out and f"| {tmp_path.name}/log:loss.mlm | " in answer.out
+    answer = mtlprune("analyze", "breaks", log, "--axis", "log", "--out", out).done()
+    assert "3 heads break in both" in answer.out
     result = package.read_results(out)["breaks"]
     assert result.about["settings"]["axis"] == "log" and len(result.frames["heads"]) == 8
     written = {path.name for path in out.iterdir()}
     assert written == {"breaks.json", "breaks.md", *(f"breaks-{name}.parquet" for name in result.frames)}
     log.write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')
-    answer = mtlprune("analyze", "breaks", log)
-    assert answer.code == 2 and "at least 3 points" in answer.err and answer.err.count("\n") == 1
+    mtlprune("analyze", "breaks", log).refuses("at least 3 points")
 
 
 def test_what_an_earlier_version_wrote_is_read():

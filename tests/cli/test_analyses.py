@@ -90,8 +90,9 @@ def files_and_section(name: str, out: Path, without: tuple[str, ...] = (), table
 @pytest.mark.slow
 def test_smoothing(mtlprune, lab, encoder, claims, tmp_path):
     out = tmp_path / "results"
-    answer = mtlprune("analyze", "smoothing", encoder, "--corpus", lab.corpus, "--out", out, *FEW["smoothing"], *claims)
-    assert answer.code == 0, answer.err
+    answer = mtlprune(
+        "analyze", "smoothing", encoder, "--corpus", lab.corpus, "--out", out, *FEW["smoothing"], *claims
+    ).done()
     result = files_and_section("smoothing", out)
     assert result.about["sentences"] == 6 and result.about["claims"]["groups"]["stem"] >= 1
     assert result.frames["tests"]["q"].notna().sum() <= 24
@@ -103,8 +104,7 @@ def test_gradients(mtlprune, lab, trained, single, encoder, tmp_path):
     """Halves make up the whole, the sum of losses is no more than its parts; an encoder alone is left out."""
     out = tmp_path / "results"
     runs = (trained, single, encoder)
-    answer = mtlprune("analyze", "gradients", *runs, "--corpus", lab.corpus, "--out", out, *FEW["gradients"])
-    assert answer.code == 0, answer.err
+    mtlprune("analyze", "gradients", *runs, "--corpus", lab.corpus, "--out", out, *FEW["gradients"]).done()
     result = files_and_section("gradients", out, tables=3)
     assert "without decoders" in result.about["notes"][0]
     heads = result.wide("heads").set_index(["name", "task", "mode", "layer", "head"])["importance"].sort_index()
@@ -122,8 +122,7 @@ def test_gradients(mtlprune, lab, trained, single, encoder, tmp_path):
     told = result.wide("joint").set_index(["layer", "head"])["cosine"]
     np.testing.assert_allclose(cosines.sort_index(), told.sort_index(), atol=1e-5)
     table = tmp_path / "heads"
-    answer = mtlprune("heads", "--analyses", out, "--permutations", 19, "--out", table)
-    assert answer.code == 0, answer.err
+    mtlprune("heads", "--analyses", out, "--permutations", 19, "--out", table).done()
     assert "importance DEP in MTL-5" in (table / "heads.csv").read_text()
     assert "analyze gradients" in mtlprune("heads", "--gradients", trained, "--out", table).err
 
@@ -134,8 +133,7 @@ def test_cross(mtlprune, lab, single, trained, claims, tmp_path):
     words = ("pruning=random", "pruning.keep=4", "tasks=pos", "train.epochs=1", "--out", pruned)
     assert mtlprune("train", lab.config, *words).code == 0
     arguments = (single, trained, pruned, "--corpus", lab.corpus, "--out", out, *FEW["cross"], *claims)
-    answer = mtlprune("analyze", "cross", *arguments)
-    assert answer.code == 0, answer.err
+    mtlprune("analyze", "cross", *arguments).done()
     result = files_and_section("cross", out, tables=1)
     assert "closed already" in result.about["notes"][0]
     cells = result.frames["cells"].set_index(["encoder", "task", "other"])
@@ -143,16 +141,13 @@ def test_cross(mtlprune, lab, single, trained, claims, tmp_path):
     assert np.allclose(cells["delta"], cells["closed"] - cells["random"], atol=1e-3)
     claimed = result.frames["scores"].query("mode == 'claimed'").set_index(["encoder", "task", "other"])["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
-    answer = mtlprune("analyze", "cross", single, "--corpus", lab.corpus, "--out", tmp_path / "none")
-    assert answer.code == 2 and "--claims" in answer.err
 
 
 @pytest.mark.slow
 def test_degeneration(mtlprune, lab, trained, single, encoder, claims, tmp_path):
     out = tmp_path / "results"
     arguments = (encoder, trained, single, "--corpus", lab.corpus, "--out", out, *FEW["degeneration"], *claims)
-    answer = mtlprune("analyze", "degeneration", *arguments)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("analyze", "degeneration", *arguments).done()
     result = files_and_section("degeneration", out, ("lost",))  # no label has 20 gold items
     assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5", "POS"]
     decoders = result.frames["decoders"][["task", "encoder"]].drop_duplicates().to_numpy().tolist()
@@ -177,10 +172,9 @@ def test_degeneration(mtlprune, lab, trained, single, encoder, claims, tmp_path)
 @pytest.mark.slow
 def test_dissection(mtlprune, lab, trained, single, encoder, tmp_path):
     out = tmp_path / "results"
-    answer = mtlprune(
+    mtlprune(
         *("analyze", "dissect", encoder, single, trained, "--corpus", lab.corpus, "--out", out), *FEW["dissection"]
-    )
-    assert answer.code == 0, answer.err
+    ).done()
     result = files_and_section("dissection", out, tables=9)
     assert result.names == ["pretrained", "POS", "MTL-5"] and (result.wide("encoders")["error"] < 1e-5).all()
     scored = {name: rows["task"].unique().tolist() for name, rows in result.named("tasks").groupby("name")}
@@ -195,10 +189,8 @@ def test_dissection(mtlprune, lab, trained, single, encoder, tmp_path):
 
 def test_dissection_without_scores_and_with_gates(mtlprune, lab, encoder, tmp_path):
     out, run = tmp_path / "results", tmp_path / "run"
-    made = mtlprune("train", lab.config, "pruning=gates", "tasks=pos", "train.epochs=1", "--out", run)
-    assert made.code == 0, made.err
-    answer = mtlprune("analyze", "dissect", encoder, run, "--corpus", lab.corpus, "--out", out, "--tasks", "none")
-    assert answer.code == 0, answer.err
+    mtlprune("train", lab.config, "pruning=gates", "tasks=pos", "train.epochs=1", "--out", run).done()
+    mtlprune("analyze", "dissect", encoder, run, "--corpus", lab.corpus, "--out", out, "--tasks", "none").done()
     result = files_and_section("dissection", out, ("subsets", "agreement", "losses"), tables=4)
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
 
@@ -232,8 +224,7 @@ def test_stored_results_are_shown_without_measuring(name, folder, told):
 
 def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
     words = ("--format", "pdf,svg", "--width", 16, "--font-size", 8, "--no-title", "--out", tmp_path)
-    answer = mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words)
-    assert answer.code == 0, answer.err
+    mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words).done()
     drawn = {f"syntax-{figure}.{kind}" for figure in FIGURES["syntax"] for kind in ("pdf", "svg")}
     assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}
 
@@ -250,8 +241,7 @@ def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder
         pairs = [entry | {"sentence_good": f"the dog {k}", "sentence_bad": f"a cat cat {k}"} for k in range(5)]
         (blimp / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     given = ["--corpus", lab.corpus, "--split", "train", "--blimp", blimp, "--pairs", 3, "--out", out]
-    answer = mtlprune("analyze", "syntax", masked, trained, *given)
-    assert answer.code == 0, answer.err
+    mtlprune("analyze", "syntax", masked, trained, *given).done()
     found = package.read_results(out)["syntax"]
     assert [one["encoder"] for one in found.about["encoders"]] == ["pretrained", "MTL-5"]
     counts = uas_of(Encoder.load(str(masked), attention="eager"), list(load_corpus(lab.corpus)["train"]))
@@ -276,13 +266,6 @@ def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder
     assert (one["hits_1"] + one["hits_2"]).tolist() == counts.hits[:, 1, :, 0, 1].sum(0).tolist()
 
 
-def test_an_analysis_reads_what_was_asked_for(lab, tiny_encoder):
-    begun = time.perf_counter()
-    cost = alone("smoothing", str(tiny_encoder("bert")), str(lab.corpus), 5, None, begun)
-    assert not cost.refused and cost.sentences == 5
-    assert 0 < cost.wall <= time.perf_counter() - begun and cost.processor > 0 and 1e8 < cost.memory < 1e10
-
-
 def test_a_lens_that_does_not_take_an_encoder_says_why(lab, tiny_encoder):
     cost = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
     assert "modernbert" in cost.refused and "\n" not in cost.refused and cost.sentences == 0
@@ -293,8 +276,7 @@ def test_a_row_for_each_analysis_and_a_total(mtlprune, lab, tmp_path, monkeypatc
     """Of two analyses, since each is measured in a process of its own."""
     out, some = tmp_path / "analyses.json", ANALYSES_MEASURED[::2]
     monkeypatch.setattr("mtlprune.cli.bench.ANALYSES_MEASURED", some)
-    answer = mtlprune("bench", lab.config, "--analyses", "--sentences", 6, "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("bench", lab.config, "--analyses", "--sentences", 6, "--out", out).done()
     figures = json.loads(out.read_text(encoding="utf-8"))
     assert tuple(figures["analyses"]) == some and figures["total"]["sentences"] == 6
     for analysis, cost in figures["analyses"].items():
@@ -317,8 +299,7 @@ def test_what_was_refused_is_not_added_up():
 @pytest.mark.slow
 def test_it_prints_and_writes_ratios(mtlprune, lab, tmp_path):
     out = tmp_path / "bench.json"
-    answer = mtlprune("bench", lab.config, "tasks=pos,dep", "--batches", 2, "--rounds", 1, "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("bench", lab.config, "tasks=pos,dep", "--batches", 2, "--rounds", 1, "--out", out).done()
     figures = json.loads(out.read_text(encoding="utf-8"))
     assert set(figures["steps"]) == {"bare encoder", "STL pos", "STL dep", "MTL-2 joint", "MTL-2 joint, gated"}
     for kind, ratio in figures["ratios"].items():
@@ -339,8 +320,7 @@ def test_random_encoders_of_several_shapes(mtlprune, lab, tmp_path, monkeypatch)
         return len(asked) * 10**9
 
     monkeypatch.setattr("mtlprune.training.benchmark.peak_memory", peak)
-    answer = mtlprune("bench", lab.config, "tasks=pos", "--shapes", "--batches", 1, "--rounds", 1, "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("bench", lab.config, "tasks=pos", "--shapes", "--batches", 1, "--rounds", 1, "--out", out).done()
     figures = json.loads(out.read_text(encoding="utf-8"))
     assert list(figures) == ["low", "high"] and len({name for _, _, name, _ in asked}) == 2
     assert [(random, kept) for random, kept, _, _ in asked] == [(True, False), (True, True)] * 2
@@ -351,8 +331,7 @@ def test_random_encoders_of_several_shapes(mtlprune, lab, tmp_path, monkeypatch)
 def test_launches_are_counted_without_a_corpus(mtlprune, lab, tmp_path):
     out = tmp_path / "launches.json"
     none = f"data.path={tmp_path / 'none'}"
-    answer = mtlprune("bench", lab.config, "tasks=pos", none, "train.precision=fp32", "--launches", "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("bench", lab.config, "tasks=pos", none, "train.precision=fp32", "--launches", "--out", out).done()
     tree = json.loads(out.read_text(encoding="utf-8"))
     step = tree["words"]["20"]["step"]["STL pos"]
     row = next(line for line in answer.out.splitlines() if "step, STL pos" in line)

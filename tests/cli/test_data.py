@@ -63,10 +63,10 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
     """Every format on what export and predict write of one corpus: merged, it is that corpus."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "few.txt").write_text("-DOCSTART- O\n\na O\nb I-X\n\nc B-X\nd I-Y\n")
-    answer = mtlprune(
+    mtlprune(
         "data", "build", "columns", "--train", "few.txt", "--columns", "word,ner", "--repair", "--out", "few"
-    )
-    assert answer.code == 0 and [s.ner for s in load_corpus(tmp_path / "few")["train"]] == [
+    ).done()
+    assert [s.ner for s in load_corpus(tmp_path / "few")["train"]] == [
         ((1, 2, "X"),), ((0, 1, "X"), (1, 2, "Y")),
     ]  # fmt: skip
     stored = load_corpus(corpus)
@@ -86,8 +86,7 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
     }
     for layer, how in made.items():
         files = [word for split in stored.splits for word in (f"--{split}", f"{split}.{layer}")]
-        answer = mtlprune("data", "build", *how, *files, "--out", layer)
-        assert answer.code == 0, answer.err
+        mtlprune("data", "build", *how, *files, "--out", layer).done()
     assert mtlprune("data", "merge", *made, "--out", "all").code == 0
     for split in stored.splits:
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
@@ -99,8 +98,8 @@ def test_json_lines_written_by_hand(mtlprune, tmp_path):
     [shown] = re.findall(r'`(\{"id".*?\}\})`', page)
     second = '{"id": "s2", "words": ["a"], "poss": ["X"], "chunk": ["NP"]}'
     (tmp_path / "few.jsonl").write_text(f"\ufeff{shown}\r\n\n{second}", encoding="utf-8")
-    answer = mtlprune("data", "build", "jsonl", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made")
-    assert answer.code == 0 and "left out chunk, poss; a layer of a name of your own" in answer.err, answer
+    answer = mtlprune("data", "build", "jsonl", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made").done()
+    assert "left out chunk, poss; a layer of a name of your own" in answer.err, answer
     first, last = load_corpus(tmp_path / "made")["train"]
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
 
@@ -108,12 +107,12 @@ def test_json_lines_written_by_hand(mtlprune, tmp_path):
 def test_tags_that_evalb_does_not_know_are_told(mtlprune, tmp_path):
     (tmp_path / "few.mrg").write_text("(S (NE Anna) (VVFIN schläft) ($. .))\n" * 2, encoding="utf-8")
     words = "2 of 2 words that are punctuation are counted"
-    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "made")
-    assert answer.code == 0 and words in answer.err
+    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "made").done()
+    assert words in answer.err
     assert words in mtlprune("data", "check", tmp_path / "made").out
     (tmp_path / "few.mrg").write_text("(S (NNP Anna) (VBZ sleeps) (. .))\n", encoding="utf-8")
-    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "penn")
-    assert answer.code == 0 and "punctuation" not in answer.err
+    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "penn").done()
+    assert "punctuation" not in answer.err
 
 
 def test_building_ontonotes_says_what_it_counted(tmp_path, mtlprune):
@@ -135,8 +134,7 @@ def row(out: str, title: str) -> list[str]:
 
 
 def test_it_says_what_training_then_does(mtlprune, lab, trained):
-    answer = mtlprune("check", lab.config)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("check", lab.config).done()
     assert answer.out.endswith("ready\n")
     assert row(answer.out, "sentences with srl") == ["24", "8"]
     corpus = load_corpus(lab.corpus)
@@ -155,8 +153,7 @@ def test_it_warns(mtlprune, lab, tmp_path):
     train = [Sentence("a", words, ("NN",) * 70, srl=wide), Sentence("b", ("\u4eba", "runs"), ("NN", "VB"), srl=())]
     dev = [Sentence("c", ("Ann", "!"), ("NNP", "."), srl=())]
     save_corpus({"train": train, "dev": dev}, tmp_path / "c", name="small", licence="none", sources={})
-    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos,srl")
-    assert answer.code == 0, answer.err
+    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos,srl").done()
     assert "warning: pos: 2 labels of dev are not in train and can never be predicted: ., NNP" in answer.out
     assert "warning: srl: 1 arguments of train are wider than decoders.srl.max_width = 30" in answer.out
     assert "warning: train: 1.4% of the words become unknown tokens" in answer.out

@@ -27,8 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_half_finished_run_ends_as_it_would_have_ended_then(mtlprune, here):
     half, whole = RunFolder("half-pos"), RunFolder("finished-pos")
-    answer = mtlprune("train", "half-pos/config.yaml", "--out", "half-pos")
-    assert answer.code == 0, answer.err
+    mtlprune("train", "half-pos/config.yaml", "--out", "half-pos").done()
     same_machine = whole.read_manifest()["processor"] == processor()
     same_machine &= whole.read_manifest()["packages"]["torch"] == torch.__version__
     best = half.read_best()
@@ -57,8 +56,7 @@ def test_runs_of_then_are_read_by_every_command(mtlprune, here):
         ("report", "finished-pos", "finished-dep", "--out", "page.html", "--resamples", 20, "--permutations", 20),
         ("prune", "finished-pos", "--out", "pruned", "--no-latency"),
     ):
-        answer = mtlprune(*command)
-        assert answer.code == 0, (command, answer.err)
+        mtlprune(*command).done()
     for split in ("dev", "test"):
         now, then = (json.loads((root / f"finished-pos/scores/{split}.json").read_text()) for root in (here, THEN))
         assert now == then
@@ -91,6 +89,6 @@ def test_folders_named_by_the_letters_of_then_are_found(mtlprune, here):
     then = load_config("finished-pos/config.yaml")
     Path("runs").mkdir()
     Path("finished-pos").rename(f"runs/pos-{first_digest(then)}")
-    answer = mtlprune("train", f"runs/pos-{first_digest(then)}/config.yaml")
-    assert answer.code == 0 and "was finished already" in answer.out
+    answer = mtlprune("train", f"runs/pos-{first_digest(then)}/config.yaml").done()
+    assert "was finished already" in answer.out
     assert len(list(Path("runs").iterdir())) == 1

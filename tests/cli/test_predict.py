@@ -32,8 +32,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_text_becomes_json_lines(mtlprune, trained, text):
-    answer = mtlprune("predict", trained, text)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("predict", trained, text).done()
     found = [from_json(json.loads(line)) for line in answer.out.splitlines()]
     assert [s.id for s in found] == ["t-1", "t-3"]
     assert [s.words for s in found] == [("The", "dog", "sees", "a", "man", "."), ("Ann", "sleeps")]
@@ -44,8 +43,7 @@ def test_conllu_in_and_out(mtlprune, lab, trained, tmp_path):
     """The words of the test split give the predictions that evaluation stored; gold layers are not looked at."""
     export(load_corpus(lab.corpus)["test"], "dep", tmp_path / "in.conllu")
     out = tmp_path / "out.conllu"
-    answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "conllu", "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "conllu", "--out", out).done()
     assert answer.out == f"{out}: 8 sentences\n"
     stored = RunFolder(trained).read_predictions("test")
     read = list(read_conllu(out))
@@ -80,8 +78,8 @@ def jsonl(text: str) -> list[dict[str, Any]]:
 def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(mtlprune, trained, tmp_path, caplog):
     (tmp_path / "t.txt").write_text("Ann sleeps\n\nThe dog sees a man .\nAnn\n")
     whole = jsonl(mtlprune("predict", trained, tmp_path / "t.txt").out)
-    limited = mtlprune("predict", trained, tmp_path / "t.txt", "--longest-con", "2")
-    assert limited.code == 0 and f"{tmp_path / 't.txt'}, line 3: a sentence of 6 words" in limited.err
+    limited = mtlprune("predict", trained, tmp_path / "t.txt", "--longest-con", "2").done()
+    assert f"{tmp_path / 't.txt'}, line 3: a sentence of 6 words" in limited.err
     assert limited.err.count("warning") == 1
     without = [{key: value for key, value in tree.items() if key != "con"} for tree in whole]
     assert jsonl(limited.out) == [whole[0], without[1], whole[2]]
@@ -107,8 +105,8 @@ def test_results_come_group_by_group_in_the_order_of_the_file(mtlprune, trained,
     (tmp_path / "out.jsonl").write_text("before")
     assert mtlprune("predict", trained, tmp_path / "bad.txt", "--out", tmp_path / "out.jsonl").code == 2
     assert (tmp_path / "out.jsonl").read_text() == "before"
-    skipped = mtlprune("predict", trained, tmp_path / "bad.txt", "--skip-bad", "--out", tmp_path / "out.jsonl")
-    assert skipped.code == 0 and "bad.txt, line 5: " in skipped.err and "1 bad lines" in skipped.err
+    skipped = mtlprune("predict", trained, tmp_path / "bad.txt", "--skip-bad", "--out", tmp_path / "out.jsonl").done()
+    assert "bad.txt, line 5: " in skipped.err and "1 bad lines" in skipped.err
     assert [tree["id"] for tree in jsonl((tmp_path / "out.jsonl").read_text())] == [f"bad-{n}" for n in (1, 2, 3, 4, 6)]
 
 
@@ -136,8 +134,8 @@ def test_evaluating_dev_again_gives_what_training_found(mtlprune, trained, tmp_p
     shutil.copytree(trained, folder)
     before = (folder / "scores/dev.json").read_text()
     (folder / "scores/dev.json").unlink()
-    answer = mtlprune("evaluate", folder, "--split", "dev", "--predictions", tmp_path / "files")
-    assert answer.code == 0 and f"{tmp_path / 'files'}/srl.gold and srl.pred: 8 of 8 sentences" in answer.out
+    answer = mtlprune("evaluate", folder, "--split", "dev", "--predictions", tmp_path / "files").done()
+    assert f"{tmp_path / 'files'}/srl.gold and srl.pred: 8 of 8 sentences" in answer.out
     assert (folder / "scores/dev.json").read_text() == before
     assert [s.pos for s in read_conllu(tmp_path / "files/pos.pred")] == [
         s.pos for s in RunFolder(folder).read_predictions("dev")

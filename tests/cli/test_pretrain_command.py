@@ -14,20 +14,18 @@ from mtlprune.analyses.breaks.measure import find_break
 def runs(mtlprune, pretraining, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("runs")
     made = [folder / "base", folder / "minus"]
-    answer = mtlprune("pretrain", pretraining, "--out", made[0])
-    assert answer.code == 0, answer.err
+    answer = mtlprune("pretrain", pretraining, "--out", made[0]).done()
     assert "update 8/8: loss" in answer.out and "finished: 8 updates" in answer.out
     penalised = ("syntax.strength=2", "syntax.scale=mean", "syntax.release=4", "name=minus", "cosreg=1")
-    answer = mtlprune("pretrain", pretraining, *penalised, "--out", made[1])
-    assert answer.code == 0 and "syntax λ 2 (max, mean) until update 4; CosReg γ 1" in answer.out
-    again = mtlprune("pretrain", pretraining, "--out", made[0])
-    assert again.code == 0 and "was finished already" in again.out
+    answer = mtlprune("pretrain", pretraining, *penalised, "--out", made[1]).done()
+    assert "syntax λ 2 (max, mean) until update 4; CosReg γ 1" in answer.out
+    again = mtlprune("pretrain", pretraining, "--out", made[0]).done()
+    assert "was finished already" in again.out
     return made
 
 
 def test_a_figure_of_all_runs_with_their_breaks(mtlprune, runs, tmp_path):
-    answer = mtlprune("pretrain", "--plot", *runs, "--out", tmp_path / "p", "--scale", 1)
-    assert answer.code == 0, answer.err
+    mtlprune("pretrain", "--plot", *runs, "--out", tmp_path / "p", "--scale", 1).done()
     tree = ElementTree.parse(tmp_path / "p" / "pretraining.svg")
     words = " ".join(text for text in tree.getroot().itertext())
     assert "Loss on dev" in words and "minus: λ 2 until update 4" in words and "?" not in words and "BLiMP" not in words

@@ -33,8 +33,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     encoder = tiny_encoder("bert")
     options = "--corpus", lab.corpus, "--out", tmp_path / "p", "--few", 3
-    answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options).done()
     own = "POS+NER (gates):NER, seed"
     for words in ("sound, pretrained, seed 0", "POS, seed 2", own, "are left out", f"written: {tmp_path}"):
         assert words in answer.out.replace("\n", " ")
@@ -59,8 +58,7 @@ def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(mtlprune
     found = []
     for run in (masked, pruned):
         options = "--corpus", lab.corpus, "--out", tmp_path / run.name, "--mode", "as-released", "--no-random-encoder"
-        answer = mtlprune("probe", run, *options)
-        assert answer.code == 0, answer.err
+        mtlprune("probe", run, *options).done()
         found.append([row for row in rows_of(tmp_path / run.name) if row["control"] in ("none", "shuffled_labels")])
     closed = load_claims([masked])[0].gates == 0
     assert closed.sum() == 5
@@ -75,8 +73,7 @@ def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(mtlprune
 @pytest.mark.slow
 def test_what_probing_costs(mtlprune, lab, runs, tmp_path):
     out = tmp_path / "bench.json"
-    answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out).done()
     figures = json.loads(out.read_text())
     forward, *others = figures["seconds"]
     assert figures["ratios"][forward] == 1 and all(figures["ratios"][kind] > 0 for kind in others)
@@ -104,8 +101,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results, tmp_path):
     out = tmp_path / "deep" / "plots"
-    answer = mtlprune("probe", "--plot", results, "--out", out, "--against", "paper", "--scale", 1)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("probe", "--plot", results, "--out", out, "--against", "paper", "--scale", 1).done()
     listed = json.loads((out / "plots.json").read_text())
     names = {name for picture in listed["pictures"] for name in picture["files"]}
     assert {f"{stem}.png" for stem in ("layers-ner", "layers-dep", "differences-dep", "heads-dep-pretrained")} <= names
@@ -157,8 +153,7 @@ def probes(tmp_path: Path, encoder: Path, shape: tuple[int, int]) -> Path:
 def test_the_weights_are_those_of_the_encoder(mtlprune, encoder):
     from mtlprune.encoder.model import Encoder
 
-    answer = mtlprune("head", encoder, 2, 1, "--text", "the old cat sleeps")
-    assert answer.code == 0, answer.err
+    answer = mtlprune("head", encoder, 2, 1, "--text", "the old cat sleeps").done()
     loaded = Encoder.load(str(encoder), attention="eager")
     batch = loaded.collate([loaded.tokenize(("the", "old", "cat", "sleeps"))])
     with torch.no_grad():

@@ -16,8 +16,7 @@ def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
     out = tmp_path / "quick 1"
     settings = [f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.precision=fp32"]
     command = ["quickstart", *settings, "--out", out, "--train", 16, "--dev", 4, "--test", 6]
-    first = mtlprune(*command)
-    assert first.code == 0, first.err
+    first = mtlprune(*command).done()
     table = (out / "table.md").read_text()
     assert table in first.out
     assert "p (Holm)" in table
@@ -42,8 +41,7 @@ def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
     (out / "report.html").unlink()
     (out / "runs/stl-srl/scores/test.json").unlink()  # as if it had been stopped before that evaluation
     before = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in RUNS}
-    second = mtlprune(*command)
-    assert second.code == 0, second.err
+    second = mtlprune(*command).done()
     assert f"{len(RUNS)} cells, {len(RUNS) - 1} done already" in second.out and "stl-srl: started" in second.out
     assert (out / "table.md").read_text() == table
     assert (out / "report.html").read_text(encoding="utf-8") == page

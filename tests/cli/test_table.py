@@ -21,8 +21,7 @@ HEAVY = ("torch", "transformers", "datasets", "supar", "pyarrow", "numpy")
 
 
 def test_a_run_beside_the_majority(mtlprune, trained, lab):
-    answer = mtlprune("table", trained, "--majority", lab.corpus)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("table", trained, "--majority", lab.corpus).done()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.out.splitlines() if line[:2] == "| "]
     assert rows[0] == ["task", "majority", "MTL-5"]
     assert [row[0].split()[0] for row in rows[1:]] == ["POS", "NER", "DEP", "CON", "SRL"]
@@ -79,8 +78,7 @@ def test_overlap_needs_no_torch(tmp_path):
 def test_differences_are_tested_without_torch(mtlprune, compared):
     text, loaded = printed("table", *compared)
     assert not {"torch", "transformers", "datasets", "supar"} & loaded and "numpy" in loaded
-    answer = mtlprune("table", *compared)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("table", *compared).done()
     pos = answer.out.splitlines()[2].split("|")
     assert pos[1].strip() == "POS accuracy" and "* [-" in pos[-2]
     assert (
@@ -104,8 +102,7 @@ def test_formats_and_files(kind, mtlprune, compared, tmp_path):
     assert [path.name for path in file.parent.iterdir()] == ["table"]
     begins = {"markdown": "| task ", "latex": "% \\usepackage{", "csv": "encoder,task,score,", "json": "{\n"}
     assert shown.out.startswith(begins[kind])
-    refused = mtlprune(*command, "--out", tmp_path)
-    assert (refused.code, refused.out) == (2, "") and "could not be written" in refused.err
+    mtlprune(*command, "--out", tmp_path).refuses("could not be written")
 
 
 FAST = ("--resamples", 20, "--permutations", 10)
@@ -113,8 +110,7 @@ FAST = ("--resamples", 20, "--permutations", 10)
 
 def test_a_trained_run_with_the_gold_of_its_corpus(mtlprune, trained, lab, tmp_path):
     out = tmp_path / "deep" / "page.html"
-    answer = mtlprune("report", trained, "--out", out, *FAST)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("report", trained, "--out", out, *FAST).done()
     assert answer.out.startswith(f"{out}: ") and answer.out.endswith("open it in a browser\n")
     text = out.read_text(encoding="utf-8")
     las = RunFolder(trained).read_scores("test")["dep"]["las"]

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +23,6 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunError, RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def workplace(tmp_path: Path) -> Iterator[Path]:
-    """An empty current folder."""
-    before = Path.cwd()
-    os.chdir(tmp_path)
-    yield tmp_path
-    os.chdir(before)
 
 
 def best_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -64,10 +55,10 @@ def test_a_run_holds_everything(trained):
     assert set(metrics[0]["loss"]) == set(metrics[0]["dev"]) == {"pos", "ner", "dep", "con", "srl"}
 
 
-def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, workplace):
-    first = mtlprune("train", lab.config, "tasks=pos,ner", "train.epochs=1")
-    assert first.code == 0, first.err
-    [folder] = (workplace / "runs").iterdir()
+def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = mtlprune("train", lab.config, "tasks=pos,ner", "train.epochs=1").done()
+    [folder] = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("tiny-")
     assert "precision fp32 on cpu, threads: 1" in first.out
     [line] = (folder / "metrics.jsonl").read_text().splitlines()
@@ -75,11 +66,10 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, work
     assert f"epoch 1/1: loss pos {losses['pos']:.3f}  ner {losses['ner']:.3f}; dev" in first.out
     assert "strict span F1" in first.out
     assert "\x1b" not in first.out  # quiet where nobody looks: neither bars nor colours
-    again = mtlprune("train", lab.config, "tasks=[pos, ner]", "train.epochs=1")
-    assert again.code == 0
+    again = mtlprune("train", lab.config, "tasks=[pos, ner]", "train.epochs=1").done()
     assert "was finished already" in again.out
     assert "strict span F1" in again.out
-    assert [path.name for path in (workplace / "runs").iterdir()] == [folder.name]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
 
 
 @pytest.mark.slow
@@ -102,8 +92,7 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_
     assert "Ctrl-C: stopping after this update" in said
     assert f"the same command continues: mtlprune train {lab.config} --out {tmp_path / 'run'}" in said
     assert (tmp_path / "run/checkpoint.safetensors").is_file()
-    answer = mtlprune(*command)
-    assert answer.code == 0, answer.err
+    answer = mtlprune(*command).done()
     assert "going on after epoch 1, update" in answer.out
     assert_same_run(tmp_path / "run", trained)
 
@@ -139,8 +128,9 @@ def gated(train: Callable[..., Path]) -> Path:
 
 def test_a_finished_run_is_not_trained_on_from_itself(mtlprune, lab, trained):
     before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
-    answer = mtlprune("train", lab.config, f"train.start={trained}", "--out", trained)
-    answer.refuses(f"train.start (was None, is '{trained}'). Choose another --out")
+    mtlprune("train", lab.config, f"train.start={trained}", "--out", trained).refuses(
+        f"train.start (was None, is '{trained}'). Choose another --out"
+    )
     after = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
     assert {p: t for p, t in after.items() if p.is_file() and p.name != ".lock"} == {
         p: t for p, t in before.items() if p.is_file() and p.name != ".lock"
@@ -159,22 +149,19 @@ def test_a_finished_run_is_not_trained_on_from_itself(mtlprune, lab, trained):
     ],
 )
 def test_check_says_what_pruning_will_do(overrides, said, mtlprune, lab, trained):
-    answer = mtlprune("check", lab.config, *(override.format(trained=trained) for override in overrides))
-    assert answer.code == 0, answer.err
+    answer = mtlprune("check", lab.config, *(override.format(trained=trained) for override in overrides)).done()
     assert said.format(trained=trained) in answer.out and answer.out.endswith("ready\n")
 
 
 def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
     """Without its masks the same weights predict otherwise; with them evaluate repeats what training scored."""
     before = (gated / "predictions/dev.jsonl").read_bytes(), (gated / "scores/dev.json").read_bytes()
-    answer = mtlprune("evaluate", gated, "--split", "dev")
-    assert answer.code == 0, answer.err
+    mtlprune("evaluate", gated, "--split", "dev").done()
     assert ((gated / "predictions/dev.jsonl").read_bytes(), (gated / "scores/dev.json").read_bytes()) == before
     sentences = load_corpus(Path(RunFolder(gated).read_config()["data"]["path"]))["dev"]
     text = tmp_path / "text.txt"
     text.write_text("".join(" ".join(sentence.words) + "\n" for sentence in sentences))
-    with_gates = mtlprune("predict", gated, text, "--out", tmp_path / "one.jsonl")
-    assert with_gates.code == 0, with_gates.err
+    mtlprune("predict", gated, text, "--out", tmp_path / "one.jsonl").done()
     found = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
     expected = [json.loads(line) for line in before[0].decode().splitlines()]
     assert [(s["pos"], s["dep"]) for s in found] == [(s["pos"], s["dep"]) for s in expected]
@@ -194,8 +181,7 @@ def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
 def test_a_run_that_starts_from_another_uses_its_best_epoch_and_says_so(mtlprune, lab, trained, tmp_path):
     out = tmp_path / "run"
     settings = [f"train.start={trained}", "train.freeze=decoders", "pruning=gates", "train.epochs=1", "tasks=pos,con"]
-    answer = mtlprune("train", lab.config, *settings, "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("train", lab.config, *settings, "--out", out).done()
     assert (
         f"run {out}: pos, con; starts from {trained}, its best epoch; frozen: decoders; pruning: gates, " in answer.out
     )
@@ -212,15 +198,14 @@ SETTINGS = ("tasks=pos", "pruning.method=gates", "train.epochs=1")
 
 def test_seeds_are_runs_and_a_data_frame(mtlprune, lab, tmp_path):
     out = tmp_path / "runs"
-    answer = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out).done()
     assert f"mtlprune table {out}/seed-1 {out}/seed-2" in answer.out
     alone = tmp_path / "alone"
     assert mtlprune("train", lab.config, *SETTINGS, "train.seed=2", "--out", alone).code == 0
     for file in ("metrics.jsonl", "gates.jsonl"):
         assert (alone / file).read_bytes() == (out / "seed-2" / file).read_bytes()
-    again = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out)
-    assert again.code == 0 and again.out.count("was finished already") == 2
+    again = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out).done()
+    assert again.out.count("was finished already") == 2
     (out / "notes").mkdir()
     frame = library.read_runs(out / "*", alone)
     assert library.read_runs(out).equals(frame[frame["run"] != str(alone)])

@@ -219,9 +219,6 @@ def test_figures_have_words_and_heads_of_tables_a_scope(whole):
     assert len(set(identifiers)) == len(identifiers)
 
 
-# -- Markup of the page --
-
-
 PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")))
 
 
@@ -250,10 +247,3 @@ def test_data_comes_back_and_cannot_end_its_element(tree):
     inner = made.partition('id="data">')[2].partition("</script>")[0]
     assert not set("<>&") & set(inner)
     assert json.loads(inner)["x"] == {"tree": tree, "undefined": None}
-
-
-def test_a_cell_has_its_mean_its_spread_and_its_difference():
-    made = Markup(analysis_part(Grid(["a", "b\nF1"], [["x", Strong("9.0 ± 0.1\n+1.0")]])).body)
-    assert "9.0 ± 0.1 +1.0" in " ".join(made.words.split())
-    tags = [tag for tag, _ in made.tags]
-    assert tags.count("strong") == tags.count("small") == 1

@@ -108,24 +108,7 @@ def test_keys_reach_and_hold_a_head(visit):
     page.keyboard.press("End")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Layer 2, head 4")
     assert page.locator("#explorer .card h4").inner_text() == "Layer 2, head 4"
-
-
-def test_tab_walks_through_the_page_once(visit):
-    page = visit.page
-    seen = []
-    for _ in range(400):
-        page.keyboard.press("Tab")
-        where = page.evaluate(
-            "(() => { const e = document.activeElement; return e === document.body ? '' : "
-            "(e.closest('nav, #explorer, #browser, section') || e).id || e.tagName })()"
-        )
-        if not where:
-            break
-        seen.append(where)
-    assert {"explorer", "browser", "scores", "overlap", "heads-know"} <= set(seen)
-    cells = page.locator("[role=gridcell][tabindex='0']").count()
-    assert cells == 2  # one stop a grid
-    assert len(seen) < 400
+    assert page.locator("[role=gridcell][tabindex='0']").count() == 2  # one stop of the Tab key a grid
 
 
 def test_the_browser_of_heads_names_labels_as_words(visit):
@@ -198,25 +181,6 @@ def test_the_address_keeps_the_selection_and_bad_ones_do_no_harm(visit, page_fil
     page.goto(f"{page_file.as_uri()}?{bad}&runs.1=0.ascending&overlap.1=1.descending")
     assert page.locator("#explorer [role=gridcell][aria-selected=true]").count() == 1
     assert visit.said == []
-
-
-def test_maps_are_light_also_in_the_dark(browser, page_file):
-    found = []
-    look = """() => [...document.querySelectorAll(".light path, .heads td, .ramp i")].map((node) => {
-      const style = getComputedStyle(node);
-      return [style.fill, style.backgroundColor, style.color];
-    })"""
-    for scheme in ("light", "dark"):
-        visit = Visit(browser, page_file, color_scheme=scheme)
-        found.append(visit.page.evaluate(look))
-        visit.context.close()
-    assert found[0] == found[1] and len(found[0]) > 50
-
-
-def test_on_a_phone_nothing_is_wider_than_the_window(browser, page_file):
-    visit = Visit(browser, page_file, viewport={"width": 390, "height": 844}, color_scheme="dark")
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-    visit.context.close()
 
 
 def test_without_a_script_the_essentials_are_there(browser, page_file):

@@ -4,15 +4,12 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
 
 import mtlprune
@@ -22,7 +19,7 @@ from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder, rea
 from mtlprune.analyses.probes.show.reading import ProbePanel, kind, known, panels, read_probes, shape
 from mtlprune.files import RunError
 from mtlprune.layers import LAYERS
-from mtlprune.reports.charts import render, spread
+from mtlprune.reports.charts import render
 from mtlprune.reports.grid import Grid, Strong
 from mtlprune.results import Result, write_result
 
@@ -57,9 +54,6 @@ def shown(spec: dict[str, Any], named: str) -> list[dict[str, Any]]:
     rows = [one["data"]["values"] for one in held if "values" in one.get("data", {})]
     rows += [spec["datasets"][name] for name in named_]
     return next(values for values in rows if values and named in values[0])
-
-
-# -- reading ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_earlier_versions_wrote_is_read(folder, found):
@@ -153,9 +147,6 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(folder, tmp_path):
             read_probes([nothing])
 
 
-# -- columns and tables ----------------------------------------------------------------------------------------------
-
-
 def test_tables_hold_means_deviations_and_signed_differences(found):
     panel, made = panel_of(found, "dep"), tables_of(found)
     row = next(row for row in made["dep-changes"].rows if row[0] == "nsubj")
@@ -194,9 +185,6 @@ def test_labels_of_other_layers_go_by_their_kind():
     assert kind("XPOS", "ud2", [*TASKS, "XPOS", "UD2"]) == (5, "STL-XPOS")
 
 
-# -- intervals -------------------------------------------------------------------------------------------------------
-
-
 def test_intervals_mark_differences_of_these_seeds_only(tmp_path):
     def difference(label: str, low: float, high: float, **changes: object) -> dict[str, object]:
         usual = {"encoder": "MTL-5", "minus": "DEP", "mode": "sound", "task": "dep", "label": label, "seeds": [2, 2]}
@@ -217,25 +205,17 @@ def test_intervals_mark_differences_of_these_seeds_only(tmp_path):
             read_probes([tmp_path])
 
 
-# -- the paper -------------------------------------------------------------------------------------------------------
-
-
 def test_the_published_constants_are_whole():
     published = read_published()
     sizes = {"pos": 49, "ner": 18, "dep": 44, "con": 23, "srl": 55}
     assert {key[1] for key in published["tables"]} == {"BERT", "RoBERTa", "ELECTRA", "DeBERTa"}
-    means = {}
     for (task, encoder), table in published["tables"].items():
         assert len(table["values"]) == sizes[task] and len(table["columns"]) == 7
         assert all(0 <= value[0] <= 100 for cells in table["values"].values() for value in cells.values())
-        means[task, encoder] = statistics.mean(cells["STL"][0] for cells in table["values"].values())
-        assert all(set(columns) <= set(table["columns"]) for columns in table["defects"].values())
         assert set(table["defects"]) <= set(published["defects"])
-        damaged = task in ("pos", "ner", "con") and encoder != "BERT"
-        assert ("3" in table["defects"]) == damaged
-    assert round(means["pos", "BERT"], 2) == 90.49 and round(means["srl", "DeBERTa"], 2) == 83.60
-    assert published["tables"]["dep", "BERT"]["defects"] == {"2": ["pretrained"]}
-    assert published["tables"]["srl", "BERT"]["layers"]["ARGM-TMP"] == 10 and "48a6280" in published["origin"]
+        assert ("3" in table["defects"]) == (task in ("pos", "ner", "con") and encoder != "BERT")
+    mean = statistics.mean(cells["STL"][0] for cells in published["tables"]["pos", "BERT"]["values"].values())
+    assert round(mean, 2) == 90.49 and published["tables"]["srl", "BERT"]["layers"]["ARGM-TMP"] == 10
 
 
 def test_beside_the_paper_defects_are_marked_and_labels_matched(found):
@@ -251,19 +231,6 @@ def test_beside_the_paper_defects_are_marked_and_labels_matched(found):
     for wrong in ("paper:minilm", "book", ""):
         with pytest.raises(RunError, match="--against: expected paper"):
             named_encoder(wrong)
-
-
-# -- figures ---------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.floats(0, 400), max_size=30))
-def test_labels_are_spread_apart_within_bounds_and_in_order(wishes):
-    wanted = sorted(wishes)
-    places = spread(wanted, 12, 0, 400)
-    assert all(b - a >= 12 - 1e-6 for a, b in pairwise(places))
-    assert all(-1e-6 <= place <= 400 + 1e-6 for place in places)
-    if all(b - a >= 12 for a, b in pairwise(wanted)):
-        assert places == pytest.approx(wanted)  # nothing moves without need
 
 
 def test_dots_are_gains_and_ticks_differences_to_stl(found):
