@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny import FAMILIES, WORDS
 from torch import Tensor
 from transformers import AutoModel
@@ -98,14 +96,6 @@ def test_without_arcs_there_is_no_price_and_no_gradient(variant, scale):
     assert penalty.item() == 0 and all(not layer.grad.any() for layer in attention)
 
 
-def test_a_root_does_not_cost_attention_to_cls():
-    batch = batch_of([[1, 1]])
-    attention = [torch.zeros(1, HEADS, 4, 4) for _ in range(LAYERS)]
-    for layer in attention:
-        layer[..., 0] = 1.0  # everybody looks at [CLS]
-    assert arc_penalty(attention, batch_arcs(batch, [tree(0, 1)])).item() == 0
-
-
 def test_gradient_of_max_reaches_the_largest_head_of_each_arc_alone():
     batch = batch_of(COUNTS)
     attention = [layer.requires_grad_() for layer in random_attention(batch)]
@@ -135,17 +125,11 @@ def test_padding_and_companions_change_nothing():
     assert arc_penalty(attention, batch_arcs(whole, TREES)).item() == pytest.approx(sum(alone), rel=1e-6)
 
 
-@given(st.floats(1.0, 8.0), st.integers(0, 20))
-@settings(max_examples=20)
-def test_norms_fall_towards_the_largest_weight(p, seed):
+def test_a_high_norm_is_that_of_the_largest_weight():
     batch = batch_of(COUNTS)
-    attention, arcs = random_attention(batch, seed), batch_arcs(batch, TREES)
-    largest, one, other = (
-        float(arc_penalty(attention, arcs, variant=variant, norm=norm))
-        for variant, norm in (("max", 1.0), ("norm", p), ("norm", p + 1))
-    )
-    assert largest <= other * (1 + 1e-5) and other <= one * (1 + 1e-5)
-    assert float(arc_penalty(attention, arcs, variant="norm", norm=300.0)) == pytest.approx(largest, rel=0.02)
+    attention, arcs = random_attention(batch), batch_arcs(batch, TREES)
+    largest, norm = (float(arc_penalty(attention, arcs, variant=name, norm=300.0)) for name in ("max", "norm"))
+    assert norm == pytest.approx(largest, rel=0.02)
 
 
 def test_arcs_across_windows_are_left_out():
@@ -197,24 +181,6 @@ def test_lambda_turns_the_sign_of_loss_and_gradients(tiny_encoder):
     (plus, up), (minus, down) = found
     assert plus == -minus and any(grad.any() for grad in up)
     assert all(torch.equal(one, -other) for one, other in zip(up, down, strict=True))
-
-
-def test_suppression_lowers_and_promotion_raises_attention_along_arcs(tiny_encoder):
-    for strength in (1.0, -1.0):
-        encoder = _encoder(tiny_encoder, "bert")
-        batch, trees = encoder.collate(encoder.tokenize_all([WORDS[:6]])), [tree(2, 0, 2, 3, 4, 5)]
-        penalty = SyntaxPenalty(SyntaxConfig(strength=strength, scale="mean"), encoder.transformer, encoder.places.kept)
-        optimizer = torch.optim.SGD(encoder.parameters(), 0.1)
-        penalties = []
-        for _ in range(12):
-            with attention_seen(encoder.transformer) as maps:
-                encoder(batch)
-            term, measured = penalty(maps, batch_arcs(batch, trees))
-            optimizer.zero_grad()
-            term.backward()
-            optimizer.step()
-            penalties.append(measured)
-        assert (penalties[-1] - penalties[0]) * strength < 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -264,14 +264,6 @@ def test_the_folder_of_a_cell_is_found_by_its_digest(specification, tmp_path):
     assert renamed.name == "after" and renamed.place == cell.place
 
 
-def test_the_index_names_every_cell(specification, tmp_path):
-    sweep = resolve(read_specification(specification(GRID)), tmp_path / "out")
-    sweep.write_index()
-    index = yaml.safe_load((tmp_path / "out" / "sweep.json").read_text())
-    assert list(index["cells"]) == list(sweep.cells)
-    assert index["cells"]["static-pos-1"]["needs"] == ["none-pos-1"]
-
-
 def test_blocks_that_cells_share_are_those_of_each_alone(specification):
     """Joined and checked once for many cells, against every cell's own layers; overrides win, and touch no others."""
     axes = GRID + "  train.epochs: [2, 3]\nsettings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}\n"
