@@ -5,6 +5,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,44 +86,33 @@ def test_damaged_gates_are_refused(tmp_path, text, message):
         load_claims([folder.path])
 
 
-def test_gate_sets_of_some_tasks_only_are_refused(tmp_path):
-    folder = write_run(tmp_path / "run", ["pos", "dep"], {"pos": GATES})
-    with pytest.raises(
-        ClaimError, match=r"line 1: expected the gate set 'shared', or one set for each of pos, dep, fo"
-    ):
-        load_claims([folder.path])
-    sizes = write_run(tmp_path / "sizes", ["pos", "dep"], {"pos": GATES, "dep": GATES[:1]})
-    with pytest.raises(ClaimError, match="in every gate set"):
-        load_claims([sizes.path])
-
-
 def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
-    first = write_run(tmp_path / "first", ["pos"], GATES).path
-    with pytest.raises(RunError, match=r"nowhere is no run folder: nothing is there"):
-        load_claims([first, tmp_path / "nowhere"])
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ClaimError, match=r"^first is given twice \(also as .*first\); a run counts once"):
-        load_claims([first, "first"])
-    with pytest.raises(ClaimError, match=r"^first is given twice; a run counts once"):
-        load_claims(["first", "first"])
-    bert = write_run(tmp_path / "bert", ["pos"], GATES, encoder="bert").path
-    with pytest.raises(ClaimError, match=r"first is a run of the encoder minilm and .*bert one of bert; heads of diff"):
-        load_claims([first, bert])
-    control = write_run(tmp_path / "control", ["pos"], GATES, random=True).path
-    with pytest.raises(ClaimError, match=r"control one of minilm, random weights"):
-        load_claims([first, control])
-    other = write_run(tmp_path / "other", ["pos"], GATES[:1]).path
-    with pytest.raises(ClaimError, match=r"gates for 2 layers of 3 heads and .*other for 1 of 3"):
-        load_claims([first, other])
-    for name, words in (("plain", "run without gates"), ("empty", "holds no evaluation yet"), ("bytes", "UTF-8 text")):
-        folder = write_run(tmp_path / name, ["pos"], GATES).path
-        (folder / "gates.jsonl").unlink()
-        if name != "plain":
-            (folder / "gates.jsonl").write_bytes(b"\xff\n" if name == "bytes" else b"")
+
+    def made(name: str, tasks: tuple[str, ...] = ("pos",), gates: Any = GATES, **how: Any) -> Path:
+        return write_run(Path(name), tasks, gates, **how).path
+
+    first, runs = made("first"), {name: made(name) for name in ("plain", "empty", "bytes", "settings")}
+    (runs["plain"] / "gates.jsonl").unlink()
+    (runs["empty"] / "gates.jsonl").write_bytes(b"")
+    (runs["bytes"] / "gates.jsonl").write_bytes(b"\xff\n")
+    (runs["settings"] / "config.yaml").write_text("data: {path: d}\ntasks: [pos]\n")
+    for others, words in (
+        (["nowhere"], "nowhere is no run folder: nothing is there"),
+        ([first.absolute()], r"first is given twice \(also as first\); a run counts once"),
+        ([first], "^first is given twice; a run counts once"),
+        ([made("bert", encoder="bert")], "first is a run of the encoder minilm and bert one of bert; heads of diff"),
+        ([made("control", random=True)], "control one of minilm, random weights"),
+        ([made("other", gates=GATES[:1])], "gates for 2 layers of 3 heads and other for 1 of 3"),
+        ([made("some", ("pos", "dep"), {"pos": GATES})], "the gate set 'shared', or one set for each of pos, dep, fo"),
+        ([made("sizes", ("pos", "dep"), {"pos": GATES, "dep": GATES[:1]})], "in every gate set"),
+        ([runs["plain"]], "run without gates"),
+        ([runs["empty"]], "holds no evaluation yet"),
+        ([runs["bytes"]], "UTF-8 text"),
+        ([runs["settings"]], "config.yaml: expected tasks, encoder.name and train.seed"),
+    ):
         with pytest.raises(RunError, match=words):
-            load_claims([folder])
-    (first / "config.yaml").write_text("data: {path: d}\ntasks: [pos]\n")
-    with pytest.raises(ClaimError, match=r"config.yaml: expected tasks, encoder.name and train.seed"):
+            load_claims([first, *others])
         load_claims([first])
 
 
@@ -146,26 +136,20 @@ def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds, needed):
     assert found.claimed.tolist() == [[times >= needed for times in range(seeds + 1)]]
 
 
-def test_labels_that_differ_in_more_than_tasks_are_named(tmp_path):
-    first = write_run(tmp_path / "a", ["pos"], WHOLE).path
-    second = write_run(tmp_path / "b", ["dep"], WHOLE).path
-    assert notes(group(load_claims([first, second]))) == []
-    third = write_run(tmp_path / "c", ["dep"], WHOLE, rate=0.5).path
-    assert notes(group(load_claims([first, third]))) == [
-        "Not only the tasks differ, but train.encoder_rate too: 0.0001 (POS); 0.5 (DEP)."
-    ]
-    with pytest.raises(
-        ClaimError, match=r"both runs of DEP with seed 1 \(they differ in train.encoder_rate\); one label"
-    ):
-        group(load_claims([second, third]))
-
-
 def test_what_a_reader_must_know(tmp_path):
     second = write_run(tmp_path / "b", ["pos"], 1 - WHOLE, seed=2).path
     first = write_run(tmp_path / "a", ["pos"], WHOLE).path
     assert notes(group(load_claims([first, second]))) == []
     third = write_run(tmp_path / "c", ["pos"], WHOLE[::-1], seed=3, rate=0.5).path
     fourth = write_run(tmp_path / "d", ["dep"], WHOLE, data="e" * 64, finished=False).path
+    fifth = write_run(tmp_path / "e", ["dep"], WHOLE, rate=0.5).path
+    assert notes(group(load_claims([first, fifth]))) == [
+        "Not only the tasks differ, but train.encoder_rate too: 0.0001 (POS); 0.5 (DEP)."
+    ]
+    with pytest.raises(
+        ClaimError, match=r"of DEP with seed 1 \(they differ in train.encoder_rate, the data\); one label"
+    ):
+        group(load_claims([fourth, fifth]))
     assert notes(group(load_claims([first, second, third, fourth]))) == [
         "The seeds of POS differ in train.encoder_rate too: 0.0001, 0.0001, 0.5.",
         "Not all runs were trained on the same data (their fingerprints differ).",
@@ -361,11 +345,6 @@ def test_bootstrap_of_one_task_against_enumeration(seeds, times):
     assert majority_probability(seeds, times) == pytest.approx(np.mean(claimed))
 
 
-def test_one_seed_gives_no_confidence():
-    heads = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
-    assert heads["group"].tolist() == ["stem", "free"] and heads["confidence"].isna().all()
-
-
 def test_count_distribution_against_enumeration():
     p = [0.2, 0.5, 0.9]
     expected: Counter[int] = Counter()
@@ -395,7 +374,9 @@ def test_claimed_by_against_enumeration():
     assert found["uniform_expected"].tolist() == pytest.approx([6 * 7 / 8, 3, 6 / 8])
 
 
-def test_without_tasks_or_permutations():
+def test_without_tasks_seeds_or_permutations():
+    heads = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
+    assert heads["group"].tolist() == ["stem", "free"] and heads["confidence"].isna().all()  # one seed each
     assert not len(claimed_by([], 10, np.random.default_rng(0), np.random.default_rng(0))) and not len(list_heads([]))
     found = claimed_by([np.eye(2, dtype=bool)], 0, np.random.default_rng(0), np.random.default_rng(0))
     assert found.loc[0, ["heads", "layers_expected"]].tolist() == [2, 2] and math.isnan(found["layers_more"][0])

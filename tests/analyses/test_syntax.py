@@ -16,7 +16,7 @@ from mtlprune.analyses.reading import read_request
 from mtlprune.analyses.syntax import SyntaxOptions
 from mtlprune.analyses.syntax.measure import findings
 from mtlprune.corpora.store import save_corpus
-from mtlprune.encoder.arcs import OFFSETS, ArcCounter, ArcCounts, ArcError, guesses, halves, relations_of, uas_of
+from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves, uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe, use_eager
 from mtlprune.sentence import Dependencies, Sentence
@@ -81,23 +81,6 @@ def test_it_is_what_a_plain_loop_counts(bert):
         assert counts.hits[:, direction, row, layer, head].sum() == hits
         assert counts.mass[:, direction, row, layer, head].sum() == pytest.approx(mass, abs=1e-5)
     assert counts.hits.sum() == sum(hits for hits, _ in expected.values()) > 0
-
-
-def test_batches_order_and_padding_do_not_matter(bert):
-    relations, half = relations_of(SENTENCES), halves(len(SENTENCES)).tolist()
-    orders = [[[k] for k in range(8)], [list(range(8))], [[7, 2, 0], [5, 1], [3, 6, 4]]]
-    found = []
-    for batches in orders:
-        counter = ArcCounter(relations, bert.places.kept, bert.places.heads)
-        for rows in batches:
-            counter.add(
-                seen_of(bert, [SENTENCES[k] for k in rows]), [SENTENCES[k] for k in rows], [half[k] for k in rows]
-            )
-        found.append(counter.counts)
-    for counts in [*found[1:], uas_of(bert, SENTENCES)]:
-        for name in ("tokens", "arcs", "hits", "offsets"):
-            assert np.array_equal(getattr(counts, name), getattr(found[0], name))
-        assert np.allclose(counts.mass, found[0].mass, atol=1e-5)
 
 
 def test_of_equal_weights_the_first_word_counts():

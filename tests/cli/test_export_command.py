@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from tiny import HEADS, make_lab
+from tiny import HEADS
 from transformers import AutoModel, AutoTokenizer
 
 from mtlprune.claimed_heads import load_claims
@@ -122,9 +122,6 @@ def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune, gated, tm
     (run / "gates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     mtlprune("prune", run, "--out", tmp_path / "out").refuses("gates.jsonl and the weights of epoch")
     assert not (tmp_path / "out").exists()
-
-
-GATES = ("pruning.method=gates", "pruning.rate=0.3", "train.epochs=1")
 
 
 def exported(mtlprune: Command, out: Path, run: Path, *options: str) -> Path:
@@ -262,16 +259,3 @@ def test_a_pipeline_gives_what_the_run_predicts(mtlprune, linear_gates, tmp_path
     score = RunFolder(linear_gates).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
     [result] = ModelCard.load(out / "README.md").data.eval_results
     assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))
-
-
-@pytest.mark.slow
-def test_albert_has_one_set_of_weights(mtlprune, train, tiny_encoder, tmp_path):
-    config = make_lab(tmp_path, tiny_encoder("albert"), (12, 4, 4))
-    run = train("albert", "tasks=pos", *GATES, config=config)
-    answer = mtlprune("export", run, "--out", tmp_path / "out")
-    assert answer.code == 2 and "layers 1 and 2 share their weights, but their gates differ" in answer.err
-    wanted = states(run, SHARED)
-    out = exported(mtlprune, tmp_path / "out", run, "--remove")
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    compare({**as_the_card_says(out), "tokenizer": tokenizer}, wanted)
-    assert json.loads((out / "heads.json").read_text())["layer_gates"]

@@ -11,10 +11,7 @@ from torch import Tensor
 
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items, tree_heights
 from mtlprune.analyses.probes.maths import (
-    AttendedPlaces,
     Centroids,
-    arcs_found,
-    arguments_found,
     chosen,
     nearest_found,
     paired_interval,
@@ -147,30 +144,6 @@ def test_chance_of_centroids_is_one_in_k(sentences):
 
 def column(*numbers: int) -> Tensor:
     return torch.tensor(numbers)
-
-
-def test_an_arc_counts_in_either_direction():
-    # one sentence of three words, two heads; what place 0 ([CLS]) to 3 attends to most
-    choices = AttendedPlaces(column(0, 2, 2, 0, 3, 1, 2, 2).view(2, 4).T.contiguous(), torch.zeros(4, 2), 4)
-    row, head, dependent = column(0, 0, 0, 0), column(2, 0, 3, 0), column(1, 3, 2, 2)
-    found = arcs_found(choices, row, head, dependent)
-    assert found[:, 0].tolist() == [True, True, False, False]  # 1 → 2, 3 → root
-    assert found[:, 1].tolist() == [False, True, True, False]  # root → 3 by [CLS], 3 → 2 by the head
-
-
-def test_any_word_of_an_argument_will_do():
-    # two sentences of four words; the first head of the second sentence: word 1 looks at word 3, all others at word 0
-    words = torch.ones(10, 1, dtype=torch.int64)
-    words[5 + 2] = 4
-    choices = AttendedPlaces(words, words, 5)
-    start, end, predicate = column(0, 1, 2, 0), column(2, 2, 4, 1), column(3, 3, 1, 2)
-    found = arguments_found(choices, column(1, 1, 1, 1), start, end, predicate)[:, 0]
-    assert found.tolist() == [True, True, True, True]
-    assert (
-        arguments_found(choices, column(0, 0), column(1, 2), column(3, 3), column(3, 3))[:, 0].tolist() == [False] * 2
-    )
-    nothing = torch.zeros(0, dtype=torch.int64)
-    assert arguments_found(choices, *[nothing] * 4).shape == (0, 1)
 
 
 def test_the_direction_counts_not_the_length():

@@ -18,8 +18,7 @@ from mtlprune.reports.scores.tables import markdown
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
 from mtlprune.scores import SCORES, count_names
-from mtlprune.sentence import LAYERS
-from mtlprune.statistics.significance import System, differences, holm
+from mtlprune.statistics.significance import System, differences
 
 STL, MTL = 0, 1
 
@@ -60,16 +59,6 @@ def test_what_is_tested_is_what_is_printed(tmp_path):
         rows = [[[run[name][i] for name in names] for i in order] for run in runs]
         systems.append(System(np.array(rows), names, SCORES["brackets"]["f1"], (1, 2, 3)))
     assert differences(systems, [(0, 1)], 1000, 7) == [comparison.tests[MTL, "con"].difference]
-
-
-def test_correction_is_over_the_whole_table(tmp_path):
-    skills = dict.fromkeys(LAYERS, 0.7)
-    folders = [write_run(tmp_path / task, {task: 0.7 + 0.02 * k}) for k, task in enumerate(LAYERS)]
-    folders.append(write_run(tmp_path / "mtl", skills))
-    comparison = with_tests(compare(folders, "test"), 3000)
-    tests = [comparison.tests[MTL, task] for task in LAYERS]
-    assert [test.p_holm for test in tests] == holm([test.difference.p for test in tests]).tolist()
-    assert "p (Holm) is corrected for 5 differences" in markdown(comparison)
 
 
 def changed(run: RunFolder, **edits: Any) -> None:
