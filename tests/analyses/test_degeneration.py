@@ -18,14 +18,6 @@ from torch import Tensor
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
-from mtlprune.analyses.degeneration.maths import (
-    CHANCE,
-    DirectionError,
-    draw,
-    layernorm_hyperplane,
-    negative_direction,
-    wendel,
-)
 from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
 from mtlprune.analyses.reading import Found, Reading, Subject
 from mtlprune.analyses.smoothing.maths import cosine
@@ -178,21 +170,21 @@ def test_layernorm_puts_everything_on_a_hyperplane():
     torch.nn.init.normal_(norm.weight, 1, 0.5)
     torch.nn.init.normal_(norm.bias)
     rows = norm(torch.randn(500, 24, dtype=torch.float64) * torch.rand(500, 1) * 30).detach()
-    plane = layernorm_hyperplane(norm.weight, norm.bias)
+    plane = dg.layernorm_hyperplane(norm.weight, norm.bias)
     assert plane is not None and plane.spread(rows) < 1e-14
     torch.testing.assert_close(rows @ plane.direction, torch.full((500,), -abs(plane.offset), dtype=torch.float64))
     assert (plane.angles(rows) > 90).all()
     assert 1 / 24 <= plane.largest <= 1
     assert plane.distance == pytest.approx(float((rows @ plane.direction).abs().mean() / plane.normal.norm()))
-    assert negative_direction(rows.numpy()) is not None  # 500 ≫ 2 · 24: by chance this does not happen
+    assert dg.negative_direction(rows.numpy()) is not None  # 500 ≫ 2 · 24: by chance this does not happen
     assert plane.spread(torch.randn(9, 24)) > 1e-3
 
 
 def test_a_layernorm_without_offset_has_none():
     norm = torch.nn.LayerNorm(6, dtype=torch.float64)
-    plane = layernorm_hyperplane(norm.weight, norm.bias)
+    plane = dg.layernorm_hyperplane(norm.weight, norm.bias)
     assert plane is not None and plane.offset == 0 and plane.direction.abs().max() == 0 and plane.distance == 0
-    assert layernorm_hyperplane(torch.tensor([1.0, 0.0]), torch.zeros(2)) is None
+    assert dg.layernorm_hyperplane(torch.tensor([1.0, 0.0]), torch.zeros(2)) is None
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, 0.6])
@@ -202,7 +194,7 @@ def test_existence_is_that_of_the_linear_programme(shift):
     for number in (2, 5, 8, 10, 12, 30):
         for _ in range(6):
             rows = generator.standard_normal((number, 5)) + shift
-            found = negative_direction(rows)
+            found = dg.negative_direction(rows)
             answers.append(found is not None)
             assert answers[-1] == by_programme(rows)
             if found is not None:
@@ -212,12 +204,12 @@ def test_existence_is_that_of_the_linear_programme(shift):
 
 def test_the_margin_is_the_widest():
     fan = np.deg2rad([-70, -20, 30, 50])
-    found = negative_direction(np.stack([np.cos(fan), np.sin(fan)], 1) * [[3.0], [1], [2], [1]])
+    found = dg.negative_direction(np.stack([np.cos(fan), np.sin(fan)], 1) * [[3.0], [1], [2], [1]])
     assert found is not None and found[1] == pytest.approx(np.cos(np.deg2rad(60)))
     assert found[0] == pytest.approx([-np.cos(np.deg2rad(-10)), -np.sin(np.deg2rad(-10))])
     generator = np.random.default_rng(11)
     rows = generator.standard_normal((40, 6)) + 1.5
-    best = negative_direction(rows)
+    best = dg.negative_direction(rows)
     assert best is not None
     units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     others = best[0] + generator.standard_normal((500, 6)) * 0.1
@@ -226,15 +218,15 @@ def test_the_margin_is_the_widest():
 
 
 def test_wendels_numbers():
-    assert [round(wendel(m, 5), 3) for m in (5, 8, 10, 15, 30)] == [1.0, 0.773, 0.5, 0.09, 0.0]
-    assert wendel(768, 768) == 1 and wendel(1536, 768) == pytest.approx(0.5)
-    assert wendel(2000, 768) < CHANCE <= wendel(1536, 768)
+    assert [round(dg.wendel(m, 5), 3) for m in (5, 8, 10, 15, 30)] == [1.0, 0.773, 0.5, 0.09, 0.0]
+    assert dg.wendel(768, 768) == 1 and dg.wendel(1536, 768) == pytest.approx(0.5)
+    assert dg.wendel(2000, 768) < dg.CHANCE <= dg.wendel(1536, 768)
 
 
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.zeros((0, 3)), np.ones(3)])
 def test_what_is_no_vector_is_refused(rows):
-    with pytest.raises(DirectionError):
-        negative_direction(rows)
+    with pytest.raises(dg.DirectionError):
+        dg.negative_direction(rows)
 
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
@@ -281,7 +273,7 @@ def test_what_streams_is_what_whole_matrices_say(bert):
         assert column(found, "layers", "rows")[layer] == len(states) == sum(map(len, SENTENCES))
         isoscore = float(dg.isoscore(torch.cov(states.T)))
         assert column(found, "layers", "isoscore")[layer] == pytest.approx(isoscore, abs=1e-8)
-    sample = draw([len(sentence) for sentence in SENTENCES], 80, 0)
+    sample = dg.draw([len(sentence) for sentence in SENTENCES], 80, 0)
     drawn = hidden[-1][sample.kept][sample.rows].float().double()
     assert column(found, "layers", "positive")[-1] == dg.positive_share(drawn)
     assert column(found, "layers", "dimension")[-1] == pytest.approx(
@@ -302,7 +294,7 @@ def test_what_streams_is_what_whole_matrices_say(bert):
 
 def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each():
     sizes = [len(sentence) for sentence in SENTENCES]
-    sample = draw(sizes, 40, seed=3)
+    sample = dg.draw(sizes, 40, seed=3)
     assert len(set(sample.kept)) == len(sample.kept) and len(sample.rows) == 40
     lone = sample.kept[sample.lone]
     assert (np.searchsorted(sample.starts, lone, side="right") - 1).tolist() == list(range(len(sizes)))
@@ -313,7 +305,7 @@ def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each():
         assert (sample.kept[there] == places[here]).all()
         seen |= dict(zip(there.tolist(), here.tolist(), strict=True))
     assert sorted(seen) == list(range(len(sample.kept)))
-    assert (draw(sizes, 40, seed=3).kept == sample.kept).all() and len(draw(sizes, 9999, 0).rows) == sum(sizes)
+    assert (dg.draw(sizes, 40, seed=3).kept == sample.kept).all() and len(dg.draw(sizes, 9999, 0).rows) == sum(sizes)
 
 
 def test_the_mean_taken_apart(bert):

@@ -13,30 +13,8 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.dissection import SUBSETS, TERMS, decoders
+from mtlprune.analyses.dissection import SUBSETS, TERMS, comparison, decoders
 from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.comparison import (
-    composition,
-    fit,
-    gates_against_shares,
-    linearity,
-    losses,
-    lost_share,
-    moments,
-    mu_correlations,
-    r2,
-)
-from mtlprune.analyses.dissection.decoders import (
-    Material,
-    NetSettings,
-    SubsetNets,
-    macro_f1,
-    nearest,
-    predict,
-    score,
-    term_items,
-    train_nets,
-)
 from mtlprune.analyses.dissection.maths import embedding_terms, importance, refusal, terms, trace
 from mtlprune.analyses.dissection.measure import dissect, score_masked
 from mtlprune.analyses.reading import Subject
@@ -224,9 +202,9 @@ def test_r2_is_that_of_direct_least_squares():
     design = np.column_stack([np.ones(60), x])
     fitted = design @ np.linalg.lstsq(design, y, rcond=None)[0]
     expected = (1 - ((y - fitted) ** 2).sum(0) / ((y - y.mean(0)) ** 2).sum(0)).mean()
-    whole = moments(x, y)
-    assert r2(whole, fit(whole, 5)) == pytest.approx(expected, abs=1e-10)
-    found = linearity(moments(x[:40], y[:40]), moments(x[40:], y[40:]), 5)
+    whole = comparison.moments(x, y)
+    assert comparison.r2(whole, comparison.fit(whole, 5)) == pytest.approx(expected, abs=1e-10)
+    found = comparison.linearity(comparison.moments(x[:40], y[:40]), comparison.moments(x[40:], y[40:]), 5)
     assert found["in_sample"] == pytest.approx(expected, abs=1e-10)
     assert found["held_out"] < expected and found["tokens"] == 60
 
@@ -235,40 +213,42 @@ def test_correlations_are_scipys_and_undefined_where_nothing_moves():
     rng = np.random.default_rng(2)
     one, other = rng.normal(size=(2, 40, 3, 4)).astype(np.float32)
     one[:, 0, 1] = 0
-    spearman, pearson = mu_correlations(one, other).values()
+    spearman, pearson = comparison.mu_correlations(one, other).values()
     assert math.isnan(spearman[0, 1]) and math.isnan(pearson[0, 1])
     assert spearman[2, 3] == pytest.approx(stats.spearmanr(one[:, 2, 3], other[:, 2, 3]).statistic)
     assert pearson[1, 0] == pytest.approx(stats.pearsonr(one[:, 1, 0], other[:, 1, 0]).statistic, abs=1e-6)
-    assert mu_correlations(other, other)["spearman"] == pytest.approx(np.ones((3, 4)))
+    assert comparison.mu_correlations(other, other)["spearman"] == pytest.approx(np.ones((3, 4)))
 
 
 def test_gates_that_follow_shares_do_not_pass_for_chance():
     rng = np.random.default_rng(3)
     shares = rng.normal(size=(6, 12)) + np.arange(6)[:, None]
     follows = (stats.rankdata(shares, axis=1) > 6).astype(float)
-    found = gates_against_shares(follows, shares)
+    found = comparison.gates_against_shares(follows, shares)
     assert (found["open"], found["shared"], found["expected"]) == (36, 36, 18.0) and found["rho"] > 0.8
     assert found["rho_p"] < 0.01 and found["shared_p"] < 1e-6
     by_layer = np.repeat(np.arange(6)[:, None] > 2, 12, axis=1).astype(float)  # all of some layers: no ranks within
-    assert math.isnan(gates_against_shares(by_layer, shares)["rho"])
-    blind = [gates_against_shares(rng.permuted(follows, axis=1), shares, seed)["rho_p"] for seed in range(12)]
+    assert math.isnan(comparison.gates_against_shares(by_layer, shares)["rho"])
+    blind = [
+        comparison.gates_against_shares(rng.permuted(follows, axis=1), shares, seed)["rho_p"] for seed in range(12)
+    ]
     assert np.median(blind) > 0.1
 
 
 def test_lost_shares_of_exclusive_heads():
     single, joint = np.zeros((2, 3)), np.array([[-1.0, 0, 0], [0, 0.5, 0]])
     mine = np.array([[True, False, False], [False, False, False]])
-    assert lost_share(single, joint, mine) == {"heads": 1, "exclusive": -1.0, "others": 0.1}
-    assert math.isnan(lost_share(single, joint, ~mine & mine)["exclusive"])
+    assert comparison.lost_share(single, joint, mine) == {"heads": 1, "exclusive": -1.0, "others": 0.1}
+    assert math.isnan(comparison.lost_share(single, joint, ~mine & mine)["exclusive"])
 
 
 def test_losses_of_equal_encoders_are_none_and_intervals_hold_the_difference():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, 9, size=50)
     counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
-    same = losses(counts, counts)
+    same = comparison.losses(counts, counts)
     assert not same["difference"].any() and not same["low"].any() and not same["high"].any()
-    found = losses(counts[::-1], counts)
+    found = comparison.losses(counts[::-1], counts)
     assert (found["low"] < found["difference"]).all() and (found["difference"] < found["high"]).all()
     assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
 
@@ -276,25 +256,25 @@ def test_losses_of_equal_encoders_are_none_and_intervals_hold_the_difference():
 def test_a_mixture_is_found_and_no_weight_is_negative():
     rng = np.random.default_rng(5)
     parts = {name: rng.normal(size=(30, 8)) + 1 for name in "abc"}
-    found = composition(0.3 * parts["a"] + 0.7 * parts["c"], parts)
+    found = comparison.composition(0.3 * parts["a"] + 0.7 * parts["c"], parts)
     assert found["weights"] == pytest.approx({"a": 0.3, "b": 0.0, "c": 0.7}, abs=1e-10)
     assert found["unexplained"] == pytest.approx(0, abs=1e-12)
     assert found["centred"] == pytest.approx(found["weights"], abs=1e-10)
-    against = composition(-parts["a"], {"a": parts["a"]})
+    against = comparison.composition(-parts["a"], {"a": parts["a"]})
     assert against["weights"] == {"a": 0.0} and against["unexplained"] == pytest.approx(1)
-    assert math.isnan(composition(np.zeros((30, 8)), parts)["unexplained"])
+    assert math.isnan(comparison.composition(np.zeros((30, 8)), parts)["unexplained"])
 
 
 def test_a_rotation_is_undone():
     rng = np.random.default_rng(6)
     one = rng.normal(size=(40, 6))
     turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    found = composition(one @ turn, {"a": one})
+    found = comparison.composition(one @ turn, {"a": one})
     assert found["rotated"] == pytest.approx({"a": 1.0})
     assert found["rotated_unexplained"] == pytest.approx(0, abs=1e-12) and found["unexplained"] > 0.3
 
 
-QUICK = NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
+QUICK = decoders.NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
 
 
 def summed(parts: torch.Tensor, subset: str) -> torch.Tensor:
@@ -308,7 +288,7 @@ def test_scaling_is_that_of_each_sum():
     torch.manual_seed(0)
     parts = torch.randn(4, 50, 6, dtype=torch.float64)
     parts[1, :, 2] = 3.0  # a constant feature of h
-    scaled = SubsetNets(parts, 2, QUICK).scaled(parts)
+    scaled = decoders.SubsetNets(parts, 2, QUICK).scaled(parts)
     for place, subset in enumerate(SUBSETS):
         whole = summed(parts, subset)
         std = whole.std(0, correction=0)
@@ -321,10 +301,10 @@ def test_each_net_reads_its_own_terms_only():
     torch.manual_seed(1)
     parts, labels = torch.randn(4, 300, 8), torch.randint(0, 3, (300,))
     labels = (parts[0, :, 0] > 0).long()  # the input knows it
-    answers = predict(train_nets(parts, labels, 3, QUICK), parts)
+    answers = decoders.predict(decoders.train_nets(parts, labels, 3, QUICK), parts)
     changed = parts.clone()
     changed[1:] = torch.randn(3, 300, 8)
-    again = predict(train_nets(changed, labels, 3, QUICK), changed)
+    again = decoders.predict(decoders.train_nets(changed, labels, 3, QUICK), changed)
     same = [bool((answers[place] == again[place]).all()) for place in range(16)]
     assert same[SUBSETS.index("i")] and same[0] and not same[SUBSETS.index("h")]
     assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95
@@ -334,7 +314,7 @@ def test_the_empty_subset_says_the_majority_label():
     torch.manual_seed(2)
     labels = torch.tensor([0] * 30 + [1] * 50 + [2] * 40)
     parts = torch.randn(4, 120, 5)
-    answers = predict(train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
+    answers = decoders.predict(decoders.train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
     assert (answers[0] == 1).all()
 
 
@@ -352,7 +332,7 @@ def sentence() -> Sentence:
 
 def test_items_and_their_features():
     both = [Sentence("0", ("hello",)), sentence()]  # one that lacks all layers, before
-    items = {task: term_items(task, both) for task in ("pos", "ner", "dep", "con", "srl")}
+    items = {task: decoders.term_items(task, both) for task in ("pos", "ner", "dep", "con", "srl")}
     assert items["pos"].labels.tolist() == ["DET", "NOUN", "VERB", "PROPN"]
     assert items["ner"].labels.tolist() == ["O", "O", "O", "B-LOC"]
     assert items["dep"].labels.tolist() == ["det", "nsubj", "obj"]  # the root has no head to be asked of
@@ -362,26 +342,28 @@ def test_items_and_their_features():
     features = items["srl"].features(parts)
     assert torch.allclose(features[:, 0], torch.cat([parts[:, 3], parts[:, 1:3].mean(1)], 1))
     assert torch.allclose(items["dep"].features(parts)[:, 0], torch.cat([parts[:, 1], parts[:, 2]], 1))
-    assert term_items("wsd", both).labels.tolist() == ["see.01"]
+    assert decoders.term_items("wsd", both).labels.tolist() == ["see.01"]
 
 
 def test_scores_count_what_is_right():
     upos = Layer("tags", ("D", "N", "V", "P"))
     sentences = [sentence().with_layers(upos=upos) for _ in range(6)]
     codes = torch.randn(4, 4, 16)
-    material = Material(sentences, codes.repeat(1, 6, 1))
+    material = decoders.Material(sentences, codes.repeat(1, 6, 1))
     for task in ("pos", "ner", "upos", "dep"):
-        [found] = score(task, material, material, QUICK)
+        [found] = decoders.score(task, material, material, QUICK)
         assert found["score"][1:].min() == 1.0  # each term names the word
         assert found["counts"].shape == (16, 6, 3) and found["unseen"] == 0
     assert found["baseline"] == pytest.approx(1 / 3)
-    assert score("con", Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
+    assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
 
 
 def test_macro_f1_by_hand():
     gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
-    assert macro_f1(answers, gold) == macro_f1(gold, answers) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
-    assert macro_f1(gold, gold) == 1
+    assert (
+        decoders.macro_f1(answers, gold) == decoders.macro_f1(gold, answers) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
+    )
+    assert decoders.macro_f1(gold, gold) == 1
 
 
 def test_neighbours_are_those_of_the_lemma(monkeypatch):
@@ -391,7 +373,7 @@ def test_neighbours_are_those_of_the_lemma(monkeypatch):
     names, gold = np.unique(labels, return_inverse=True)
     asked = np.array(["run.09", "be.01"])
     train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(labels), 2))
-    answers = nearest(train, labels, gold, test, asked)
+    answers = decoders.nearest(train, labels, gold, test, asked)
     for place, subset in enumerate(SUBSETS):
         for row, lemma in enumerate(("run", "be")):
             pool = [k for k, label in enumerate(labels) if label.startswith(lemma)]
@@ -415,12 +397,12 @@ def test_senses_from_rolesets_beside_the_most_frequent_one():
         vector = torch.randn(4, 1, 8, generator=generator)
         vector[1, 0, 0] += 6 * (sense - 1.5)  # the heads know the sense
         rows.append(vector)
-    material = Material(sentences, torch.cat(rows, 1))
-    learned, near = score("wsd", material, material, QUICK)
+    material = decoders.Material(sentences, torch.cat(rows, 1))
+    learned, near = decoders.score("wsd", material, material, QUICK)
     heads = SUBSETS.index("h")
     assert learned["baseline"] == pytest.approx(2 / 3)
     assert learned["score"][heads] > 0.95 and near["score"][heads] > 0.95
     assert learned["score"][0] == near["score"][0] == pytest.approx(2 / 3)  # nothing to go by: the most frequent sense
     apart = np.array([[told[0][heads], told[heads][0]] for told in (near["micro_agreement"], near["macro_agreement"])])
     assert (apart[:, 0] == apart[:, 1]).all() and (apart < 1).all() and np.diag(near["macro_agreement"]).min() == 1
-    assert score("wsd", Material(sentences[:1], rows[0]), material, QUICK) == []
+    assert decoders.score("wsd", decoders.Material(sentences[:1], rows[0]), material, QUICK) == []

@@ -16,47 +16,40 @@ from scipy import stats
 from mtlprune.scores import SCORES, count
 from mtlprune.sentence import Sentence, Span
 from mtlprune.statistics import significance
-from mtlprune.statistics.significance import (
-    MEETINGS,
-    Difference,
-    LabelDifference,
-    System,
-    compare_counted,
-    count_labels,
-    differences,
-    holm,
-    sign_flip,
-)
 
 ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
 F1 = ("correct", "gold", "predicted"), SCORES["brackets"]["f1"]
 Counts = NDArray[np.int64]
 
 
-def accuracy(*runs: Sequence[int], words: int = 1) -> System:
+def accuracy(*runs: Sequence[int], words: int = 1) -> significance.System:
     """A system from the right words of each sentence, a sequence a run."""
     right = np.array(runs)
-    return System(np.stack([right, np.full_like(right, words)], -1), *ACCURACY)
+    return significance.System(np.stack([right, np.full_like(right, words)], -1), *ACCURACY)
 
 
-def brackets(generator: np.random.Generator, runs: int, sentences: int, gold: Counts, skill: float = 0.6) -> System:
+def brackets(
+    generator: np.random.Generator, runs: int, sentences: int, gold: Counts, skill: float = 0.6
+) -> significance.System:
     """Runs that find brackets by chance; some sentences are hard for all of them."""
     easy = generator.beta(8 * skill, 8 * (1 - skill), (1, sentences))
     right = generator.binomial(gold, easy, (runs, sentences))
     wrong = generator.binomial(gold, 1 - easy, (runs, sentences))
-    return System(np.stack([right, np.broadcast_to(gold, right.shape), right + wrong], -1), *F1)
+    return significance.System(np.stack([right, np.broadcast_to(gold, right.shape), right + wrong], -1), *F1)
 
 
 def golds(generator: np.random.Generator, sentences: int) -> Counts:
     return generator.integers(1, 12, sentences)
 
 
-def one(first: System, second: System, resamples: int = 10_000, seed: int = 0) -> Difference:
-    (found,) = differences([first, second], [(0, 1)], resamples, seed)
+def one(
+    first: significance.System, second: significance.System, resamples: int = 10_000, seed: int = 0
+) -> significance.Difference:
+    (found,) = significance.differences([first, second], [(0, 1)], resamples, seed)
     return found
 
 
-def score(system: System, rows: Counts) -> float:
+def score(system: significance.System, rows: Counts) -> float:
     """(N, K) → the score of their sum."""
     return float(system.scores(rows.sum(0).astype(float)))
 
@@ -83,8 +76,10 @@ def test_every_run_meets_equally_many_others(runs):
     meetings = significance._meetings(*runs)
     assert len(set(zip(*meetings, strict=True))) == len(meetings[0])  # no two twice
     assert all(len(set(np.bincount(side, minlength=n))) == 1 for side, n in zip(meetings, runs, strict=True))
-    allowed = max(MEETINGS, math.lcm(*runs))
-    assert len(meetings[0]) == math.prod(runs) if math.prod(runs) <= MEETINGS else len(meetings[0]) <= allowed
+    allowed = max(significance.MEETINGS, math.lcm(*runs))
+    assert (
+        len(meetings[0]) == math.prod(runs) if math.prod(runs) <= significance.MEETINGS else len(meetings[0]) <= allowed
+    )
 
 
 def test_how_sums_are_cut_changes_nothing(monkeypatch):
@@ -94,11 +89,11 @@ def test_how_sums_are_cut_changes_nothing(monkeypatch):
     both = golds(generator, 40)
     systems = [brackets(generator, 3, 40, gold) for gold in (rare, rare, both, both)]
     pairs = [(0, 1), (2, 3)]
-    found = differences(systems, pairs, 500)
+    found = significance.differences(systems, pairs, 500)
     monkeypatch.setattr(significance, "SUMS", 700)
-    assert differences(systems, pairs, 500) == found
+    assert significance.differences(systems, pairs, 500) == found
     monkeypatch.setattr(significance, "FEW_SENTENCES", 0.0)
-    assert differences(systems, pairs, 500) == found
+    assert significance.differences(systems, pairs, 500) == found
 
 
 @pytest.mark.parametrize("runs", [(1, 1), (2, 2), (1, 3), (3, 2)])
@@ -155,7 +150,9 @@ def test_where_sentences_are_alike_the_main_interval_is_that_of_t(paired):
     ours, theirs = [9, 7, 8], [5, 6, 6]
     first, second = (accuracy(*([n] * 30 for n in side), words=10) for side in (ours, theirs))
     if paired:
-        first, second = (System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second))
+        first, second = (
+            significance.System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second)
+        )
     found = one(first, second, 40_000)
     points = [10 * np.array(side) for side in (ours, theirs)]
     test = stats.ttest_rel(*points) if paired else stats.ttest_ind(*points, equal_var=False)
@@ -172,7 +169,7 @@ def test_the_main_interval_is_the_hierarchical_bootstrap_in_plain_python():
     generator = np.random.default_rng(41)
     gold = golds(generator, 60)
     first, second = brackets(generator, 3, 60, gold, 0.7), brackets(generator, 3, 60, gold, 0.5)
-    sides = [System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second)]
+    sides = [significance.System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second)]
     drawn = []
     for _ in range(4000):
         rows, runs = generator.integers(0, 60, 60), generator.integers(0, 3, 3)
@@ -188,7 +185,7 @@ def test_equivalence_is_two_one_sided_tests():
     for skill in (0.5, 0.51, 0.53, 0.6):
         gold = golds(generator, 300)
         runs = brackets(generator, 6, 300, gold, skill).counts
-        found = one(System(runs[:3], *F1, (1, 2, 3)), System(runs[3:], *F1, (1, 2, 3)), 2000)
+        found = one(significance.System(runs[:3], *F1, (1, 2, 3)), significance.System(runs[3:], *F1, (1, 2, 3)), 2000)
         half = stats.t.ppf(0.95, found.wide_free) * found.wide_error
         for margin in (0.5, 2.0, abs(found.delta) + half - 0.01, abs(found.delta) + half + 0.01):
             within = -margin < found.delta - half and found.delta + half < margin
@@ -210,7 +207,9 @@ def test_order_means_nothing(seed, mine, theirs):
     assert [found.delta, found.effect] == pytest.approx([-back.delta, -back.effect], nan_ok=True)
     assert [found.low, found.high] == pytest.approx([-back.high, -back.low])
     order, seeds = generator.permutation(9), generator.permutation(mine)
-    mixed = one(System(first.counts[seeds][:, order], *F1), System(second.counts[:, order], *F1))
+    mixed = one(
+        significance.System(first.counts[seeds][:, order], *F1), significance.System(second.counts[:, order], *F1)
+    )
     assert [mixed.p, mixed.delta, mixed.effect] == pytest.approx([found.p, found.delta, found.effect], nan_ok=True)
 
 
@@ -221,11 +220,11 @@ def test_a_pair_does_not_depend_on_the_others():
         gold = golds(generator, number)
         systems += [brackets(generator, 2, number, gold), brackets(generator, 1, number, gold, 0.7)]
     pairs = [(1, 0), (3, 2), (4, 5), (0, 0)]
-    together = differences(systems, pairs, 800, seed=4)
+    together = significance.differences(systems, pairs, 800, seed=4)
     alone = [one(systems[a], systems[b], 800, seed=4) for a, b in pairs]
     assert str(alone) == str(together)  # nan is no equal of itself
-    assert str(differences(systems, pairs, 800, seed=5)) != str(together)
-    assert differences([], []) == []
+    assert str(significance.differences(systems, pairs, 800, seed=5)) != str(together)
+    assert significance.differences([], []) == []
 
 
 def test_numbers_too_large_for_float32_stay_exact():
@@ -233,7 +232,7 @@ def test_numbers_too_large_for_float32_stay_exact():
     generator = np.random.default_rng(29)
     gold = golds(generator, 50)
     small = [brackets(generator, 2, 50, gold, skill) for skill in (0.6, 0.65)]
-    large = [System(system.counts * 2**20, *F1) for system in small]
+    large = [significance.System(system.counts * 2**20, *F1) for system in small]
     assert one(*large, 500) == one(*small, 500)
 
 
@@ -241,7 +240,10 @@ def test_mistakes_are_sentences():
     with pytest.raises(ValueError, match=r"of the same sentences under the same names, found \(1, 2, 2\)"):
         one(accuracy([1, 0]), accuracy([1, 0, 1]))
     with pytest.raises(ValueError, match="same names"):
-        one(System(np.ones((1, 2, 3), int), *F1), System(np.ones((1, 2, 3), int), ("a", "b", "c"), F1[1]))
+        one(
+            significance.System(np.ones((1, 2, 3), int), *F1),
+            significance.System(np.ones((1, 2, 3), int), ("a", "b", "c"), F1[1]),
+        )
     with pytest.raises(ValueError, match="at least one resample, found 0"):
         one(accuracy([1]), accuracy([0]), 0)
 
@@ -255,21 +257,21 @@ def test_sign_flip_equals_scipy():
         n_resamples=np.inf,
         vectorized=False,
     )
-    assert sign_flip(values).p == pytest.approx(theirs.pvalue)
-    assert sign_flip([1.0, -2.0, 4.0]).agreeing == 2
+    assert significance.sign_flip(values).p == pytest.approx(theirs.pvalue)
+    assert significance.sign_flip([1.0, -2.0, 4.0]).agreeing == 2
     for seeds in (1, 2, 3, 5, 8):  # seeds alone have a floor
-        found = sign_flip(np.arange(1, seeds + 1))
+        found = significance.sign_flip(np.arange(1, seeds + 1))
         assert found.p == found.floor == 2 / 2**seeds and (found.agreeing, found.seeds) == (seeds, seeds)
     with pytest.raises(ValueError, match="1 to 20 differences, found 0"):
-        sign_flip([])
+        significance.sign_flip([])
 
 
 def test_holm_by_hand():
     """0.005 · 4; 0.01 · 3; 0.03 · 2; 0.04 · 1, which may not be less than the one before."""
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.4, math.nan, 0.7]) == pytest.approx([0.8, math.nan, 0.8], nan_ok=True)
-    assert holm([0.3]) == pytest.approx([0.3])
-    assert holm([]).size == 0
+    assert significance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert significance.holm([0.4, math.nan, 0.7]) == pytest.approx([0.8, math.nan, 0.8], nan_ok=True)
+    assert significance.holm([0.3]) == pytest.approx([0.3])
+    assert significance.holm([]).size == 0
 
 
 KEYS = {"pos": ("correct", None), "ner": ("correct", "gold"), "dep": ("arcs", None), "con": ("correct", "gold")}
@@ -285,9 +287,9 @@ def test_labels_add_up_to_the_score(layer, data):
     other = replace(drawn, words=gold.words) if drawn is not None else gold
     if getattr(other, layer) is None:
         with pytest.raises(ValueError, match="do not have the same words, or"):
-            count_labels(layer, gold, other)
+            significance.count_labels(layer, gold, other)
         return
-    counted, whole = count_labels(layer, gold, other), count(layer, gold, other)
+    counted, whole = significance.count_labels(layer, gold, other), count(layer, gold, other)
     assert (counted is None) == (whole is None)
     if counted is not None and whole is not None:
         right, in_gold = KEYS[layer]
@@ -301,9 +303,11 @@ def tagged(tags: str, place: int) -> Sentence:
     return Sentence(f"s{place}", tuple("abc"), pos=tuple(tags))
 
 
-def compared(layer: str, gold: list, joint: list, single: list) -> dict[str, LabelDifference]:
-    sides = [[count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in (joint, single)]
-    return {row.label: row for row in compare_counted(sides[:1], sides[1:], resamples=200)}
+def compared(layer: str, gold: list, joint: list, single: list) -> dict[str, significance.LabelDifference]:
+    sides = [
+        [significance.count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in (joint, single)
+    ]
+    return {row.label: row for row in significance.compare_counted(sides[:1], sides[1:], resamples=200)}
 
 
 def test_differences_by_label():

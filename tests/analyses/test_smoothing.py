@@ -21,21 +21,7 @@ from transformers.activations import ACT2FN
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.claims.groups import Groups, compare, compared, difference
 from mtlprune.analyses.reading import Found, Reading, Subject, survey
-from mtlprune.analyses.smoothing import SmoothingOptions
-from mtlprune.analyses.smoothing.maths import (
-    LabelSplit,
-    between_shares,
-    cosine,
-    distance,
-    least_deviation,
-    mixing,
-    permuted,
-    published_factor,
-    relative_distance,
-    rigorous_bound,
-    shares_of_dimensions,
-    word_labels,
-)
+from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, STATES, SmoothingSurvey
 from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.model import Encoder
@@ -57,11 +43,11 @@ def all_of(vectors: Tensor) -> Tensor:
 
 
 def d_m(vectors: Tensor) -> float:
-    return float(distance(vectors, all_of(vectors)))
+    return float(maths.distance(vectors, all_of(vectors)))
 
 
 def cos(vectors: Tensor) -> float:
-    return float(cosine(vectors, all_of(vectors)))
+    return float(maths.cosine(vectors, all_of(vectors)))
 
 
 def near(value: float) -> object:
@@ -83,7 +69,7 @@ def test_distance_is_a_mean_over_pairs_and_cosine_counts_pairs(seed):
 
 def test_one_token_or_no_spread_is_not_defined():
     assert math.isnan(cos(rows(1, 1)))
-    assert math.isnan(float(relative_distance(torch.zeros(1, 3, 5), torch.ones(1, 3, dtype=torch.bool))))
+    assert math.isnan(float(maths.relative_distance(torch.zeros(1, 3, 5), torch.ones(1, 3, dtype=torch.bool))))
 
 
 @given(SEEDS)
@@ -93,13 +79,13 @@ def test_padding_changes_nothing(seed):
     mask = torch.cat([all_of(h), torch.zeros(1, 4, dtype=torch.bool)], 1)
     filled = torch.full((1, 1, 11, 11), 0.3, dtype=torch.float64)
     filled[..., :7, :7] = a
-    for measure in (cosine, distance, relative_distance, least_deviation):
+    for measure in (maths.cosine, maths.distance, maths.relative_distance, maths.least_deviation):
         torch.testing.assert_close(measure(padded, mask), measure(h, all_of(h)), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(mixing(filled, mask), mixing(a, all_of(h)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(maths.mixing(filled, mask), maths.mixing(a, all_of(h)), rtol=1e-12, atol=1e-12)
 
 
 def lam(attention: Tensor) -> float:
-    return float(mixing(attention.double()[None, None], torch.ones(1, len(attention), dtype=torch.bool))[0, 0])
+    return float(maths.mixing(attention.double()[None, None], torch.ones(1, len(attention), dtype=torch.bool))[0, 0])
 
 
 @given(SEEDS)
@@ -111,9 +97,9 @@ def test_mixing_is_a_squared_singular_value_and_eigenvalue(seed):
 
 
 def test_mixing_without_heads_and_with_tokens_after_padding():
-    assert mixing(torch.zeros(2, 0, 4, 4), torch.ones(2, 4, dtype=torch.bool)).shape == (2, 0)
+    assert maths.mixing(torch.zeros(2, 0, 4, 4), torch.ones(2, 4, dtype=torch.bool)).shape == (2, 0)
     with pytest.raises(ValueError, match="in front of its padding"):
-        mixing(torch.ones(1, 1, 3, 3), torch.tensor([[False, True, True]]))
+        maths.mixing(torch.ones(1, 1, 3, 3), torch.tensor([[False, True, True]]))
 
 
 @given(SEEDS)
@@ -134,23 +120,24 @@ def test_the_published_factor_by_hand_and_without_heads():
     layer = LayerNorms((2.0, 1.0), (0.0, 0.0), (3.0, 0.5), 1.129, torch.tensor([1.0, 0.0, 2.0]).double())
     mixings = torch.tensor([[0.25, 9.0, 0.04], [0.0, 1.0, 0.0]]).double()  # the closed head's λ counts for nothing
     torch.testing.assert_close(
-        published_factor(layer, 2 * one, 0.5 * one, mixings), torch.tensor([10 * (1 + 0.5 * 2 * 3), 10.0]).double()
+        maths.published_factor(layer, 2 * one, 0.5 * one, mixings),
+        torch.tensor([10 * (1 + 0.5 * 2 * 3), 10.0]).double(),
     )
     empty = layer._replace(heads=torch.zeros(0).double())
     none = torch.zeros(2, 0, dtype=torch.float64)
-    torch.testing.assert_close(published_factor(empty, one, one, none), 10 * one)
-    torch.testing.assert_close(rigorous_bound(empty, one, one, none).value, one * 2 * (1 + 1.129 * 1.5))
+    torch.testing.assert_close(maths.published_factor(empty, one, one, none), 10 * one)
+    torch.testing.assert_close(maths.rigorous_bound(empty, one, one, none).value, one * 2 * (1 + 1.129 * 1.5))
 
 
 @given(SEEDS)
 def test_shares_of_dimensions_are_of_the_expected_cosine(seed):
     unit = functional.normalize(rows(seed, 40, 6)[0] + 1, dim=-1)
     mean = unit.mean(0)
-    assert float(shares_of_dimensions(mean).sum()) == near(1)
+    assert float(maths.shares_of_dimensions(mean).sum()) == near(1)
     every_pair = float((unit @ unit.T).mean())
     without = unit.clone()
     without[:, 2] = 0
-    assert float(shares_of_dimensions(mean)[2]) == near(1 - float((without @ without.T).mean()) / every_pair)
+    assert float(maths.shares_of_dimensions(mean)[2]) == near(1 - float((without @ without.T).mean()) / every_pair)
 
 
 SEVEN = ("she", "gave", "Ann", "Lee", "it", "to", "keep")
@@ -169,11 +156,11 @@ def test_a_label_a_word_for_every_task():
             Predicate(6, arguments=(Span(4, 5, "A1b"), Span(6, 7, "V"))),
         ),
     )
-    assert word_labels(one, "pos") == list(one.pos) and word_labels(one, "dep") == list(one.dep.relations)
-    assert word_labels(one, "ner") == ["O", "O", "PER", "PER", "O", "O", "O"]
-    assert word_labels(one, "con") == ["S", "VP", "NP", "NP", "VP", "VP2", "VP2"]
-    assert word_labels(one, "srl") == ["A0", "V", "A2", "A2", "A1b", "A1", "A1"]
-    assert all(word_labels(one.bare(), task) is None for task in ("pos", "ner", "dep", "con", "srl"))
+    assert maths.word_labels(one, "pos") == list(one.pos) and maths.word_labels(one, "dep") == list(one.dep.relations)
+    assert maths.word_labels(one, "ner") == ["O", "O", "PER", "PER", "O", "O", "O"]
+    assert maths.word_labels(one, "con") == ["S", "VP", "NP", "NP", "VP", "VP2", "VP2"]
+    assert maths.word_labels(one, "srl") == ["A0", "V", "A2", "A2", "A1b", "A1", "A1"]
+    assert all(maths.word_labels(one.bare(), task) is None for task in ("pos", "ner", "dep", "con", "srl"))
 
 
 def vectors(seed: int, words: int) -> torch.Tensor:
@@ -192,7 +179,7 @@ def grams(rows: list[torch.Tensor], width: int) -> torch.Tensor:
 def test_shares_are_those_of_the_split():
     held = [vectors(1, 6), vectors(2, 4)]
     labels = torch.tensor([[0, 1, 0, 2, 2, 1], [0, 0, 1, 1, -1, -1]])
-    found = between_shares(grams(held, 6), labels[:, None])[:, 0, 0]
+    found = maths.between_shares(grams(held, 6), labels[:, None])[:, 0, 0]
     for values, numbers, share in zip(held, labels, found, strict=True):
         numbers, mean = numbers[: len(values)], values.mean(0)
         between = sum(
@@ -204,13 +191,13 @@ def test_shares_are_those_of_the_split():
 def test_chance_is_exactly_the_mean_over_all_orders():
     labels = (0, 0, 0, 1, 2)
     orders = torch.tensor(sorted(set(itertools.permutations(labels))))
-    mean = float(between_shares(grams([vectors(3, 5)], 5), orders[None])[0, :, 0].mean())
+    mean = float(maths.between_shares(grams([vectors(3, 5)], 5), orders[None])[0, :, 0].mean())
     assert mean == pytest.approx((3 - 1) / (5 - 1))
 
 
 def test_permuted_labels_are_the_same_labels_in_the_same_places():
     labels = torch.tensor([[0, 1, 1, 2, 0], [3, 0, 1, -1, -1]])
-    drawn = permuted(labels, 400, torch.Generator().manual_seed(0))
+    drawn = maths.permuted(labels, 400, torch.Generator().manual_seed(0))
     assert drawn.shape == (2, 400, 5) and (drawn[1, :, 3:] == -1).all()
     assert torch.equal(drawn.sort(-1).values, labels.sort(-1).values[:, None].expand(2, 400, 5))
     first = torch.bincount(drawn[1, :, 0], minlength=4)[[0, 1, 3]].numpy() / 400
@@ -219,7 +206,7 @@ def test_permuted_labels_are_the_same_labels_in_the_same_places():
 
 @pytest.mark.parametrize("planted", [False, True])
 def test_a_planted_label_is_found_and_a_blind_one_is_not(planted):
-    counted = LabelSplit("pos", 1, 199, 0)
+    counted = maths.LabelSplit("pos", 1, 199, 0)
     generator = np.random.default_rng(5)
     for batch in range(10):
         tags = [generator.choice(["A", "B"], 8).tolist() for _ in range(4)]
@@ -235,7 +222,7 @@ def test_a_planted_label_is_found_and_a_blind_one_is_not(planted):
 
 
 def test_sentences_in_which_labels_cannot_tell_anything_do_not_count():
-    counted = LabelSplit("pos", 1, 9, 0)
+    counted = maths.LabelSplit("pos", 1, 9, 0)
     tags = [("A", "B"), ("A", "A", "A"), ("A", "B", "C")]
     counted.add(
         [Sentence("s", ("w",) * len(row), pos=row) for row in tags], grams([vectors(1, len(t)) for t in tags], 3)

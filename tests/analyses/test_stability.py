@@ -14,20 +14,8 @@ from gated_runs import claim, scattered, write_run
 from scipy import stats
 
 from mtlprune import read_results
-from mtlprune.analyses.claims import ANALYSIS
+from mtlprune.analyses.claims import ANALYSIS, stability
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.stability import (
-    COMMON,
-    OVER_TASKS,
-    Runs,
-    jackknife,
-    label_tests,
-    missing,
-    phi,
-    runs_needed,
-    stability,
-    variance_split,
-)
 from mtlprune.claimed_heads import Claim, ClaimError, group, load_claims, notes
 from mtlprune.reports.analyses import markdown
 from mtlprune.reports.maps import claim_maps
@@ -51,7 +39,7 @@ def claims_of(label: str, masks: Sequence[np.ndarray]) -> list[Claim]:
 def within(claims: Sequence[Claim], **key: str) -> Any:
     """The row of Φ of the only label, or of the keys that are given."""
     run_groups = group(claims)
-    found = stability(run_groups, sum(not run_group.joint for run_group in run_groups))
+    found = stability.stability(run_groups, sum(not run_group.joint for run_group in run_groups))
     wanted = {"encoder": claims[0].label, "term": "within", "mode": "plain", "measure": "phi", "control": "all pairs"}
     for name, value in {**wanted, **key}.items():
         found = found[found[name] == value]
@@ -84,18 +72,20 @@ def test_identical_masks_are_1_and_opposite_ones_the_least():
     assert same.value == pytest.approx(1) and math.isnan(same.low)  # runs that differ in nothing tell no error
     assert within(claims_of("POS", [mask, 1 - mask])).value == pytest.approx(-1)
     everything = group(claims_of("POS", [np.ones((2, 6))] * 3))
-    assert np.isnan(phi(Runs.of(everything), np.ones((3, 3), bool))).all()  # nothing is chosen
+    assert np.isnan(stability.phi(stability.Runs.of(everything), np.ones((3, 3), bool))).all()  # nothing is chosen
 
 
 def test_phi_between_labels_by_hand():
     """POS opens heads 1 and 2 of four, DEP 1 and 3, and once three of them."""
     masks = {"POS": [[1, 1, 0, 0]] * 2, "DEP": [[1, 0, 1, 0], [1, 1, 1, 0]]}
     claims = [one for label, each in masks.items() for one in claims_of(label, [np.array([row]) for row in each])]
-    runs = Runs.of(group(claims))
-    found = phi(runs, np.ones((4, 4), bool))[0]
+    runs = stability.Runs.of(group(claims))
+    found = stability.phi(runs, np.ones((4, 4), bool))[0]
     apart = np.mean([2, 1]) / 8  # heads in which two runs differ, over twice the heads
     assert found[0, 1] == found[1, 0] == pytest.approx(1 - apart / ((0.5 + 0.625) / 2 - 0.5 * 0.625))
-    unequal = stability(group(claims), 2).query("control == 'unequal seeds' and term == 'between' and measure == 'phi'")
+    unequal = stability.stability(group(claims), 2).query(
+        "control == 'unequal seeds' and term == 'between' and measure == 'phi'"
+    )
     assert set(unequal["n"]) == {2}  # POS 1 with DEP 2, POS 2 with DEP 1; within labels seeds are unequal anyway
 
 
@@ -103,10 +93,10 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
     generator = np.random.default_rng(4)
     one, two = generator.normal(size=5), generator.normal(size=4) * 3
     left = np.array([np.delete(one, i).mean() for i in range(5)])
-    low, high = jackknife(np.array(one.mean()), left, np.zeros(5, np.int64))
+    low, high = stability.jackknife(np.array(one.mean()), left, np.zeros(5, np.int64))
     assert (low, high) == pytest.approx(stats.t.interval(0.95, 4, one.mean(), stats.sem(one)))
     other = [two.mean() - value for value in left], [np.delete(two, i).mean() - one.mean() for i in range(4)]
-    low, high = jackknife(np.array(two.mean() - one.mean()), np.concatenate(other), np.repeat([0, 1], [5, 4]))
+    low, high = stability.jackknife(np.array(two.mean() - one.mean()), np.concatenate(other), np.repeat([0, 1], [5, 4]))
     interval = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
     assert (low, high) == pytest.approx((interval.low, interval.high))
 
@@ -121,9 +111,12 @@ def test_what_the_jackknife_leaves_out_is_a_training_run():
 
 
 def test_how_many_runs_spearman_brown_asks_for():
-    assert runs_needed(0.5, 0.8) == pytest.approx(4) and runs_needed(0.5, 0.9) == pytest.approx(9)
-    assert runs_needed(1, 0.9) == 1 and runs_needed(0, 0.8) == runs_needed(-0.2, 0.8) == math.inf
-    assert math.isnan(runs_needed(math.nan, 0.8))
+    assert stability.runs_needed(0.5, 0.8) == pytest.approx(4) and stability.runs_needed(0.5, 0.9) == pytest.approx(9)
+    assert (
+        stability.runs_needed(1, 0.9) == 1
+        and stability.runs_needed(0, 0.8) == stability.runs_needed(-0.2, 0.8) == math.inf
+    )
+    assert math.isnan(stability.runs_needed(math.nan, 0.8))
 
 
 def frozen(generator: np.random.Generator, own: float, trained: float, tasks: int = 4) -> list[Claim]:
@@ -138,7 +131,7 @@ def frozen(generator: np.random.Generator, own: float, trained: float, tasks: in
 
 
 def by_kind(claims: Sequence[Claim], permutations: int = 199, seed: int = 0) -> dict[tuple[str, str], Any]:
-    found = label_tests(group(claims), permutations, np.random.default_rng(seed))
+    found = stability.label_tests(group(claims), permutations, np.random.default_rng(seed))
     return {(test.pairs, test.counted): test for test in found.itertuples()}
 
 
@@ -195,7 +188,9 @@ def test_one_finished_run_a_task_says_nothing_of_tasks():
 
 def test_what_shares_a_seed_is_left_out():
     claims = frozen(np.random.default_rng(10), own=0, trained=8)
-    every, unequal = (within(claims, encoder=OVER_TASKS, control=name) for name in ("all pairs", "unequal seeds"))
+    every, unequal = (
+        within(claims, encoder=stability.OVER_TASKS, control=name) for name in ("all pairs", "unequal seeds")
+    )
     assert (every.n, unequal.n) == (4 * 36, 4 * 18)  # of 9 runs a task: 3 pairs of finished runs, 3 · 2 of selectors
     assert every.value > unequal.value + 0.15 and unequal.low < 0 < every.high
     equal = overlap(claims, 10).frames["tests"].set_index("mode").loc[["equal seeds", "unequal seeds"], "shared"]
@@ -210,7 +205,7 @@ def test_what_shares_a_seed_is_left_out():
 
 
 def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
-    found = variance_split(group(claims), len({one.label for one in claims}), np.random.default_rng(seed))
+    found = stability.variance_split(group(claims), len({one.label for one in claims}), np.random.default_rng(seed))
     return found.set_index(["encoder", "term"])
 
 
@@ -231,11 +226,11 @@ def test_the_variance_split_is_that_of_the_analysis_of_variance():
     selector = ((columns**2).sum() * 3 / (3 * 72) - noise) / 3
     found = shares(claims).loc["POS", "value"]
     names = ["training seed", "selector seed", "training seed × selector seed"]
-    assert list(found.index) == [COMMON, *names] and found.sum() == pytest.approx(1)
+    assert list(found.index) == [stability.COMMON, *names] and found.sum() == pytest.approx(1)
     parts = np.array([training, selector, noise])
     assert (found[names] / found[names].sum()).to_numpy() == pytest.approx(parts / parts.sum())
     total = values.var(2, ddof=1).mean()
-    assert found[COMMON] == pytest.approx(1 - parts.sum() / total)
+    assert found[stability.COMMON] == pytest.approx(1 - parts.sum() / total)
 
 
 def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
@@ -243,12 +238,15 @@ def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
     claims = [one for label in TASKS[:3] for one in claims_of(label, drawn(generator, np.zeros((6, 12)), 36, 3))]
     found = shares(claims)
     together = "training seed and selector seed"
-    assert [term for label, term in found.index if label == OVER_TASKS] == [COMMON, together]
-    assert found.loc[(OVER_TASKS, together), "value"] > 0.85 and found.loc[(OVER_TASKS, COMMON), "low"] < 0.02
-    (said,) = missing(group(claims))
+    assert [term for label, term in found.index if label == stability.OVER_TASKS] == [stability.COMMON, together]
+    assert (
+        found.loc[(stability.OVER_TASKS, together), "value"] > 0.85
+        and found.loc[(stability.OVER_TASKS, stability.COMMON), "low"] < 0.02
+    )
+    (said,) = stability.missing(group(claims))
     assert "training seed and selector seed only vary together, half of the data does not vary" in said
     same = [claim("POS", seed, claims[0].gates) for seed in (1, 2)]
-    assert shares(same).loc[("POS", COMMON), "value"] == 1
+    assert shares(same).loc[("POS", stability.COMMON), "value"] == 1
 
 
 def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]) -> Path:
@@ -275,7 +273,7 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
     (run_group,) = group(claims)
     names = ["1 on 1, train", "1 on 4, train", "1 on 5, train-b", "2 on 5, train", "3 on elsewhere/none-9, train"]
     assert [one.name for one in run_group.claims] == names
-    said = list(missing([run_group]))
+    said = list(stability.missing([run_group]))
     assert said[0].startswith(f"elsewhere/none-9, on which the heads of {lost} were chosen, is not there")
     maps = claim_maps([run_group], "rgb")
     assert len({one.name for one in maps}) == len(maps) and list(maps[5].numbers) == [

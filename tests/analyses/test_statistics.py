@@ -10,28 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mtlprune.statistics.agreement import (
-    decompose,
-    jaccard,
-    multiple_correlation,
-    overlap_coefficient,
-    pearson,
-    spread,
-    within_label,
-)
-from mtlprune.statistics.permutation import (
-    corrected,
-    hypergeometric_p,
-    layer_orders,
-    layered_hypergeometric_p,
-    layered_rank_test,
-    permuted,
-    rank_test,
-    ranks_within_layers,
-    shared_moments,
-    shared_null,
-    tail,
-)
+from mtlprune.statistics import agreement, permutation
 from mtlprune.statistics.twonn import DimensionError, from_ratios, twonn
 
 
@@ -46,7 +25,7 @@ def enumerated(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def test_permuting_keeps_what_it_must(within):
     generator = np.random.default_rng(3)
     values = generator.random((2, 3, 4, 5), dtype=np.float32)
-    chunks = np.concatenate(list(permuted(values, 50, generator, within))).reshape(50, 2, 3, 4, 5)
+    chunks = np.concatenate(list(permutation.permuted(values, 50, generator, within))).reshape(50, 2, 3, 4, 5)
     axes = -1 if within else (-2, -1)
     rows = values if within else values.reshape(2, 3, 1, 20)
     shuffled = chunks if within else chunks.reshape(50, 2, 3, 1, 20)
@@ -71,15 +50,15 @@ def test_p_against_enumeration(case):
     observed = float((one * other).sum())
     exact = (every >= observed).mean()
     permutations = 40_000
-    null = shared_null(np.stack([one, other]), permutations, generator)[:, 0, 1]
-    found = tail(observed, null)
+    null = permutation.shared_null(np.stack([one, other]), permutations, generator)[:, 0, 1]
+    found = permutation.tail(observed, null)
     assert (
         abs((found.greater + found.equal) / permutations - exact)
         < 4 * math.sqrt(exact * (1 - exact) / permutations) + 1e-9
     )
     assert found.p == (1 + found.greater + found.equal) / (1 + permutations)
     assert set(null) == set(every.astype(float))
-    assert shared_moments(one, other) == pytest.approx((every.mean(), every.std()))
+    assert permutation.shared_moments(one, other) == pytest.approx((every.mean(), every.std()))
 
 
 def test_exact_tail_within_layers_against_enumeration():
@@ -87,10 +66,12 @@ def test_exact_tail_within_layers_against_enumeration():
     other = np.array([[1, 1, 1, 0], [1, 1, 0, 0]])
     every = enumerated(one, other)
     for shared in range(5):
-        found = layered_hypergeometric_p(one.sum(1), other.sum(1), 4, shared)
+        found = permutation.layered_hypergeometric_p(one.sum(1), other.sum(1), 4, shared)
         assert found == pytest.approx((every >= shared).mean())
-    assert layered_hypergeometric_p([3], [2], 6, 2) == pytest.approx(hypergeometric_p(3, 2, 6, 2))
-    assert math.isnan(layered_hypergeometric_p([4, 0], [2, 3], 4, 2))  # always two
+    assert permutation.layered_hypergeometric_p([3], [2], 6, 2) == pytest.approx(
+        permutation.hypergeometric_p(3, 2, 6, 2)
+    )
+    assert math.isnan(permutation.layered_hypergeometric_p([4, 0], [2, 3], 4, 2))  # always two
 
 
 @given(st.integers(1, 20), st.data())
@@ -98,7 +79,7 @@ def test_hypergeometric_against_fisher(places, data):
     first, second = (data.draw(st.integers(0, places)) for _ in "ab")
     least, most = max(0, first + second - places), min(first, second)
     shared = data.draw(st.integers(least, most))
-    found = hypergeometric_p(first, second, places, shared)
+    found = permutation.hypergeometric_p(first, second, places, shared)
     if least == most:
         assert math.isnan(found)
     else:
@@ -111,21 +92,25 @@ def test_benjamini_and_hochberg(p_values, holes):
     expected, with_holes = stats.false_discovery_control(p_values), list(p_values)
     for hole in holes:
         with_holes.insert(min(hole, len(with_holes)), math.nan)
-    found = corrected(with_holes)
+    found = permutation.corrected(with_holes)
     assert np.isnan(found).tolist() == np.isnan(with_holes).tolist()
     assert found[~np.isnan(found)] == pytest.approx(expected)
 
 
 def test_nothing_to_correct_and_nothing_to_permute():
-    assert corrected([]).size == 0 and np.isnan(corrected([math.nan])).all()
-    null = shared_null(np.ones((2, 2, 2), dtype=int), 0, np.random.default_rng(0))
-    assert null.shape == (0, 2, 2) and math.isnan(tail(1.0, null[:, 0, 1]).p)
+    assert permutation.corrected([]).size == 0 and np.isnan(permutation.corrected([math.nan])).all()
+    null = permutation.shared_null(np.ones((2, 2, 2), dtype=int), 0, np.random.default_rng(0))
+    assert null.shape == (0, 2, 2) and math.isnan(permutation.tail(1.0, null[:, 0, 1]).p)
 
 
 def test_no_p_is_zero_and_ties_count():
     null = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])
-    assert (tail(1.0, null).greater, tail(1.0, null).equal, tail(1.0, null).p) == (1, 2, 0.8)
-    assert tail(9.0, null).p == 0.2
+    assert (permutation.tail(1.0, null).greater, permutation.tail(1.0, null).equal, permutation.tail(1.0, null).p) == (
+        1,
+        2,
+        0.8,
+    )
+    assert permutation.tail(9.0, null).p == 0.2
 
 
 numbers = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=4, max_size=12)
@@ -138,7 +123,7 @@ def rng() -> np.random.Generator:
 @given(numbers)
 def test_the_value_is_spearmans(rows):
     x, y, _ = map(list, zip(*rows, strict=True))
-    value, p = rank_test(x, y, 20, rng())
+    value, p = permutation.rank_test(x, y, 20, rng())
     if len(set(x)) == 1 or len(set(y)) == 1:
         assert np.isnan(value) and np.isnan(p)
     else:
@@ -152,7 +137,7 @@ def test_the_partial_one_is_the_formula_on_ranks(rows):
         return
     xy, xz, yz = (stats.spearmanr(a, b).statistic for a, b in ((x, y), (x, z), (y, z)))
     left = (1 - xz**2) * (1 - yz**2)
-    value, _ = rank_test(x, y, 5, rng(), z)
+    value, _ = permutation.rank_test(x, y, 5, rng(), z)
     if left > 1e-9:
         assert value == pytest.approx((xy - xz * yz) / np.sqrt(left), abs=1e-6)
     else:
@@ -163,41 +148,45 @@ def test_p_is_that_of_all_orders():
     x, y = [1, 2, 3, 4, 5, 6], [2, 1, 3, 4, 6, 5]
     observed = abs(stats.spearmanr(x, y).statistic)
     exact = np.mean([abs(stats.spearmanr(order, y).statistic) >= observed - 1e-9 for order in permutations(x)])
-    _, p = rank_test(x, y, 20_000, rng())
+    _, p = permutation.rank_test(x, y, 20_000, rng())
     assert p == pytest.approx(exact, abs=0.004)
 
 
 def test_within_layers_only_what_depth_does_not_explain_counts():
     generator = np.random.default_rng(0)
     values = generator.normal(size=(4, 12)) + 10 * np.arange(4)[:, None]
-    found = layered_rank_test(values, np.exp(values), 999, (0, 1))
+    found = permutation.layered_rank_test(values, np.exp(values), 999, (0, 1))
     assert found.value == pytest.approx(1) and found.p == pytest.approx(1 / 1000)
-    depth = layered_rank_test(values, generator.normal(size=(4, 12)) + 10 * np.arange(4)[:, None], 999, (0, 1))
+    depth = permutation.layered_rank_test(
+        values, generator.normal(size=(4, 12)) + 10 * np.arange(4)[:, None], 999, (0, 1)
+    )
     assert depth.p > 0.05 and abs(depth.value) < 0.5
-    assert np.isnan(layered_rank_test(values, np.ones((4, 12)), 99, (0,)).value)
+    assert np.isnan(permutation.layered_rank_test(values, np.ones((4, 12)), 99, (0,)).value)
 
 
 def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders():
     x, y = np.random.default_rng(5).normal(size=(2, 2, 4))
     x[0, 3] = np.nan
-    assert layered_rank_test(x[1:], y[1:], 9, (0,)).value == pytest.approx(stats.spearmanr(x[1], y[1]).statistic)
-    ranks, others, layers = ranks_within_layers(x, y)
+    assert permutation.layered_rank_test(x[1:], y[1:], 9, (0,)).value == pytest.approx(
+        stats.spearmanr(x[1], y[1]).statistic
+    )
+    ranks, others, layers = permutation.ranks_within_layers(x, y)
     assert layers.tolist() == [0] * 3 + [1] * 4 and ranks[:3].sum() == ranks[3:].sum() == 0
-    assert (layers[layer_orders(layers, 50, (1,))] == layers).all()
+    assert (layers[permutation.layer_orders(layers, 50, (1,))] == layers).all()
     orders = [[*a, *b] for a, b in product(permutations(ranks[:3]), permutations(ranks[3:]))]
     exact = np.mean(np.abs(np.array(orders) @ others) >= abs(ranks @ others) - 1e-9)
-    found = layered_rank_test(x, y, 20_000, (1,))
+    found = permutation.layered_rank_test(x, y, 20_000, (1,))
     assert found.p == pytest.approx(exact, abs=0.012) and found.heads == 7
-    assert np.isnan(layered_rank_test(x, y, 9, (1,), fewest=8).p)
+    assert np.isnan(permutation.layered_rank_test(x, y, 9, (1,), fewest=8).p)
 
 
 def test_pearson():
     one, other = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
-    assert pearson(one, other) == pytest.approx(1 / math.sqrt(3))  # covariance 1/8, variances 1/4 and 3/16
-    assert pearson(one, one) == 1 and pearson(one, 1 - one) == -1
-    assert math.isnan(pearson(one, np.ones(4)))
+    assert agreement.pearson(one, other) == pytest.approx(1 / math.sqrt(3))  # covariance 1/8, variances 1/4 and 3/16
+    assert agreement.pearson(one, one) == 1 and agreement.pearson(one, 1 - one) == -1
+    assert math.isnan(agreement.pearson(one, np.ones(4)))
     a, b = np.random.default_rng(0).random((2, 144))
-    assert pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
+    assert agreement.pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
 
 
 def test_multiple_correlation_of_two_by_the_textbook():
@@ -207,42 +196,42 @@ def test_multiple_correlation_of_two_by_the_textbook():
     runs = np.clip(shared + generator.normal(0, 0.3, (3, 144)), 0, 1)
     r = np.corrcoef(runs)
     r2 = (r[2, 0] ** 2 + r[2, 1] ** 2 - 2 * r[2, 0] * r[2, 1] * r[0, 1]) / (1 - r[0, 1] ** 2)
-    found = multiple_correlation(runs[2], runs[:2])
+    found = agreement.multiple_correlation(runs[2], runs[:2])
     assert found == pytest.approx(math.sqrt(1 - (1 - r2) * 143 / 141))
-    twice = multiple_correlation(runs[2], np.stack([runs[0], runs[1], runs[1]]))
+    twice = agreement.multiple_correlation(runs[2], np.stack([runs[0], runs[1], runs[1]]))
     assert twice == pytest.approx(found)  # a predictor that says nothing new costs no degree of freedom
 
 
 def test_where_multiple_correlation_is_not_defined():
     a, b = np.random.default_rng(3).random((2, 5))
-    assert math.isnan(multiple_correlation(np.ones(5), b[None]))
-    assert math.isnan(multiple_correlation(a, np.empty((0, 5))))
-    assert math.isnan(multiple_correlation(a, np.random.default_rng(4).random((4, 5))))
-    assert multiple_correlation(a, np.ones((1, 5))) == 0
+    assert math.isnan(agreement.multiple_correlation(np.ones(5), b[None]))
+    assert math.isnan(agreement.multiple_correlation(a, np.empty((0, 5))))
+    assert math.isnan(agreement.multiple_correlation(a, np.random.default_rng(4).random((4, 5))))
+    assert agreement.multiple_correlation(a, np.ones((1, 5))) == 0
     worse = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 0.0, 1.0])
-    assert multiple_correlation(worse[0], worse[1][None]) == 0  # R² 0, adjusted below 0
+    assert agreement.multiple_correlation(worse[0], worse[1][None]) == 0  # R² 0, adjusted below 0
 
 
 def test_within_a_label():
     gates = np.random.default_rng(5).random((3, 20))
     opened = gates > 0.5
-    found = within_label(gates, opened)
-    each = [multiple_correlation(gates[i], gates[[j for j in range(3) if j != i]]) for i in range(3)]
+    found = agreement.within_label(gates, opened)
+    each = [agreement.multiple_correlation(gates[i], gates[[j for j in range(3) if j != i]]) for i in range(3)]
     assert found.multiple_last == each[2] and found.multiple_mean == pytest.approx(np.mean(each))
     pairs = [(0, 1), (0, 2), (1, 2)]
     assert found.pearson.mean == pytest.approx(np.mean([np.corrcoef(gates)[pair] for pair in pairs]))
     assert found.jaccard.number == 3
-    alone = within_label(gates[:1], opened[:1])
+    alone = agreement.within_label(gates[:1], opened[:1])
     assert math.isnan(alone.multiple_last) and math.isnan(alone.multiple_mean) and alone.pearson.number == 0
 
 
 def test_spread():
-    found = spread([1.0, math.nan, 2.0, 6.0])
+    found = agreement.spread([1.0, math.nan, 2.0, 6.0])
     assert (found.mean, found.least, found.most, found.number) == (3, 1, 6, 3) and found.sd == pytest.approx(
         math.sqrt(7)
     )
-    assert spread([2.0]).mean == 2 and math.isnan(spread([2.0]).sd)
-    assert math.isnan(spread([]).mean) and spread([math.nan]).number == 0
+    assert agreement.spread([2.0]).mean == 2 and math.isnan(agreement.spread([2.0]).sd)
+    assert math.isnan(agreement.spread([]).mean) and agreement.spread([math.nan]).number == 0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
@@ -251,8 +240,8 @@ def test_sets_against_python(heads):
     a, b = ({place for place, is_open in enumerate(side) if is_open} for side in (one, other))
     share = len(a & b) / len(a | b) if a | b else math.nan
     least = len(a & b) / min(len(a), len(b)) if a and b else math.nan
-    assert jaccard(one, other) == pytest.approx(share, nan_ok=True)
-    assert overlap_coefficient(one, other) == pytest.approx(least, nan_ok=True)
+    assert agreement.jaccard(one, other) == pytest.approx(share, nan_ok=True)
+    assert agreement.overlap_coefficient(one, other) == pytest.approx(least, nan_ok=True)
 
 
 TRUE = {"layers": 3.0, "heads": 2.0, "tasks": 1.0, "tasks_by_layers": 0.5, "tasks_by_heads": 1.5}
@@ -278,7 +267,7 @@ def draw(generator: np.random.Generator, seeds: list[int], layers: int = 6, head
 @pytest.mark.parametrize("seeds", [[3, 3, 3, 3], [1, 4, 2, 3]])
 def test_estimates_are_unbiased(seeds):
     generator = np.random.default_rng(0)
-    draws = [decompose(draw(generator, seeds)) for _ in range(600)]
+    draws = [agreement.decompose(draw(generator, seeds)) for _ in range(600)]
     expected = {**TRUE}
     for part, true in expected.items():
         values = np.array([found.components[part] for found in draws])
@@ -290,7 +279,7 @@ def test_estimates_are_unbiased(seeds):
 
 def test_shares_sum_to_one_and_estimates_below_zero_count_as_zero():
     noise = np.random.default_rng(1).random((5, 3, 12, 12))
-    found = decompose(list(noise))
+    found = agreement.decompose(list(noise))
     assert sum(found.shares.values()) == pytest.approx(1) and found.shares["seeds"] > 0.95
     assert min(found.components.values()) < 0 and min(found.shares.values()) == 0
     assert found.total == pytest.approx(1 / 12, rel=0.05)  # of numbers uniform between 0 and 1
@@ -307,16 +296,16 @@ def test_shares_sum_to_one_and_estimates_below_zero_count_as_zero():
     ],
 )
 def test_what_cannot_be_told_apart(shape, void):
-    found = decompose(list(np.random.default_rng(2).random(shape)))
+    found = agreement.decompose(list(np.random.default_rng(2).random(shape)))
     assert {part for part, share in found.shares.items() if math.isnan(share)} == void
     assert {part for part, value in found.components.items() if math.isnan(value)} == void
     assert sum(share for part, share in found.shares.items() if part not in void) == pytest.approx(1)
 
 
 def test_equal_gates_and_no_gates():
-    equal = decompose([np.full((3, 4, 5), 0.3)] * 2)
+    equal = agreement.decompose([np.full((3, 4, 5), 0.3)] * 2)
     assert all(math.isnan(share) for share in equal.shares.values())
-    assert all(math.isnan(share) for share in decompose([]).shares.values())
+    assert all(math.isnan(share) for share in agreement.decompose([]).shares.values())
 
 
 def test_the_line_is_fitted_to_all_but_the_largest_tenth():

@@ -9,13 +9,8 @@ from hypothesis import given
 from random_sentences import corpora, nested_spans
 from torch import Tensor
 
+from mtlprune.analyses.probes import maths
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items, tree_heights
-from mtlprune.analyses.probes.maths import (
-    Centroids,
-    chosen,
-    nearest_found,
-    paired_interval,
-)
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 # (S (NP the old dog) (VP saw (NP (NP cats) (PP in (NP parks)))))
@@ -147,28 +142,28 @@ def column(*numbers: int) -> Tensor:
 
 
 def test_the_direction_counts_not_the_length():
-    made = Centroids(3, 1, 2)
+    made = maths.Centroids(3, 1, 2)
     made.add(torch.tensor([[[1.0, 0.0]], [[0.0, 9.0]]]), column(0, 1))
     made.add(torch.tensor([[[3.0, 0.2]]]), column(0))
     assert made.counts.tolist() == [2, 1, 0] and made.known.tolist() == [True, True, False]
     units = torch.tensor([[[0.5, 0.4]], [[100.0, 120.0]], [[-1.0, -1.0]], [[0.0, 0.0]], [[1.0, 0.0]]])
     label = column(0, 1, 0, 0, 2)
-    found = nearest_found(units, label, made.directions(), made.known)[:, 0]
+    found = maths.nearest_found(units, label, made.directions(), made.known)[:, 0]
     # far from all, the nearest is still one; nothing said is nothing found; a label without centroid is never found
     assert found.tolist() == [True, True, False, False, False]
 
 
 def test_of_equally_good_heads_the_lowest_is_chosen():
     dev = np.array([[[1.0, 5.0], [5.0, 2.0]], [[np.nan, 0.0], [0.0, np.nan]], np.full((2, 2), np.nan)])
-    assert chosen(dev).tolist() == [1, 1, -1]
+    assert maths.chosen(dev).tolist() == [1, 1, -1]
 
 
 def test_items_of_one_sentence_count_as_one_observation():
     generator = np.random.default_rng(3)
     gap = generator.choice([-1.0, 0.0, 1.0], 100, p=[0.2, 0.5, 0.3])
     repeated, sentence = np.repeat(gap, 9), np.repeat(np.arange(100), 9)
-    assert np.allclose(paired_interval(repeated, sentence), paired_interval(gap, np.arange(100)))
-    narrow, wide = paired_interval(repeated, np.arange(900)), paired_interval(repeated, sentence)
+    assert np.allclose(maths.paired_interval(repeated, sentence), maths.paired_interval(gap, np.arange(100)))
+    narrow, wide = maths.paired_interval(repeated, np.arange(900)), maths.paired_interval(repeated, sentence)
     assert narrow[1] - narrow[0] < 0.5 * (wide[1] - wide[0])
 
 
@@ -181,4 +176,4 @@ def test_sentences_of_different_sizes_are_resampled_as_wholes():
     sums = np.bincount(sentence, gap)
     rows = generator.integers(0, 80, (20_000, 80))
     plain = np.quantile(sums[rows].sum(1) / sizes[rows].sum(1), [0.025, 0.975])
-    assert np.allclose(paired_interval(gap, sentence), plain, atol=0.01)
+    assert np.allclose(maths.paired_interval(gap, sentence), plain, atol=0.01)

@@ -10,38 +10,7 @@ import pytest
 from PIL import Image
 
 from mtlprune.claimed_heads import Claim, group
-from mtlprune.reports.charts import (
-    DOZEN,
-    PALE,
-    POINT,
-    ChartError,
-    Interval,
-    Style,
-    cells,
-    figure,
-    forest,
-    head_map,
-    lines,
-    panels,
-    render,
-    svg,
-)
-from mtlprune.reports.maps import (
-    NEGATIVE,
-    PALETTES,
-    POSITIVE,
-    WHITE,
-    Animation,
-    GateMap,
-    claim_maps,
-    corners,
-    diverging,
-    left_out,
-    mixed,
-    opacity,
-    packed,
-    plain,
-)
+from mtlprune.reports import charts, maps
 from mtlprune.results import head_rows
 
 NAMES = ["first", "second <b>"]
@@ -62,7 +31,7 @@ def rectangles(text: str) -> list[str]:
 
 
 def test_a_map_has_a_cell_for_each_head_and_says_its_number():
-    text = svg(figure(head_map(MAPS, "value", limit=1.0, diverging=True), "A map"))
+    text = charts.svg(charts.figure(charts.head_map(MAPS, "value", limit=1.0, diverging=True), "A map"))
     found = rectangles(text)
     assert len(found) == 12
     assert found[1] == found[4] == "rgb(178, 24, 43)" and found[2] == "rgb(33, 102, 172)"  # clamped; below 0
@@ -71,8 +40,8 @@ def test_a_map_has_a_cell_for_each_head_and_says_its_number():
     assert "second &lt;b&gt;" in text and "<b>" not in text
     rows = pd.DataFrame({"x": ["a", "b"] * 2, "y": ["if", "if", "c", "c"], "value": [1.0, -2.0, np.nan, 0.0]})
     rows["words"] = ["one", "two", "", "none"]
-    text = svg(figure(cells(rows, "x", "y", (-2, 2), size=(15, 15)), "title"))
-    assert len(rectangles(text)) == 4 and rectangles(text).count(PALE) == 1 and ">one<" in text
+    text = charts.svg(charts.figure(charts.cells(rows, "x", "y", (-2, 2), size=(15, 15)), "title"))
+    assert len(rectangles(text)) == 4 and rectangles(text).count(charts.PALE) == 1 and ">one<" in text
 
 
 def curves(rows: int = 7) -> pd.DataFrame:
@@ -83,31 +52,42 @@ def curves(rows: int = 7) -> pd.DataFrame:
 
 @pytest.mark.parametrize("width", [8.0, 16.0])
 def test_a_paper_gets_its_width_and_its_size_of_words(width):
-    spec = figure(panels([lines(curves(), "layer", "value", title=str(k)) for k in range(3)], 3), "Three", ["Words."])
-    text = svg(spec, Style(width, 8, title=False))
+    spec = charts.figure(
+        charts.panels([charts.lines(curves(), "layer", "value", title=str(k)) for k in range(3)], 3),
+        "Three",
+        ["Words."],
+    )
+    text = charts.svg(spec, charts.Style(width, 8, title=False))
     found = re.search(r'<svg [^>]*width="([\d.]+)"[^>]*viewBox="0 0 ([\d.]+)', text)
-    assert float(found[1]) == pytest.approx(width * POINT, abs=0.1)
+    assert float(found[1]) == pytest.approx(width * charts.POINT, abs=0.1)
     assert float(found[1]) / float(found[2]) == pytest.approx(1, abs=0.08)  # so words have 8 points, as asked
-    assert "Three" not in text and "Three" in svg(spec) and render(spec, "pdf", Style(width, 8)).startswith(b"%PDF")
+    assert (
+        "Three" not in text
+        and "Three" in charts.svg(spec)
+        and charts.render(spec, "pdf", charts.Style(width, 8)).startswith(b"%PDF")
+    )
 
 
 def test_what_is_too_narrow_is_refused():
-    spec = figure(panels([lines(curves(), "layer", "value") for _ in range(3)], 3), "Three")
-    with pytest.raises(ChartError, match=r"at least [0-9.]+ cm wide"):
-        render(spec, "pdf", Style(1.5))
+    spec = charts.figure(charts.panels([charts.lines(curves(), "layer", "value") for _ in range(3)], 3), "Three")
+    with pytest.raises(charts.ChartError, match=r"at least [0-9.]+ cm wide"):
+        charts.render(spec, "pdf", charts.Style(1.5))
 
 
 def test_there_is_no_limit_of_rows():
-    text = svg(figure(lines(curves(3000), "layer", "value"), "Many"))
+    text = charts.svg(charts.figure(charts.lines(curves(3000), "layer", "value"), "Many"))
     assert text.count("<circle") >= 6000
 
 
 def test_a_forest_names_every_row_and_shows_a_dozen():
-    rows = [Interval(f"row {k}", k, k - 1, k + 1, True, f"{k} told") for k in range(30)]
-    rows[1] = Interval("row 1", 1, np.nan, np.nan, False, "1 told")
-    text = svg(figure(forest(rows, x_title="points")))
-    assert re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(DOZEN)] and text.count("<circle") == DOZEN
-    svg(figure(forest([Interval("row", 0, 0, 0, False, "")])))
+    rows = [charts.Interval(f"row {k}", k, k - 1, k + 1, True, f"{k} told") for k in range(30)]
+    rows[1] = charts.Interval("row 1", 1, np.nan, np.nan, False, "1 told")
+    text = charts.svg(charts.figure(charts.forest(rows, x_title="points")))
+    assert (
+        re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(charts.DOZEN)]
+        and text.count("<circle") == charts.DOZEN
+    )
+    charts.svg(charts.figure(charts.forest([charts.Interval("row", 0, 0, 0, False, "")])))
 
 
 def gates(layers: int, heads: int, seed: int = 0) -> np.ndarray:
@@ -115,25 +95,25 @@ def gates(layers: int, heads: int, seed: int = 0) -> np.ndarray:
     return np.clip(np.random.default_rng(seed).normal(0.5, 0.8, (layers, heads)), 0, 1)
 
 
-def gate_map(kind: str, palette: str = "", **numbers: np.ndarray) -> GateMap:
-    return GateMap(kind, "name", ("run",), "POS", ("<b>&",), "Gate", numbers, palette)
+def gate_map(kind: str, palette: str = "", **numbers: np.ndarray) -> maps.GateMap:
+    return maps.GateMap(kind, "name", ("run",), "POS", ("<b>&",), "Gate", numbers, palette)
 
 
-def maps(layers: int, heads: int) -> dict[str, GateMap]:
+def shown_maps(layers: int, heads: int) -> dict[str, maps.GateMap]:
     z = [gates(layers, heads, seed) for seed in range(3)]
     seeds = {f"seed {name}": values for name, values in zip("123", z, strict=True)}
-    made = {palette: gate_map("seeds", palette, **seeds) for palette in PALETTES}
+    made = {palette: gate_map("seeds", palette, **seeds) for palette in maps.PALETTES}
     return made | {"grey": gate_map("run", gate=z[0]), "difference": gate_map("difference", gate=z[0] - z[1])}
 
 
 def test_known_gates_have_these_colours():
     known = [np.array([[1, 0, 0, 0.25, 0.5]]), np.array([[1, 0, 1, 0.25, 0]]), np.array([[1, 0, 1, 0.25, 1]])]
     expected = [(0, 0, 0), (255, 255, 255), (255, 0, 0), (191, 191, 191), (128, 255, 0)]
-    assert [tuple(colour) for colour in mixed(known, corners(3, "rgb"))[0].tolist()] == expected
-    assert opacity(np.array([[0, 0.2, 1]]))[0].tolist() == [[255] * 3, [204] * 3, [0] * 3]
-    half = [tuple(round((255 + end) / 2) for end in ends) for ends in (NEGATIVE, POSITIVE)]
-    found = diverging(np.array([-1, -0.5, 0, 0.5, 1])).tolist()
-    assert list(map(tuple, found)) == [NEGATIVE, half[0], WHITE, half[1], POSITIVE]
+    assert [tuple(colour) for colour in maps.mixed(known, maps.corners(3, "rgb"))[0].tolist()] == expected
+    assert maps.opacity(np.array([[0, 0.2, 1]]))[0].tolist() == [[255] * 3, [204] * 3, [0] * 3]
+    half = [tuple(round((255 + end) / 2) for end in ends) for ends in (maps.NEGATIVE, maps.POSITIVE)]
+    found = maps.diverging(np.array([-1, -0.5, 0, 0.5, 1])).tolist()
+    assert list(map(tuple, found)) == [maps.NEGATIVE, half[0], maps.WHITE, half[1], maps.POSITIVE]
 
 
 def linear(colour: np.ndarray) -> np.ndarray:
@@ -166,20 +146,20 @@ EYES = {
 
 @pytest.mark.parametrize("eye", EYES)
 def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye):
-    seen = cielab(np.clip(linear(corners(3, "colourblind").reshape(8, 3)) @ EYES[eye].T, 0, 1))
+    seen = cielab(np.clip(linear(maps.corners(3, "colourblind").reshape(8, 3)) @ EYES[eye].T, 0, 1))
     assert min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)) > 29
 
 
-@pytest.mark.parametrize("kind", [*PALETTES, "grey", "difference"])
+@pytest.mark.parametrize("kind", [*maps.PALETTES, "grey", "difference"])
 def test_a_chart_has_the_same_colours_as_the_plain_picture(kind):
-    shown = maps(3, 4)[kind]
-    fills = set(re.findall(r'h26v26h-26Z" fill="(?:rgb\()?([^")]*)\)?"', svg(shown.spec())))
+    shown = shown_maps(3, 4)[kind]
+    fills = set(re.findall(r'h26v26h-26Z" fill="(?:rgb\()?([^")]*)\)?"', charts.svg(shown.spec())))
     drawn = np.array([[*bytes.fromhex(fill[1:])] if fill[0] == "#" else [*map(int, fill.split(","))] for fill in fills])
-    picture = plain(shown.colours, 5)
+    picture = maps.plain(shown.colours, 5)
     assert np.array_equal(np.array(picture)[2::5, 2::5], shown.colours)  # layer 1 above, head 1 on the left
     gaps = np.abs(shown.colours.reshape(-1, 1, 3).astype(int) - drawn).max(-1)
     assert (gaps.min(1) <= 1).all()
-    with Image.open(io.BytesIO(packed(picture))) as read:
+    with Image.open(io.BytesIO(maps.packed(picture))) as read:
         assert read.convert("RGB").tobytes() == picture.tobytes()
 
 
@@ -187,8 +167,8 @@ def claim(label: str, seed: int, z: np.ndarray, history: list[tuple[int, np.ndar
     return Claim(f"runs/{label}-{seed}", label, seed, "minilm", z, history or [(10, z)])
 
 
-def made(claims: list[Claim], palette: str = "rgb") -> dict[str, GateMap]:
-    return {one.name: one for one in claim_maps(group(claims), palette)}
+def made(claims: list[Claim], palette: str = "rgb") -> dict[str, maps.GateMap]:
+    return {one.name: one for one in maps.claim_maps(group(claims), palette)}
 
 
 def test_joint_runs_are_not_among_the_tasks():
@@ -203,17 +183,19 @@ def test_joint_runs_are_not_among_the_tasks():
 def test_too_few_and_too_many_seeds_are_said():
     many = [claim("POS", seed, gates(1, 2, seed)) for seed in (1, 2, 3, 4, 5)]
     assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
-    assert "it has no colour left for 4 and 5" in left_out(group(many))[0]
+    assert "it has no colour left for 4 and 5" in maps.left_out(group(many))[0]
     assert not any(name.startswith("rgb") for name in made(many[:1]))
-    assert "one seed only" in left_out(group(many[:1]))[0]
+    assert "one seed only" in maps.left_out(group(many[:1]))[0]
 
 
 def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes():
     z = [gates(3, 4, 1), gates(3, 4, 1), gates(3, 4, 2), np.zeros((3, 4))]
-    animation = Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
+    animation = maps.Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
     with Image.open(io.BytesIO(made := animation.gif(1))) as picture:
         assert picture.n_frames == len(z) and picture.info["loop"] == 0
         for number, values in enumerate(z):
             picture.seek(number)
-            assert {*opacity(values)[..., 0].ravel().tolist()} <= {*np.array(picture.convert("L")).ravel().tolist()}
+            assert {*maps.opacity(values)[..., 0].ravel().tolist()} <= {
+                *np.array(picture.convert("L")).ravel().tolist()
+            }
     assert animation.gif(1) == made
