@@ -291,7 +291,7 @@ def test_labels_that_say_nothing(gates):
     assert ("\nPOS: all gates of a run are equal" in text) == flat == math.isnan(pair.pearson)
 
 
-def test_one_run_only():
+def test_labels_that_say_nothing_or_are_alone():
     found = overlap([claim("POS", 1, [[1, 0, 1], [0, 1, 0]])], permutations=20)
     assert "pairs" not in found.frames and found.frames["numbers"]["heads"].tolist() == [3]
     assert math.isnan(row(found, "labels", encoder="POS").multiple_last) and math.isnan(tasks_of(found).p)

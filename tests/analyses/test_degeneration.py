@@ -90,7 +90,7 @@ def test_the_projection_keeps_what_lies_in_a_plane():
     assert dg.projection(drawn(5, 1)).shape == (5, 2)
 
 
-def test_ranks_from_one_to_all():
+def test_ranks_from_one_to_all_and_what_has_no_isoscore():
     assert float(dg.effective_rank(torch.ones(7))) == pytest.approx(7)
     assert float(dg.effective_rank(torch.tensor([3.0, 0, 0]))) == pytest.approx(1)
     assert dg.effective_rank(torch.zeros(3)).isnan()
@@ -103,6 +103,7 @@ def test_ranks_from_one_to_all():
     moments = dg.Moments(5)
     moments.add(line)
     assert float(moments.effective_rank_share()) == pytest.approx(1 / 5, abs=1e-3)
+    assert dg.isoscore(torch.zeros(4, 4)).isnan() and dg.isoscore(torch.ones(1, 1)).isnan()
 
 
 def published_isoscore(covariance: Tensor) -> float:
@@ -127,10 +128,6 @@ def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows):
     assert found == pytest.approx(published_isoscore(torch.cov(rows.T)), abs=1e-8)
     turn = torch.linalg.qr(drawn(rows.shape[1], rows.shape[1], seed=7)).Q
     assert score(5 * rows @ turn + 2) == pytest.approx(found, abs=1e-6)
-
-
-def test_without_spread_or_in_one_dimension_isoscore_is_not_defined():
-    assert dg.isoscore(torch.zeros(4, 4)).isnan() and dg.isoscore(torch.ones(1, 1)).isnan()
 
 
 def test_partition_isotropy():
@@ -164,7 +161,7 @@ def by_programme(rows: np.ndarray) -> bool:
     return found.status == 0
 
 
-def test_layernorm_puts_everything_on_a_hyperplane():
+def test_layernorm_puts_everything_on_a_hyperplane_unless_it_has_no_offset():
     torch.manual_seed(1)
     norm = torch.nn.LayerNorm(24, dtype=torch.float64)
     torch.nn.init.normal_(norm.weight, 1, 0.5)
@@ -178,9 +175,6 @@ def test_layernorm_puts_everything_on_a_hyperplane():
     assert plane.distance == pytest.approx(float((rows @ plane.direction).abs().mean() / plane.normal.norm()))
     assert dg.negative_direction(rows.numpy()) is not None  # 500 ≫ 2 · 24: by chance this does not happen
     assert plane.spread(torch.randn(9, 24)) > 1e-3
-
-
-def test_a_layernorm_without_offset_has_none():
     norm = torch.nn.LayerNorm(6, dtype=torch.float64)
     plane = dg.layernorm_hyperplane(norm.weight, norm.bias)
     assert plane is not None and plane.offset == 0 and plane.direction.abs().max() == 0 and plane.distance == 0

@@ -113,22 +113,6 @@ def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder):
             assert bool(shares[place][:, head].any()) == (gates[place, head] > 0)
 
 
-def test_importance_sums_to_1_and_knows_no_scale(tiny_encoder):
-    encoder = loaded(tiny_encoder("bert"))
-    traced, hidden = passed(encoder)
-    *_, stack = terms(traced)
-    mu = importance(stack, hidden[-1])
-    assert torch.allclose(mu.sum(0), torch.ones(mu.shape[1], dtype=mu.dtype), atol=1e-10)
-    assert torch.allclose(importance(hidden[-1][None], hidden[-1]), torch.ones_like(mu[:1]))
-    last = encoder.transformer.encoder.layer[-1].output.LayerNorm
-    with torch.no_grad():
-        last.weight *= 3.5
-        last.bias *= 3.5
-    scaled, whole = passed(encoder)
-    *_, stack = terms(scaled)
-    assert torch.allclose(whole[-1], 3.5 * hidden[-1]) and torch.allclose(importance(stack, whole[-1]), mu, atol=1e-10)
-
-
 @pytest.mark.parametrize("family", ["modernbert", "eurobert"])
 def test_an_encoder_that_is_not_post_ln_is_refused(tiny_encoder, family):
     encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
@@ -235,14 +219,7 @@ def test_gates_that_follow_shares_do_not_pass_for_chance():
     assert np.median(blind) > 0.1
 
 
-def test_lost_shares_of_exclusive_heads():
-    single, joint = np.zeros((2, 3)), np.array([[-1.0, 0, 0], [0, 0.5, 0]])
-    mine = np.array([[True, False, False], [False, False, False]])
-    assert comparison.lost_share(single, joint, mine) == {"heads": 1, "exclusive": -1.0, "others": 0.1}
-    assert math.isnan(comparison.lost_share(single, joint, ~mine & mine)["exclusive"])
-
-
-def test_losses_of_equal_encoders_are_none_and_intervals_hold_the_difference():
+def test_losses_of_encoders_and_of_exclusive_heads():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, 9, size=50)
     counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
@@ -251,6 +228,10 @@ def test_losses_of_equal_encoders_are_none_and_intervals_hold_the_difference():
     found = comparison.losses(counts[::-1], counts)
     assert (found["low"] < found["difference"]).all() and (found["difference"] < found["high"]).all()
     assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
+    single, joint = np.zeros((2, 3)), np.array([[-1.0, 0, 0], [0, 0.5, 0]])
+    mine = np.array([[True, False, False], [False, False, False]])
+    assert comparison.lost_share(single, joint, mine) == {"heads": 1, "exclusive": -1.0, "others": 0.1}
+    assert math.isnan(comparison.lost_share(single, joint, ~mine & mine)["exclusive"])
 
 
 def test_a_mixture_is_found_and_no_weight_is_negative():
@@ -297,7 +278,7 @@ def test_scaling_is_that_of_each_sum():
         assert torch.allclose(scaled[place], expected, atol=1e-8)
 
 
-def test_each_net_reads_its_own_terms_only():
+def test_each_net_reads_its_own_terms_and_the_empty_one_says_the_majority_label():
     torch.manual_seed(1)
     parts, labels = torch.randn(4, 300, 8), torch.randint(0, 3, (300,))
     labels = (parts[0, :, 0] > 0).long()  # the input knows it
@@ -308,9 +289,6 @@ def test_each_net_reads_its_own_terms_only():
     same = [bool((answers[place] == again[place]).all()) for place in range(16)]
     assert same[SUBSETS.index("i")] and same[0] and not same[SUBSETS.index("h")]
     assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95
-
-
-def test_the_empty_subset_says_the_majority_label():
     torch.manual_seed(2)
     labels = torch.tensor([0] * 30 + [1] * 50 + [2] * 40)
     parts = torch.randn(4, 120, 5)
@@ -356,9 +334,6 @@ def test_scores_count_what_is_right():
         assert found["counts"].shape == (16, 6, 3) and found["unseen"] == 0
     assert found["baseline"] == pytest.approx(1 / 3)
     assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
-
-
-def test_macro_f1_by_hand():
     gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
     assert (
         decoders.macro_f1(answers, gold) == decoders.macro_f1(gold, answers) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)

@@ -196,23 +196,6 @@ def test_equivalence_is_two_one_sided_tests():
     assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1])).equivalence_p(1.0))
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 3))
-def test_order_means_nothing(seed, mine, theirs):
-    generator = np.random.default_rng(seed)
-    gold = golds(generator, 9)
-    first, second = brackets(generator, mine, 9, gold), brackets(generator, theirs, 9, gold)
-    found, back = one(first, second), one(second, first)
-    assert found.p == pytest.approx(back.p)
-    assert [found.delta, found.effect] == pytest.approx([-back.delta, -back.effect], nan_ok=True)
-    assert [found.low, found.high] == pytest.approx([-back.high, -back.low])
-    order, seeds = generator.permutation(9), generator.permutation(mine)
-    mixed = one(
-        significance.System(first.counts[seeds][:, order], *F1), significance.System(second.counts[:, order], *F1)
-    )
-    assert [mixed.p, mixed.delta, mixed.effect] == pytest.approx([found.p, found.delta, found.effect], nan_ok=True)
-
-
 def test_a_pair_does_not_depend_on_the_others():
     generator = np.random.default_rng(23)
     systems = []

@@ -67,9 +67,12 @@ def test_distance_is_a_mean_over_pairs_and_cosine_counts_pairs(seed):
     assert penalty == near(cos(h) * 6 / 7)
 
 
-def test_one_token_or_no_spread_is_not_defined():
+def test_what_is_not_defined():
     assert math.isnan(cos(rows(1, 1)))
     assert math.isnan(float(maths.relative_distance(torch.zeros(1, 3, 5), torch.ones(1, 3, dtype=torch.bool))))
+    assert maths.mixing(torch.zeros(2, 0, 4, 4), torch.ones(2, 4, dtype=torch.bool)).shape == (2, 0)
+    with pytest.raises(ValueError, match="in front of its padding"):
+        maths.mixing(torch.ones(1, 1, 3, 3), torch.tensor([[False, True, True]]))
 
 
 @given(SEEDS)
@@ -94,12 +97,6 @@ def test_mixing_is_a_squared_singular_value_and_eigenvalue(seed):
     centre = torch.eye(6, dtype=torch.float64) - 1 / 6
     assert lam(a) == near(float(torch.linalg.matrix_norm(centre @ a, ord=2)) ** 2)
     assert lam(a) == near(float(torch.linalg.eigvalsh(a.T @ centre @ a)[-1]))
-
-
-def test_mixing_without_heads_and_with_tokens_after_padding():
-    assert maths.mixing(torch.zeros(2, 0, 4, 4), torch.ones(2, 4, dtype=torch.bool)).shape == (2, 0)
-    with pytest.raises(ValueError, match="in front of its padding"):
-        maths.mixing(torch.ones(1, 1, 3, 3), torch.tensor([[False, True, True]]))
 
 
 @given(SEEDS)

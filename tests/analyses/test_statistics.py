@@ -97,13 +97,7 @@ def test_benjamini_and_hochberg(p_values, holes):
     assert found[~np.isnan(found)] == pytest.approx(expected)
 
 
-def test_nothing_to_correct_and_nothing_to_permute():
-    assert permutation.corrected([]).size == 0 and np.isnan(permutation.corrected([math.nan])).all()
-    null = permutation.shared_null(np.ones((2, 2, 2), dtype=int), 0, np.random.default_rng(0))
-    assert null.shape == (0, 2, 2) and math.isnan(permutation.tail(1.0, null[:, 0, 1]).p)
-
-
-def test_no_p_is_zero_and_ties_count():
+def test_no_p_is_zero_ties_count_and_nothing_to_correct_is_nothing():
     null = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])
     assert (permutation.tail(1.0, null).greater, permutation.tail(1.0, null).equal, permutation.tail(1.0, null).p) == (
         1,
@@ -111,6 +105,9 @@ def test_no_p_is_zero_and_ties_count():
         0.8,
     )
     assert permutation.tail(9.0, null).p == 0.2
+    assert permutation.corrected([]).size == 0 and np.isnan(permutation.corrected([math.nan])).all()
+    null = permutation.shared_null(np.ones((2, 2, 2), dtype=int), 0, np.random.default_rng(0))
+    assert null.shape == (0, 2, 2) and math.isnan(permutation.tail(1.0, null[:, 0, 1]).p)
 
 
 numbers = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=4, max_size=12)
@@ -277,12 +274,15 @@ def test_estimates_are_unbiased(seeds):
         assert abs(values.mean() - true) < 4 * values.std() / math.sqrt(len(values)), part
 
 
-def test_shares_sum_to_one_and_estimates_below_zero_count_as_zero():
+def test_shares_sum_to_one_where_there_are_any_and_below_zero_counts_as_zero():
     noise = np.random.default_rng(1).random((5, 3, 12, 12))
     found = agreement.decompose(list(noise))
     assert sum(found.shares.values()) == pytest.approx(1) and found.shares["seeds"] > 0.95
     assert min(found.components.values()) < 0 and min(found.shares.values()) == 0
     assert found.total == pytest.approx(1 / 12, rel=0.05)  # of numbers uniform between 0 and 1
+    equal = agreement.decompose([np.full((3, 4, 5), 0.3)] * 2)
+    assert all(math.isnan(share) for share in equal.shares.values())
+    assert all(math.isnan(share) for share in agreement.decompose([]).shares.values())
 
 
 @pytest.mark.parametrize(
@@ -300,12 +300,6 @@ def test_what_cannot_be_told_apart(shape, void):
     assert {part for part, share in found.shares.items() if math.isnan(share)} == void
     assert {part for part, value in found.components.items() if math.isnan(value)} == void
     assert sum(share for part, share in found.shares.items() if part not in void) == pytest.approx(1)
-
-
-def test_equal_gates_and_no_gates():
-    equal = agreement.decompose([np.full((3, 4, 5), 0.3)] * 2)
-    assert all(math.isnan(share) for share in equal.shares.values())
-    assert all(math.isnan(share) for share in agreement.decompose([]).shares.values())
 
 
 def test_the_line_is_fitted_to_all_but_the_largest_tenth():

@@ -157,6 +157,8 @@ def test_choosing_on_one_half_and_scoring_on_the_other_by_hand():
     assert found.held_out == pytest.approx(100 * (3 + 5) / 30)
     counts.tokens[1] = 0
     assert np.isnan(counts.best(["a"]).held_out)
+    assert sorted(halves(7).tolist()) == [0, 0, 0, 0, 1, 1, 1]
+    assert np.array_equal(halves(50, 1), halves(50, 1)) and not np.array_equal(halves(50, 1), halves(50, 2))
 
 
 def test_means_over_relations_are_weighted_by_their_tokens():
@@ -205,11 +207,6 @@ def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder):
         uas_of(encoder, bare)
     with pytest.raises(ArcError, match="fits into the 64 tokens"):
         uas_of(encoder, long)
-
-
-def test_halves_are_even_and_follow_the_seed():
-    assert sorted(halves(7).tolist()) == [0, 0, 0, 0, 1, 1, 1]
-    assert np.array_equal(halves(50, 1), halves(50, 1)) and not np.array_equal(halves(50, 1), halves(50, 2))
 
 
 @pytest.fixture(scope="module")

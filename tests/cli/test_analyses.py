@@ -75,7 +75,7 @@ def claims(tmp_path: Path, encoder: Path) -> list[str]:
 
 @pytest.fixture
 def measured(mtlprune, lab, tmp_path):
-    """Run an analysis: its Result and words; everything that belongs to it lies there, and its section has all of it."""
+    """Run an analysis: its Result and words; all that belongs to it lies there, and its section shows all of it."""
 
     def run(name: str, *words: Any, without: tuple[str, ...] = (), tables: int = 5) -> tuple[Result, str]:
         out, more = tmp_path / "results", () if "--tasks" in words else FEW[name]

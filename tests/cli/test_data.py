@@ -25,22 +25,16 @@ def corpus(mtlprune: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_build_stores_what_was_asked_for(corpus):
+def test_build_check_show_and_export(corpus, mtlprune, tmp_path):
     stored = load_corpus(corpus)
     assert {split: len(stored[split]) for split in stored.splits} == {"train": 20, "dev": 5}
     assert stored.info["licence"] == "Apache-2.0"
     assert "train 20, dev 5, test 0, seed 1" in stored.info["sources"]["generator"]
-
-
-def test_check_counts(corpus, mtlprune):
     code, out, _ = mtlprune("data", "check", corpus)
     assert code == 0
     row = next(line for line in out.splitlines() if "sentences with all layers" in line)
     assert row.replace("│", " ").split() == ["sentences", "with", "all", "layers", "20", "5"]
     assert load_corpus(corpus).fingerprint in out
-
-
-def test_show_prints_every_layer(corpus, mtlprune):
     sentence = next(s for s in load_corpus(corpus)["dev"] if s.srl and s.ner)
     code, out, _ = mtlprune("data", "show", corpus, sentence.id)
     assert code == 0
@@ -50,9 +44,6 @@ def test_show_prints_every_layer(corpus, mtlprune):
         assert text in out
     place = load_corpus(corpus)["dev"].ids().index(sentence.id) + 1
     assert mtlprune("data", "show", corpus, f"dev:{place}").out == out
-
-
-def test_export_writes_one_layer(corpus, mtlprune, tmp_path):
     out = tmp_path / "dev.con"
     answer = mtlprune("data", "export", corpus, "--split", "dev", "--layer", "con", "--out", out)
     assert out.read_text().splitlines() == [format_tree(sentence) for sentence in load_corpus(corpus)["dev"]]

@@ -140,7 +140,7 @@ def analyses(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_verb_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
+def test_heads_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
     mtlprune("heads", "--analyses", analyses, "--out", tmp_path / "out").done()
     with (tmp_path / "out" / "heads.csv").open() as handle:
         rows = {(row["layer"], row["head"]): row for row in csv.DictReader(handle)}
@@ -152,9 +152,6 @@ def test_the_verb_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
     assert content["columns"][1]["meaning"] == "how much the head's attention mixes tokens"
     blocks = section(tmp_path / "out").blocks
     assert any(isinstance(block, Grid) and len(block.rows) == 6 for block in blocks)
-
-
-def test_the_verb_refuses_in_sentences(mtlprune, analyses, tmp_path):
     mtlprune("heads", "--analyses", analyses, "--of", "POS", "--out", tmp_path / "none").refuses(
         "expected --of pretrained"
     )

@@ -27,13 +27,10 @@ from mtlprune.runs import RunFolder
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_kind_of_mistake_has_its_code():
+def test_every_kind_of_mistake_has_its_code_and_does_not_steer_the_terminal():
     assert exit_code(MtlpruneError("x")) == 2 and exit_code(OSError(2, "not there", "f")) == 2
     assert exit_code(MemoryError()) == 2 and "memory" in sentence(MemoryError())
     assert exit_code(RuntimeError("a defect")) is None
-
-
-def test_messages_do_not_steer_the_terminal():
     assert sentence(MtlpruneError("label \x1b[31m red\x07, ä")) == "label \\x1b[31m red\\x07, ä"
 
 

@@ -58,14 +58,11 @@ def test_from_python(trained):
     assert list(package.load(str(trained), task="srl").tasks) == ["pos", "ner", "dep", "con", "srl"]
 
 
-def test_the_suffix_of_the_output_chooses_the_format(mtlprune, trained, text, tmp_path):
+def test_the_suffix_chooses_the_format_and_a_dash_is_standard_input(mtlprune, trained, text, tmp_path, monkeypatch):
     for name in ("out.conllu", "out.jsonl"):
         assert mtlprune("predict", trained, text, "--out", tmp_path / name).code == 0
     assert [s.words for s in read_conllu(tmp_path / "out.conllu")][1] == ("Ann", "sleeps")
     assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])["words"] == ["Ann", "sleeps"]
-
-
-def test_standard_input(mtlprune, trained, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     answer = mtlprune("predict", trained, "-")
     assert [json.loads(line)["id"] for line in answer.out.splitlines()] == ["stdin-1", "stdin-3"]

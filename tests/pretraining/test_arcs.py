@@ -16,7 +16,7 @@ from mtlprune.encoder.batch import EncoderBatch, Frame, collate
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.sentence import Dependencies
-from mtlprune.training.arcs import SyntaxPenalty, arc_penalty, arc_weights, attention_seen, batch_arcs, named_heads
+from mtlprune.training.arcs import SyntaxPenalty, arc_penalty, attention_seen, batch_arcs, named_heads
 
 LAYERS, HEADS = 2, 3
 
@@ -94,35 +94,6 @@ def test_without_arcs_there_is_no_price_and_no_gradient(variant, scale):
     penalty = arc_penalty(attention, batch_arcs(batch, [tree(0), None]), variant=variant, scale=scale)
     penalty.backward()
     assert penalty.item() == 0 and all(not layer.grad.any() for layer in attention)
-
-
-def test_gradient_of_max_reaches_the_largest_head_of_each_arc_alone():
-    batch = batch_of(COUNTS)
-    attention = [layer.requires_grad_() for layer in random_attention(batch)]
-    arcs = batch_arcs(batch, TREES)
-    weights = arc_weights(attention, arcs)
-    best = weights.argmax(1).tolist()
-    arc_penalty(attention, arcs).backward()
-    reached = {
-        (int(row), layer * HEADS + int(head), int(source), int(target))
-        for layer, one in enumerate(attention)
-        for row, head, source, target in one.grad.nonzero()
-    }
-    pairs = zip(arcs.row.tolist(), arcs.source.tolist(), arcs.target.tolist(), arcs.arc.tolist(), strict=True)
-    assert reached == {(row, best[arc], source, target) for row, source, target, arc in pairs}
-    assert len(set(best)) > 1
-
-
-def test_padding_and_companions_change_nothing():
-    whole = batch_of(COUNTS)
-    attention = random_attention(whole)
-    alone = []
-    for row, (counts, one) in enumerate(zip(COUNTS, TREES, strict=True)):
-        batch = batch_of([counts])
-        width = batch.input_ids.shape[1]
-        cropped = [layer[row : row + 1, :, :width, :width] for layer in attention]
-        alone.append(arc_penalty(cropped, batch_arcs(batch, [one])).item())
-    assert arc_penalty(attention, batch_arcs(whole, TREES)).item() == pytest.approx(sum(alone), rel=1e-6)
 
 
 def test_a_high_norm_is_that_of_the_largest_weight():

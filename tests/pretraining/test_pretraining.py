@@ -101,7 +101,7 @@ def drawn(batch, seed: int = 1, **settings: float) -> Masked:
     return mask(batch, MaskConfig(**settings), MASK, PLAIN, torch.Generator().manual_seed(seed))
 
 
-def test_shares_are_as_asked_and_special_tokens_are_never_chosen():
+def test_shares_are_as_asked_and_masks_follow_from_the_seed_alone():
     batch = pieces_of(*[200] * 150, 3)
     found = drawn(batch)
     flat, shown = batch.input_ids.flatten(), found.shown.flatten()
@@ -114,9 +114,6 @@ def test_shares_are_as_asked_and_special_tokens_are_never_chosen():
     elsewhere = torch.ones_like(flat, dtype=torch.bool)
     elsewhere[found.places] = False
     assert torch.equal(shown[elsewhere], flat[elsewhere])
-
-
-def test_masks_follow_from_the_seed_alone():
     batch = pieces_of(9, 4, 7)
     one, same, other = drawn(batch), drawn(batch), drawn(batch, seed=2)
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))

@@ -50,8 +50,8 @@ def curves(rows: int = 7) -> pd.DataFrame:
     return held.assign(name=pd.Categorical(held["name"], NAMES))
 
 
-@pytest.mark.parametrize("width", [8.0, 16.0])
-def test_a_paper_gets_its_width_and_its_size_of_words(width):
+def test_a_paper_gets_its_width_its_size_of_words_or_a_refusal():
+    width = 16.0
     spec = charts.figure(
         charts.panels([charts.lines(curves(), "layer", "value", title=str(k)) for k in range(3)], 3),
         "Three",
@@ -66,9 +66,6 @@ def test_a_paper_gets_its_width_and_its_size_of_words(width):
         and "Three" in charts.svg(spec)
         and charts.render(spec, "pdf", charts.Style(width, 8)).startswith(b"%PDF")
     )
-
-
-def test_what_is_too_narrow_is_refused():
     spec = charts.figure(charts.panels([charts.lines(curves(), "layer", "value") for _ in range(3)], 3), "Three")
     with pytest.raises(charts.ChartError, match=r"at least [0-9.]+ cm wide"):
         charts.render(spec, "pdf", charts.Style(1.5))

@@ -35,12 +35,16 @@ def test_a_planted_correlation_is_found_and_depth_alone_is_not():
     assert stats.spearmanr((x + depth).ravel(), (other + depth).ravel()).statistic > 0.9
 
 
-def test_unknown_heads_take_no_part_and_constant_columns_say_nothing():
+def test_unknown_heads_take_no_part_and_different_encoders_are_not_joined():
     x, y = np.random.default_rng(3).normal(size=(2, 2, 6))
     x[0, 2] = np.nan
     found = correlations(columns(x, y, np.ones((2, 6))), 9)
     assert found["rho"].isna().tolist() == found["q"].isna().tolist() == [False, True, True]
     assert not len(correlations(columns(x), 9))
+    table = HeadTable()
+    table.add(columns(np.ones((2, 3))), "one")
+    with pytest.raises(RunError, match="two is about an encoder of 2 × 4 heads"):
+        table.add([HeadColumn("x", "x", np.ones((2, 4)))], "two")
 
 
 def test_claims_are_counted_by_label():
@@ -73,13 +77,6 @@ def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
     other = HeadTable()
     other.read(tmp_path, "MTL-5")
     assert {column.source for column in other.columns} == {"claims"} and "no result of MTL-5" in other.notes[0]
-
-
-def test_heads_of_different_encoders_are_not_joined():
-    table = HeadTable()
-    table.add(columns(np.ones((2, 3))), "one")
-    with pytest.raises(RunError, match="two is about an encoder of 2 × 4 heads"):
-        table.add([HeadColumn("x", "x", np.ones((2, 4)))], "two")
 
 
 @pytest.fixture(scope="module")

@@ -183,19 +183,6 @@ def test_the_address_keeps_the_selection_and_bad_ones_do_no_harm(visit, page_fil
     assert visit.said == []
 
 
-def test_without_a_script_the_essentials_are_there(browser, page_file):
-    visit = Visit(browser, page_file, java_script_enabled=False)
-    page = visit.page
-    assert not page.locator("#explorer").is_visible()
-    assert page.locator("#gates figure svg").first.is_visible()
-    assert page.locator("#scores table").first.is_visible()
-    assert page.locator("#overlap figure.chart svg").first.is_visible()
-    page.locator("#runs summary").first.click()
-    assert page.locator("#runs table").first.is_visible()
-    assert "sign-flip test" in page.locator("#caveats").inner_text()
-    visit.context.close()
-
-
 @pytest.mark.slow
 def test_charts_answer_to_the_pointer_and_stand_without_a_script(browser, tmp_path):
     committed = Path(__file__).parents[2] / "results/smoothing"

@@ -177,12 +177,15 @@ def test_the_summary_counts_labels_with_enough_items_and_shows_the_other_mode(fo
     assert float(row[8]) != float(row[4])
 
 
-def test_labels_of_other_layers_go_by_their_kind():
+def test_labels_of_other_layers_and_ties_with_a_control():
     """A second tree has a root that stands apart; a layer of tags with a label of this name has not."""
     rows = [row(task=task, label="root", best=True, distance=math.nan) for task in ("ud2", "xpos")]
     made, _ = labels_of(pd.DataFrame(rows), 20, {"ud2": "tree", "xpos": "tags"})
     assert dict(zip(made["task"], made["apart"], strict=True)) == {"ud2": True, "xpos": False}
     assert kind("XPOS", "ud2", [*TASKS, "XPOS", "UD2"]) == (5, "STL-XPOS")
+    rows = [row(items=27, test=100 / 27, best=True), row(control="chance", layer=0, head=0, test=3.7037, best=True)]
+    made, _ = labels_of(pd.DataFrame(rows).assign(distance=np.nan), 20, {"pos": "tags"})
+    assert made["gain"].tolist() == [0.0]
 
 
 def test_intervals_mark_differences_of_these_seeds_only(tmp_path):
@@ -247,10 +250,3 @@ def test_dots_are_gains_and_ticks_differences_to_stl(found):
     assert [marks[last, label]["value"] for label in panel.sure] == pytest.approx(gaps, abs=1e-3)
     for one in pictures(found, [panel]):
         assert render(one.make(), "svg").startswith(b"<svg")
-
-
-def test_a_tie_with_a_control_is_no_gain():
-    """1 of 27 items, against 1 of 27 labels by chance: stored in two roundings of the same number."""
-    rows = [row(items=27, test=100 / 27, best=True), row(control="chance", layer=0, head=0, test=3.7037, best=True)]
-    made, _ = labels_of(pd.DataFrame(rows).assign(distance=np.nan), 20, {"pos": "tags"})
-    assert made["gain"].tolist() == [0.0]

@@ -64,19 +64,16 @@ def test_stl_beside_mtl(make):
     ]
 
 
-def test_a_run_that_is_not_trained_to_the_end_is_named(make):
-    one, other = make({"pos": 90.0}), make({"pos": 91.0}, **{"train.seed": 2})
-    assert "not trained" not in markdown(compare([one, other], "test"))
-    other.write_json("manifest.json", {"data": {"fingerprint": "f" * 64}})
-    assert markdown(compare([one, other], "test")).endswith(f"; not trained to the end: {other.path}.\n")
-
-
-def test_seeds_are_averaged(make):
+def test_seeds_are_averaged_and_an_unfinished_run_is_named(make):
     seeds = {1: 90.0, 2: 92.0, 3: 97.0}
     folders = [make({"pos": score, "ner": 50.0}, **{"train.seed": seed}) for seed, score in seeds.items()]
     folders.append(make({"pos": 91.0}))
     assert table(folders)[1] == ["POS accuracy", "91.00", "**93.00 ± 3.61 (n=3)**", "+2.00"]
     assert "mean ± sample standard deviation over n seeds" in markdown(compare(folders, "test"))
+    one, other = make({"pos": 90.0}), make({"pos": 91.0}, **{"train.seed": 2})
+    assert "not trained" not in markdown(compare([one, other], "test"))
+    other.write_json("manifest.json", {"data": {"fingerprint": "f" * 64}})
+    assert markdown(compare([one, other], "test")).endswith(f"; not trained to the end: {other.path}.\n")
 
 
 def test_baselines_have_columns_of_their_own(make):
@@ -123,7 +120,7 @@ def test_differences_are_taken_to_the_same_settings(make):
     assert pairs == {"MTL-2 (train.epochs=3)": "STL (train.epochs=3)", "MTL-2 (train.epochs=9)": "STL (train.epochs=9)"}
 
 
-def test_refusals_are_sentences(make, tmp_path):
+def test_refusals_are_sentences_and_the_same_run_twice_is_one(make, tmp_path):
     run = make({"pos": 1.0})
     with pytest.raises(
         RunError, match=r"is not scored on 'dev' \(scored: test\); run: mtlprune evaluate .*--split dev$"
@@ -138,9 +135,6 @@ def test_refusals_are_sentences(make, tmp_path):
     (run.path / "config.yaml").write_text("name: [")
     with pytest.raises(RunError, match=r"config.yaml: not readable as YAML"):
         compare([run], "test")
-
-
-def test_the_same_run_twice_counts_once_only(make):
     run = make({"pos": 1.0})
     assert table([run, run]) == [["task", "STL"], ["POS accuracy", "1.00"]]
 

@@ -79,13 +79,10 @@ def test_an_owner_elsewhere_lives_by_its_heartbeat(tmp_path, age, taken):
     assert (take(path) is not None) == taken
 
 
-def test_a_process_number_that_is_used_again_is_another_process(tmp_path):
+def test_who_owns_a_cell_whose_owner_died_in_the_act(tmp_path):
     path = tmp_path / "cell.owner"
     leave(path, replace(Lease.this_process(), started="1", token="before"))
     assert take(path) is not None
-
-
-def test_who_takes_over_may_die_in_the_act(tmp_path):
     path = tmp_path / "cell.owner"
     dead = replace(Lease.this_process(), started="0", token="dead")
     leave(path, dead)
@@ -314,16 +311,13 @@ def until(true: Callable[[], bool], seconds: float = 300) -> None:
         time.sleep(0.1)
 
 
-def test_levels_are_cells_that_do_not_need_each_other(specification):
+def test_levels_and_options(specification):
     text = 'cells: {c: {train: {start: "@b"}}, a: {}, b: {train: {start: "@a"}}, d: {train: {seed: 2}}}\n'
     cells = jobs_of(specification(text))
     assert [[cell.name for cell in level] for level in levels(cells)] == [["a", "d"], ["b"], ["c"]]
     left = {name: cell for name, cell in cells.items() if name != "a"}  # it is done
     assert [[cell.name for cell in level] for level in levels(left)] == [["b", "d"], ["c"]]
     assert levels({}) == []
-
-
-def test_options_are_read_as_yaml():
     assert parse_options(["timeout_min=30", "slurm_partition=gpu"]) == {"timeout_min": 30, "slurm_partition": "gpu"}
     with pytest.raises(SweepError, match="expected KEY=VALUE"):
         parse_options(["gpu"])
