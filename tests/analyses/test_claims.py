@@ -345,14 +345,6 @@ def test_bootstrap_of_one_task_against_enumeration(seeds, times):
     assert majority_probability(seeds, times) == pytest.approx(np.mean(claimed))
 
 
-def test_count_distribution_against_enumeration():
-    p = [0.2, 0.5, 0.9]
-    expected: Counter[int] = Counter()
-    for outcome in itertools.product((0, 1), repeat=3):
-        expected[sum(outcome)] += math.prod(q if hit else 1 - q for q, hit in zip(p, outcome, strict=True))
-    assert count_distribution(p) == pytest.approx([expected[k] for k in range(4)])
-
-
 def test_claimed_by_against_enumeration():
     claimed = [
         np.array(rows, dtype=bool) for rows in ([[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 0, 1]])
@@ -372,9 +364,11 @@ def test_claimed_by_against_enumeration():
         assert row.layers_fewer == pytest.approx((numbers <= row.heads).mean(), abs=0.02)
     # Three of six heads claimed by each of three labels, anywhere: 6·(1/2)³ heads by all, 6·4/8 by two or more.
     assert found["uniform_expected"].tolist() == pytest.approx([6 * 7 / 8, 3, 6 / 8])
-
-
-def test_without_tasks_seeds_or_permutations():
+    p = [0.2, 0.5, 0.9]
+    expected: Counter[int] = Counter()
+    for outcome in itertools.product((0, 1), repeat=3):
+        expected[sum(outcome)] += math.prod(q if hit else 1 - q for q, hit in zip(p, outcome, strict=True))
+    assert count_distribution(p) == pytest.approx([expected[k] for k in range(4)])
     heads = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
     assert heads["group"].tolist() == ["stem", "free"] and heads["confidence"].isna().all()  # one seed each
     assert not len(claimed_by([], 10, np.random.default_rng(0), np.random.default_rng(0))) and not len(list_heads([]))

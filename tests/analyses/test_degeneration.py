@@ -82,12 +82,18 @@ def test_angles_and_positive_pairs():
     assert abs(dg.positive_share(drawn(400, 50)) - 0.5) < 0.02
 
 
-def test_the_projection_keeps_what_lies_in_a_plane():
+def test_the_projection_and_partition_isotropy():
     plane = drawn(30, 2, shift=2.0) @ drawn(2, 6, seed=1)
     shown = dg.projection(plane)
     torch.testing.assert_close(shown @ shown.T, plane @ plane.T)
     assert (shown.mean(0) >= 0).all() and shown[:, 0].norm() >= shown[:, 1].norm()
     assert dg.projection(drawn(5, 1)).shape == (5, 2)
+    basis = torch.cat([torch.eye(4), -torch.eye(4)]).double()
+    assert dg.partition_isotropy(basis) == pytest.approx(1, abs=1e-12)
+    rows, directions = drawn(20, 3, shift=1.0), torch.linalg.eigh(drawn(20, 3, shift=1.0).T @ drawn(20, 3, shift=1.0))
+    sums = [float((rows @ (sign * c)).exp().sum()) for c in directions.eigenvectors.T for sign in (1, -1)]
+    assert dg.partition_isotropy(rows) == pytest.approx(min(sums) / max(sums))
+    assert 0 <= dg.partition_isotropy(1000 * rows) < 1e-12  # no overflow
 
 
 def test_ranks_from_one_to_all_and_what_has_no_isoscore():
@@ -128,15 +134,6 @@ def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows):
     assert found == pytest.approx(published_isoscore(torch.cov(rows.T)), abs=1e-8)
     turn = torch.linalg.qr(drawn(rows.shape[1], rows.shape[1], seed=7)).Q
     assert score(5 * rows @ turn + 2) == pytest.approx(found, abs=1e-6)
-
-
-def test_partition_isotropy():
-    basis = torch.cat([torch.eye(4), -torch.eye(4)]).double()
-    assert dg.partition_isotropy(basis) == pytest.approx(1, abs=1e-12)
-    rows, directions = drawn(20, 3, shift=1.0), torch.linalg.eigh(drawn(20, 3, shift=1.0).T @ drawn(20, 3, shift=1.0))
-    sums = [float((rows @ (sign * c)).exp().sum()) for c in directions.eigenvectors.T for sign in (1, -1)]
-    assert dg.partition_isotropy(rows) == pytest.approx(min(sums) / max(sums))
-    assert 0 <= dg.partition_isotropy(1000 * rows) < 1e-12  # no overflow
 
 
 def test_moments_stream_and_keep_clouds_apart():
@@ -196,7 +193,7 @@ def test_existence_is_that_of_the_linear_programme(shift):
     assert len(set(answers)) == 2
 
 
-def test_the_margin_is_the_widest():
+def test_the_margin_is_the_widest_and_wendels_numbers():
     fan = np.deg2rad([-70, -20, 30, 50])
     found = dg.negative_direction(np.stack([np.cos(fan), np.sin(fan)], 1) * [[3.0], [1], [2], [1]])
     assert found is not None and found[1] == pytest.approx(np.cos(np.deg2rad(60)))
@@ -209,9 +206,6 @@ def test_the_margin_is_the_widest():
     others = best[0] + generator.standard_normal((500, 6)) * 0.1
     others /= np.linalg.norm(others, axis=1, keepdims=True)
     assert (-(others @ units.T)).min(1).max() <= best[1] + 1e-12
-
-
-def test_wendels_numbers():
     assert [round(dg.wendel(m, 5), 3) for m in (5, 8, 10, 15, 30)] == [1.0, 0.773, 0.5, 0.09, 0.0]
     assert dg.wendel(768, 768) == 1 and dg.wendel(1536, 768) == pytest.approx(0.5)
     assert dg.wendel(2000, 768) < dg.CHANCE <= dg.wendel(1536, 768)

@@ -234,7 +234,7 @@ def test_losses_of_encoders_and_of_exclusive_heads():
     assert math.isnan(comparison.lost_share(single, joint, ~mine & mine)["exclusive"])
 
 
-def test_a_mixture_is_found_and_no_weight_is_negative():
+def test_a_mixture_is_found_and_a_rotation_undone():
     rng = np.random.default_rng(5)
     parts = {name: rng.normal(size=(30, 8)) + 1 for name in "abc"}
     found = comparison.composition(0.3 * parts["a"] + 0.7 * parts["c"], parts)
@@ -244,9 +244,6 @@ def test_a_mixture_is_found_and_no_weight_is_negative():
     against = comparison.composition(-parts["a"], {"a": parts["a"]})
     assert against["weights"] == {"a": 0.0} and against["unexplained"] == pytest.approx(1)
     assert math.isnan(comparison.composition(np.zeros((30, 8)), parts)["unexplained"])
-
-
-def test_a_rotation_is_undone():
     rng = np.random.default_rng(6)
     one = rng.normal(size=(40, 6))
     turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]

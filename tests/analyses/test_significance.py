@@ -54,7 +54,7 @@ def score(system: significance.System, rows: Counts) -> float:
     return float(system.scores(rows.sum(0).astype(float)))
 
 
-def test_five_sentences_of_one_direction():
+def test_known_p_values_and_effects():
     """Five sentences tell the two apart, all for the first: 2 of 2⁵ swaps reach that; the others change nothing."""
     found = one(accuracy([1] * 5 + [0] * 9), accuracy([0] * 14))
     assert (found.p, found.floor, found.exact) == (2 / 32, 2 / 32, True)
@@ -62,13 +62,13 @@ def test_five_sentences_of_one_direction():
     assert found.delta == pytest.approx(500 / 14)
     six = one(accuracy([1] * 6 + [0]), accuracy([0] * 6 + [1]))  # 2 · (1 + 7) of 2⁷: the sign test's
     assert six.p == pytest.approx(stats.binomtest(6, 7).pvalue) == pytest.approx(16 / 128)
-
-
-def test_no_difference():
     found = one(accuracy([1, 0, 1]), accuracy([1, 0, 1]))
     assert (found.delta, found.p, found.floor, found.low, found.high) == (0, 1, 1, 0, 0)
     assert math.isnan(found.effect)
     assert found.differing == 0
+    first, second = accuracy([5, 3, 4, 1, 2], words=6), accuracy([2, 3, 1, 2, 1], words=6)
+    gains = np.array([3, 0, 3, -1, 1])
+    assert one(first, second).effect == pytest.approx(gains.mean() / gains.std(ddof=1))
 
 
 @pytest.mark.parametrize("runs", [(1, 1), (3, 5), (10, 10), (33, 3), (24, 24), (24, 20), (24, 25), (200, 1)])
@@ -136,12 +136,6 @@ def test_interval_equals_all_resamples():
     every = [np.mean(draw) for draw in itertools.product(gains, repeat=4)]
     found = one(first, second, 50_000)
     assert [found.low, found.high] == pytest.approx(np.percentile(every, [2.5, 97.5]))
-
-
-def test_effect_is_cohens_d_of_paired_differences():
-    first, second = accuracy([5, 3, 4, 1, 2], words=6), accuracy([2, 3, 1, 2, 1], words=6)
-    gains = np.array([3, 0, 3, -1, 1])
-    assert one(first, second).effect == pytest.approx(gains.mean() / gains.std(ddof=1))
 
 
 @pytest.mark.parametrize("paired", [False, True])
@@ -293,7 +287,7 @@ def compared(layer: str, gold: list, joint: list, single: list) -> dict[str, sig
     return {row.label: row for row in significance.compare_counted(sides[:1], sides[1:], resamples=200)}
 
 
-def test_differences_by_label():
+def test_differences_by_label_and_labels_with_few_items():
     gold = [tagged("NNV", place) for place in range(30)]
     joint = [tagged("NNV" if place % 2 else "NVV", place) for place in range(30)]
     rows = compared("pos", gold, joint, gold)
@@ -302,9 +296,6 @@ def test_differences_by_label():
     assert rows["N"].single == 100 and rows["N"].joint == pytest.approx(200 * 45 / (60 + 45))
     assert rows["V"].found.delta == pytest.approx(200 * 30 / (30 + 45) - 100)
     assert rows["N"].q < 0.05 and not rows["N"].few
-
-
-def test_labels_with_few_items_are_marked_and_not_corrected_for():
     gold = [replace(tagged("NNV", place), ner=(Span(0, 1, "PER" if place else "LOC"),)) for place in range(25)]
     none = [replace(sentence, ner=()) for sentence in gold]
     rows = compared("ner", gold, none, gold)

@@ -185,14 +185,11 @@ def test_shares_are_those_of_the_split():
         assert float(share) == pytest.approx(float(between / (values - mean).square().sum()))
 
 
-def test_chance_is_exactly_the_mean_over_all_orders():
+def test_chance_is_exactly_the_mean_over_all_orders_and_draws_keep_their_labels():
     labels = (0, 0, 0, 1, 2)
     orders = torch.tensor(sorted(set(itertools.permutations(labels))))
     mean = float(maths.between_shares(grams([vectors(3, 5)], 5), orders[None])[0, :, 0].mean())
     assert mean == pytest.approx((3 - 1) / (5 - 1))
-
-
-def test_permuted_labels_are_the_same_labels_in_the_same_places():
     labels = torch.tensor([[0, 1, 1, 2, 0], [3, 0, 1, -1, -1]])
     drawn = maths.permuted(labels, 400, torch.Generator().manual_seed(0))
     assert drawn.shape == (2, 400, 5) and (drawn[1, :, 3:] == -1).all()
@@ -317,12 +314,6 @@ def test_gates_and_removed_heads_are_one(bert):
     assert gated.rows("layers", "s") == pytest.approx(removed.rows("layers", "s"))
 
 
-def test_a_layer_without_heads(bert):
-    found = measured(without_heads(bert, torch.tensor([[0.0] * 4, [1.0] * 4])))
-    assert (found.sentences["bound_attention"][:, 1] == 1).all() and (found.sentences["mixing"][:, 1] == 0).all()
-    assert (found.sentences["ratio"] <= found.sentences["bound"])[[0, 1, 2, 3, 5], 1:].all()
-
-
 def test_padding_and_order_of_batches_change_nothing(bert):
     together, order = measured(bert), [3, 0, 5, 1, 4, 2]
     shuffled = measured(bert, sentences=[SENTENCES[k] for k in order])
@@ -364,13 +355,16 @@ def test_closing_a_head_is_a_gate_at_zero(tiny_encoder, family):
     assert seen == {tuple(place) for place in GATES.nonzero().tolist()}
 
 
-def test_norms_of_heads_by_definition(bert):
+def test_layers_without_heads_and_norms_of_heads(bert):
     attention = bert.transformer.encoder.layer[1].attention
     out, value = attention.output.dense.weight, attention.self.value.weight
     for head in range(4):
         rows = slice(8 * head, 8 * head + 8)
         norm = torch.linalg.matrix_norm(out[:, rows] @ value[rows], ord=2) * GATES[1, head]
         assert float(head_norms(bert, GATES)[1][head]) == pytest.approx(norm.item())
+    found = measured(without_heads(bert, torch.tensor([[0.0] * 4, [1.0] * 4])))
+    assert (found.sentences["bound_attention"][:, 1] == 1).all() and (found.sentences["mixing"][:, 1] == 0).all()
+    assert (found.sentences["ratio"] <= found.sentences["bound"])[[0, 1, 2, 3, 5], 1:].all()
 
 
 class Two(Reading):
@@ -435,16 +429,13 @@ def test_depth_alone_makes_no_difference_between_groups():
     assert max(test["n"] for test in closed) == 6  # shut heads are left out
 
 
-def test_a_difference_by_hand_and_what_cannot_be_compared():
+def test_differences_by_hand_and_their_correction(bert):
     values = np.array([[1.0, 3.0, 5.0, np.nan], [2.0, 2.0, 8.0, 0.0]])
     first = np.array([[True, False, False, True], [True, False, True, False]])
     second = np.array([[False, True, True, False], [False, True, False, False]])
     value, _, heads = difference(values, first, second, 200, (0,))
     assert value == pytest.approx(((2 / 3) * (1 - 4) + (2 / 3) * (5 - 2)) / (4 / 3)) and heads == 6
     assert np.isnan(difference(values, first, np.zeros_like(first), 200, (0,))[1])
-
-
-def test_tests_are_corrected_together(bert):
     result = result_of(Subject("pretrained", "tiny", 0, bert, None, "tiny"))
     counts = np.array([[4, 0, 1, 0], [0, 3, 0, 1]])
     found = compared(result, Groups("tiny", ("POS", "NER", "DEP", "SRL"), counts, {"POS": counts / 4}), COMPARED, 0)

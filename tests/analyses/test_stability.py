@@ -66,13 +66,18 @@ def test_phi_is_the_formula_and_fleiss_kappa(sizes):
     assert within(claims_of("POS", masks), mode="layer-centred").value == pytest.approx(centred)
 
 
-def test_identical_masks_are_1_and_opposite_ones_the_least():
+def test_phi_of_identical_and_opposite_masks_and_of_one_run():
     mask = scattered(np.random.default_rng(1), [3, 3], 6)
     same = within(claims_of("POS", [mask] * 3))
     assert same.value == pytest.approx(1) and math.isnan(same.low)  # runs that differ in nothing tell no error
     assert within(claims_of("POS", [mask, 1 - mask])).value == pytest.approx(-1)
     everything = group(claims_of("POS", [np.ones((2, 6))] * 3))
     assert np.isnan(stability.phi(stability.Runs.of(everything), np.ones((3, 3), bool))).all()  # nothing is chosen
+    one, other = (scattered(np.random.default_rng(k), [2, 2], 4) for k in range(2))
+    result = overlap([claim("POS", 1, one), claim("DEP", 1, other), claim("MTL-5", 2, one)], 20)
+    assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
+    text = markdown(ANALYSIS, result)
+    assert "two runs of two tasks" in text and "; Spearman-Brown" not in text and "Variance of gates within" not in text
 
 
 def test_phi_between_labels_by_hand():
@@ -135,10 +140,18 @@ def by_kind(claims: Sequence[Claim], permutations: int = 199, seed: int = 0) -> 
     return {(test.pairs, test.counted): test for test in found.itertuples()}
 
 
-def test_planted_tasks_are_found_by_gap_and_nearest_run():
+def test_planted_tasks_are_found_if_a_task_has_several_finished_runs():
     for test in by_kind(frozen(np.random.default_rng(6), own=3, trained=0.5)).values():
         assert test.p == test.nearest_p == test.least <= 0.01 and not test.exact and test.labellings == 199
         assert test.nearest > 0.95 and test.nearest_chance < 0.5
+    claims = [one for one in frozen(np.random.default_rng(9), own=3, trained=0) if one.start == 1]
+    tests = by_kind(claims)
+    assert all(math.isnan(test.p) and math.isnan(test.nearest_p) for test in tests.values())
+    assert tests["all", "shared heads"].within > tests["all", "shared heads"].between + 2
+    runs = frozen(np.random.default_rng(9), own=0, trained=0, tasks=3)
+    assert by_kind([one for one in runs if one.label == TASKS[0]]) == {}
+    assert by_kind([one for one in runs if (one.start, one.seed) == (1, 1)]) == {}
+    assert all(math.isnan(test.p) for test in by_kind(runs, permutations=0).values())
 
 
 def test_nearest_runs_by_hand():
@@ -177,13 +190,6 @@ def test_p_is_uniform_where_tasks_mean_nothing():
         known = nearest[~np.isnan(nearest)]  # NaN: each run is nearest to one of its finished run, whatever the labels
         assert len(known) > 150  # a share of few runs has ties, which count as reached: p may be too large, never small
         assert stats.kstest(known, "uniform", alternative="greater").pvalue > 0.01
-
-
-def test_one_finished_run_a_task_says_nothing_of_tasks():
-    claims = [one for one in frozen(np.random.default_rng(9), own=3, trained=0) if one.start == 1]
-    tests = by_kind(claims)
-    assert all(math.isnan(test.p) and math.isnan(test.nearest_p) for test in tests.values())
-    assert tests["all", "shared heads"].within > tests["all", "shared heads"].between + 2
 
 
 def test_what_shares_a_seed_is_left_out():
@@ -300,14 +306,6 @@ def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_re
     assert "Runs of one task and of two" in text and "Φ" not in text
 
 
-def test_one_run_each_has_no_stability_within():
-    one, other = (scattered(np.random.default_rng(k), [2, 2], 4) for k in range(2))
-    result = overlap([claim("POS", 1, one), claim("DEP", 1, other), claim("MTL-5", 2, one)], 20)
-    assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
-    text = markdown(ANALYSIS, result)
-    assert "two runs of two tasks" in text and "; Spearman-Brown" not in text and "Variance of gates within" not in text
-
-
 def test_enumeration_by_hand():
     """Two tasks of three runs with seeds of their own: 20 labellings, counted in plain Python."""
     generator = np.random.default_rng(4)
@@ -340,13 +338,6 @@ def test_labels_of_equal_seeds_are_permuted_among_each_other():
     assert found["unequal seeds", "shared heads"].labellings == math.factorial(3) ** 3
     assert found["unequal seeds", "shared heads"].exact
     assert math.isnan(found["unequal seeds", "shared heads"].p)  # every labelling gives the same
-
-
-def test_what_cannot_be_tested():
-    runs = frozen(np.random.default_rng(9), own=0, trained=0, tasks=3)
-    assert by_kind([one for one in runs if one.label == TASKS[0]]) == {}
-    assert by_kind([one for one in runs if (one.start, one.seed) == (1, 1)]) == {}
-    assert all(math.isnan(test.p) for test in by_kind(runs, permutations=0).values())
 
 
 def test_unequal_seeds_have_a_p_of_their_own():

@@ -177,13 +177,26 @@ def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders
     assert np.isnan(permutation.layered_rank_test(x, y, 9, (1,), fewest=8).p)
 
 
-def test_pearson():
+def test_pearson_spread_and_where_correlation_is_not_defined():
     one, other = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
     assert agreement.pearson(one, other) == pytest.approx(1 / math.sqrt(3))  # covariance 1/8, variances 1/4 and 3/16
     assert agreement.pearson(one, one) == 1 and agreement.pearson(one, 1 - one) == -1
     assert math.isnan(agreement.pearson(one, np.ones(4)))
     a, b = np.random.default_rng(0).random((2, 144))
     assert agreement.pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
+    found = agreement.spread([1.0, math.nan, 2.0, 6.0])
+    assert (found.mean, found.least, found.most, found.number) == (3, 1, 6, 3) and found.sd == pytest.approx(
+        math.sqrt(7)
+    )
+    assert agreement.spread([2.0]).mean == 2 and math.isnan(agreement.spread([2.0]).sd)
+    assert math.isnan(agreement.spread([]).mean) and agreement.spread([math.nan]).number == 0
+    a, b = np.random.default_rng(3).random((2, 5))
+    assert math.isnan(agreement.multiple_correlation(np.ones(5), b[None]))
+    assert math.isnan(agreement.multiple_correlation(a, np.empty((0, 5))))
+    assert math.isnan(agreement.multiple_correlation(a, np.random.default_rng(4).random((4, 5))))
+    assert agreement.multiple_correlation(a, np.ones((1, 5))) == 0
+    worse = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 0.0, 1.0])
+    assert agreement.multiple_correlation(worse[0], worse[1][None]) == 0  # R² 0, adjusted below 0
 
 
 def test_multiple_correlation_of_two_by_the_textbook():
@@ -199,16 +212,6 @@ def test_multiple_correlation_of_two_by_the_textbook():
     assert twice == pytest.approx(found)  # a predictor that says nothing new costs no degree of freedom
 
 
-def test_where_multiple_correlation_is_not_defined():
-    a, b = np.random.default_rng(3).random((2, 5))
-    assert math.isnan(agreement.multiple_correlation(np.ones(5), b[None]))
-    assert math.isnan(agreement.multiple_correlation(a, np.empty((0, 5))))
-    assert math.isnan(agreement.multiple_correlation(a, np.random.default_rng(4).random((4, 5))))
-    assert agreement.multiple_correlation(a, np.ones((1, 5))) == 0
-    worse = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 0.0, 1.0])
-    assert agreement.multiple_correlation(worse[0], worse[1][None]) == 0  # R² 0, adjusted below 0
-
-
 def test_within_a_label():
     gates = np.random.default_rng(5).random((3, 20))
     opened = gates > 0.5
@@ -220,15 +223,6 @@ def test_within_a_label():
     assert found.jaccard.number == 3
     alone = agreement.within_label(gates[:1], opened[:1])
     assert math.isnan(alone.multiple_last) and math.isnan(alone.multiple_mean) and alone.pearson.number == 0
-
-
-def test_spread():
-    found = agreement.spread([1.0, math.nan, 2.0, 6.0])
-    assert (found.mean, found.least, found.most, found.number) == (3, 1, 6, 3) and found.sd == pytest.approx(
-        math.sqrt(7)
-    )
-    assert agreement.spread([2.0]).mean == 2 and math.isnan(agreement.spread([2.0]).sd)
-    assert math.isnan(agreement.spread([]).mean) and agreement.spread([math.nan]).number == 0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))

@@ -87,12 +87,6 @@ def test_it_is_what_a_plain_loop_counts(bert):
     assert counts.hits.sum() == sum(hits for hits, _ in expected.values()) > 0
 
 
-def test_of_equal_weights_the_first_word_counts():
-    there = torch.ones(1, 4, dtype=torch.bool)
-    for attention in (torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 2, 4, 4)):
-        assert (guesses(attention, there) == torch.tensor([2, 1, 1, 1])).all()
-
-
 def test_offset_counts_are_what_a_loop_counts(bert):
     counts = uas_of(bert, SENTENCES)
     for place, k in enumerate(OFFSETS):
@@ -137,7 +131,7 @@ def test_the_order_of_the_measures(seed):
     assert smaller.mean_best(listed).value <= counts.mean_best(listed).value
 
 
-def test_a_head_that_is_not_there_is_never_chosen():
+def test_closed_heads_and_means_over_relations():
     counts = random_counts(0)
     best = counts.single()
     counts.there[best.layer, best.head] = False
@@ -145,6 +139,15 @@ def test_a_head_that_is_not_there_is_never_chosen():
     assert (other.layer, other.head) != (best.layer, best.head) and np.isnan(counts.by_head()[best.layer, best.head])
     counts.there[:] = False
     assert np.isnan(counts.single().value) and counts.single().layer == -1
+    counts = random_counts(4)
+    a, b = counts.best(["a"]), counts.best(["b"])
+    n, m = counts.size(["a"]), counts.size(["b"])
+    assert counts.mean_best(["a", "b"]).value == pytest.approx((n * a.value + m * b.value) / (n + m))
+    assert counts.mean_best_offset(["a"])[0] == counts.best_offset(["a"]).value
+    assert counts.listed(least=10**6) == [] and np.isnan(counts.mean_best([]).value)
+    there = torch.ones(1, 4, dtype=torch.bool)
+    for attention in (torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 2, 4, 4)):
+        assert (guesses(attention, there) == torch.tensor([2, 1, 1, 1])).all()
 
 
 def test_choosing_on_one_half_and_scoring_on_the_other_by_hand():
@@ -159,15 +162,6 @@ def test_choosing_on_one_half_and_scoring_on_the_other_by_hand():
     assert np.isnan(counts.best(["a"]).held_out)
     assert sorted(halves(7).tolist()) == [0, 0, 0, 0, 1, 1, 1]
     assert np.array_equal(halves(50, 1), halves(50, 1)) and not np.array_equal(halves(50, 1), halves(50, 2))
-
-
-def test_means_over_relations_are_weighted_by_their_tokens():
-    counts = random_counts(4)
-    a, b = counts.best(["a"]), counts.best(["b"])
-    n, m = counts.size(["a"]), counts.size(["b"])
-    assert counts.mean_best(["a", "b"]).value == pytest.approx((n * a.value + m * b.value) / (n + m))
-    assert counts.mean_best_offset(["a"])[0] == counts.best_offset(["a"]).value
-    assert counts.listed(least=10**6) == [] and np.isnan(counts.mean_best([]).value)
 
 
 def test_gated_and_removed_heads_count_nothing(bert):

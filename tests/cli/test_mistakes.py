@@ -58,9 +58,6 @@ def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     for name in group.list_commands(None):
         assert name in shown and group.get_command(None, name).name == name
     assert "Did you mean 'table'?" in mtlprune("tabel").err
-
-
-def test_a_mistake_before_much_is_loaded():
     command = [sys.executable, "-m", "mtlprune", "head", "minilm", "0", "1"]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 2 and "counted from 1" in answer.stderr and answer.stderr.count("\n") == 1
@@ -135,6 +132,25 @@ MISTAKES: list[tuple[str, str]] = [
     ("pretrain small.yaml model.tokenizer=/no/such/folder model.vocabulary=4000 --out new", "/no/such/folder"),
     ("pretrain small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
     ("pretrain --plot corpus --out new", "expected the folder of a pretraining"),
+    ("pretrain small.yaml data.dev=tset --out new", "no split 'tset'"),
+    ("pretrain small.yaml model.positions=8 --out new", "fits into 8 tokens"),
+    ("pretrain small.yaml watch.blimp=nowhere --out new", "data_scripts/blimp.py"),
+    ("pretrain small.yaml sintax={{}} --out new", "unknown key sintax (did you mean 'syntax'?)"),
+    ("pretrain small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); known there: "),
+    ("pretrain small.yaml model.hidden=10 model.heads=4 --out new", "cannot be shared out among 4 heads"),
+    ("pretrain small.yaml model.start=x --out new", "has no effect with model.start"),
+    ("pretrain small.yaml model.tokenizer=x --out new", "only with tokenizer: learn"),
+    ("pretrain small.yaml watch.blimp_pairs=5 --out new", "only with watch.blimp"),
+    ("pretrain small.yaml watch.first=20000 --out new", "beyond the end"),
+    ("pretrain small.yaml mask.hidden=0.9 mask.random=0.2 --out new", "more than all"),
+    ("check tiny.yaml syntax.release=5", "release has no effect with strength: 0"),
+    ("check tiny.yaml syntax.strength=1 syntax.norm=2", "only with variant: norm"),
+    ("check tiny.yaml syntax.strength=1 syntax.heads=L3H7", "expected heads such as 3-7"),
+    ("analyze breaks two.jsonl", "at least 3 points, and none of the 1 curves has more than 2"),
+    ("analyze breaks few.jsonl", "line 1: expected an object with a number step"),
+    ("analyze breaks none.jsonl", "there is no such log"),
+    ("analyze breaks pairs/empty", "found none"),
+    ("analyze breaks two.jsonl two.jsonl", "named twice"),
     ("evaluate corpus --split test", "is no run folder (it has no config.yaml); `mtlprune train` makes one"),
     ("evaluate run --split tset", "expected one of the splits train, dev, test, found 'tset'"),
     ("evaluate run --split test --best sentiment", "no best epoch is kept for 'sentiment'; there are"),
@@ -269,6 +285,7 @@ FILES = {
     "thesis.yaml": "name: [",
     "t.conllu": "The dog sees a man .\n",
     "good.conllu": "1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n",
+    "two.jsonl": '{"step": 1, "x": 1}\n{"step": 2, "x": 1}\n',
     "empty.txt": " \n\n",
     "few.txt": "-DOCSTART- O\n\na O\nb I-X\n\nc B-X\nd I-Y\n",
     "few.jsonl": '{"id": "s", "words": ["a"]}\n{"id": "t", "words": ["a"], "pos": ["X", "Y"]}\n',
@@ -314,7 +331,7 @@ def workplace(
     write_probes(root / "probes", pretrained, {"ner": ("PERSON", "ORG")}, (2, 4))
     write_probes(root / "sound", pretrained, {"ner": ("ORG",)}, (2, 4), ("sound",))
     entry = {"UID": "a", "linguistics_term": "t", "field": "syntax", "sentence_good": "a", "sentence_bad": "b"}
-    (root / "pairs").mkdir()
+    (root / "pairs/empty").mkdir(parents=True)
     (root / "pairs/a.jsonl").write_text(json.dumps(entry) + "\n")
     corpus = load_corpus(lab.corpus)
     content = {name: [sentence.bare() for sentence in corpus[name]] for name in ("train", "dev", "test")}

@@ -31,12 +31,17 @@ def text(tmp_path: Path) -> Path:
     return tmp_path / "t.txt"
 
 
-def test_text_becomes_json_lines(mtlprune, trained, text):
+def test_text_becomes_json_lines_and_sentences_of_python(mtlprune, trained, text):
     answer = mtlprune("predict", trained, text).done()
     found = [from_json(json.loads(line)) for line in answer.out.splitlines()]
     assert [s.id for s in found] == ["t-1", "t-3"]
     assert [s.words for s in found] == [("The", "dog", "sees", "a", "man", "."), ("Ann", "sleeps")]
     assert all(s.validate().layers() == ("pos", "ner", "dep", "con", "srl") for s in found)
+    model = package.load(trained)
+    [first, second] = model.parse("The dog sees a man .", ["Ann", "sleeps"])
+    assert first.validate().layers() == ("pos", "ner", "dep", "con", "srl")
+    assert second.words == ("Ann", "sleeps")
+    assert list(package.load(str(trained), task="srl").tasks) == ["pos", "ner", "dep", "con", "srl"]
 
 
 def test_conllu_in_and_out(mtlprune, lab, trained, tmp_path):
@@ -48,14 +53,6 @@ def test_conllu_in_and_out(mtlprune, lab, trained, tmp_path):
     stored = RunFolder(trained).read_predictions("test")
     read = list(read_conllu(out))
     assert [(s.id, s.words, s.pos, s.dep) for s in read] == [(s.id, s.words, s.pos, s.dep) for s in stored]
-
-
-def test_from_python(trained):
-    model = package.load(trained)
-    [first, second] = model.parse("The dog sees a man .", ["Ann", "sleeps"])
-    assert first.validate().layers() == ("pos", "ner", "dep", "con", "srl")
-    assert second.words == ("Ann", "sleeps")
-    assert list(package.load(str(trained), task="srl").tasks) == ["pos", "ner", "dep", "con", "srl"]
 
 
 def test_the_suffix_chooses_the_format_and_a_dash_is_standard_input(mtlprune, trained, text, tmp_path, monkeypatch):

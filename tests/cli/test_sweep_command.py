@@ -57,7 +57,7 @@ def run_of(swept: Swept, cell: str) -> RunFolder:
     return RunFolder(swept.out / cells[cell]["folder"])
 
 
-def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept):
+def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mtlprune):
     answer = swept.answer
     assert answer.code == 1, answer.err
     assert "wrong: failed: " in answer.out and "but there is no such folder" in answer.out
@@ -65,9 +65,6 @@ def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept):
     assert answer.out.rstrip().endswith("4 cells: 2 done, 1 failed, 1 blocked")
     assert run_of(swept, "static-pos-1").splits() == ["dev", "test"]
     assert run_of(swept, "static-pos-1").read_config()["name"] == "static-pos"
-
-
-def test_status_and_dry_run_list_cells_without_doing_them(mtlprune, swept):
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
     status = mtlprune("sweep", "--status", swept.file, "--out", swept.out).done()
     assert "4 cells: 2 done, 1 failed, 1 left" in status.out
@@ -209,7 +206,7 @@ def recorded(mtlprune: Call, trained: Path, tmp_path_factory: pytest.TempPathFac
     return out / trained.name
 
 
-def test_scores_and_counts_are_those_of_the_run(recorded, trained):
+def test_a_record_has_the_scores_and_counts_of_its_run_and_no_predictions(recorded, trained):
     record, run = RunFolder.existing(recorded), RunFolder.existing(trained)
     assert record.splits() == run.splits() == ["dev", "test"]
     for split in record.splits():
@@ -217,9 +214,6 @@ def test_scores_and_counts_are_those_of_the_run(recorded, trained):
         assert record.read_scores(split) == run.read_scores(split)
     for name in ("metrics.jsonl", "best.json", "vocabulary.json"):
         assert (recorded / name).read_bytes() == (trained / name).read_bytes()
-
-
-def test_loading_and_reading_predictions_refuse_a_record(recorded):
     with pytest.raises(RunError, match="without weights"):
         package.load(str(recorded))
     with pytest.raises(RunError, match="without predictions"):

@@ -51,13 +51,9 @@ def test_light_commands_load_nothing_heavy(command):
     assert bool(text) == (command != "table nowhere") and not set(HEAVY) & loaded
 
 
-def test_version(mtlprune):
+def test_version_and_defects(mtlprune, trained, monkeypatch):
     answer = mtlprune("--version")
     assert (answer.code, answer.out) == (0, f"mtlprune {package.__version__}\n")
-
-
-def test_defects_of_ours_are_not_hidden(mtlprune, trained, monkeypatch):
-    """A traceback is for what no user can mend."""
     monkeypatch.setattr(RunFolder, "read_scores", lambda folder, split: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         mtlprune("table", trained)
@@ -112,16 +108,13 @@ def test_formats_and_files(kind, mtlprune, compared, tmp_path):
 FAST = ("--resamples", 20, "--permutations", 10)
 
 
-def test_a_trained_run_with_the_gold_of_its_corpus(mtlprune, trained, lab, tmp_path):
+def test_a_report_with_and_without_its_gold(mtlprune, trained, lab, tmp_path):
     out = tmp_path / "deep" / "page.html"
     answer = mtlprune("report", trained, "--out", out, *FAST).done()
     assert answer.out.startswith(f"{out}: ") and answer.out.endswith("open it in a browser\n")
     text = out.read_text(encoding="utf-8")
     las = RunFolder(trained).read_scores("test")["dep"]["las"]
     assert f"{las:.2f}" in text and "What was run" in text
-
-
-def test_gold_that_is_not_there_is_a_caveat(mtlprune, lab, tmp_path):
     runs = [run.path for run in write_study(tmp_path / "runs", seeds=(1,)) if run.path.name.startswith("none")]
     out = tmp_path / "page.html"
     assert mtlprune("report", *runs, "--out", out, *FAST).code == 0

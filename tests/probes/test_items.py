@@ -40,12 +40,11 @@ def test_items_of_a_sentence():
     assert listed("dep")[:4] == [(3, 1, "det"), (3, 2, "amod"), (4, 3, "nsubj"), (0, 4, "root")]
     assert listed("srl") == [(0, 3, 3, "ARG0"), (4, 7, 3, "ARG1")]  # without V
     assert listed("con") == [(0, 3, "NP"), (4, 5, "NP"), (6, 7, "NP")]
-
-
-def test_phrases_of_all_heights():
     assert tree_heights(TREE) == [6 + 1, 3, 6, 5, 3, 4, 3]
     assert len(listed("con", "all")) == 7
     assert {label for *_, label in listed("con", "each")} == {"S@7", "NP@3", "VP@6", "NP@5", "PP@4"}
+    tasks = [items.task for items in read_items({"test": [SENTENCE.bare().with_layers(pos=SENTENCE.pos)]}, 0)["test"]]
+    assert tasks == ["pos"]
 
 
 @given(nested_spans(7))
@@ -76,11 +75,6 @@ def test_labels_offsets_and_shuffles(sentences):
         assert np.array_equal(which, np.concatenate(parts))
         assert np.array_equal(row, np.repeat(np.arange(len(rows)), [len(part) for part in parts]))
         assert np.array_equal(test.lengths, np.repeat([len(s) for s in sentences], np.diff(test.offsets)))
-
-
-def test_an_unknown_layer_has_no_items_and_an_unknown_task_no_entry():
-    tasks = [items.task for items in read_items({"test": [SENTENCE.bare().with_layers(pos=SENTENCE.pos)]}, 0)["test"]]
-    assert tasks == ["pos"]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -153,12 +147,9 @@ def test_the_direction_counts_not_the_length():
     assert found.tolist() == [True, True, False, False, False]
 
 
-def test_of_equally_good_heads_the_lowest_is_chosen():
+def test_of_equally_good_heads_the_lowest_and_of_one_sentence_one_observation():
     dev = np.array([[[1.0, 5.0], [5.0, 2.0]], [[np.nan, 0.0], [0.0, np.nan]], np.full((2, 2), np.nan)])
     assert maths.chosen(dev).tolist() == [1, 1, -1]
-
-
-def test_items_of_one_sentence_count_as_one_observation():
     generator = np.random.default_rng(3)
     gap = generator.choice([-1.0, 0.0, 1.0], 100, p=[0.2, 0.5, 0.3])
     repeated, sentence = np.repeat(gap, 9), np.repeat(np.arange(100), 9)

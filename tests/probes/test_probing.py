@@ -296,16 +296,10 @@ def test_labels_say_what_the_best_rows_say(probed):
     assert len(chosen) == len(labels)  # without a dev item to choose by there is no row
     there = accuracy.query("control == 'none'").drop_duplicates(GROUP)
     assert any("no item to choose a head on" in note for note in probed.about["notes"]) == (len(chosen) < len(there))
-
-
-def test_as_released_chooses_on_what_it_reports(probed):
     released = probed.frames["accuracy"].query("mode == @AS_RELEASED")
     pd.testing.assert_series_equal(released["dev"], released["test"], check_names=False)
     single = released.query("items == 1 and control == 'none' and task == 'pos'")
     assert len(single) and (single["test"] == 100).all()
-
-
-def test_means_leave_out_rare_labels_and_the_root(probed):
     labels = probed.frames["labels"].query("mode == 'sound' and task == 'dep' and not few and not apart")
     line = next(line for line in findings(probed) if line.startswith("sound, pretrained, seed 0"))
     gains = (labels["gain"].mean(), (labels["gain"] > 0).sum(), len(labels))
@@ -322,18 +316,10 @@ def test_part_of_train_and_no_random_encoder_and_the_same_numbers(request_, prob
     assert part.frames["labels"]["random_encoder"].isna().all()
 
 
-def test_long_sentences_are_left_out_and_counted(request_, tmp_path):
+def test_what_is_left_out_or_refused(request_, tmp_path):
     small = make_tiny("bert", tmp_path / "small", positions=64)
     left = probe(request_, {"mode": AS_RELEASED, "random_encoder": False}, names=(str(small),)).about["splits"]["test"]
     assert 0 < left["too_long"] < 12 and left["sentences"] + left["too_long"] == 12
-
-
-def test_what_cannot_be_probed_is_refused(request_, tmp_path):
-    name = request_.names[0]
-    with pytest.raises(ProbeError, match="are both pretrained, seed 0"):
-        find_sources([name, name])
-    with pytest.raises(ProbeError, match="found none"):
-        find_sources([])
     save_corpus({"test": build_grammar(1, 1, 2, 1)["test"]}, tmp_path / "c", name="g", licence="x", sources={})
     with pytest.raises(ProbeError, match="expected the splits train, dev, test"):
         probe(request_, {}, corpus=tmp_path / "c")
@@ -390,11 +376,6 @@ FIVE = {"tasks": ["pos", "ner", "dep", "con", "srl"]}
 )
 def test_what_differs_has_another_label(labels_of, settings, expected):
     assert labels_of(*settings) == expected
-
-
-def test_the_same_twice_is_refused(labels_of):
-    with pytest.raises(ProbeError, match="are both POS, seed 1, so their results could not be told apart"):
-        labels_of({}, {})
 
 
 def test_the_kind_of_a_run_is_read_off_its_label():

@@ -71,12 +71,7 @@ def test_a_paper_gets_its_width_its_size_of_words_or_a_refusal():
         charts.render(spec, "pdf", charts.Style(1.5))
 
 
-def test_there_is_no_limit_of_rows():
-    text = charts.svg(charts.figure(charts.lines(curves(3000), "layer", "value"), "Many"))
-    assert text.count("<circle") >= 6000
-
-
-def test_a_forest_names_every_row_and_shows_a_dozen():
+def test_a_forest_shows_a_dozen_and_lines_have_no_limit_of_rows():
     rows = [charts.Interval(f"row {k}", k, k - 1, k + 1, True, f"{k} told") for k in range(30)]
     rows[1] = charts.Interval("row 1", 1, np.nan, np.nan, False, "1 told")
     text = charts.svg(charts.figure(charts.forest(rows, x_title="points")))
@@ -85,6 +80,8 @@ def test_a_forest_names_every_row_and_shows_a_dozen():
         and text.count("<circle") == charts.DOZEN
     )
     charts.svg(charts.figure(charts.forest([charts.Interval("row", 0, 0, 0, False, "")])))
+    text = charts.svg(charts.figure(charts.lines(curves(3000), "layer", "value"), "Many"))
+    assert text.count("<circle") >= 6000
 
 
 def gates(layers: int, heads: int, seed: int = 0) -> np.ndarray:
@@ -168,16 +165,13 @@ def made(claims: list[Claim], palette: str = "rgb") -> dict[str, maps.GateMap]:
     return {one.name: one for one in maps.claim_maps(group(claims), palette)}
 
 
-def test_joint_runs_are_not_among_the_tasks():
+def test_joint_runs_are_no_tasks_and_too_few_or_many_seeds_are_said():
     one = np.ones((1, 1))
     shown = made([claim("POS", 1, one), claim("DEP", 1, one), claim("MTL-5", 1, 0 * one), claim("POS+DEP", 1, 0 * one)])
     assert shown["grey-all-tasks"].numbers["gate"].item() == 1
     assert shown["grey-MTL-5"].numbers["gate"].item() == 0
     assert shown["difference-POS-MTL-5"].numbers["gate"].item() == 1
     assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
-
-
-def test_too_few_and_too_many_seeds_are_said():
     many = [claim("POS", seed, gates(1, 2, seed)) for seed in (1, 2, 3, 4, 5)]
     assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
     assert "it has no colour left for 4 and 5" in maps.left_out(group(many))[0]

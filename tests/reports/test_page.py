@@ -121,12 +121,7 @@ def test_words_of_the_corpus_and_names_of_runs_stay_words(tmp_path, study, whole
     assert kinds.count(None) == 1 and set(kinds) == {None, "application/json"}
 
 
-def test_the_same_sources_give_the_same_bytes(study, probes):
-    twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
-    assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
-
-
-def test_data_for_the_script(whole, study):
+def test_data_for_the_script_and_the_same_bytes(whole, study, probes):
     data = data_of(whole)
     (one,) = data["gates"]["sets"]
     assert [label["label"] for label in one["labels"]] == ["POS", "NER", "DEP", "CON", "SRL", "MTL-5"]
@@ -137,6 +132,8 @@ def test_data_for_the_script(whole, study):
     assert one["labels"][0]["z"][1] == [z for row in expected for z in row]
     assert all(0 < p <= 1 for label in one["labels"] for p in (*label["p"], *label["q"]))
     assert len(data["heads-know"]["subjects"][0]["cards"]) == 12
+    twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
+    assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
 
 
 def test_what_is_missing_is_said(tmp_path, study):
@@ -198,13 +195,6 @@ def test_sections_of_analyses(tmp_path, study):
     assert "curve of one" in page.sections[key] and "curve of two" in page.sections[f"{key}-2"]
     assert "made of another corpus than the runs were trained on (elsewhere)" in page.sections["caveats"]
     assert EVIL not in text and any(attributes.get("href") == f"#{key}" for _, attributes in page.tags)
-
-
-def test_no_run_and_a_folder_of_no_analysis_are_refused(tmp_path, study):
-    with pytest.raises(RunError, match="at least one run"):
-        report(Sources([]), Choices(), gold)
-    with pytest.raises(RunError, match="holds no results of an analysis"):
-        report(Sources(study[:1], analyses=[tmp_path]), Choices(resamples=0), gold)
 
 
 def test_figures_have_words_and_heads_of_tables_a_scope(whole):

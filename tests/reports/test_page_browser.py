@@ -73,11 +73,19 @@ def visit(browser: Browser, page_file: Path) -> Iterator[Visit]:
     made.context.close()
 
 
-def test_it_loads_in_silence_and_asks_for_nothing(visit, page_file):
+def test_it_loads_in_silence_asks_for_nothing_and_names_labels_as_words(visit, page_file):
     assert visit.page.title() == f"A study {EVIL}"
     assert visit.page.locator("#explorer [role=gridcell]").count() == 12
     assert visit.said == []
     assert [url for url in visit.asked if not url.startswith("data:")] == [page_file.as_uri()]
+    page = visit.page
+    board = page.locator("#browser")
+    board.locator("[role=gridcell]").nth(1).click()
+    assert board.locator(".card h4").inner_text() == "Layer 1, head 2"
+    assert EVIL in board.locator(".card").inner_text()
+    board.locator("select").select_option(label="POS, seed 1")
+    assert board.locator("[role=gridcell]").count() == 12
+    assert visit.said == []
 
 
 def test_pointer_and_switches_change_what_is_shown(visit):
@@ -109,17 +117,6 @@ def test_keys_reach_and_hold_a_head(visit):
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Layer 2, head 4")
     assert page.locator("#explorer .card h4").inner_text() == "Layer 2, head 4"
     assert page.locator("[role=gridcell][tabindex='0']").count() == 2  # one stop of the Tab key a grid
-
-
-def test_the_browser_of_heads_names_labels_as_words(visit):
-    page = visit.page
-    board = page.locator("#browser")
-    board.locator("[role=gridcell]").nth(1).click()
-    assert board.locator(".card h4").inner_text() == "Layer 1, head 2"
-    assert EVIL in board.locator(".card").inner_text()
-    board.locator("select").select_option(label="POS, seed 1")
-    assert board.locator("[role=gridcell]").count() == 12
-    assert visit.said == []
 
 
 def column_of(table: Locator, name: str) -> list[str]:

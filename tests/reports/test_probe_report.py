@@ -84,13 +84,21 @@ def test_a_result_of_this_version_shows_the_same(folder, found, tmp_path):
     assert [table.markdown() for table in tables(again)] == [table.markdown() for table in tables(found)]
 
 
-def test_controls_without_weights_are_shared_and_shuffled_labels_are_not(found):
+def test_controls_are_shared_and_counted(found):
     panel = panel_of(found, "dep")
     (own,), (other, _) = panel.of("pretrained", "obj"), panel.of("STL", "obj")
     for name in ("random_encoder", "offset", "chance"):
         assert own[name] == other[name]
     assert own["shuffled_labels"] != other["shuffled_labels"]
     assert any("shared by all encoders" in note for note in found.about["notes"])
+    panel = panel_of(found, "dep")
+    row = next(row for row in tables(found)[0].rows if row[:2] == ["DEP", "pretrained"])
+    assert "root" not in panel.sure and all(panel.items[label] >= FEW for label in panel.sure)
+    values = [panel.mean("pretrained", label) for label in panel.sure]
+    gains = [panel.mean("pretrained", label, "gain") for label in panel.sure]
+    assert row[3:5] == [str(len(values)), f"{statistics.mean(values):.2f}"]
+    assert row[7] == f"{sum(value > 0 for value in gains)} of {len(gains)}"
+    assert float(row[8]) != float(row[4])
 
 
 def test_heads_that_are_gone_have_no_number_and_are_never_best(tmp_path):
@@ -164,17 +172,6 @@ def test_tables_hold_means_deviations_and_signed_differences(found):
     assert header[4:8] == ["random encoder", "shuffled labels", "best offset", "chance"]
     reached = float(controls[3]) - max(map(float, controls[4:8]))
     assert float(controls[-1].replace("−", "-")) == pytest.approx(reached, abs=0.011)
-
-
-def test_the_summary_counts_labels_with_enough_items_and_shows_the_other_mode(found):
-    panel = panel_of(found, "dep")
-    row = next(row for row in tables(found)[0].rows if row[:2] == ["DEP", "pretrained"])
-    assert "root" not in panel.sure and all(panel.items[label] >= FEW for label in panel.sure)
-    values = [panel.mean("pretrained", label) for label in panel.sure]
-    gains = [panel.mean("pretrained", label, "gain") for label in panel.sure]
-    assert row[3:5] == [str(len(values)), f"{statistics.mean(values):.2f}"]
-    assert row[7] == f"{sum(value > 0 for value in gains)} of {len(gains)}"
-    assert float(row[8]) != float(row[4])
 
 
 def test_labels_of_other_layers_and_ties_with_a_control():

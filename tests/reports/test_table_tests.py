@@ -70,15 +70,12 @@ def changed(run: RunFolder, **edits: Any) -> None:
     write_counts(run, "test", tree["ids"], tree["counts"])
 
 
-def test_sentences_are_paired_by_id(tmp_path):
+def test_sentences_are_paired_by_id_and_unknown_ones_left_out(tmp_path):
     folders = study(tmp_path, 1)
     before = with_tests(compare(folders, "test"), 500)
     backwards = [f"s{i}" for i in reversed(range(SENTENCES))]
     changed(folders[2], ids=backwards, pos=lambda values: values[::-1], con=lambda values: values[::-1])
     assert str(with_tests(compare(folders, "test"), 500).tests) == str(before.tests)
-
-
-def test_unknown_sentences_are_left_out(tmp_path):
     folders = study(tmp_path, 1)
     for run in folders:
         tasks = run.read_config()["tasks"]

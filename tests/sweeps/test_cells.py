@@ -48,10 +48,22 @@ def names(folder: Path, text: str) -> list[str]:
     return [recipe.name for recipe in read_specification(written(folder, text)).recipes()]
 
 
-def test_cells_are_all_combinations_in_the_order_of_the_file(tmp_path):
+def test_cells_are_combinations_but_for_only_and_exclude(tmp_path):
     tasks = ("pos", "dep-con")
     expected = [f"{regime}-{task}-{seed}" for regime in ("none", "gates") for task in tasks for seed in (1, 2)]
     assert names(tmp_path, PLAIN) == expected
+    only = "only: [{regime: none}, {regime: gates, tasks: [pos], seed: [1, 2]}]\n"
+    assert names(tmp_path, PLAIN + only) == [
+        *("none-pos-1", "none-pos-2", "none-dep-con-1", "none-dep-con-2"),
+        *("gates-pos-1", "gates-pos-2"),
+    ]
+    left = names(tmp_path, PLAIN + only + "exclude: {seed: 2}\n")
+    assert left == ["none-pos-1", "none-dep-con-1", "gates-pos-1"]
+    assert is_specification(written(tmp_path, PLAIN))
+    assert not is_specification(written(tmp_path, "data: {path: x}\n"))
+    assert not is_specification(tmp_path)
+    with pytest.raises(SweepError, match="no such file"):
+        read_specification(tmp_path / "none.yaml")
 
 
 def test_seeds_share_a_title_and_further_cells_come_by_name(tmp_path):
@@ -65,24 +77,6 @@ def test_seeds_share_a_title_and_further_cells_come_by_name(tmp_path):
     control, plain = read_specification(written(tmp_path, text)).recipes()
     assert (control.name, plain.name, plain.title) == ("control", "plain", "")
     assert control.layers == ({"train": {"epochs": 9}}, {"encoder": {"random": True}})
-
-
-def test_only_makes_what_meets_one_rule_and_exclude_drops(tmp_path):
-    only = "only: [{regime: none}, {regime: gates, tasks: [pos], seed: [1, 2]}]\n"
-    assert names(tmp_path, PLAIN + only) == [
-        *("none-pos-1", "none-pos-2", "none-dep-con-1", "none-dep-con-2"),
-        *("gates-pos-1", "gates-pos-2"),
-    ]
-    left = names(tmp_path, PLAIN + only + "exclude: {seed: 2}\n")
-    assert left == ["none-pos-1", "none-dep-con-1", "gates-pos-1"]
-
-
-def test_a_configuration_is_no_sweep(tmp_path):
-    assert is_specification(written(tmp_path, PLAIN))
-    assert not is_specification(written(tmp_path, "data: {path: x}\n"))
-    assert not is_specification(tmp_path)
-    with pytest.raises(SweepError, match="no such file"):
-        read_specification(tmp_path / "none.yaml")
 
 
 UNLIKELY = "never the default"

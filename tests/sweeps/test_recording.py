@@ -106,15 +106,12 @@ def test_what_is_made_of_records_is_what_is_made_of_runs(study, monkeypatch, mtl
     assert made[0] == made[1]
 
 
-def test_runs_and_records_stand_side_by_side(study, mtlprune):
+def test_runs_and_records_stand_side_by_side_and_records_are_replaced_whole(study, mtlprune, tmp_path):
     here, there = study
     half = [place / "mine" / f"none-{tasks}-1" for place, tasks in ((here, "pos"), (there, "mtl5"))]
     whole = [here / "mine" / path.name for path in half]
     made = [mtlprune("table", *runs, "--resamples", 50) for runs in (half, whole)]
     assert made[0] == made[1] and made[0][0] == 0
-
-
-def test_the_same_run_is_the_same_bytes_and_replaces_its_record_whole(study, tmp_path):
     here, there = study
     shutil.copytree(there / "mine", tmp_path / "mine")
     (tmp_path / "mine/none-pos-1/scores/extra.json").write_text("{}")
