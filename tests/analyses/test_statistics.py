@@ -42,6 +42,13 @@ def test_permuting_keeps_what_it_must(within):
     assert moved < 0.5
 
 
+def test_every_permutation_is_equally_likely():
+    values = np.arange(3, dtype=np.float32).reshape(1, 1, 1, 3)
+    found = np.concatenate(list(permutation.permuted(values, 6000, np.random.default_rng(0)))).reshape(-1, 3)
+    _, counts = np.unique(found, axis=0, return_counts=True)
+    assert len(counts) == 6 and stats.chisquare(counts).pvalue > 0.01
+
+
 @pytest.mark.parametrize("case", range(4))
 def test_p_against_enumeration(case):
     generator = np.random.default_rng(case)

@@ -79,6 +79,8 @@ def by_loop(encoder: Encoder, sentences: Sequence[Sentence]) -> dict[tuple[int, 
 def test_it_is_what_a_plain_loop_counts(bert):
     counts = uas_of(bert, SENTENCES)
     assert counts.tokens.sum() == sum(map(len, SENTENCES)) and counts.arcs.sum() == counts.tokens.sum() - len(SENTENCES)
+    for half, side in enumerate(counts.tokens.sum(1)):
+        assert side == sum(len(s) for s, own in zip(SENTENCES, halves(len(SENTENCES)), strict=True) if own == half)
     expected = by_loop(bert, SENTENCES)
     for (direction, layer, head, relation), (hits, mass) in expected.items():
         row = counts.relations.index(relation)
