@@ -27,6 +27,11 @@ class Answer(NamedTuple):
     out: str
     err: str
 
+    def done(self) -> "Answer":
+        """Assert that it ended well."""
+        assert self.code == 0, self.err
+        return self
+
     def refuses(self, said: str, code: int = 2) -> None:
         """Assert that it is one sentence that says so, with its exit code."""
         assert (self.code, said in self.err) == (code, True), (said, self)

@@ -1,20 +1,29 @@
-"""Claims are what training wrote, under the right label; anything else is refused in words."""
+"""Claims are what training wrote, or are refused; their overlap: planted, by hand, enumerated, and null by depth."""
 
+import itertools
 import json
+import math
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from gated_runs import append_gates, claim, write_run
+from gated_runs import append_gates, claim, scattered, write_run
 
-from mtlprune.claimed_heads import ClaimError, group, is_joint, load_claims, notes
+from mtlprune.analyses.claims import maths
+from mtlprune.analyses.claims.maths import SHARING, claimed_by, count_distribution, list_heads, majority_probability
+from mtlprune.analyses.claims.measure import overlap
+from mtlprune.claimed_heads import Claim, ClaimError, RunGroup, group, is_joint, load_claims, notes
+from mtlprune.results import Result
 from mtlprune.runs import RunError, RunFolder
 
 GATES = np.array([[0.0, 0.5, 1.0], [0.001, 0.002, 1.0]])
 WHOLE = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
 
 
-def test_gates_are_those_of_the_best_epoch(tmp_path: Path) -> None:
+def test_gates_are_those_of_the_best_epoch(tmp_path):
     folder = write_run(tmp_path / "run", ["pos"], GATES, seed=7)
     (found,) = load_claims([folder.path])
     assert (found.run, found.label, found.seed, found.encoder) == (str(folder.path), "POS", 7, "minilm")
@@ -29,7 +38,7 @@ def test_gates_are_those_of_the_best_epoch(tmp_path: Path) -> None:
     assert len(load_claims([folder.path])[0].history) == 4
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels(tmp_path):
     five = ["pos", "ner", "dep", "con", "srl"]
     runs = {
         "one": (["dep"], GATES),
@@ -70,55 +79,44 @@ def _line(gates: object, **more: object) -> str:
         (_line({"shared": GATES.tolist()}, epoch=1), r"the best epoch is 2 \(best.json\), but there are no gates of"),
     ],
 )
-def test_damaged_gates_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_damaged_gates_are_refused(tmp_path, text, message):
     folder = write_run(tmp_path / "run", ["pos"], GATES)
     _spoil(folder, 2, text)
     with pytest.raises(RunError, match=message):
         load_claims([folder.path])
 
 
-def test_gate_sets_of_some_tasks_only_are_refused(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", ["pos", "dep"], {"pos": GATES})
-    with pytest.raises(
-        ClaimError, match=r"line 1: expected the gate set 'shared', or one set for each of pos, dep, fo"
-    ):
-        load_claims([folder.path])
-    sizes = write_run(tmp_path / "sizes", ["pos", "dep"], {"pos": GATES, "dep": GATES[:1]})
-    with pytest.raises(ClaimError, match="in every gate set"):
-        load_claims([sizes.path])
-
-
-def test_what_is_no_set_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = write_run(tmp_path / "first", ["pos"], GATES).path
-    with pytest.raises(RunError, match=r"nowhere is no run folder: nothing is there"):
-        load_claims([first, tmp_path / "nowhere"])
+def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ClaimError, match=r"^first is given twice \(also as .*first\); a run counts once"):
-        load_claims([first, "first"])
-    with pytest.raises(ClaimError, match=r"^first is given twice; a run counts once"):
-        load_claims(["first", "first"])
-    bert = write_run(tmp_path / "bert", ["pos"], GATES, encoder="bert").path
-    with pytest.raises(ClaimError, match=r"first is a run of the encoder minilm and .*bert one of bert; heads of diff"):
-        load_claims([first, bert])
-    control = write_run(tmp_path / "control", ["pos"], GATES, random=True).path
-    with pytest.raises(ClaimError, match=r"control one of minilm, random weights"):
-        load_claims([first, control])
-    other = write_run(tmp_path / "other", ["pos"], GATES[:1]).path
-    with pytest.raises(ClaimError, match=r"gates for 2 layers of 3 heads and .*other for 1 of 3"):
-        load_claims([first, other])
-    for name, words in (("plain", "run without gates"), ("empty", "holds no evaluation yet"), ("bytes", "UTF-8 text")):
-        folder = write_run(tmp_path / name, ["pos"], GATES).path
-        (folder / "gates.jsonl").unlink()
-        if name != "plain":
-            (folder / "gates.jsonl").write_bytes(b"\xff\n" if name == "bytes" else b"")
+
+    def made(name: str, tasks: tuple[str, ...] = ("pos",), gates: Any = GATES, **how: Any) -> Path:
+        return write_run(Path(name), tasks, gates, **how).path
+
+    first, runs = made("first"), {name: made(name) for name in ("plain", "empty", "bytes", "settings")}
+    (runs["plain"] / "gates.jsonl").unlink()
+    (runs["empty"] / "gates.jsonl").write_bytes(b"")
+    (runs["bytes"] / "gates.jsonl").write_bytes(b"\xff\n")
+    (runs["settings"] / "config.yaml").write_text("data: {path: d}\ntasks: [pos]\n")
+    for others, words in (
+        (["nowhere"], "nowhere is no run folder: nothing is there"),
+        ([first.absolute()], r"first is given twice \(also as first\); a run counts once"),
+        ([first], "^first is given twice; a run counts once"),
+        ([made("bert", encoder="bert")], "first is a run of the encoder minilm and bert one of bert; heads of diff"),
+        ([made("control", random=True)], "control one of minilm, random weights"),
+        ([made("other", gates=GATES[:1])], "gates for 2 layers of 3 heads and other for 1 of 3"),
+        ([made("some", ("pos", "dep"), {"pos": GATES})], "the gate set 'shared', or one set for each of pos, dep, fo"),
+        ([made("sizes", ("pos", "dep"), {"pos": GATES, "dep": GATES[:1]})], "in every gate set"),
+        ([runs["plain"]], "run without gates"),
+        ([runs["empty"]], "holds no evaluation yet"),
+        ([runs["bytes"]], "UTF-8 text"),
+        ([runs["settings"]], "config.yaml: expected tasks, encoder.name and train.seed"),
+    ):
         with pytest.raises(RunError, match=words):
-            load_claims([folder])
-    (first / "config.yaml").write_text("data: {path: d}\ntasks: [pos]\n")
-    with pytest.raises(ClaimError, match=r"config.yaml: expected tasks, encoder.name and train.seed"):
+            load_claims([first, *others])
         load_claims([first])
 
 
-def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs() -> None:
+def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs():
     labels = ["MTL-5:DEP", "MTL-5", "SRL", "POS+DEP", "POS", "MTL-5:POS", "MTL-3", "XYZ", "DEP"]
     found = group([claim(label, seed, GATES) for seed in (3, 1) for label in labels])
     expected = ["POS", "DEP", "SRL", "XYZ", "POS+DEP", "MTL-3", "MTL-5", "MTL-5:POS", "MTL-5:DEP"]
@@ -131,36 +129,266 @@ def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs() -> None:
 
 
 @pytest.mark.parametrize(("seeds", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds: int, needed: int) -> None:
+def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds, needed):
     gates = np.array([[[float(seed < times) for times in range(seeds + 1)]] for seed in range(seeds)])
     (found,) = group([claim("POS", seed, one) for seed, one in enumerate(gates)])
     assert found.times.tolist() == [list(range(seeds + 1))]
     assert found.claimed.tolist() == [[times >= needed for times in range(seeds + 1)]]
 
 
-def test_labels_that_differ_in_more_than_tasks_are_named(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "a", ["pos"], WHOLE).path
-    second = write_run(tmp_path / "b", ["dep"], WHOLE).path
-    assert notes(group(load_claims([first, second]))) == []
-    third = write_run(tmp_path / "c", ["dep"], WHOLE, rate=0.5).path
-    assert notes(group(load_claims([first, third]))) == [
-        "Not only the tasks differ, but train.encoder_rate too: 0.0001 (POS); 0.5 (DEP)."
-    ]
-    with pytest.raises(
-        ClaimError, match=r"both runs of DEP with seed 1 \(they differ in train.encoder_rate\); one label"
-    ):
-        group(load_claims([second, third]))
-
-
-def test_what_a_reader_must_know(tmp_path: Path) -> None:
+def test_what_a_reader_must_know(tmp_path):
     second = write_run(tmp_path / "b", ["pos"], 1 - WHOLE, seed=2).path
     first = write_run(tmp_path / "a", ["pos"], WHOLE).path
     assert notes(group(load_claims([first, second]))) == []
     third = write_run(tmp_path / "c", ["pos"], WHOLE[::-1], seed=3, rate=0.5).path
     fourth = write_run(tmp_path / "d", ["dep"], WHOLE, data="e" * 64, finished=False).path
+    fifth = write_run(tmp_path / "e", ["dep"], WHOLE, rate=0.5).path
+    assert notes(group(load_claims([first, fifth]))) == [
+        "Not only the tasks differ, but train.encoder_rate too: 0.0001 (POS); 0.5 (DEP)."
+    ]
+    with pytest.raises(
+        ClaimError, match=r"of DEP with seed 1 \(they differ in train.encoder_rate, the data\); one label"
+    ):
+        group(load_claims([fourth, fifth]))
     assert notes(group(load_claims([first, second, third, fourth]))) == [
         "The seeds of POS differ in train.encoder_rate too: 0.0001, 0.0001, 0.5.",
         "Not all runs were trained on the same data (their fingerprints differ).",
         f"Not trained to the end: {fourth}.",
         "Labels have different numbers of seeds (POS 3, DEP 1); every label weighs the same all the same.",
     ]
+
+
+TASKS = ("POS", "NER", "DEP", "CON", "SRL")
+EVEN = [6] * 12  # open heads in each of 12 layers, of 12
+MIDDLE = [0, 1, 2, 5, 9, 11, 11, 9, 5, 2, 1, 0]
+
+
+def seeds_of(
+    generator: np.random.Generator, label: str, wanted: np.ndarray, number: int = 3, moved: int = 1
+) -> list[Claim]:
+    """Seeds that agree on the wanted heads, but for ``moved`` of each layer, which swap with closed ones."""
+    found = []
+    for seed in range(number):
+        gates = wanted.copy()
+        for row in gates:
+            for old, new in ((1, 0), (0, 1)):
+                places = np.flatnonzero(row == old)
+                if len(places) and (row == new).any():
+                    row[generator.choice(places, min(moved, len(places)), replace=False)] = 0.5
+            row[row == 0.5] = generator.permutation(row[row == 0.5])
+        opened = (gates > 0.4) & (generator.random(gates.shape) < 0.97)
+        found.append(claim(label, seed, np.where(opened, generator.uniform(0.2, 1, gates.shape), 0.0)))
+    return found
+
+
+def compare(generator: np.random.Generator, sets: Sequence[np.ndarray], **options: int) -> Result:
+    labels = TASKS[: len(sets)]
+    claims = [one for label, wanted in zip(labels, sets, strict=True) for one in seeds_of(generator, label, wanted)]
+    return overlap(claims, **options)
+
+
+def row(result: Result, frame: str, **key: object) -> Any:
+    """The one row of a frame with these keys."""
+    held = result.frames[frame]
+    for name, value in key.items():
+        held = held[held[name] == value]
+    assert len(held) == 1
+    return held.iloc[0]
+
+
+def tasks_of(result: Result) -> Any:
+    return row(result, "tests", mode="all")
+
+
+def test_planted_overlap_is_found():
+    generator = np.random.default_rng(0)
+    stem = scattered(generator, [4] * 12, 12)
+    sets = [np.maximum(stem, scattered(generator, [2] * 12, 12)) for _ in TASKS]
+    found = compare(generator, sets)
+    pairs, groups = found.frames["pairs"], found.frames["groups"]
+    assert tasks_of(found).p < 0.001 and tasks_of(found).z > 5
+    assert (pairs[["p", "q"]] < 0.05).all(axis=None)
+    planted = {(layer + 1, head + 1) for layer, head in zip(*np.nonzero(stem), strict=True)}
+    sure = groups[(groups["group"] == "stem") & (groups["tasks"] == 5) & (groups["confidence"] > 0.9)]
+    named = set(zip(sure["layer"], sure["head"], strict=True))
+    assert len(planted & named) > 0.8 * len(planted) and len(named - planted) < 0.2 * len(named)
+    by_all = row(found, "numbers", tasks=5)
+    assert by_all["heads"] > 2 * by_all.layers_expected and by_all.layers_more < 0.001
+    assert row(found, "variance", part="heads").share > 0.2 > row(found, "variance", part="layers").share
+
+
+def test_a_common_preference_for_layers_is_not_taken_for_overlap():
+    generator = np.random.default_rng(1)
+    found = compare(generator, [scattered(generator, MIDDLE, 12) for _ in TASKS])
+    pairs = found.frames["pairs"]
+    assert (pairs[["p_anywhere", "q_anywhere"]] < 0.001).all(axis=None)
+    assert (pairs["pearson"] > 0.4).all()  # which the original read as the same heads
+    assert (pairs["q"] > 0.05).all() and (pairs["p_layers"] > 0.01).all()
+    assert tasks_of(found).p > 0.05
+    by_all = row(found, "numbers", tasks=5)
+    assert by_all.uniform_more < 0.001 and by_all["heads"] > 3 * by_all.uniform_expected
+    assert by_all.layers_more > 0.05 and abs(by_all["heads"] - by_all.layers_expected) < 6
+    assert row(found, "variance", part="layers").share > 0.3 and row(found, "variance", part="heads").share < 0.05
+
+
+def test_one_pair_by_hand():
+    """Two layers of two heads; POS opens 1-1 and 2-1 in both seeds, DEP 1-1 and one of layer 2."""
+    pos = [claim("POS", seed, [[1, 0], [0.5, 0]]) for seed in (1, 2)]
+    dep = [claim("DEP", 1, [[1, 0], [1, 0]]), claim("DEP", 2, [[1, 0], [0, 1]])]
+    found = overlap([*dep, *pos], permutations=4000)
+    pair = row(found, "pairs", encoder="POS", other="DEP")
+    assert pair.jaccard_mean == pytest.approx((1 + 1 / 3) / 2)
+    assert pair.jaccard_sd == pytest.approx(0.5 * (2 / 3) / math.sqrt(0.75))
+    assert pair.overlap_coefficient_mean == pytest.approx(0.75)
+    assert pair.shared == 1.5 and pair.expected == 1
+    # Layer 2 of DEP is open once in either head, so only layer 1 matters: 1.5 or 0.5, evenly likely.
+    assert pair.p == pytest.approx(0.5, abs=0.03) and pair.z == pytest.approx(1)
+    assert pair.q == pair.p and tuple(tasks_of(found)[list(SHARING)]) == tuple(pair[list(SHARING)])
+    assert pair.pearson == pytest.approx(np.corrcoef([1, 0, 0.5, 0], [1, 0, 0.5, 0.5])[0, 1])
+    assert (pair.claimed, pair.claimed_anywhere, pair.claimed_layers) == (1, 0.5, 0.5)
+    assert pair.p_anywhere == pytest.approx(0.5) and pair.p_layers == pytest.approx(0.5)
+    assert found.frames["layers"]["claimed"].tolist() == [1, 1, 1, 0]
+    assert row(found, "labels", encoder="POS").multiple_last == pytest.approx(1)
+
+
+def test_joint_labels_are_compared_but_are_no_tasks():
+    generator = np.random.default_rng(4)
+    sets = [scattered(generator, EVEN, 12) for _ in range(4)]
+    claims = [one for label, wanted in zip(TASKS, sets, strict=False) for one in seeds_of(generator, label, wanted)]
+    alone = overlap(claims, permutations=100)
+    joint = [one for label in ("MTL-5", "MTL-5:POS", "POS+DEP") for one in seeds_of(generator, label, sets[0])]
+    both = overlap([*joint, *claims], permutations=100)
+    assert (
+        both.about["single"] == list(TASKS[:4]) and len(both.frames["labels"]) == 7 and len(both.frames["pairs"]) == 21
+    )
+    assert both.frames["groups"].equals(alone.frames["groups"])
+    assert both.frames["variance"].equals(alone.frames["variance"])
+    assert both.frames["numbers"]["heads"].equals(alone.frames["numbers"]["heads"])
+    assert (tasks_of(both).shared, tasks_of(both).z) == (tasks_of(alone).shared, tasks_of(alone).z)
+    only = overlap(joint, permutations=100)
+    assert only.frames.keys().isdisjoint({"groups", "numbers"}) and math.isnan(tasks_of(only).shared)
+    assert "There is no single-task label, so tasks cannot be compared, and their part" in "\n".join(
+        only.about["notes"]
+    )
+
+
+def test_within_a_label_every_seed_is_permuted():
+    generator = np.random.default_rng(5)
+    agreeing = compare(generator, [scattered(generator, EVEN, 12)])
+    assert row(agreeing, "labels", encoder="POS").p < 0.001
+    alien = [claim("POS", seed, scattered(generator, EVEN, 12)) for seed in range(3)]
+    assert row(overlap(alien, 500), "labels", encoder="POS").p > 0.05
+
+
+@pytest.mark.parametrize("gates", [np.zeros((2, 3)), np.ones((2, 3)), np.array([[1, 1, 1], [0, 0, 0]])])
+def test_labels_that_say_nothing(gates):
+    found = overlap([claim("POS", 1, gates), claim("DEP", 1, [[1, 0, 0], [0, 1, 0]])], permutations=20)
+    pair = found.frames["pairs"].iloc[0]
+    assert pair[["z", "p", "q"]].isna().all()
+    text = "\n".join(found.about["notes"])
+    assert "\nPOS: the heads of each layer are open equally often, so permuting" in text
+    flat = np.ptp(gates) == 0
+    assert ("\nPOS: all gates of a run are equal" in text) == flat == math.isnan(pair.pearson)
+
+
+def test_labels_that_say_nothing_or_are_alone():
+    found = overlap([claim("POS", 1, [[1, 0, 1], [0, 1, 0]])], permutations=20)
+    assert "pairs" not in found.frames and found.frames["numbers"]["heads"].tolist() == [3]
+    assert math.isnan(row(found, "labels", encoder="POS").multiple_last) and math.isnan(tasks_of(found).p)
+    text = "\n".join(found.about["notes"])
+    for words in ("POS: one seed", "one label only", "one single-task label", "fewer than 3", "cannot be resampled"):
+        assert words in text
+
+
+def test_the_seed_decides():
+    generator = np.random.default_rng(8)
+    claims = [one for label in TASKS[:2] for one in seeds_of(generator, label, scattered(generator, EVEN, 12))]
+    one, same, other = (overlap(claims, permutations=300, seed=seed) for seed in (1, 1, 2))
+    assert all(frame.equals(same.frames[name]) for name, frame in one.frames.items())
+    assert not one.frames["pairs"].equals(other.frames["pairs"])
+    turned = overlap(claims[::-1], permutations=300, seed=1)  # and not the order in which runs are given
+    assert all(frame.equals(turned.frames[name]) for name, frame in one.frames.items())
+
+
+def run_groups(**times: list[list[int]]) -> list[RunGroup]:
+    """Labels with three seeds; head h is open in the first times[label][l][h] of them."""
+    return group(
+        claim(label, seed, (np.array(rows) > seed).astype(float)) for label, rows in times.items() for seed in range(3)
+    )
+
+
+def test_stem_exclusive_and_free_heads():
+    found = run_groups(
+        POS=[[3, 3, 0], [2, 1, 3]], NER=[[3, 0, 0], [3, 1, 0]], DEP=[[2, 0, 0], [2, 1, 3]], SRL=[[3, 1, 0], [0, 1, 0]]
+    )
+    heads = list_heads(found)
+    assert heads[["layer", "head", "claimed_by", "group"]].values.tolist() == [
+        [1, 1, "POS, NER, DEP, SRL", "stem"],
+        [1, 2, "POS", "exclusive"],
+        [1, 3, "", "free"],
+        [2, 1, "POS, NER, DEP", "stem"],
+        [2, 2, "", "free"],
+        [2, 3, "POS, DEP", ""],  # two tasks: none of the three
+    ]
+    assert heads["tasks"].tolist() == [4, 1, 0, 3, 0, 2]
+    two_of_three = majority_probability(3, 2)
+    assert two_of_three == pytest.approx(20 / 27)  # 3·(2/3)²·(1/3) + (2/3)³
+    sure = [1, 1 - majority_probability(3, 1), 1, two_of_three**2, (1 - 7 / 27) ** 4]
+    assert heads["confidence"][:5].tolist() == pytest.approx(sure)  # of 1-1 three tasks always, whatever DEP does
+    assert math.isnan(heads["confidence"][5])
+
+
+@pytest.mark.parametrize(("seeds", "times"), [(1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (5, 2)])
+def test_bootstrap_of_one_task_against_enumeration(seeds, times):
+    samples = list(itertools.product(range(seeds), repeat=seeds))
+    claimed = [2 * sum(seed < times for seed in sample) > seeds for sample in samples]
+    assert majority_probability(seeds, times) == pytest.approx(np.mean(claimed))
+
+
+def test_claimed_by_against_enumeration():
+    claimed = [
+        np.array(rows, dtype=bool) for rows in ([[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 0, 1]])
+    ]
+    orders = list(itertools.product(itertools.permutations(range(3)), repeat=2))
+    ways = [
+        [np.take_along_axis(one, np.array(order), 1) for order in orders] if place else [one]
+        for place, one in enumerate(claimed)
+    ]
+    every = np.array([sum(way.astype(int) for way in chosen) for chosen in itertools.product(*ways)])
+    found = claimed_by(claimed, 20_000, np.random.default_rng(0), np.random.default_rng(1))
+    assert found[["tasks", "heads"]].values.tolist() == [[1, 5], [2, 3], [3, 1]]
+    for row in found.itertuples():
+        numbers = (every >= row.tasks).sum((1, 2))
+        assert row.layers_expected == pytest.approx(numbers.mean())
+        assert row.layers_more == pytest.approx((numbers >= row.heads).mean(), abs=0.02)
+        assert row.layers_fewer == pytest.approx((numbers <= row.heads).mean(), abs=0.02)
+    # Three of six heads claimed by each of three labels, anywhere: 6·(1/2)³ heads by all, 6·4/8 by two or more.
+    assert found["uniform_expected"].tolist() == pytest.approx([6 * 7 / 8, 3, 6 / 8])
+    p = [0.2, 0.5, 0.9]
+    expected: Counter[int] = Counter()
+    for outcome in itertools.product((0, 1), repeat=3):
+        expected[sum(outcome)] += math.prod(q if hit else 1 - q for q, hit in zip(p, outcome, strict=True))
+    assert count_distribution(p) == pytest.approx([expected[k] for k in range(4)])
+    heads = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
+    assert heads["group"].tolist() == ["stem", "free"] and heads["confidence"].isna().all()  # one seed each
+    assert not len(claimed_by([], 10, np.random.default_rng(0), np.random.default_rng(0))) and not len(list_heads([]))
+    found = claimed_by([np.eye(2, dtype=bool)], 0, np.random.default_rng(0), np.random.default_rng(0))
+    assert found.loc[0, ["heads", "layers_expected"]].tolist() == [2, 2] and math.isnan(found["layers_more"][0])
+
+
+def enumerated(open_: np.ndarray, layer: int, head: int) -> float:
+    """Share of all placements of each map's open heads within the layer that reach what is observed."""
+    heads = open_.shape[2]
+    ways = [list(itertools.combinations(range(heads), int(one[layer].sum()))) for one in open_]
+    observed = int(open_[:, layer, head].sum())
+    reached = [sum(head in chosen for chosen in placed) >= observed for placed in itertools.product(*ways)]
+    return sum(reached) / len(reached)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_p_is_the_share_of_all_placements(seed):
+    open_ = np.random.default_rng(seed).random((3, 2, 4)) < 0.5
+    p = maths.by_maps(open_)
+    for layer, head in np.ndindex(2, 4):
+        assert p[layer, head] == pytest.approx(enumerated(open_, layer, head))
+    assert (p >= maths.least(open_) - 1e-12).all()

@@ -1,25 +1,30 @@
 """R, cones, spectra, isotropy and negative directions: identities, bounds, a linear programme, sums that stream."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from found import column, grids, without_heads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import mean_cosine_gradient
 from scipy.optimize import linprog
+from tiny import WORDS
 from torch import Tensor
 
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
-from mtlprune.analyses.degeneration.maths import (
-    CHANCE,
-    DirectionError,
-    layernorm_hyperplane,
-    negative_direction,
-    wendel,
-)
+from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
+from mtlprune.analyses.reading import Found, Reading, Subject
 from mtlprune.analyses.smoothing.maths import cosine
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import observe
+from mtlprune.sentence import Sentence
+from mtlprune.statistics import twonn
 
 
 def drawn(rows: int, features: int, seed: int = 0, shift: float = 0.0) -> Tensor:
@@ -32,7 +37,7 @@ clouds = st.builds(drawn, st.integers(2, 9), st.integers(2, 7), st.integers(0, 9
 
 @settings(max_examples=40, deadline=None)
 @given(clouds)
-def test_r_is_the_double_loop_and_cossim(rows: Tensor) -> None:
+def test_r_is_the_double_loop_and_cossim(rows):
     number = len(rows)
     units = rows / rows.norm(dim=1, keepdim=True)
     loop = sum(float(units[i] @ units[j]) for i in range(number) for j in range(number) if i != j) / number**2
@@ -45,14 +50,14 @@ def test_r_is_the_double_loop_and_cossim(rows: Tensor) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(clouds)
-def test_its_gradient_is_the_closed_form_and_leaves_norms_alone(rows: Tensor) -> None:
+def test_its_gradient_is_the_closed_form_and_leaves_norms_alone(rows):
     rows = rows.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(dg.mean_cosine(rows), rows)
     torch.testing.assert_close(gradient, mean_cosine_gradient(rows), rtol=1e-10, atol=1e-14)
     assert (gradient * rows).sum(1).abs().max() < 1e-14
 
 
-def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient() -> None:
+def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient():
     rows = torch.cat([drawn(3, 4), torch.zeros(1, 4, dtype=torch.float64)]).requires_grad_()
     value = dg.mean_cosine(rows)
     (gradient,) = torch.autograd.grad(value, rows)
@@ -64,7 +69,7 @@ def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient() -> None:
     assert zeros.grad is not None and zeros.grad.abs().max() == 0
 
 
-def test_angles_and_positive_pairs() -> None:
+def test_angles_and_positive_pairs():
     turns = torch.deg2rad(torch.tensor([-20.0, 0, 20], dtype=torch.float64))
     fan = torch.stack([turns.cos(), turns.sin()], 1) * torch.tensor([[1.0], [5], [2]])
     torch.testing.assert_close(
@@ -77,15 +82,21 @@ def test_angles_and_positive_pairs() -> None:
     assert abs(dg.positive_share(drawn(400, 50)) - 0.5) < 0.02
 
 
-def test_the_projection_keeps_what_lies_in_a_plane() -> None:
+def test_the_projection_and_partition_isotropy():
     plane = drawn(30, 2, shift=2.0) @ drawn(2, 6, seed=1)
     shown = dg.projection(plane)
     torch.testing.assert_close(shown @ shown.T, plane @ plane.T)
     assert (shown.mean(0) >= 0).all() and shown[:, 0].norm() >= shown[:, 1].norm()
     assert dg.projection(drawn(5, 1)).shape == (5, 2)
+    basis = torch.cat([torch.eye(4), -torch.eye(4)]).double()
+    assert dg.partition_isotropy(basis) == pytest.approx(1, abs=1e-12)
+    rows, directions = drawn(20, 3, shift=1.0), torch.linalg.eigh(drawn(20, 3, shift=1.0).T @ drawn(20, 3, shift=1.0))
+    sums = [float((rows @ (sign * c)).exp().sum()) for c in directions.eigenvectors.T for sign in (1, -1)]
+    assert dg.partition_isotropy(rows) == pytest.approx(min(sums) / max(sums))
+    assert 0 <= dg.partition_isotropy(1000 * rows) < 1e-12  # no overflow
 
 
-def test_ranks_from_one_to_all() -> None:
+def test_ranks_from_one_to_all_and_what_has_no_isoscore():
     assert float(dg.effective_rank(torch.ones(7))) == pytest.approx(7)
     assert float(dg.effective_rank(torch.tensor([3.0, 0, 0]))) == pytest.approx(1)
     assert dg.effective_rank(torch.zeros(3)).isnan()
@@ -98,6 +109,7 @@ def test_ranks_from_one_to_all() -> None:
     moments = dg.Moments(5)
     moments.add(line)
     assert float(moments.effective_rank_share()) == pytest.approx(1 / 5, abs=1e-3)
+    assert dg.isoscore(torch.zeros(4, 4)).isnan() and dg.isoscore(torch.ones(1, 1)).isnan()
 
 
 def published_isoscore(covariance: Tensor) -> float:
@@ -112,7 +124,7 @@ def published_isoscore(covariance: Tensor) -> float:
 
 @settings(max_examples=30, deadline=None)
 @given(clouds)
-def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows: Tensor) -> None:
+def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows):
     def score(values: Tensor) -> float:
         moments = dg.Moments(values.shape[1])
         moments.add(values)
@@ -124,20 +136,7 @@ def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows: Tensor)
     assert score(5 * rows @ turn + 2) == pytest.approx(found, abs=1e-6)
 
 
-def test_without_spread_or_in_one_dimension_isoscore_is_not_defined() -> None:
-    assert dg.isoscore(torch.zeros(4, 4)).isnan() and dg.isoscore(torch.ones(1, 1)).isnan()
-
-
-def test_partition_isotropy() -> None:
-    basis = torch.cat([torch.eye(4), -torch.eye(4)]).double()
-    assert dg.partition_isotropy(basis) == pytest.approx(1, abs=1e-12)
-    rows, directions = drawn(20, 3, shift=1.0), torch.linalg.eigh(drawn(20, 3, shift=1.0).T @ drawn(20, 3, shift=1.0))
-    sums = [float((rows @ (sign * c)).exp().sum()) for c in directions.eigenvectors.T for sign in (1, -1)]
-    assert dg.partition_isotropy(rows) == pytest.approx(min(sums) / max(sums))
-    assert 0 <= dg.partition_isotropy(1000 * rows) < 1e-12  # no overflow
-
-
-def test_moments_stream_and_keep_clouds_apart() -> None:
+def test_moments_stream_and_keep_clouds_apart():
     heads = drawn(50, 12).unflatten(1, (3, 4)) + torch.arange(3)[:, None]  # (N, heads, d)
     moments = dg.Moments(3, 4)
     for part in heads.split([20, 1, 29]):
@@ -153,46 +152,40 @@ def test_moments_stream_and_keep_clouds_apart() -> None:
         assert float(moments.effective_rank_share()[head]) == pytest.approx(float(dg.effective_rank(centred)) / 4)
 
 
-# -- Uniformly negative directions --
-
-
 def by_programme(rows: np.ndarray) -> bool:
     """H v ≤ −1 has a solution."""
     found = linprog(np.zeros(rows.shape[1]), A_ub=rows, b_ub=-np.ones(len(rows)), bounds=(None, None))
     return found.status == 0
 
 
-def test_layernorm_puts_everything_on_a_hyperplane() -> None:
+def test_layernorm_puts_everything_on_a_hyperplane_unless_it_has_no_offset():
     torch.manual_seed(1)
     norm = torch.nn.LayerNorm(24, dtype=torch.float64)
     torch.nn.init.normal_(norm.weight, 1, 0.5)
     torch.nn.init.normal_(norm.bias)
     rows = norm(torch.randn(500, 24, dtype=torch.float64) * torch.rand(500, 1) * 30).detach()
-    plane = layernorm_hyperplane(norm.weight, norm.bias)
+    plane = dg.layernorm_hyperplane(norm.weight, norm.bias)
     assert plane is not None and plane.spread(rows) < 1e-14
     torch.testing.assert_close(rows @ plane.direction, torch.full((500,), -abs(plane.offset), dtype=torch.float64))
     assert (plane.angles(rows) > 90).all()
     assert 1 / 24 <= plane.largest <= 1
     assert plane.distance == pytest.approx(float((rows @ plane.direction).abs().mean() / plane.normal.norm()))
-    assert negative_direction(rows.numpy()) is not None  # 500 ≫ 2 · 24: by chance this does not happen
+    assert dg.negative_direction(rows.numpy()) is not None  # 500 ≫ 2 · 24: by chance this does not happen
     assert plane.spread(torch.randn(9, 24)) > 1e-3
-
-
-def test_a_layernorm_without_offset_has_none() -> None:
     norm = torch.nn.LayerNorm(6, dtype=torch.float64)
-    plane = layernorm_hyperplane(norm.weight, norm.bias)
+    plane = dg.layernorm_hyperplane(norm.weight, norm.bias)
     assert plane is not None and plane.offset == 0 and plane.direction.abs().max() == 0 and plane.distance == 0
-    assert layernorm_hyperplane(torch.tensor([1.0, 0.0]), torch.zeros(2)) is None
+    assert dg.layernorm_hyperplane(torch.tensor([1.0, 0.0]), torch.zeros(2)) is None
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, 0.6])
-def test_existence_is_that_of_the_linear_programme(shift: float) -> None:
+def test_existence_is_that_of_the_linear_programme(shift):
     generator = np.random.default_rng(3)
     answers = []
     for number in (2, 5, 8, 10, 12, 30):
         for _ in range(6):
             rows = generator.standard_normal((number, 5)) + shift
-            found = negative_direction(rows)
+            found = dg.negative_direction(rows)
             answers.append(found is not None)
             assert answers[-1] == by_programme(rows)
             if found is not None:
@@ -200,28 +193,147 @@ def test_existence_is_that_of_the_linear_programme(shift: float) -> None:
     assert len(set(answers)) == 2
 
 
-def test_the_margin_is_the_widest() -> None:
+def test_the_margin_is_the_widest_and_wendels_numbers():
     fan = np.deg2rad([-70, -20, 30, 50])
-    found = negative_direction(np.stack([np.cos(fan), np.sin(fan)], 1) * [[3.0], [1], [2], [1]])
+    found = dg.negative_direction(np.stack([np.cos(fan), np.sin(fan)], 1) * [[3.0], [1], [2], [1]])
     assert found is not None and found[1] == pytest.approx(np.cos(np.deg2rad(60)))
     assert found[0] == pytest.approx([-np.cos(np.deg2rad(-10)), -np.sin(np.deg2rad(-10))])
     generator = np.random.default_rng(11)
     rows = generator.standard_normal((40, 6)) + 1.5
-    best = negative_direction(rows)
+    best = dg.negative_direction(rows)
     assert best is not None
     units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     others = best[0] + generator.standard_normal((500, 6)) * 0.1
     others /= np.linalg.norm(others, axis=1, keepdims=True)
     assert (-(others @ units.T)).min(1).max() <= best[1] + 1e-12
-
-
-def test_wendels_numbers() -> None:
-    assert [round(wendel(m, 5), 3) for m in (5, 8, 10, 15, 30)] == [1.0, 0.773, 0.5, 0.09, 0.0]
-    assert wendel(768, 768) == 1 and wendel(1536, 768) == pytest.approx(0.5)
-    assert wendel(2000, 768) < CHANCE <= wendel(1536, 768)
+    assert [round(dg.wendel(m, 5), 3) for m in (5, 8, 10, 15, 30)] == [1.0, 0.773, 0.5, 0.09, 0.0]
+    assert dg.wendel(768, 768) == 1 and dg.wendel(1536, 768) == pytest.approx(0.5)
+    assert dg.wendel(2000, 768) < dg.CHANCE <= dg.wendel(1536, 768)
 
 
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.zeros((0, 3)), np.ones(3)])
-def test_what_is_no_vector_is_refused(rows: np.ndarray) -> None:
-    with pytest.raises(DirectionError):
-        negative_direction(rows)
+def test_what_is_no_vector_is_refused(rows):
+    with pytest.raises(dg.DirectionError):
+        dg.negative_direction(rows)
+
+
+GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
+SENTENCES = [
+    Sentence(str(k), tuple(np.random.default_rng(k).choice(WORDS, size).tolist()))
+    for k, size in enumerate((5, 11, 3, 8, 1, 6, 9, 9, 4, 7, 10, 2, 12, 6, 5, 8))
+]
+REQUEST = Request((), Path("nowhere"), DegenerationOptions(rows=80, permutations=50))
+READING = Reading("tiny", "f" * 64, "dev", SENTENCES, 0, [], 0)
+
+
+def measured(encoder: Encoder, gates: Tensor | None = None) -> Found:
+    return DegenerationSurvey(READING, Subject("pretrained", "tiny", 0, encoder, gates, "tiny"), REQUEST).run()
+
+
+@pytest.fixture(scope="module")
+def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
+    encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager")
+    encoder.transformer.double()
+    torch.manual_seed(5)
+    for name, parameter in encoder.transformer.named_parameters():
+        if "LayerNorm" in name:
+            torch.nn.init.normal_(parameter, float(name.endswith("weight")), 0.3)
+    return encoder
+
+
+def words(encoder: Encoder, gates: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+    """Hidden states and head outputs of all words, sentence by sentence: no padding anywhere."""
+    hidden, heads = [], []
+    for sentence in SENTENCES:
+        seen = observe(encoder, encoder.collate([encoder.tokenize(sentence.words)]), gates, {"hidden", "heads"})
+        hidden.append([seen.word_vectors(states) for states in seen.hidden])
+        heads.append([seen.word_vectors(outputs) for outputs in seen.heads])
+    return [torch.cat(parts) for parts in zip(*hidden, strict=True)], [
+        torch.cat(parts) for parts in zip(*heads, strict=True)
+    ]
+
+
+def test_what_streams_is_what_whole_matrices_say(bert):
+    found = measured(bert, GATES)
+    hidden, heads = words(bert, GATES)
+    for layer, states in enumerate(hidden):
+        assert column(found, "layers", "mean_cosine")[layer] == pytest.approx(float(dg.mean_cosine(states)), abs=1e-10)
+        assert column(found, "layers", "rows")[layer] == len(states) == sum(map(len, SENTENCES))
+        isoscore = float(dg.isoscore(torch.cov(states.T)))
+        assert column(found, "layers", "isoscore")[layer] == pytest.approx(isoscore, abs=1e-8)
+    sample = dg.draw([len(sentence) for sentence in SENTENCES], 80, 0)
+    drawn = hidden[-1][sample.kept][sample.rows].float().double()
+    assert column(found, "layers", "positive")[-1] == dg.positive_share(drawn)
+    assert column(found, "layers", "dimension")[-1] == pytest.approx(
+        twonn.likelihood(hidden[-1][sample.kept][sample.lone].double()), 1e-4
+    )
+    for layer, outputs in enumerate(heads):
+        for head in range(4):
+            value = grids(found)["cosine"][layer, head]
+            if GATES[layer, head] == 0:
+                assert math.isnan(value)
+            else:
+                expected = float(dg.mean_cosine(outputs[:, head])) * len(outputs) / (len(outputs) - 1)
+                assert value == pytest.approx(expected, abs=1e-10)
+    assert column(found, "embeddings", "rows") == bert.transformer.get_input_embeddings().weight.shape[0]
+    assert column(found, "embeddings", "margin") >= 0
+    assert math.isnan(column(found, "layers", "margin")[0]) == (len(sample.rows) < 78)
+
+
+def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each():
+    sizes = [len(sentence) for sentence in SENTENCES]
+    sample = dg.draw(sizes, 40, seed=3)
+    assert len(set(sample.kept)) == len(sample.kept) and len(sample.rows) == 40
+    lone = sample.kept[sample.lone]
+    assert (np.searchsorted(sample.starts, lone, side="right") - 1).tolist() == list(range(len(sizes)))
+    seen: dict[int, int] = {}
+    for rows in ([3, 0], [1], [2, *range(4, len(sizes))]):
+        here, there = sample.of(rows)
+        places = np.concatenate([np.arange(sample.starts[row], sample.starts[row + 1]) for row in rows])
+        assert (sample.kept[there] == places[here]).all()
+        seen |= dict(zip(there.tolist(), here.tolist(), strict=True))
+    assert sorted(seen) == list(range(len(sample.kept)))
+    assert (dg.draw(sizes, 40, seed=3).kept == sample.kept).all() and len(dg.draw(sizes, 9999, 0).rows) == sum(sizes)
+
+
+def test_the_mean_taken_apart(bert):
+    hidden, _ = words(bert, GATES)
+    subject = Subject("pretrained", "tiny", 0, bert, GATES, "tiny")
+    mean = hidden[-1].mean(0)
+    layers, heads, middle, direction = take_apart(subject, READING, mean, REQUEST)
+    terms = np.array([[row[f"share_{term}"] for term in TERMS] for row in layers])
+    assert terms.shape == (3, 4)
+    np.testing.assert_allclose(terms.sum(1), 1, atol=1e-10)
+    np.testing.assert_allclose(terms[0, 1:3], 0, atol=1e-12)
+    assert heads.sum() == pytest.approx(terms[-1, 1], abs=1e-8)
+    assert (heads[GATES.numpy() == 0] == 0).all()
+    torch.testing.assert_close(middle, mean, rtol=1e-9, atol=1e-11)
+    assert all(row["plane_spread"] < 1e-13 and row["plane_angle"] > 90 for row in layers[1:])
+    assert direction is not None and ((hidden[-1] @ direction) < 0).all()
+
+
+def test_removed_heads_are_as_closed_ones(bert):
+    gates = (GATES > 0).double()
+    closed, cut = measured(bert, gates), measured(without_heads(bert, gates))
+    for name in HEAD_MEASURES:
+        np.testing.assert_allclose(grids(cut)[name], grids(closed)[name], atol=1e-6)
+        assert np.isnan(grids(closed)[name][gates.numpy() == 0]).all()
+    np.testing.assert_allclose(grids(cut)["cone"], grids(closed)["cone"], atol=1e-9)
+    for term in TERMS:
+        shares = [column(one, "layers", f"share_{term}") for one in (cut, closed)]
+        np.testing.assert_allclose(*shares, atol=1e-9)
+
+
+def test_a_layer_without_heads(bert):
+    found = grids(measured(without_heads(bert, torch.tensor([[0.0] * 4, [1.0] * 4]))))
+    assert found["gate"].tolist() == [[0] * 4, [1] * 4] and (found["cone"][0] == 0).all()
+    assert np.isnan(found["cosine"][0]).all() and not np.isnan(found["cosine"][1]).any()
+
+
+def test_encoders_that_cannot_be_taken_apart_say_so(tiny_encoder):
+    found = measured(Encoder.load(str(tiny_encoder("modernbert")), attention="eager"))
+    assert "cone" not in grids(found) and "no post-LN encoder" in found.notes[0]
+    assert len(column(found, "layers", "isoscore")) == 3
+    bare = measured(Encoder.load(str(tiny_encoder("bert")), context=False))
+    assert bare.frames.keys() == {"embeddings", "spectra", "points"} and "has no layers" in bare.notes[0]
+    assert column(bare, "embeddings", "rows") > 0

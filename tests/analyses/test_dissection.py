@@ -1,18 +1,19 @@
-"""Exact decomposition: parts sum to the whole in every family, under padding, gates and removed heads."""
+"""Exact decomposition: parts sum to the whole; comparisons of decompositions; light decoders on partial sums."""
 
-from collections.abc import Callable
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from tiny import HEADS, LAYERS, WORDS, make_config
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.dissection import SUBSETS
+from mtlprune.analyses.dissection import SUBSETS, TERMS, comparison, decoders
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.maths import embedding_terms, importance, refusal, terms, trace
 from mtlprune.analyses.dissection.measure import dissect, score_masked
@@ -20,11 +21,10 @@ from mtlprune.analyses.reading import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.sentence import Sentence
+from mtlprune.sentence import Dependencies, Layer, Predicate, Sentence, Span
 
 POST_LN = ("bert", "roberta", "electra", "distilbert", "albert", "mpnet", "deberta", "deberta-v2")
 SENTENCES = [WORDS[:7], WORDS[3:20], WORDS[9:11]]
-TinyEncoder = Callable[[str], Path]
 REQUEST = Request((), Path("nowhere"), None)
 
 
@@ -73,7 +73,7 @@ def closed_form(trace: dissection.Trace, last: int) -> Tensor:
 
 
 @pytest.mark.parametrize("family", POST_LN)
-def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder: TinyEncoder, family: str) -> None:
+def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder, family):
     for dtype, limit in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
         if family == "deberta" and dtype is torch.float64:
             limit = 1e-5  # its LayerNorm computes in float32 whatever it is given
@@ -88,7 +88,7 @@ def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder: TinyEnc
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "mpnet"])
-def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder: TinyEncoder, family: str) -> None:
+def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder, family):
     gates = (some_gates() > 0.4).double()
     gates[1] = gates[0] if family == "albert" else 0  # ALBERT's layers are one module; elsewhere a layer loses all
     gated, _ = passed(loaded(tiny_encoder(family)), gates)
@@ -99,7 +99,7 @@ def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder: TinyEncoder, fam
         assert (one - other).abs().max() <= 1e-10 and (other.sum(0) - whole).abs().max() <= 1e-10
 
 
-def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder: TinyEncoder) -> None:
+def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder):
     gates = some_gates()
     traced, hidden = passed(loaded(tiny_encoder("bert")), gates)
     shares = dissection.head_importance(traced, hidden[-1])
@@ -113,24 +113,8 @@ def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder: T
             assert bool(shares[place][:, head].any()) == (gates[place, head] > 0)
 
 
-def test_importance_sums_to_1_and_knows_no_scale(tiny_encoder: TinyEncoder) -> None:
-    encoder = loaded(tiny_encoder("bert"))
-    traced, hidden = passed(encoder)
-    *_, stack = terms(traced)
-    mu = importance(stack, hidden[-1])
-    assert torch.allclose(mu.sum(0), torch.ones(mu.shape[1], dtype=mu.dtype), atol=1e-10)
-    assert torch.allclose(importance(hidden[-1][None], hidden[-1]), torch.ones_like(mu[:1]))
-    last = encoder.transformer.encoder.layer[-1].output.LayerNorm
-    with torch.no_grad():
-        last.weight *= 3.5
-        last.bias *= 3.5
-    scaled, whole = passed(encoder)
-    *_, stack = terms(scaled)
-    assert torch.allclose(whole[-1], 3.5 * hidden[-1]) and torch.allclose(importance(stack, whole[-1]), mu, atol=1e-10)
-
-
 @pytest.mark.parametrize("family", ["modernbert", "eurobert"])
-def test_an_encoder_that_is_not_post_ln_is_refused(tiny_encoder: TinyEncoder, family: str) -> None:
+def test_an_encoder_that_is_not_post_ln_is_refused(tiny_encoder, family):
     encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
     assert refusal(encoder) and "no post-LN encoder" in str(refusal(encoder))
     with pytest.raises(EncoderError, match="no post-LN encoder"):
@@ -141,7 +125,7 @@ def subject(folder: Path, encoder: Encoder | None = None, gates: Tensor | None =
     return Subject("pretrained", str(folder), 0, encoder or Encoder.load(str(folder), attention="eager"), gates, "")
 
 
-def test_many_sentences_are_what_single_ones_say(tiny_encoder: TinyEncoder) -> None:
+def test_many_sentences_are_what_single_ones_say(tiny_encoder):
     folder = tiny_encoder("bert")
     sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate(SENTENCES)]
     gates = some_gates(torch.float32)
@@ -161,7 +145,7 @@ def test_many_sentences_are_what_single_ones_say(tiny_encoder: TinyEncoder) -> N
     assert all(line["tokens"] == pieces for line in whole["linearity"])
 
 
-def test_a_decomposition_that_misses_is_refused(tiny_encoder: TinyEncoder) -> None:
+def test_a_decomposition_that_misses_is_refused(tiny_encoder):
     folder = tiny_encoder("bert")
     encoder = Encoder.load(str(folder), attention="eager")
     layer = encoder.transformer.encoder.layer[0]
@@ -171,9 +155,7 @@ def test_a_decomposition_that_misses_is_refused(tiny_encoder: TinyEncoder) -> No
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet"])
-def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(
-    tiny_encoder: TinyEncoder, family: str, tmp_path: Path
-) -> None:
+def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(tiny_encoder, family, tmp_path):
     plain = Encoder.load(str(tiny_encoder(family)))
     assert not score_masked(subject(tiny_encoder(family)), [Sentence("1", tuple(WORDS[:5]))], 0)  # no such head
     model = AutoModelForMaskedLM.from_config(make_config(family)).eval()
@@ -195,3 +177,204 @@ def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(
     chosen = batch.piece_slot[draw < 0.15]
     right = (told.flatten()[chosen] == batch.input_ids.flatten()[chosen]).double().mean()
     assert found["test"] == len(chosen) > 2 and found["score"][SUBSETS.index("ihfc")] == pytest.approx(float(right))
+
+
+def test_r2_is_that_of_direct_least_squares():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)) * 3 + 1, rng.normal(size=(60, 4))
+    y[:, 0] += x @ rng.normal(size=5)
+    design = np.column_stack([np.ones(60), x])
+    fitted = design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    expected = (1 - ((y - fitted) ** 2).sum(0) / ((y - y.mean(0)) ** 2).sum(0)).mean()
+    whole = comparison.moments(x, y)
+    assert comparison.r2(whole, comparison.fit(whole, 5)) == pytest.approx(expected, abs=1e-10)
+    found = comparison.linearity(comparison.moments(x[:40], y[:40]), comparison.moments(x[40:], y[40:]), 5)
+    assert found["in_sample"] == pytest.approx(expected, abs=1e-10)
+    assert found["held_out"] < expected and found["tokens"] == 60
+
+
+def test_correlations_are_scipys_and_undefined_where_nothing_moves():
+    rng = np.random.default_rng(2)
+    one, other = rng.normal(size=(2, 40, 3, 4)).astype(np.float32)
+    one[:, 0, 1] = 0
+    spearman, pearson = comparison.mu_correlations(one, other).values()
+    assert math.isnan(spearman[0, 1]) and math.isnan(pearson[0, 1])
+    assert spearman[2, 3] == pytest.approx(stats.spearmanr(one[:, 2, 3], other[:, 2, 3]).statistic)
+    assert pearson[1, 0] == pytest.approx(stats.pearsonr(one[:, 1, 0], other[:, 1, 0]).statistic, abs=1e-6)
+    assert comparison.mu_correlations(other, other)["spearman"] == pytest.approx(np.ones((3, 4)))
+
+
+def test_gates_that_follow_shares_do_not_pass_for_chance():
+    rng = np.random.default_rng(3)
+    shares = rng.normal(size=(6, 12)) + np.arange(6)[:, None]
+    follows = (stats.rankdata(shares, axis=1) > 6).astype(float)
+    found = comparison.gates_against_shares(follows, shares)
+    assert (found["open"], found["shared"], found["expected"]) == (36, 36, 18.0) and found["rho"] > 0.8
+    assert found["rho_p"] < 0.01 and found["shared_p"] < 1e-6
+    by_layer = np.repeat(np.arange(6)[:, None] > 2, 12, axis=1).astype(float)  # all of some layers: no ranks within
+    assert math.isnan(comparison.gates_against_shares(by_layer, shares)["rho"])
+    blind = [
+        comparison.gates_against_shares(rng.permuted(follows, axis=1), shares, seed)["rho_p"] for seed in range(12)
+    ]
+    assert np.median(blind) > 0.1
+
+
+def test_losses_of_encoders_and_of_exclusive_heads():
+    rng = np.random.default_rng(4)
+    gold = rng.integers(2, 9, size=50)
+    counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
+    same = comparison.losses(counts, counts)
+    assert not same["difference"].any() and not same["low"].any() and not same["high"].any()
+    found = comparison.losses(counts[::-1], counts)
+    assert (found["low"] < found["difference"]).all() and (found["difference"] < found["high"]).all()
+    assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
+    single, joint = np.zeros((2, 3)), np.array([[-1.0, 0, 0], [0, 0.5, 0]])
+    mine = np.array([[True, False, False], [False, False, False]])
+    assert comparison.lost_share(single, joint, mine) == {"heads": 1, "exclusive": -1.0, "others": 0.1}
+    assert math.isnan(comparison.lost_share(single, joint, ~mine & mine)["exclusive"])
+
+
+def test_a_mixture_is_found_and_a_rotation_undone():
+    rng = np.random.default_rng(5)
+    parts = {name: rng.normal(size=(30, 8)) + 1 for name in "abc"}
+    found = comparison.composition(0.3 * parts["a"] + 0.7 * parts["c"], parts)
+    assert found["weights"] == pytest.approx({"a": 0.3, "b": 0.0, "c": 0.7}, abs=1e-10)
+    assert found["unexplained"] == pytest.approx(0, abs=1e-12)
+    assert found["centred"] == pytest.approx(found["weights"], abs=1e-10)
+    against = comparison.composition(-parts["a"], {"a": parts["a"]})
+    assert against["weights"] == {"a": 0.0} and against["unexplained"] == pytest.approx(1)
+    assert math.isnan(comparison.composition(np.zeros((30, 8)), parts)["unexplained"])
+    rng = np.random.default_rng(6)
+    one = rng.normal(size=(40, 6))
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    found = comparison.composition(one @ turn, {"a": one})
+    assert found["rotated"] == pytest.approx({"a": 1.0})
+    assert found["rotated_unexplained"] == pytest.approx(0, abs=1e-12) and found["unexplained"] > 0.3
+
+
+QUICK = decoders.NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
+
+
+def summed(parts: torch.Tensor, subset: str) -> torch.Tensor:
+    found = torch.zeros_like(parts[0])
+    for term in subset:
+        found = found + parts[TERMS.index(term)]
+    return found
+
+
+def test_scaling_is_that_of_each_sum():
+    torch.manual_seed(0)
+    parts = torch.randn(4, 50, 6, dtype=torch.float64)
+    parts[1, :, 2] = 3.0  # a constant feature of h
+    scaled = decoders.SubsetNets(parts, 2, QUICK).scaled(parts)
+    for place, subset in enumerate(SUBSETS):
+        whole = summed(parts, subset)
+        std = whole.std(0, correction=0)
+        moving = std > 1e-6
+        expected = torch.where(moving, (whole - whole.mean(0)) / torch.where(moving, std, 1.0), 0.0)
+        assert torch.allclose(scaled[place], expected, atol=1e-8)
+
+
+def test_each_net_reads_its_own_terms_and_the_empty_one_says_the_majority_label():
+    torch.manual_seed(1)
+    parts, labels = torch.randn(4, 300, 8), torch.randint(0, 3, (300,))
+    labels = (parts[0, :, 0] > 0).long()  # the input knows it
+    answers = decoders.predict(decoders.train_nets(parts, labels, 3, QUICK), parts)
+    changed = parts.clone()
+    changed[1:] = torch.randn(3, 300, 8)
+    again = decoders.predict(decoders.train_nets(changed, labels, 3, QUICK), changed)
+    same = [bool((answers[place] == again[place]).all()) for place in range(16)]
+    assert same[SUBSETS.index("i")] and same[0] and not same[SUBSETS.index("h")]
+    assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95
+    torch.manual_seed(2)
+    labels = torch.tensor([0] * 30 + [1] * 50 + [2] * 40)
+    parts = torch.randn(4, 120, 5)
+    answers = decoders.predict(decoders.train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
+    assert (answers[0] == 1).all()
+
+
+def sentence() -> Sentence:
+    return Sentence(
+        "1",
+        ("the", "dog", "saw", "London"),
+        pos=("DET", "NOUN", "VERB", "PROPN"),
+        ner=(Span(3, 4, "LOC"),),
+        dep=Dependencies((2, 3, 0, 3), ("det", "nsubj", "root", "obj")),
+        con=(Span(0, 4, "S"), Span(0, 4, "FRAG"), Span(0, 2, "NP"), Span(3, 4, "NP")),
+        srl=(Predicate(2, "see.01", (Span(0, 2, "ARG0"), Span(2, 3, "V"), Span(3, 4, "ARG1")), "see"),),
+    )
+
+
+def test_items_and_their_features():
+    both = [Sentence("0", ("hello",)), sentence()]  # one that lacks all layers, before
+    items = {task: decoders.term_items(task, both) for task in ("pos", "ner", "dep", "con", "srl")}
+    assert items["pos"].labels.tolist() == ["DET", "NOUN", "VERB", "PROPN"]
+    assert items["ner"].labels.tolist() == ["O", "O", "O", "B-LOC"]
+    assert items["dep"].labels.tolist() == ["det", "nsubj", "obj"]  # the root has no head to be asked of
+    assert items["con"].labels.tolist() == ["S", "NP"]
+    assert items["srl"].labels.tolist() == ["ARG0", "ARG1"] and set(items["srl"].sentence.tolist()) == {1}
+    parts = torch.randn(4, 5, 3)
+    features = items["srl"].features(parts)
+    assert torch.allclose(features[:, 0], torch.cat([parts[:, 3], parts[:, 1:3].mean(1)], 1))
+    assert torch.allclose(items["dep"].features(parts)[:, 0], torch.cat([parts[:, 1], parts[:, 2]], 1))
+    assert decoders.term_items("wsd", both).labels.tolist() == ["see.01"]
+
+
+def test_scores_count_what_is_right():
+    upos = Layer("tags", ("D", "N", "V", "P"))
+    sentences = [sentence().with_layers(upos=upos) for _ in range(6)]
+    codes = torch.randn(4, 4, 16)
+    material = decoders.Material(sentences, codes.repeat(1, 6, 1))
+    for task in ("pos", "ner", "upos", "dep"):
+        [found] = decoders.score(task, material, material, QUICK)
+        assert found["score"][1:].min() == 1.0  # each term names the word
+        assert found["counts"].shape == (16, 6, 3) and found["unseen"] == 0
+    assert found["baseline"] == pytest.approx(1 / 3)
+    assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
+    gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
+    assert (
+        decoders.macro_f1(answers, gold) == decoders.macro_f1(gold, answers) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
+    )
+    assert decoders.macro_f1(gold, gold) == 1
+
+
+def test_neighbours_are_those_of_the_lemma(monkeypatch):
+    monkeypatch.setattr(decoders, "NEIGHBOURS", 3)
+    generator = torch.Generator().manual_seed(0)
+    labels = np.array(["run.01", "run.02", "be.01", "be.02", "run.02", "be.02", "run.01", "run.02", "one.01"])
+    names, gold = np.unique(labels, return_inverse=True)
+    asked = np.array(["run.09", "be.01"])
+    train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(labels), 2))
+    answers = decoders.nearest(train, labels, gold, test, asked)
+    for place, subset in enumerate(SUBSETS):
+        for row, lemma in enumerate(("run", "be")):
+            pool = [k for k, label in enumerate(labels) if label.startswith(lemma)]
+            cosine = torch.cosine_similarity(summed(train, subset)[pool], summed(test, subset)[row], dim=-1)
+            near = cosine.argsort(descending=True)[: 3 if subset else len(pool)].tolist()
+            votes = {
+                sense: [float(cosine[k]) for k in near if gold[pool[k]] == sense]
+                for sense, name in enumerate(names)
+                if name.startswith(lemma)
+            }
+            best = max(votes, key=lambda sense: (len(votes[sense]), sum(votes[sense])))
+            assert answers[place, row] == best, (subset, lemma)
+
+
+def test_senses_from_rolesets_beside_the_most_frequent_one():
+    generator = torch.Generator().manual_seed(0)
+    sentences, rows = [], []
+    for place in range(90):
+        sense = 1 + (place % 3 == 0)
+        sentences.append(Sentence(str(place), ("runs",), srl=(Predicate(0, f"run.0{sense}", (), "run"),)))
+        vector = torch.randn(4, 1, 8, generator=generator)
+        vector[1, 0, 0] += 6 * (sense - 1.5)  # the heads know the sense
+        rows.append(vector)
+    material = decoders.Material(sentences, torch.cat(rows, 1))
+    learned, near = decoders.score("wsd", material, material, QUICK)
+    heads = SUBSETS.index("h")
+    assert learned["baseline"] == pytest.approx(2 / 3)
+    assert learned["score"][heads] > 0.95 and near["score"][heads] > 0.95
+    assert learned["score"][0] == near["score"][0] == pytest.approx(2 / 3)  # nothing to go by: the most frequent sense
+    apart = np.array([[told[0][heads], told[heads][0]] for told in (near["micro_agreement"], near["macro_agreement"])])
+    assert (apart[:, 0] == apart[:, 1]).all() and (apart < 1).all() and np.diag(near["macro_agreement"]).min() == 1
+    assert decoders.score("wsd", decoders.Material(sentences[:1], rows[0]), material, QUICK) == []

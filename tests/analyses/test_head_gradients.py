@@ -1,4 +1,4 @@
-"""Gradients by head: importance against a moved gate, cosines against whole gradients, removed heads, halves."""
+"""Gradients by head against a moved gate and whole gradients; closing one task's heads in another task's runs."""
 
 import math
 from collections.abc import Callable
@@ -8,11 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.cross import CrossOptions
+from mtlprune.analyses.cross.measure import ClosedCounts, Tables, _cells, _own, others
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.model import MultiTaskModel
+from mtlprune.scores import SCORES, count_names
 from mtlprune.tasks import TASKS
 from mtlprune.training.pruning.selectors import agreement, derivatives, head_weights
 
@@ -44,7 +50,7 @@ def made(request: pytest.FixtureRequest, tiny_encoder: Callable[[str], Path]) ->
     return make(tiny_encoder(request.param))
 
 
-def test_derivatives_are_those_of_a_gate(made: Any) -> None:
+def test_derivatives_are_those_of_a_gate(made):
     """A factor of one head's output, moved a little: the loss of every sentence follows its derivative."""
     model, pieces, targets = made
     wanted = {"dep": [*targets["dep"][:2], None]}
@@ -65,7 +71,7 @@ def test_derivatives_are_those_of_a_gate(made: Any) -> None:
     assert (found[2] == 0).all()
 
 
-def test_cosines_are_those_of_whole_gradients(made: Any) -> None:
+def test_cosines_are_those_of_whole_gradients(made):
     model, pieces, targets = made
     told = agreement(model, pieces, targets, size=12)
     batch = model.collate(pieces, targets)
@@ -85,7 +91,7 @@ def test_cosines_are_those_of_whole_gradients(made: Any) -> None:
     assert np.isnan(told.halves).all()  # one mini-batch has no other half
 
 
-def test_heads_own_all_attention_weights_once(made: Any) -> None:
+def test_heads_own_all_attention_weights_once(made):
     model, _, _ = made
     if model.encoder.config.model_type == "bert":
         block = model.encoder.transformer.encoder.layer[1].attention
@@ -100,7 +106,7 @@ def test_heads_own_all_attention_weights_once(made: Any) -> None:
             assert len(dims) == 1 and sorted(rows.tolist()) == list(range(weight.shape[dims.pop()]))
 
 
-def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_encoder: Callable[[str], Path]) -> None:
+def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_encoder):
     model, pieces, targets = make(tiny_encoder("bert"))
     whole = agreement(model, pieces, targets, size=3)
     assert np.allclose(whole.cosines[[0, 1, 2], [0, 1, 2]], 1) and (np.abs(whole.halves) <= 1).all()
@@ -112,3 +118,41 @@ def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_enc
     cut = agreement(model, pieces, {t: targets[t] for t in ("pos", "dep")}, size=6)
     assert (np.isnan(cut.mean()) == (gates.numpy() == 0)).all() and cut.cosines.shape == (2, 2, 2, 4)
     assert math.isnan(cut.opposed()[1, 0]) and derivatives(model, pieces[:2], {"pos": targets["pos"][:2]})[0, 1, 0] == 0
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(0, 99))
+def test_others_are_as_many_in_each_layer_and_others_where_there_are_enough(rows, seed):
+    heads = np.array(rows)
+    drawn = others(heads, np.random.default_rng(seed))
+    assert (drawn.sum(1) == heads.sum(1)).all()
+    assert ((drawn & heads).sum(1) == np.maximum(2 * heads.sum(1) - heads.shape[1], 0)).all()
+
+
+@pytest.mark.parametrize("planted", [0.0, 0.2])
+def test_a_planted_loss_in_the_own_task_is_found(planted):
+    """Closing own heads costs ``planted`` of the words, other heads nothing; only the noise of sentences differs."""
+    names = count_names("tags", "accuracy")
+    generator, labels, words, sentences = np.random.default_rng(5), ("POS", "NER", "DEP"), 20, 300
+    held: Tables = {}
+    closed = [("", ""), *((mode, label) for mode in ("claimed", "random") for label in labels)]
+    for label in labels:
+        for mode, other in closed:
+            rate = 0.9 - planted * (mode == "claimed" and other == label)
+            cell = held[label, label.lower(), mode, other] = ClosedCounts(names, SCORES["tags"]["accuracy"])
+            for seed in (1, 2, 3):
+                right = generator.binomial(words, rate, sentences)
+                cell.runs[seed] = np.stack([right, np.full(sentences, words)], 1) * (1 + (mode == "random"))
+    request = Request([], Path(), CrossOptions(draws=2, resamples=400, margin=3.0))
+    own = _own(held, request).iloc[0]
+    assert own["low"] < -100 * planted < own["high"] and (own["p"] < 1e-4) == bool(planted)
+    cells = _cells(held, request).set_index(["encoder", "other"])
+    assert np.isclose(
+        own["delta"],
+        np.mean(
+            [
+                cells.loc[(a, a), "delta"] - np.mean([cells.loc[(b, a), "delta"] for b in labels if b != a])
+                for a in labels
+            ]
+        ),
+    )
+    assert (cells["equal"].drop([(label, label) for label in labels]) < 0.05).all()

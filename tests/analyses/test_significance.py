@@ -1,57 +1,60 @@
-"""Tests over sentences: p-values by enumeration, scipy where it has the test, calibration, planted differences."""
+"""Tests over sentences, and of labels: p-values by enumeration, scipy where it has the test, planted differences."""
 
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from random_sentences import sentences
 from scipy import stats
 
-from mtlprune.scores import SCORES
+from mtlprune.scores import SCORES, count
+from mtlprune.sentence import Sentence, Span
 from mtlprune.statistics import significance
-from mtlprune.statistics.significance import MEETINGS, Difference, System, differences, holm, sign_flip
 
 ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
 F1 = ("correct", "gold", "predicted"), SCORES["brackets"]["f1"]
 Counts = NDArray[np.int64]
 
 
-def accuracy(*runs: Sequence[int], words: int = 1) -> System:
+def accuracy(*runs: Sequence[int], words: int = 1) -> significance.System:
     """A system from the right words of each sentence, a sequence a run."""
     right = np.array(runs)
-    return System(np.stack([right, np.full_like(right, words)], -1), *ACCURACY)
+    return significance.System(np.stack([right, np.full_like(right, words)], -1), *ACCURACY)
 
 
-def brackets(generator: np.random.Generator, runs: int, sentences: int, gold: Counts, skill: float = 0.6) -> System:
+def brackets(
+    generator: np.random.Generator, runs: int, sentences: int, gold: Counts, skill: float = 0.6
+) -> significance.System:
     """Runs that find brackets by chance; some sentences are hard for all of them."""
     easy = generator.beta(8 * skill, 8 * (1 - skill), (1, sentences))
     right = generator.binomial(gold, easy, (runs, sentences))
     wrong = generator.binomial(gold, 1 - easy, (runs, sentences))
-    return System(np.stack([right, np.broadcast_to(gold, right.shape), right + wrong], -1), *F1)
+    return significance.System(np.stack([right, np.broadcast_to(gold, right.shape), right + wrong], -1), *F1)
 
 
 def golds(generator: np.random.Generator, sentences: int) -> Counts:
     return generator.integers(1, 12, sentences)
 
 
-def one(first: System, second: System, resamples: int = 10_000, seed: int = 0) -> Difference:
-    (found,) = differences([first, second], [(0, 1)], resamples, seed)
+def one(
+    first: significance.System, second: significance.System, resamples: int = 10_000, seed: int = 0
+) -> significance.Difference:
+    (found,) = significance.differences([first, second], [(0, 1)], resamples, seed)
     return found
 
 
-def score(system: System, rows: Counts) -> float:
+def score(system: significance.System, rows: Counts) -> float:
     """(N, K) → the score of their sum."""
     return float(system.scores(rows.sum(0).astype(float)))
 
 
-# --- known p-values --------------------------------------------------------------------------------------------------
-
-
-def test_five_sentences_of_one_direction() -> None:
+def test_known_p_values_and_effects():
     """Five sentences tell the two apart, all for the first: 2 of 2⁵ swaps reach that; the others change nothing."""
     found = one(accuracy([1] * 5 + [0] * 9), accuracy([0] * 14))
     assert (found.p, found.floor, found.exact) == (2 / 32, 2 / 32, True)
@@ -59,40 +62,42 @@ def test_five_sentences_of_one_direction() -> None:
     assert found.delta == pytest.approx(500 / 14)
     six = one(accuracy([1] * 6 + [0]), accuracy([0] * 6 + [1]))  # 2 · (1 + 7) of 2⁷: the sign test's
     assert six.p == pytest.approx(stats.binomtest(6, 7).pvalue) == pytest.approx(16 / 128)
-
-
-def test_no_difference() -> None:
     found = one(accuracy([1, 0, 1]), accuracy([1, 0, 1]))
     assert (found.delta, found.p, found.floor, found.low, found.high) == (0, 1, 1, 0, 0)
     assert math.isnan(found.effect)
     assert found.differing == 0
+    first, second = accuracy([5, 3, 4, 1, 2], words=6), accuracy([2, 3, 1, 2, 1], words=6)
+    gains = np.array([3, 0, 3, -1, 1])
+    assert one(first, second).effect == pytest.approx(gains.mean() / gains.std(ddof=1))
 
 
 @pytest.mark.parametrize("runs", [(1, 1), (3, 5), (10, 10), (33, 3), (24, 24), (24, 20), (24, 25), (200, 1)])
-def test_every_run_meets_equally_many_others(runs: tuple[int, int]) -> None:
+def test_every_run_meets_equally_many_others(runs):
     meetings = significance._meetings(*runs)
     assert len(set(zip(*meetings, strict=True))) == len(meetings[0])  # no two twice
     assert all(len(set(np.bincount(side, minlength=n))) == 1 for side, n in zip(meetings, runs, strict=True))
-    allowed = max(MEETINGS, math.lcm(*runs))
-    assert len(meetings[0]) == math.prod(runs) if math.prod(runs) <= MEETINGS else len(meetings[0]) <= allowed
+    allowed = max(significance.MEETINGS, math.lcm(*runs))
+    assert (
+        len(meetings[0]) == math.prod(runs) if math.prod(runs) <= significance.MEETINGS else len(meetings[0]) <= allowed
+    )
 
 
-def test_how_sums_are_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_sums_are_cut_changes_nothing(monkeypatch):
     """Labels of few sentences beside common ones; blocks of resamples, and sums over the sentences that count."""
     generator = np.random.default_rng(5)
     rare = np.where(generator.random(40) < 0.1, golds(generator, 40), 0)
     both = golds(generator, 40)
     systems = [brackets(generator, 3, 40, gold) for gold in (rare, rare, both, both)]
     pairs = [(0, 1), (2, 3)]
-    found = differences(systems, pairs, 500)
+    found = significance.differences(systems, pairs, 500)
     monkeypatch.setattr(significance, "SUMS", 700)
-    assert differences(systems, pairs, 500) == found
+    assert significance.differences(systems, pairs, 500) == found
     monkeypatch.setattr(significance, "FEW_SENTENCES", 0.0)
-    assert differences(systems, pairs, 500) == found
+    assert significance.differences(systems, pairs, 500) == found
 
 
 @pytest.mark.parametrize("runs", [(1, 1), (2, 2), (1, 3), (3, 2)])
-def test_p_equals_full_enumeration(runs: tuple[int, int]) -> None:
+def test_p_equals_full_enumeration(runs):
     """All swaps of seven sentences in plain Python: every run of one system meets every run of the other."""
     generator = np.random.default_rng(3)
     gold = golds(generator, 7)
@@ -113,7 +118,7 @@ def test_p_equals_full_enumeration(runs: tuple[int, int]) -> None:
     assert found.p == pytest.approx((np.abs(null) >= abs(found.delta) - 1e-9).mean())
 
 
-def test_approximate_p_comes_near_the_exact_one() -> None:
+def test_approximate_p_comes_near_the_exact_one():
     """Twelve sentences: 4,096 swaps are enumerated with 5,000 resamples, and sampled with 4,000."""
     generator = np.random.default_rng(5)
     gold = golds(generator, 12)
@@ -124,7 +129,7 @@ def test_approximate_p_comes_near_the_exact_one() -> None:
     assert sampled.p == pytest.approx(exact.p, abs=4 * math.sqrt(exact.p * (1 - exact.p) / 4000))
 
 
-def test_interval_equals_all_resamples() -> None:
+def test_interval_equals_all_resamples():
     """Four sentences have 4⁴ resamples, whose percentiles are known; here of the mean of two runs against one."""
     first, second = accuracy([3, 1, 2, 0], [1, 1, 0, 2], words=3), accuracy([0, 1, 1, 1], words=3)
     gains = np.array([2, 0, 0, 0]) / 3 * 100
@@ -133,32 +138,15 @@ def test_interval_equals_all_resamples() -> None:
     assert [found.low, found.high] == pytest.approx(np.percentile(every, [2.5, 97.5]))
 
 
-# --- what tests are for ----------------------------------------------------------------------------------------------
-
-
-def test_scores_are_not_averaged_over_sentences() -> None:
-    """The first wins on two short sentences, the second on a long one; a mean over sentences would prefer the first."""
-    first = System(np.array([[[1, 1, 1], [1, 1, 1], [10, 40, 40]]]), *F1)
-    second = System(np.array([[[0, 1, 1], [0, 1, 1], [20, 40, 40]]]), *F1)
-    assert one(first, second).delta == pytest.approx(100 * (12 - 20) / 42)
-
-
-# --- sizes and invariances -------------------------------------------------------------------------------------------
-
-
-def test_effect_is_cohens_d_of_paired_differences() -> None:
-    first, second = accuracy([5, 3, 4, 1, 2], words=6), accuracy([2, 3, 1, 2, 1], words=6)
-    gains = np.array([3, 0, 3, -1, 1])
-    assert one(first, second).effect == pytest.approx(gains.mean() / gains.std(ddof=1))
-
-
 @pytest.mark.parametrize("paired", [False, True])
-def test_where_sentences_are_alike_the_main_interval_is_that_of_t(paired: bool) -> None:
+def test_where_sentences_are_alike_the_main_interval_is_that_of_t(paired):
     """There is nothing but seeds: Welch's interval, or where settings have the same seeds that of paired t."""
     ours, theirs = [9, 7, 8], [5, 6, 6]
     first, second = (accuracy(*([n] * 30 for n in side), words=10) for side in (ours, theirs))
     if paired:
-        first, second = (System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second))
+        first, second = (
+            significance.System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second)
+        )
     found = one(first, second, 40_000)
     points = [10 * np.array(side) for side in (ours, theirs)]
     test = stats.ttest_rel(*points) if paired else stats.ttest_ind(*points, equal_var=False)
@@ -170,12 +158,12 @@ def test_where_sentences_are_alike_the_main_interval_is_that_of_t(paired: bool) 
     assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1], [0, 0])).wide_low)
 
 
-def test_the_main_interval_is_the_hierarchical_bootstrap_in_plain_python() -> None:
+def test_the_main_interval_is_the_hierarchical_bootstrap_in_plain_python():
     """Seeds drawn with replacement, then sentences; deviations of drawn seeds enlarged by n/(n − 1)."""
     generator = np.random.default_rng(41)
     gold = golds(generator, 60)
     first, second = brackets(generator, 3, 60, gold, 0.7), brackets(generator, 3, 60, gold, 0.5)
-    sides = [System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second)]
+    sides = [significance.System(side.counts, side.names, side.score, (1, 2, 3)) for side in (first, second)]
     drawn = []
     for _ in range(4000):
         rows, runs = generator.integers(0, 60, 60), generator.integers(0, 3, 3)
@@ -184,14 +172,14 @@ def test_the_main_interval_is_the_hierarchical_bootstrap_in_plain_python() -> No
     assert one(*sides, 20_000).wide_error == pytest.approx(np.std(drawn), rel=0.05)
 
 
-def test_equivalence_is_two_one_sided_tests() -> None:
+def test_equivalence_is_two_one_sided_tests():
     """Its p is below 0.05 exactly where the 90 % interval lies within the margin."""
     generator = np.random.default_rng(43)
     called = 0
     for skill in (0.5, 0.51, 0.53, 0.6):
         gold = golds(generator, 300)
         runs = brackets(generator, 6, 300, gold, skill).counts
-        found = one(System(runs[:3], *F1, (1, 2, 3)), System(runs[3:], *F1, (1, 2, 3)), 2000)
+        found = one(significance.System(runs[:3], *F1, (1, 2, 3)), significance.System(runs[3:], *F1, (1, 2, 3)), 2000)
         half = stats.t.ppf(0.95, found.wide_free) * found.wide_error
         for margin in (0.5, 2.0, abs(found.delta) + half - 0.01, abs(found.delta) + half + 0.01):
             within = -margin < found.delta - half and found.delta + half < margin
@@ -202,57 +190,42 @@ def test_equivalence_is_two_one_sided_tests() -> None:
     assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1])).equivalence_p(1.0))
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 3))
-def test_order_means_nothing(seed: int, mine: int, theirs: int) -> None:
-    generator = np.random.default_rng(seed)
-    gold = golds(generator, 9)
-    first, second = brackets(generator, mine, 9, gold), brackets(generator, theirs, 9, gold)
-    found, back = one(first, second), one(second, first)
-    assert found.p == pytest.approx(back.p)
-    assert [found.delta, found.effect] == pytest.approx([-back.delta, -back.effect], nan_ok=True)
-    assert [found.low, found.high] == pytest.approx([-back.high, -back.low])
-    order, seeds = generator.permutation(9), generator.permutation(mine)
-    mixed = one(System(first.counts[seeds][:, order], *F1), System(second.counts[:, order], *F1))
-    assert [mixed.p, mixed.delta, mixed.effect] == pytest.approx([found.p, found.delta, found.effect], nan_ok=True)
-
-
-def test_a_pair_does_not_depend_on_the_others() -> None:
+def test_a_pair_does_not_depend_on_the_others():
     generator = np.random.default_rng(23)
     systems = []
-    for sentences in (40, 40, 30):
-        gold = golds(generator, sentences)
-        systems += [brackets(generator, 2, sentences, gold), brackets(generator, 1, sentences, gold, 0.7)]
+    for number in (40, 40, 30):
+        gold = golds(generator, number)
+        systems += [brackets(generator, 2, number, gold), brackets(generator, 1, number, gold, 0.7)]
     pairs = [(1, 0), (3, 2), (4, 5), (0, 0)]
-    together = differences(systems, pairs, 800, seed=4)
+    together = significance.differences(systems, pairs, 800, seed=4)
     alone = [one(systems[a], systems[b], 800, seed=4) for a, b in pairs]
     assert str(alone) == str(together)  # nan is no equal of itself
-    assert str(differences(systems, pairs, 800, seed=5)) != str(together)
-    assert differences([], []) == []
+    assert str(significance.differences(systems, pairs, 800, seed=5)) != str(together)
+    assert significance.differences([], []) == []
 
 
-def test_numbers_too_large_for_float32_stay_exact() -> None:
+def test_numbers_too_large_for_float32_stay_exact():
     """Sums of counts are whole numbers; 2²⁴ is where float32 begins to lose them."""
     generator = np.random.default_rng(29)
     gold = golds(generator, 50)
     small = [brackets(generator, 2, 50, gold, skill) for skill in (0.6, 0.65)]
-    large = [System(system.counts * 2**20, *F1) for system in small]
+    large = [significance.System(system.counts * 2**20, *F1) for system in small]
     assert one(*large, 500) == one(*small, 500)
 
 
-def test_mistakes_are_sentences() -> None:
+def test_mistakes_are_sentences():
     with pytest.raises(ValueError, match=r"of the same sentences under the same names, found \(1, 2, 2\)"):
         one(accuracy([1, 0]), accuracy([1, 0, 1]))
     with pytest.raises(ValueError, match="same names"):
-        one(System(np.ones((1, 2, 3), int), *F1), System(np.ones((1, 2, 3), int), ("a", "b", "c"), F1[1]))
+        one(
+            significance.System(np.ones((1, 2, 3), int), *F1),
+            significance.System(np.ones((1, 2, 3), int), ("a", "b", "c"), F1[1]),
+        )
     with pytest.raises(ValueError, match="at least one resample, found 0"):
         one(accuracy([1]), accuracy([0]), 0)
 
 
-# --- seeds alone, several tests --------------------------------------------------------------------------------------
-
-
-def test_sign_flip_equals_scipy() -> None:
+def test_sign_flip_equals_scipy():
     values = np.random.default_rng(37).normal(0.5, 1, 8)
     theirs = stats.permutation_test(
         (values, np.zeros(8)),
@@ -261,18 +234,70 @@ def test_sign_flip_equals_scipy() -> None:
         n_resamples=np.inf,
         vectorized=False,
     )
-    assert sign_flip(values).p == pytest.approx(theirs.pvalue)
-    assert sign_flip([1.0, -2.0, 4.0]).agreeing == 2
+    assert significance.sign_flip(values).p == pytest.approx(theirs.pvalue)
+    assert significance.sign_flip([1.0, -2.0, 4.0]).agreeing == 2
     for seeds in (1, 2, 3, 5, 8):  # seeds alone have a floor
-        found = sign_flip(np.arange(1, seeds + 1))
+        found = significance.sign_flip(np.arange(1, seeds + 1))
         assert found.p == found.floor == 2 / 2**seeds and (found.agreeing, found.seeds) == (seeds, seeds)
     with pytest.raises(ValueError, match="1 to 20 differences, found 0"):
-        sign_flip([])
+        significance.sign_flip([])
 
 
-def test_holm_by_hand() -> None:
+def test_holm_by_hand():
     """0.005 · 4; 0.01 · 3; 0.03 · 2; 0.04 · 1, which may not be less than the one before."""
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.4, math.nan, 0.7]) == pytest.approx([0.8, math.nan, 0.8], nan_ok=True)
-    assert holm([0.3]) == pytest.approx([0.3])
-    assert holm([]).size == 0
+    assert significance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert significance.holm([0.4, math.nan, 0.7]) == pytest.approx([0.8, math.nan, 0.8], nan_ok=True)
+    assert significance.holm([0.3]) == pytest.approx([0.3])
+    assert significance.holm([]).size == 0
+
+
+KEYS = {"pos": ("correct", None), "ner": ("correct", "gold"), "dep": ("arcs", None), "con": ("correct", "gold")}
+KEYS["srl"] = ("correct", "gold")
+
+
+@pytest.mark.parametrize("layer", KEYS)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much])
+@given(data=st.data())
+def test_labels_add_up_to_the_score(layer, data):
+    gold = data.draw(sentences())
+    drawn = data.draw(st.none() | sentences().filter(lambda sentence: len(sentence) == len(gold)))
+    other = replace(drawn, words=gold.words) if drawn is not None else gold
+    if getattr(other, layer) is None:
+        with pytest.raises(ValueError, match="do not have the same words, or"):
+            significance.count_labels(layer, gold, other)
+        return
+    counted, whole = significance.count_labels(layer, gold, other), count(layer, gold, other)
+    assert (counted is None) == (whole is None)
+    if counted is not None and whole is not None:
+        right, in_gold = KEYS[layer]
+        sums = np.array([*counted.values(), (0, 0, 0)]).sum(0)
+        assert sums[0] == whole[right]
+        assert sums[1] == (whole[in_gold] if in_gold else len(gold))
+        assert in_gold is None or sums[2] == whole["predicted"]
+
+
+def tagged(tags: str, place: int) -> Sentence:
+    return Sentence(f"s{place}", tuple("abc"), pos=tuple(tags))
+
+
+def compared(layer: str, gold: list, joint: list, single: list) -> dict[str, significance.LabelDifference]:
+    sides = [
+        [significance.count_labels(layer, g, p) for g, p in zip(gold, run, strict=True)] for run in (joint, single)
+    ]
+    return {row.label: row for row in significance.compare_counted(sides[:1], sides[1:], resamples=200)}
+
+
+def test_differences_by_label_and_labels_with_few_items():
+    gold = [tagged("NNV", place) for place in range(30)]
+    joint = [tagged("NNV" if place % 2 else "NVV", place) for place in range(30)]
+    rows = compared("pos", gold, joint, gold)
+    assert list(rows) == ["N", "V"]
+    assert (rows["N"].items, rows["V"].items) == (60, 30)
+    assert rows["N"].single == 100 and rows["N"].joint == pytest.approx(200 * 45 / (60 + 45))
+    assert rows["V"].found.delta == pytest.approx(200 * 30 / (30 + 45) - 100)
+    assert rows["N"].q < 0.05 and not rows["N"].few
+    gold = [replace(tagged("NNV", place), ner=(Span(0, 1, "PER" if place else "LOC"),)) for place in range(25)]
+    none = [replace(sentence, ner=()) for sentence in gold]
+    rows = compared("ner", gold, none, gold)
+    assert rows["LOC"].few and np.isnan(rows["LOC"].q)
+    assert rows["PER"].q == rows["PER"].found.p and rows["PER"].found.delta == -100

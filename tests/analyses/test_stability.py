@@ -1,4 +1,4 @@
-"""Stability of claims: formulas by hand, planted structure is found, and where there is none chance is chance."""
+"""Stability of claims, and runs of one task against runs of two: formulas by hand, enumeration, planted structure."""
 
 import itertools
 import math
@@ -14,21 +14,9 @@ from gated_runs import claim, scattered, write_run
 from scipy import stats
 
 from mtlprune import read_results
-from mtlprune.analyses.claims import ANALYSIS
+from mtlprune.analyses.claims import ANALYSIS, stability
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.stability import (
-    COMMON,
-    OVER_TASKS,
-    Runs,
-    jackknife,
-    label_tests,
-    missing,
-    phi,
-    runs_needed,
-    stability,
-    variance_split,
-)
-from mtlprune.claimed_heads import Claim, ClaimError, group, load_claims
+from mtlprune.claimed_heads import Claim, ClaimError, group, load_claims, notes
 from mtlprune.reports.analyses import markdown
 from mtlprune.reports.maps import claim_maps
 from mtlprune.results import Result, write_result
@@ -51,7 +39,7 @@ def claims_of(label: str, masks: Sequence[np.ndarray]) -> list[Claim]:
 def within(claims: Sequence[Claim], **key: str) -> Any:
     """The row of Φ of the only label, or of the keys that are given."""
     run_groups = group(claims)
-    found = stability(run_groups, sum(not run_group.joint for run_group in run_groups))
+    found = stability.stability(run_groups, sum(not run_group.joint for run_group in run_groups))
     wanted = {"encoder": claims[0].label, "term": "within", "mode": "plain", "measure": "phi", "control": "all pairs"}
     for name, value in {**wanted, **key}.items():
         found = found[found[name] == value]
@@ -59,11 +47,8 @@ def within(claims: Sequence[Claim], **key: str) -> Any:
     return found.iloc[0]
 
 
-# -- Φ ---------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sizes", [[[2, 3, 1]] * 4, [[2, 3, 1], [4, 0, 2], [1, 1, 5]]])
-def test_phi_is_the_formula_and_fleiss_kappa(sizes: list[list[int]]) -> None:
+def test_phi_is_the_formula_and_fleiss_kappa(sizes):
     generator = np.random.default_rng(0)
     masks = np.stack([scattered(generator, each, 6) for each in sizes])  # (M, L, A)
     runs, heads = len(masks), masks[0].size
@@ -81,43 +66,47 @@ def test_phi_is_the_formula_and_fleiss_kappa(sizes: list[list[int]]) -> None:
     assert within(claims_of("POS", masks), mode="layer-centred").value == pytest.approx(centred)
 
 
-def test_identical_masks_are_1_and_opposite_ones_the_least() -> None:
+def test_phi_of_identical_and_opposite_masks_and_of_one_run():
     mask = scattered(np.random.default_rng(1), [3, 3], 6)
     same = within(claims_of("POS", [mask] * 3))
     assert same.value == pytest.approx(1) and math.isnan(same.low)  # runs that differ in nothing tell no error
     assert within(claims_of("POS", [mask, 1 - mask])).value == pytest.approx(-1)
     everything = group(claims_of("POS", [np.ones((2, 6))] * 3))
-    assert np.isnan(phi(Runs.of(everything), np.ones((3, 3), bool))).all()  # nothing is chosen
+    assert np.isnan(stability.phi(stability.Runs.of(everything), np.ones((3, 3), bool))).all()  # nothing is chosen
+    one, other = (scattered(np.random.default_rng(k), [2, 2], 4) for k in range(2))
+    result = overlap([claim("POS", 1, one), claim("DEP", 1, other), claim("MTL-5", 2, one)], 20)
+    assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
+    text = markdown(ANALYSIS, result)
+    assert "two runs of two tasks" in text and "; Spearman-Brown" not in text and "Variance of gates within" not in text
 
 
-def test_phi_between_labels_by_hand() -> None:
+def test_phi_between_labels_by_hand():
     """POS opens heads 1 and 2 of four, DEP 1 and 3, and once three of them."""
     masks = {"POS": [[1, 1, 0, 0]] * 2, "DEP": [[1, 0, 1, 0], [1, 1, 1, 0]]}
     claims = [one for label, each in masks.items() for one in claims_of(label, [np.array([row]) for row in each])]
-    runs = Runs.of(group(claims))
-    found = phi(runs, np.ones((4, 4), bool))[0]
+    runs = stability.Runs.of(group(claims))
+    found = stability.phi(runs, np.ones((4, 4), bool))[0]
     apart = np.mean([2, 1]) / 8  # heads in which two runs differ, over twice the heads
     assert found[0, 1] == found[1, 0] == pytest.approx(1 - apart / ((0.5 + 0.625) / 2 - 0.5 * 0.625))
-    unequal = stability(group(claims), 2).query("control == 'unequal seeds' and term == 'between' and measure == 'phi'")
+    unequal = stability.stability(group(claims), 2).query(
+        "control == 'unequal seeds' and term == 'between' and measure == 'phi'"
+    )
     assert set(unequal["n"]) == {2}  # POS 1 with DEP 2, POS 2 with DEP 1; within labels seeds are unequal anyway
 
 
-def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs() -> None:
+def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs():
     generator = np.random.default_rng(4)
     one, two = generator.normal(size=5), generator.normal(size=4) * 3
     left = np.array([np.delete(one, i).mean() for i in range(5)])
-    low, high = jackknife(np.array(one.mean()), left, np.zeros(5, np.int64))
+    low, high = stability.jackknife(np.array(one.mean()), left, np.zeros(5, np.int64))
     assert (low, high) == pytest.approx(stats.t.interval(0.95, 4, one.mean(), stats.sem(one)))
     other = [two.mean() - value for value in left], [np.delete(two, i).mean() - one.mean() for i in range(4)]
-    low, high = jackknife(np.array(two.mean() - one.mean()), np.concatenate(other), np.repeat([0, 1], [5, 4]))
+    low, high = stability.jackknife(np.array(two.mean() - one.mean()), np.concatenate(other), np.repeat([0, 1], [5, 4]))
     interval = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
     assert (low, high) == pytest.approx((interval.low, interval.high))
 
 
-# -- how many seeds --------------------------------------------------------------------------------------------------
-
-
-def test_what_the_jackknife_leaves_out_is_a_training_run() -> None:
+def test_what_the_jackknife_leaves_out_is_a_training_run():
     masks = drawn(np.random.default_rng(6), np.linspace(0, 2, 24).reshape(2, 12), 8, 8)
     claims = [replace(claim("POS", k % 2, mask), start=k // 2) for k, mask in enumerate(masks)]
     found = within(claims)
@@ -126,21 +115,13 @@ def test_what_the_jackknife_leaves_out_is_a_training_run() -> None:
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half))
 
 
-def test_spearman_brown_foretells_how_means_of_runs_agree() -> None:
-    generator = np.random.default_rng(5)
-    likings = generator.normal(0, 1, (6, 12))
-    masks = drawn(generator, likings, 36, 4000).reshape(-1, 72)
-    one = float(np.mean([np.corrcoef(masks[i], masks[i + 1])[0, 1] for i in range(0, 1000, 2)]))
-    number = round(runs_needed(one, 0.8))
-    means = masks[: 4000 // number * number].reshape(-1, number, 72).mean(1)
-    agree = np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(means[::2], means[1::2], strict=False)])
-    assert agree == pytest.approx(number * one / (1 + (number - 1) * one), abs=0.02) == pytest.approx(0.8, abs=0.03)
-    assert runs_needed(0.5, 0.8) == pytest.approx(4) and runs_needed(0.5, 0.9) == pytest.approx(9)
-    assert runs_needed(1, 0.9) == 1 and runs_needed(0, 0.8) == runs_needed(-0.2, 0.8) == math.inf
-    assert math.isnan(runs_needed(math.nan, 0.8))
-
-
-# -- runs of one task and of two ---------------------------------------------------------------------------------------
+def test_how_many_runs_spearman_brown_asks_for():
+    assert stability.runs_needed(0.5, 0.8) == pytest.approx(4) and stability.runs_needed(0.5, 0.9) == pytest.approx(9)
+    assert (
+        stability.runs_needed(1, 0.9) == 1
+        and stability.runs_needed(0, 0.8) == stability.runs_needed(-0.2, 0.8) == math.inf
+    )
+    assert math.isnan(stability.runs_needed(math.nan, 0.8))
 
 
 def frozen(generator: np.random.Generator, own: float, trained: float, tasks: int = 4) -> list[Claim]:
@@ -155,17 +136,25 @@ def frozen(generator: np.random.Generator, own: float, trained: float, tasks: in
 
 
 def by_kind(claims: Sequence[Claim], permutations: int = 199, seed: int = 0) -> dict[tuple[str, str], Any]:
-    found = label_tests(group(claims), permutations, np.random.default_rng(seed))
+    found = stability.label_tests(group(claims), permutations, np.random.default_rng(seed))
     return {(test.pairs, test.counted): test for test in found.itertuples()}
 
 
-def test_planted_tasks_are_found_by_gap_and_nearest_run() -> None:
+def test_planted_tasks_are_found_if_a_task_has_several_finished_runs():
     for test in by_kind(frozen(np.random.default_rng(6), own=3, trained=0.5)).values():
-        assert test.p == test.nearest_p == test.least <= 0.01
+        assert test.p == test.nearest_p == test.least <= 0.01 and not test.exact and test.labellings == 199
         assert test.nearest > 0.95 and test.nearest_chance < 0.5
+    claims = [one for one in frozen(np.random.default_rng(9), own=3, trained=0) if one.start == 1]
+    tests = by_kind(claims)
+    assert all(math.isnan(test.p) and math.isnan(test.nearest_p) for test in tests.values())
+    assert tests["all", "shared heads"].within > tests["all", "shared heads"].between + 2
+    runs = frozen(np.random.default_rng(9), own=0, trained=0, tasks=3)
+    assert by_kind([one for one in runs if one.label == TASKS[0]]) == {}
+    assert by_kind([one for one in runs if (one.start, one.seed) == (1, 1)]) == {}
+    assert all(math.isnan(test.p) for test in by_kind(runs, permutations=0).values())
 
 
-def test_nearest_runs_by_hand() -> None:
+def test_nearest_runs_by_hand():
     """Three runs of POS and two of DEP: who is nearest to whom, and what permuting says of it."""
     rows = {"POS": [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 1]], "DEP": [[0, 0, 0, 1, 1, 1]] * 2}
     masks = [np.array([row]) for label in rows for row in rows[label]]
@@ -184,7 +173,7 @@ def test_nearest_runs_by_hand() -> None:
     assert test.nearest_p == pytest.approx(np.mean(np.array(shares) >= 4 / 5 - 1e-9))
 
 
-def test_p_is_uniform_where_tasks_mean_nothing() -> None:
+def test_p_is_uniform_where_tasks_mean_nothing():
     """200 studies of runs that are alike where they share a finished run, whatever their task.
 
     Permuting single runs would find the finished runs, and call them tasks.
@@ -203,16 +192,11 @@ def test_p_is_uniform_where_tasks_mean_nothing() -> None:
         assert stats.kstest(known, "uniform", alternative="greater").pvalue > 0.01
 
 
-def test_one_finished_run_a_task_says_nothing_of_tasks() -> None:
-    claims = [one for one in frozen(np.random.default_rng(9), own=3, trained=0) if one.start == 1]
-    tests = by_kind(claims)
-    assert all(math.isnan(test.p) and math.isnan(test.nearest_p) for test in tests.values())
-    assert tests["all", "shared heads"].within > tests["all", "shared heads"].between + 2
-
-
-def test_what_shares_a_seed_is_left_out() -> None:
+def test_what_shares_a_seed_is_left_out():
     claims = frozen(np.random.default_rng(10), own=0, trained=8)
-    every, unequal = (within(claims, encoder=OVER_TASKS, control=name) for name in ("all pairs", "unequal seeds"))
+    every, unequal = (
+        within(claims, encoder=stability.OVER_TASKS, control=name) for name in ("all pairs", "unequal seeds")
+    )
     assert (every.n, unequal.n) == (4 * 36, 4 * 18)  # of 9 runs a task: 3 pairs of finished runs, 3 · 2 of selectors
     assert every.value > unequal.value + 0.15 and unequal.low < 0 < every.high
     equal = overlap(claims, 10).frames["tests"].set_index("mode").loc[["equal seeds", "unequal seeds"], "shared"]
@@ -226,45 +210,20 @@ def test_what_shares_a_seed_is_left_out() -> None:
         assert equal[name] == pytest.approx(np.mean(pairs))
 
 
-# -- variance by seeds -------------------------------------------------------------------------------------------------
-
-PARTS = {
-    COMMON: 2.0,
-    "training seed": 1.0,
-    "selector seed": 0.5,
-    "half of the data": 0.25,
-    "training seed × selector seed": 0.4,
-    "training seed × half of the data": 0.0,
-    "selector seed × half of the data": 0.0,
-    "training seed × selector seed × half of the data": 0.6,
-}
-
-
-def crossed(generator: np.random.Generator, label: str, levels: tuple[int, int, int]) -> list[Claim]:
-    """Gates (any numbers) with the components above, for each training seed, selector seed and half."""
-    names = ("training seed", "selector seed", "half of the data")
-    effects = {
-        part: generator.normal(
-            0, math.sqrt(size), (*(n if name in part else 1 for name, n in zip(names, levels, strict=True)), 6, 12)
-        )
-        for part, size in PARTS.items()
-    }
-    gates = sum(effects.values())
-    return [
-        replace(claim(label, selector, gates[training, selector, half]), start=training, half=f"half-{half}")  # type: ignore[index]
-        for training, selector, half in np.ndindex(*levels)
-    ]
-
-
 def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
-    found = variance_split(group(claims), len({one.label for one in claims}), np.random.default_rng(seed))
+    found = stability.variance_split(group(claims), len({one.label for one in claims}), np.random.default_rng(seed))
     return found.set_index(["encoder", "term"])
 
 
-def test_the_variance_split_is_that_of_the_analysis_of_variance() -> None:
+def test_the_variance_split_is_that_of_the_analysis_of_variance():
     """Training by selector seeds, balanced: expected mean squares of heads by rows, columns and rest, by hand."""
-    claims = group(crossed(np.random.default_rng(11), "POS", (3, 4, 1)))[0].claims  # by selector, then training seed
-    values = np.stack([one.gates.ravel() for one in claims]).reshape(4, 3, 72).swapaxes(0, 1)
+    generator = np.random.default_rng(11)
+    parts = [generator.normal(0, sd, shape) for sd, shape in ((1.4, (1, 1, 72)), (1, (3, 1, 72)), (0.7, (1, 4, 72)))]
+    values = sum(parts) + generator.normal(0, 1, (3, 4, 72))
+    claims = [
+        replace(claim("POS", selector, values[training, selector].reshape(6, 12)), start=training)
+        for training, selector in np.ndindex(3, 4)
+    ]
     mean = values.mean((0, 1))
     rows, columns = values.mean(1) - mean, values.mean(0) - mean
     rest = values - mean - rows[:, None] - columns[None]
@@ -273,27 +232,27 @@ def test_the_variance_split_is_that_of_the_analysis_of_variance() -> None:
     selector = ((columns**2).sum() * 3 / (3 * 72) - noise) / 3
     found = shares(claims).loc["POS", "value"]
     names = ["training seed", "selector seed", "training seed × selector seed"]
-    assert list(found.index) == [COMMON, *names] and found.sum() == pytest.approx(1)
+    assert list(found.index) == [stability.COMMON, *names] and found.sum() == pytest.approx(1)
     parts = np.array([training, selector, noise])
     assert (found[names] / found[names].sum()).to_numpy() == pytest.approx(parts / parts.sum())
     total = values.var(2, ddof=1).mean()
-    assert found[COMMON] == pytest.approx(1 - parts.sum() / total)
+    assert found[stability.COMMON] == pytest.approx(1 - parts.sum() / total)
 
 
-def test_without_structure_nothing_is_common_and_what_varies_together_is_one() -> None:
+def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
     generator = np.random.default_rng(13)
     claims = [one for label in TASKS[:3] for one in claims_of(label, drawn(generator, np.zeros((6, 12)), 36, 3))]
     found = shares(claims)
     together = "training seed and selector seed"
-    assert [term for label, term in found.index if label == OVER_TASKS] == [COMMON, together]
-    assert found.loc[(OVER_TASKS, together), "value"] > 0.85 and found.loc[(OVER_TASKS, COMMON), "low"] < 0.02
-    (said,) = missing(group(claims))
+    assert [term for label, term in found.index if label == stability.OVER_TASKS] == [stability.COMMON, together]
+    assert (
+        found.loc[(stability.OVER_TASKS, together), "value"] > 0.85
+        and found.loc[(stability.OVER_TASKS, stability.COMMON), "low"] < 0.02
+    )
+    (said,) = stability.missing(group(claims))
     assert "training seed and selector seed only vary together, half of the data does not vary" in said
     same = [claim("POS", seed, claims[0].gates) for seed in (1, 2)]
-    assert shares(same).loc[("POS", COMMON), "value"] == 1
-
-
-# -- from runs to a Result ---------------------------------------------------------------------------------------------
+    assert shares(same).loc[("POS", stability.COMMON), "value"] == 1
 
 
 def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]) -> Path:
@@ -303,7 +262,7 @@ def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]
     return folder.path
 
 
-def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_path: Path) -> None:
+def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_path):
     gates = np.stack([scattered(np.random.default_rng(k), [2, 2], 4) for k in range(5)])
     first, second = (started(tmp_path / f"none-{seed}", seed, gates[0]) for seed in (4, 5))
     own = started(tmp_path / "own", 1, gates[0])
@@ -320,7 +279,7 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
     (run_group,) = group(claims)
     names = ["1 on 1, train", "1 on 4, train", "1 on 5, train-b", "2 on 5, train", "3 on elsewhere/none-9, train"]
     assert [one.name for one in run_group.claims] == names
-    said = list(missing([run_group]))
+    said = list(stability.missing([run_group]))
     assert said[0].startswith(f"elsewhere/none-9, on which the heads of {lost} were chosen, is not there")
     maps = claim_maps([run_group], "rgb")
     assert len({one.name for one in maps}) == len(maps) and list(maps[5].numbers) == [
@@ -330,7 +289,7 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
         group(load_claims([on_first, started(tmp_path / "again", 1, gates[2], train={"start": str(first)})]))
 
 
-def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_read(tmp_path: Path) -> None:
+def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_read(tmp_path):
     claims = frozen(np.random.default_rng(14), own=2, trained=1, tasks=2)
     result = overlap([replace(one, run=f"runs/{one.label}-{one.start}-{one.seed}") for one in claims], 50)
     write_result(tmp_path / "new", result)
@@ -347,9 +306,90 @@ def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_re
     assert "Runs of one task and of two" in text and "Φ" not in text
 
 
-def test_one_run_each_has_no_stability_within() -> None:
-    one, other = (scattered(np.random.default_rng(k), [2, 2], 4) for k in range(2))
-    result = overlap([claim("POS", 1, one), claim("DEP", 1, other), claim("MTL-5", 2, one)], 20)
-    assert set(result.frames["stability"]["term"]) == {"between"} and "split" not in result.frames
-    text = markdown(ANALYSIS, result)
-    assert "two runs of two tasks" in text and "; Spearman-Brown" not in text and "Variance of gates within" not in text
+def test_enumeration_by_hand():
+    """Two tasks of three runs with seeds of their own: 20 labellings, counted in plain Python."""
+    generator = np.random.default_rng(4)
+    runs = [scattered(generator, [3, 2], 6) for _ in range(6)]
+    claims = [claim("POS" if k < 3 else "DEP", k, gates) for k, gates in enumerate(runs)]
+    shared = {(i, j): float((runs[i] * runs[j]).sum()) for i, j in itertools.combinations(range(6), 2)}
+    gaps = {}
+    for pos in itertools.combinations(range(6), 3):
+        inside = [value for (i, j), value in shared.items() if (i in pos) == (j in pos)]
+        across = [value for (i, j), value in shared.items() if (i in pos) != (j in pos)]
+        gaps[pos] = float(np.mean(inside) - np.mean(across))
+    found = by_kind(claims)
+    assert set(found) == {("all", "shared heads"), ("all", "beyond depth")}  # no two runs have one seed
+    test = found["all", "shared heads"]
+    assert test.exact and test.labellings == 20
+    assert test.within - test.between == pytest.approx(gaps[0, 1, 2])
+    assert test.p == pytest.approx(np.mean([gap >= gaps[0, 1, 2] - 1e-9 for gap in gaps.values()]))
+    assert test.least == np.mean([gap >= max(gaps.values()) - 1e-9 for gap in gaps.values()]) >= 0.1
+    deep = found["all", "beyond depth"]  # every run opens as many heads of a layer: 9/6 + 4/6 are depth's
+    assert deep.within == pytest.approx(test.within - 13 / 6) and deep.p == pytest.approx(test.p)
+
+
+def test_labels_of_equal_seeds_are_permuted_among_each_other():
+    """What runs of one seed have in common, whatever their task, is no difference between tasks, nor hides one."""
+    generator = np.random.default_rng(5)
+    by_seed = [scattered(generator, [5, 5, 5], 10) for _ in range(3)]
+    claims = [claim(task, seed, gates) for task in TASKS[:3] for seed, gates in enumerate(by_seed)]
+    found = by_kind(claims, 2000)
+    assert found["all", "shared heads"].within < found["all", "shared heads"].between  # the equal seeds' doing
+    assert found["unequal seeds", "shared heads"].labellings == math.factorial(3) ** 3
+    assert found["unequal seeds", "shared heads"].exact
+    assert math.isnan(found["unequal seeds", "shared heads"].p)  # every labelling gives the same
+
+
+def test_unequal_seeds_have_a_p_of_their_own():
+    """Equal seeds that share all heads make the p of all pairs small; that of unequal seeds knows nothing of them."""
+    generator = np.random.default_rng(11)
+    sets = {(task, seed): scattered(generator, [4] * 6, 12) for task in TASKS[:2] for seed in (1, 2)}
+    for seed in (1, 2):
+        sets["NER", seed] = sets["POS", seed]
+    found = overlap([claim(task, seed, gates) for (task, seed), gates in sets.items()], permutations=2000)
+    both = float((sets["POS", 1] * sets["POS", 2]).sum())
+    tests = found.frames["tests"].set_index("mode")
+    every, unequal = tests.loc["all"], tests.loc["unequal seeds"]
+    assert (tests.loc["equal seeds"].shared, unequal.shared) == (24, both)
+    assert unequal.expected == pytest.approx(6 * 16 / 12)
+    assert every.p < 0.01 < unequal.p
+    # the same by hand: both seeds of a task move by one permutation within each layer
+    times = 0
+    for _ in range(2000):
+        moved = {}
+        for task in ("POS", "NER"):
+            order = [generator.permutation(12) for _ in range(6)]
+            for seed in (1, 2):
+                moved[task, seed] = np.stack([row[o] for row, o in zip(sets[task, seed], order, strict=True)])
+        mean = sum((moved["POS", a] * moved["NER", b]).sum() for a, b in ((1, 2), (2, 1))) / 2
+        times += mean >= both
+    assert unequal.p == pytest.approx(times / 2000, abs=0.04)
+
+
+def test_notes_name_identical_fractional_and_unsettled_gates():
+    generator = np.random.default_rng(12)
+    mask = scattered(generator, [2, 2], 4)
+    steered = {"pruning.method": "gates", "pruning.penalty": "exact", "pruning.keep": 4}
+
+    def made(label: str, seed: int, gates: np.ndarray, settings: dict[str, object], before: np.ndarray) -> Claim:
+        history = [(10, before), (20, gates)]
+        return Claim(f"runs/{label}-{seed}", label, seed, "minilm", gates, history, settings, step=20)
+
+    all_open, half = np.ones((2, 4)), np.where(mask > 0, 0.5, 0)
+    falling = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.keep": None}
+    stable, drawn = {"pruning.method": "stable"}, {"pruning.method": "random", "pruning.keep": 9}
+    for claims, said in (
+        ([made("POS", seed, scattered(generator, [2, 2], 4), steered, all_open) for seed in (1, 2)], ""),
+        (
+            [made("POS", seed, mask, steered, all_open) for seed in (1, 2, 3)],
+            "Seeds 1 and 2 and 3 of POS have bit-identical",
+        ),
+        ([made("POS", seed, mask, stable, mask) for seed in (1, 2)], ""),
+        ([made("POS", 1, half, steered, mask)], "Gates strictly between 0 and 1: POS 4 of 8 (50%)."),
+        ([made("DEP", 1, all_open, steered, mask)], "DEP, seed 1 (8 heads open, 4 wanted)"),
+        ([made("SRL", 1, mask, falling, all_open)], "SRL, seed 1 (8 heads open one evaluation before, 4 now)"),
+        ([made("SRL", 1, mask, falling, mask)], ""),
+        ([made("SRL", 1, mask, drawn, mask)], ""),
+    ):
+        found = notes(group(claims))
+        assert len(found) == bool(said) and said in "".join(found), (said, found)

@@ -1,6 +1,7 @@
-"""UAS of heads: a plain loop as oracle, attention whose UAS is known, and what must not matter."""
+"""UAS of heads: a plain loop, attention whose UAS is known, pseudo-likelihoods, minimal pairs."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,21 @@ import torch
 from found import without_heads
 from tiny import WORDS
 from torch import Tensor
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from mtlprune.encoder.arcs import OFFSETS, ArcCounter, ArcCounts, ArcError, guesses, halves, relations_of, uas_of
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.reading import read_request
+from mtlprune.analyses.syntax import SyntaxOptions
+from mtlprune.analyses.syntax.measure import findings
+from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
+from mtlprune.corpora.blimp import MinimalPair, Paradigm
+from mtlprune.corpora.store import save_corpus
+from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves, uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe, use_eager
+from mtlprune.encoder.pieces import EncoderError
 from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.statistics.twonn import twonn
 
 
 def random_tree(generator: np.random.Generator, size: int) -> tuple[int, ...]:
@@ -65,9 +76,11 @@ def by_loop(encoder: Encoder, sentences: Sequence[Sentence]) -> dict[tuple[int, 
     return found
 
 
-def test_it_is_what_a_plain_loop_counts(bert: Encoder) -> None:
+def test_it_is_what_a_plain_loop_counts(bert):
     counts = uas_of(bert, SENTENCES)
     assert counts.tokens.sum() == sum(map(len, SENTENCES)) and counts.arcs.sum() == counts.tokens.sum() - len(SENTENCES)
+    for half, side in enumerate(counts.tokens.sum(1)):
+        assert side == sum(len(s) for s, own in zip(SENTENCES, halves(len(SENTENCES)), strict=True) if own == half)
     expected = by_loop(bert, SENTENCES)
     for (direction, layer, head, relation), (hits, mass) in expected.items():
         row = counts.relations.index(relation)
@@ -76,30 +89,7 @@ def test_it_is_what_a_plain_loop_counts(bert: Encoder) -> None:
     assert counts.hits.sum() == sum(hits for hits, _ in expected.values()) > 0
 
 
-def test_batches_order_and_padding_do_not_matter(bert: Encoder) -> None:
-    relations, half = relations_of(SENTENCES), halves(len(SENTENCES)).tolist()
-    orders = [[[k] for k in range(8)], [list(range(8))], [[7, 2, 0], [5, 1], [3, 6, 4]]]
-    found = []
-    for batches in orders:
-        counter = ArcCounter(relations, bert.places.kept, bert.places.heads)
-        for rows in batches:
-            counter.add(
-                seen_of(bert, [SENTENCES[k] for k in rows]), [SENTENCES[k] for k in rows], [half[k] for k in rows]
-            )
-        found.append(counter.counts)
-    for counts in [*found[1:], uas_of(bert, SENTENCES)]:
-        for name in ("tokens", "arcs", "hits", "offsets"):
-            assert np.array_equal(getattr(counts, name), getattr(found[0], name))
-        assert np.allclose(counts.mass, found[0].mass, atol=1e-5)
-
-
-def test_of_equal_weights_the_first_word_counts() -> None:
-    there = torch.ones(1, 4, dtype=torch.bool)
-    for attention in (torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 2, 4, 4)):
-        assert (guesses(attention, there) == torch.tensor([2, 1, 1, 1])).all()
-
-
-def test_offset_counts_are_what_a_loop_counts(bert: Encoder) -> None:
+def test_offset_counts_are_what_a_loop_counts(bert):
     counts = uas_of(bert, SENTENCES)
     for place, k in enumerate(OFFSETS):
         for row, relation in enumerate(counts.relations):
@@ -127,7 +117,7 @@ def random_counts(seed: int, layers: int = 2, heads: int = 3, closed: bool = Fal
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_order_of_the_measures(seed: int) -> None:
+def test_the_order_of_the_measures(seed):
     counts = random_counts(seed, closed=seed % 2 == 0)
     listed = counts.listed()
     assert sorted(listed) == ["a", "b"]
@@ -143,7 +133,7 @@ def test_the_order_of_the_measures(seed: int) -> None:
     assert smaller.mean_best(listed).value <= counts.mean_best(listed).value
 
 
-def test_a_head_that_is_not_there_is_never_chosen() -> None:
+def test_closed_heads_and_means_over_relations():
     counts = random_counts(0)
     best = counts.single()
     counts.there[best.layer, best.head] = False
@@ -151,9 +141,18 @@ def test_a_head_that_is_not_there_is_never_chosen() -> None:
     assert (other.layer, other.head) != (best.layer, best.head) and np.isnan(counts.by_head()[best.layer, best.head])
     counts.there[:] = False
     assert np.isnan(counts.single().value) and counts.single().layer == -1
+    counts = random_counts(4)
+    a, b = counts.best(["a"]), counts.best(["b"])
+    n, m = counts.size(["a"]), counts.size(["b"])
+    assert counts.mean_best(["a", "b"]).value == pytest.approx((n * a.value + m * b.value) / (n + m))
+    assert counts.mean_best_offset(["a"])[0] == counts.best_offset(["a"]).value
+    assert counts.listed(least=10**6) == [] and np.isnan(counts.mean_best([]).value)
+    there = torch.ones(1, 4, dtype=torch.bool)
+    for attention in (torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 2, 4, 4)):
+        assert (guesses(attention, there) == torch.tensor([2, 1, 1, 1])).all()
 
 
-def test_choosing_on_one_half_and_scoring_on_the_other_by_hand() -> None:
+def test_choosing_on_one_half_and_scoring_on_the_other_by_hand():
     counts = ArcCounts.empty(("a",), np.ones((1, 2), bool))
     counts.tokens[:] = counts.arcs[:] = [[10], [20]]
     counts.hits[:, 0, 0, 0] = [[6, 5], [3, 9]]
@@ -163,18 +162,11 @@ def test_choosing_on_one_half_and_scoring_on_the_other_by_hand() -> None:
     assert found.held_out == pytest.approx(100 * (3 + 5) / 30)
     counts.tokens[1] = 0
     assert np.isnan(counts.best(["a"]).held_out)
+    assert sorted(halves(7).tolist()) == [0, 0, 0, 0, 1, 1, 1]
+    assert np.array_equal(halves(50, 1), halves(50, 1)) and not np.array_equal(halves(50, 1), halves(50, 2))
 
 
-def test_means_over_relations_are_weighted_by_their_tokens() -> None:
-    counts = random_counts(4)
-    a, b = counts.best(["a"]), counts.best(["b"])
-    n, m = counts.size(["a"]), counts.size(["b"])
-    assert counts.mean_best(["a", "b"]).value == pytest.approx((n * a.value + m * b.value) / (n + m))
-    assert counts.mean_best_offset(["a"])[0] == counts.best_offset(["a"]).value
-    assert counts.listed(least=10**6) == [] and np.isnan(counts.mean_best([]).value)
-
-
-def test_gated_and_removed_heads_count_nothing(bert: Encoder) -> None:
+def test_gated_and_removed_heads_count_nothing(bert):
     gates = torch.tensor([[1.0, 0.0, 0.5, 1.0], [1.0, 1.0, 0.0, 1.0]])
     gated = uas_of(bert, SENTENCES, gates)
     scale = torch.where(gates > 0, 1.0, 0.0)
@@ -187,7 +179,7 @@ def test_gated_and_removed_heads_count_nothing(bert: Encoder) -> None:
     assert np.allclose(removed.mass[..., there], closed.mass[..., there], atol=1e-5)
 
 
-def test_an_evaluation_leaves_a_training_as_it_was(tiny_encoder: Callable[[str], Path]) -> None:
+def test_an_evaluation_leaves_a_training_as_it_was(tiny_encoder):
     encoder = Encoder.load(str(tiny_encoder("bert"))).train()
     expected = uas_of(Encoder.load(str(tiny_encoder("bert")), attention="eager"), SENTENCES)
     encoder.transformer.encoder.layer[0].eval()
@@ -202,7 +194,7 @@ def test_an_evaluation_leaves_a_training_as_it_was(tiny_encoder: Callable[[str],
     assert np.array_equal(found.hits, expected.hits)
 
 
-def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder: Callable[[str], Path]) -> None:
+def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder):
     encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager")
     long = sentences_of([70], seed=5)
     bare = [s.bare() for s in SENTENCES]
@@ -213,6 +205,143 @@ def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder: Callable
         uas_of(encoder, long)
 
 
-def test_halves_are_even_and_follow_the_seed() -> None:
-    assert sorted(halves(7).tolist()) == [0, 0, 0, 0, 1, 1, 1]
-    assert np.array_equal(halves(50, 1), halves(50, 1)) and not np.array_equal(halves(50, 1), halves(50, 2))
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty sentences, the last ten of which repeat the first ten in capitals, which the tokenizer lowers."""
+    generator = np.random.default_rng(0)
+    texts = [tuple(generator.choice(WORDS, generator.integers(2, 9))) for _ in range(30)]
+    texts += [tuple(word.upper() for word in text) for text in texts[:10]]
+    trees = [Dependencies(tuple(range(len(t))), ("root", *("obj",) * (len(t) - 1))) for t in texts]
+    sentences = [Sentence(str(k), t, dep=tree) for k, (t, tree) in enumerate(zip(texts, trees, strict=True))]
+    folder = tmp_path_factory.mktemp("corpus") / "c"
+    return Path(save_corpus({"dev": sentences}, folder, name="c", licence="x", sources={}).path)
+
+
+def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(corpus, tiny_encoder):
+    ticks: list[int] = []
+    name = str(tiny_encoder("bert"))
+    request = Request([name], corpus, SyntaxOptions(), on_batch=lambda: ticks.append(1))
+    reading = read_request(request)
+    gates = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.5, 1.0]])
+    subject = replace(next(reading.subjects()), gates=gates)
+    frames = findings(reading, subject, request, counted := []).frames
+    encoder = subject.encoder
+    cls, means, heads = [], [], []
+    for sentence in reading.sentences[:30]:
+        seen = observe(encoder, encoder.collate(encoder.tokenize_all([sentence.words])), gates, {"heads"})
+        cls.append(seen.last[0, 0].numpy())
+        means.append(seen.word_vectors(seen.last).mean(0).numpy())
+        heads.append(torch.stack([seen.word_vectors(layer).mean(0) for layer in seen.heads]).numpy())
+    assert ticks and counted[0].size() == sum(len(s) for s in reading.sentences)
+    facts = frames["encoders"].set_index("measure")
+    for which, expected in (("cls", twonn(cls)), ("mean", twonn(means))):
+        assert facts.loc[f"twonn_{which}", "n"] == expected.points == 30
+        assert facts.loc[f"twonn_{which}", "value"] == pytest.approx(expected.likelihood, rel=1e-3)
+    alone = np.array(heads)  # (P, L, A, d)
+    expected_heads = [[twonn(alone[:, layer, head]).likelihood for head in (0, 2, 3)] for layer in (0, 1)]
+    of_heads = frames["heads"].query("measure == 'twonn'")["value"].to_numpy().reshape(2, 4)
+    assert np.isnan(of_heads[0, 1]) and not np.isnan(of_heads).sum() > 1
+    assert of_heads[:, [0, 2, 3]] == pytest.approx(np.array(expected_heads), rel=1e-3)
+    assert facts.loc["heads_there", "value"] == 7 and facts.loc["gates_by_uas", "n"] == 7
+
+
+TEXTS = ["The dog saw a cat.", "Nobody unbelievably opened the letter quickly in London!", "He", "old dogs walked"]
+
+
+def model_of(folder: Path) -> MaskedLanguageModel:
+    torch.manual_seed(1)
+    model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(folder)).eval()
+    return MaskedLanguageModel.of(model, AutoTokenizer.from_pretrained(folder))
+
+
+@pytest.fixture(scope="module")
+def masked(tiny_encoder: Callable[[str], Path]) -> MaskedLanguageModel:
+    return model_of(tiny_encoder("bert"))
+
+
+@torch.no_grad()
+def one_by_one(lm: MaskedLanguageModel, text: str, variant: str) -> float:
+    made = lm.tokenizer(text, return_tensors="pt")
+    ids, words, total = made["input_ids"][0], made.word_ids(0), 0.0
+    for t, word in enumerate(words):
+        if word is None or ids[t] in (lm.tokenizer.cls_token_id, lm.tokenizer.sep_token_id):
+            continue
+        shown = ids.clone()
+        for u in range(t, len(ids)):
+            if u == t or (variant == "word-l2r" and words[u] == word):
+                shown[u] = lm.tokenizer.mask_token_id
+        logits = lm.model(input_ids=shown[None], attention_mask=torch.ones_like(shown)[None]).logits[0, t]
+        total += float(logits.double().log_softmax(-1)[ids[t]])
+    return total
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "distilbert", "electra", "modernbert", "mpnet", "albert", "deberta-v2"]
+)
+def test_it_is_what_one_masked_position_after_another_gives(family, tiny_encoder, monkeypatch):
+    lm = model_of(tiny_encoder(family))
+    for variant in ("original", "word-l2r"):
+        expected = [one_by_one(lm, text, variant) for text in TEXTS]
+        for slots in (1, 300, 10**6):
+            monkeypatch.setattr("mtlprune.analyses.syntax.pseudo_likelihood.SLOTS", slots)
+            assert pseudo_log_likelihoods(lm, TEXTS, variant) == pytest.approx(expected, abs=2e-4)
+
+
+def test_a_model_in_training_is_evaluated_without_dropout_and_stays_in_training(tiny_encoder):
+    lm = model_of(tiny_encoder("bert"))
+    expected = pseudo_log_likelihoods(lm, TEXTS)
+    for module in lm.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    lm.model.train()
+    assert np.array_equal(pseudo_log_likelihoods(lm, TEXTS), expected) and lm.model.training
+
+
+def pairs_of(number: int, seed: int) -> tuple[MinimalPair, ...]:
+    generator = np.random.default_rng(seed)
+    letters = [word for word in WORDS if word.isalpha()]
+    return tuple(MinimalPair(*(" ".join(generator.choice(letters, 5)) for _ in range(2))) for _ in range(number))
+
+
+def test_ties_are_wrong_and_means_are_over_paradigms(masked):
+    pairs = pairs_of(30, 3)
+    scores = pseudo_log_likelihoods(masked, [text for pair in pairs for text in pair]).reshape(-1, 2)
+    sorted_pairs = tuple(MinimalPair(*(p if a > b else p[::-1])) for p, (a, b) in zip(pairs, scores, strict=True))
+    same = tuple(MinimalPair(p.good, p.good) for p in pairs[:4])
+    paradigms = [
+        Paradigm("right", "a", "syntax", sorted_pairs),
+        Paradigm("tied", "a", "syntax", same),
+        Paradigm("wrong", "b", "syntax", tuple(MinimalPair(p.bad, p.good) for p in sorted_pairs[:7])),
+    ]
+    found = judge(masked, paradigms)
+    assert found.paradigms == {"right": 100, "tied": 0, "wrong": 0}
+    assert found.phenomena == {"a": 50, "b": 0} and found.overall == pytest.approx(100 / 3) and found.pairs == 41
+
+
+def test_a_saved_model_is_loaded_and_an_encoder_or_a_run_refused(masked, tiny_encoder, tmp_path):
+    masked.model.save_pretrained(tmp_path)
+    masked.tokenizer.save_pretrained(tmp_path)
+    loaded = MaskedLanguageModel.load(str(tmp_path))
+    assert np.allclose(pseudo_log_likelihoods(loaded, TEXTS), pseudo_log_likelihoods(masked, TEXTS), atol=1e-5)
+    with pytest.raises(EncoderError, match="an encoder without a head that predicts masked words"):
+        MaskedLanguageModel.load(str(tiny_encoder("bert")))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text("tasks: [pos]\n")
+    with pytest.raises(EncoderError, match="is a run, which keeps its encoder without a head"):
+        MaskedLanguageModel.load(str(run))
+
+
+@pytest.mark.parametrize(
+    ("texts", "variant", "words"),
+    [
+        (["the " * 90], "original", "tokens, and the model sees 64 at once"),
+        ([""], "original", "has no pieces"),
+        (["the"], "l2r", "expected the variant original or word-l2r, found 'l2r'"),
+    ],
+)
+def test_what_has_no_pseudo_likelihood(masked, texts, variant, words):
+    with pytest.raises(EncoderError, match=words):
+        pseudo_log_likelihoods(masked, texts, variant)  # type: ignore[arg-type]
+    with pytest.raises(EncoderError, match="found none"):
+        judge(masked, [])

@@ -53,7 +53,7 @@ def found(root: Path, **changed: Any) -> Result:
     return read_result(root / "found" / "treatments.json")
 
 
-def test_planted_gaps_shares_controls_and_costs(tmp_path: Path) -> None:
+def test_planted_gaps_shares_controls_and_costs(tmp_path):
     write_alone(tmp_path, 0.9)
     write(tmp_path, "none", 0.5)
     write(tmp_path, "long", 0.8, train={"epochs": 15})
@@ -91,7 +91,7 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path: Path) -> None:
     assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
 
 
-def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path: Path) -> None:
+def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path):
     write_alone(tmp_path, 0.6)
     with pytest.raises(RunError, match="untreated joint runs of the same settings"):
         found(tmp_path)
@@ -104,7 +104,7 @@ def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path
     assert result.frames["settings"]["share"].isna().all() and "no share" in markdown(find("treatments"), result)
 
 
-def test_ratios_margins_and_swaps_of_known_systems() -> None:
+def test_ratios_margins_and_swaps_of_known_systems():
     generator = np.random.default_rng(2)
     top = np.array([1.0, 1.1, 0.9]) + 0.05 * generator.normal(size=(500, 1))
     low, high = ratio_over_seeds(0.5 * top, top, 0)

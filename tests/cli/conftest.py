@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 from tiny import make_lab
 
 
@@ -70,3 +71,25 @@ def pruned(mtlprune: Callable[..., Any], masked: Path, tmp_path_factory: pytest.
     assert "heads: 3 of 8 are kept; 0 gates below 1" in answer.out
     assert "parameters of encoder: 26,880 before" in answer.out
     return folder
+
+
+@pytest.fixture(scope="session")
+def linear_gates(train: Callable[..., Path]) -> Path:
+    """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
+    heads = ("encoder.pooling=first", "decoders.ner.type=bio")
+    return train("linear", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", "pruning.rate=0.3", *heads)
+
+
+@pytest.fixture(scope="session")
+def pretraining(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a pretraining of seconds."""
+    tree = {
+        "name": "small",
+        "data": {"corpora": [str(lab.corpus)]},
+        "model": {"vocabulary": 150, "layers": 1, "heads": 2, "hidden": 8, "positions": 64, "dropout": 0.0},
+        "train": {"steps": 8, "batch_sentences": 8, "device": "cpu", "threads": 1, "precision": "fp32"},
+        "watch": {"points": 4, "first": 1, "models": False},
+    }
+    path = tmp_path_factory.mktemp("pretrain") / "small.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    return path

@@ -1,6 +1,7 @@
-"""Commands of analyses with a record: what they write, the section of the report; a mistake is one sentence, code 2."""
+"""Commands of analyses: what they write, the section of the report; mtlprune bench, which measures them."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -8,21 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gated_runs import write_run
 from tiny import HEADS, LAYERS
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.reading import Found, read_request, survey
 from mtlprune.blocks import Block
-from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.cli.bench import ANALYSES_MEASURED, AnalysisCost, alone, total
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.arcs import uas_of
+from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.reports.grid import Grid
 from mtlprune.results import Result
 from mtlprune.runs import RunError
 
-Call = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 FEW = {
     "smoothing": ("--sentences", 6, "--closing", 3, "--permutations", 9),
@@ -68,117 +73,95 @@ def claims(tmp_path: Path, encoder: Path) -> list[str]:
     return [word for run in runs for word in ("--claims", str(run))]
 
 
-def files_and_section(name: str, out: Path, without: tuple[str, ...] = (), tables: int = 5) -> Result:
-    """The Result, beside which everything lies that belongs to it; its section has all of it."""
-    result = package.read_results(out)[name]
-    drawn = [figure for figure in FIGURES[name] if figure not in without]
-    wanted = {f"{name}-{figure}.{ending}" for figure in drawn for ending in ("png", "svg")}
-    wanted |= {f"{name}-{frame}.parquet" for frame in result.frames}
-    assert {path.name for path in out.iterdir()} == wanted | {f"{name}.json", f"{name}.md"}
-    made = section(find(name), result)
-    assert made.key == find(name).key and sum(isinstance(block, Figure) for block in made.blocks) == len(drawn)
-    held = [block for block in made.blocks if isinstance(block, Grid)]
-    assert all(len(row) == len(table.header) for table in held for row in table.rows) and len(held) >= tables
-    return result
+@pytest.fixture
+def measured(mtlprune, lab, tmp_path):
+    """Run an analysis: its Result and words; all that belongs to it lies there, and its section shows all of it."""
+
+    def run(name: str, *words: Any, without: tuple[str, ...] = (), tables: int = 5) -> tuple[Result, str]:
+        out, more = tmp_path / "results", () if "--tasks" in words else FEW[name]
+        answer = mtlprune(
+            "analyze", COMMAND.get(name, name), *words, "--corpus", lab.corpus, "--out", out, *more
+        ).done()
+        result = package.read_results(out)[name]
+        drawn = [figure for figure in FIGURES[name] if figure not in without]
+        wanted = {f"{name}-{figure}.{ending}" for figure in drawn for ending in ("png", "svg")}
+        wanted |= {f"{name}-{frame}.parquet" for frame in result.frames}
+        assert {path.name for path in out.iterdir()} == wanted | {f"{name}.json", f"{name}.md"}
+        made = section(find(name), result)
+        assert made.key == find(name).key and sum(isinstance(block, Figure) for block in made.blocks) == len(drawn)
+        held = [block for block in made.blocks if isinstance(block, Grid)]
+        assert all(len(row) == len(table.header) for table in held for row in table.rows) and len(held) >= tables
+        return result, answer.out + (out / f"{name}.md").read_text()
+
+    return run
 
 
 @pytest.mark.slow
-def test_smoothing(mtlprune: Call, lab: Any, encoder: Path, claims: list[str], tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    answer = mtlprune("analyze", "smoothing", encoder, "--corpus", lab.corpus, "--out", out, *FEW["smoothing"], *claims)
-    assert answer.code == 0, answer.err
-    result = files_and_section("smoothing", out)
+def test_smoothing(measured, encoder, claims):
+    result, text = measured("smoothing", encoder, *claims)
     assert result.about["sentences"] == 6 and result.about["claims"]["groups"]["stem"] >= 1
     assert result.frames["tests"]["q"].notna().sum() <= 24
-    assert "the rigorous bound holds everywhere" in answer.out and "q <" in answer.out
-    assert "## The bound and its factors" in (out / "smoothing.md").read_text()
+    assert all(told in text for told in ("rigorous bound holds everywhere", "q <", "## The bound and its factors"))
 
 
-def test_gradients(mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, tmp_path: Path) -> None:
+def test_gradients(measured, mtlprune, trained, single, encoder, tmp_path):
     """Halves make up the whole, the sum of losses is no more than its parts; an encoder alone is left out."""
-    out = tmp_path / "results"
-    runs = (trained, single, encoder)
-    answer = mtlprune("analyze", "gradients", *runs, "--corpus", lab.corpus, "--out", out, *FEW["gradients"])
-    assert answer.code == 0, answer.err
-    result = files_and_section("gradients", out, tables=3)
+    result, _ = measured("gradients", trained, single, encoder, tables=3)
     assert "without decoders" in result.about["notes"][0]
     heads = result.wide("heads").set_index(["name", "task", "mode", "layer", "head"])["importance"].sort_index()
     joint = heads.xs("MTL-5")
     parts = joint.xs("", level="mode")
-    assert (
-        parts.xs("all tasks") <= parts.drop("all tasks", level="task").groupby(["layer", "head"]).sum() + 1e-6
-    ).all()
+    sums = parts.drop("all tasks", level="task").groupby(["layer", "head"]).sum()
+    assert (parts.xs("all tasks") <= sums + 1e-6).all()
     halves = np.stack([joint.xs(("pos", half)) for half in ("half 1", "half 2")])
     whole = joint.xs(("pos", "")).to_numpy()
     assert (halves.min(0) - 1e-9 <= whole).all() and (whole <= halves.max(0) + 1e-9).all()
-    pairs = result.frames["pairs"]
-    assert pairs["mode"].value_counts().to_dict() == {"maps": 15, "halves": 7}
+    assert result.frames["pairs"]["mode"].value_counts().to_dict() == {"maps": 15, "halves": 7}
     cosines = result.frames["cosines"].groupby(["layer", "head"])["value"].mean()
     told = result.wide("joint").set_index(["layer", "head"])["cosine"]
     np.testing.assert_allclose(cosines.sort_index(), told.sort_index(), atol=1e-5)
     table = tmp_path / "heads"
-    answer = mtlprune("heads", "--analyses", out, "--permutations", 19, "--out", table)
-    assert answer.code == 0, answer.err
+    mtlprune("heads", "--analyses", tmp_path / "results", "--permutations", 19, "--out", table).done()
     assert "importance DEP in MTL-5" in (table / "heads.csv").read_text()
-    assert "analyze gradients" in mtlprune("heads", "--gradients", trained, "--out", table).err
 
 
-def test_cross(mtlprune: Call, lab: Any, single: Path, trained: Path, claims: list[str], tmp_path: Path) -> None:
+def test_cross(measured, mtlprune, lab, single, trained, claims, tmp_path):
     """Of the same heads the difference is that of the scores; a run whose heads are closed already is left out."""
-    out, pruned = tmp_path / "results", tmp_path / "pruned"
-    words = ("pruning=random", "pruning.keep=4", "tasks=pos", "train.epochs=1", "--out", pruned)
-    assert mtlprune("train", lab.config, *words).code == 0
-    arguments = (single, trained, pruned, "--corpus", lab.corpus, "--out", out, *FEW["cross"], *claims)
-    answer = mtlprune("analyze", "cross", *arguments)
-    assert answer.code == 0, answer.err
-    result = files_and_section("cross", out, tables=1)
+    words = ("pruning=random", "pruning.keep=4", "tasks=pos", "train.epochs=1", "--out", tmp_path / "pruned")
+    mtlprune("train", lab.config, *words).done()
+    result, _ = measured("cross", single, trained, tmp_path / "pruned", *claims, tables=1)
     assert "closed already" in result.about["notes"][0]
     cells = result.frames["cells"].set_index(["encoder", "task", "other"])
     assert len(cells) == (1 + 5) * 4 and cells["holm"].isna().to_numpy().sum() == 1
     assert np.allclose(cells["delta"], cells["closed"] - cells["random"], atol=1e-3)
     claimed = result.frames["scores"].query("mode == 'claimed'").set_index(["encoder", "task", "other"])["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
-    answer = mtlprune("analyze", "cross", single, "--corpus", lab.corpus, "--out", tmp_path / "none")
-    assert answer.code == 2 and "--claims" in answer.err
 
 
 @pytest.mark.slow
-def test_degeneration(
-    mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, claims: list[str], tmp_path: Path
-) -> None:
-    out = tmp_path / "results"
-    arguments = (encoder, trained, single, "--corpus", lab.corpus, "--out", out, *FEW["degeneration"], *claims)
-    answer = mtlprune("analyze", "degeneration", *arguments)
-    assert answer.code == 0, answer.err
-    result = files_and_section("degeneration", out, ("lost",))  # no label has 20 gold items
+def test_degeneration(measured, lab, trained, single, encoder, claims):
+    result, text = measured("degeneration", encoder, trained, single, *claims, without=("lost",))  # none has 20 items
     assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5", "POS"]
     decoders = result.frames["decoders"][["task", "encoder"]].drop_duplicates().to_numpy().tolist()
     assert decoders == [*([task, "MTL-5"] for task in ("pos", "ner", "dep", "con", "srl")), ["pos", "POS"]]
-    pairs = result.frames["pairs"]
-    assert set(zip(pairs["task"], pairs["encoder"], pairs["other"], strict=True)) == {("pos", "MTL-5", "POS")}
+    assert {tuple(row) for row in result.frames["pairs"][["task", "encoder", "other"]].to_numpy()} == {
+        ("pos", "MTL-5", "POS")
+    }
     assert result.about["claims"]["groups"]["stem"] >= 1 and set(result.frames["tests"]["encoder"]) == set(result.names)
     last = result.wide("layers").query(f"layer == {LAYERS}").set_index("name")
     assert last["mean_to_untuned"].notna().tolist() == [False, True, True]
     heads = result.wide("heads")
-    assert (
-        len(heads) == 3 * LAYERS * HEADS and np.isclose(last["share_heads"], heads.groupby("name")["cone"].sum()).all()
-    )
-    assert "## Label weights of the decoders" in (out / "degeneration.md").read_text() and "Rare labels: " in answer.out
-
-    train = list(load_corpus(lab.corpus)["train"])
-    counts = Counter(tag for sentence in train for tag in sentence.pos)
+    assert len(heads) == 3 * LAYERS * HEADS
+    assert np.isclose(last["share_heads"], heads.groupby("name")["cone"].sum()).all()
+    assert "## Label weights of the decoders" in text and "Rare labels: " in text
+    counts = Counter(tag for sentence in load_corpus(lab.corpus)["train"] for tag in sentence.pos)
     rows = result.frames["labels"].query("task == 'pos' and encoder == 'POS'")
     assert dict(zip(rows["label"], rows["frequency"], strict=True)) == dict(counts)
 
 
 @pytest.mark.slow
-def test_dissection(mtlprune: Call, lab: Any, trained: Path, single: Path, encoder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    answer = mtlprune(
-        *("analyze", "dissect", encoder, single, trained, "--corpus", lab.corpus, "--out", out), *FEW["dissection"]
-    )
-    assert answer.code == 0, answer.err
-    result = files_and_section("dissection", out, tables=9)
+def test_dissection(measured, trained, single, encoder):
+    result, _ = measured("dissection", encoder, single, trained, tables=9)
     assert result.names == ["pretrained", "POS", "MTL-5"] and (result.wide("encoders")["error"] < 1e-5).all()
     scored = {name: rows["task"].unique().tolist() for name, rows in result.named("tasks").groupby("name")}
     assert scored["pretrained"][:5] == ["pos", "ner", "dep", "con", "srl"] and scored["POS"][0] == "pos"
@@ -190,17 +173,14 @@ def test_dissection(mtlprune: Call, lab: Any, trained: Path, single: Path, encod
     assert np.allclose(sums, 1, atol=1e-4)
 
 
-def test_dissection_without_scores_and_with_gates(mtlprune: Call, lab: Any, encoder: Path, tmp_path: Path) -> None:
-    out, run = tmp_path / "results", tmp_path / "run"
-    made = mtlprune("train", lab.config, "pruning=gates", "tasks=pos", "train.epochs=1", "--out", run)
-    assert made.code == 0, made.err
-    answer = mtlprune("analyze", "dissect", encoder, run, "--corpus", lab.corpus, "--out", out, "--tasks", "none")
-    assert answer.code == 0, answer.err
-    result = files_and_section("dissection", out, ("subsets", "agreement", "losses"), tables=4)
+def test_dissection_without_scores_and_with_gates(measured, train, encoder):
+    run = train("gates-pos", "pruning=gates", "tasks=pos", "train.epochs=1")
+    left_out = ("subsets", "agreement", "losses")
+    result, _ = measured("dissection", encoder, run, "--tasks", "none", without=left_out, tables=4)
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
 
 
-def test_an_encoder_that_is_left_out_is_named(lab: Any, single: Path, encoder: Path) -> None:
+def test_an_encoder_that_is_left_out_is_named(lab, single, encoder):
     request = Request([str(encoder), str(single)], lab.corpus, Block())
     reading = read_request(request)
     result = survey("any", reading, request, lambda subject: "too small" if subject.label == "POS" else Found({}))
@@ -209,38 +189,8 @@ def test_an_encoder_that_is_left_out_is_named(lab: Any, single: Path, encoder: P
         survey("any", reading, request, lambda subject: "too small")
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(
-    mtlprune: Call, lab: Any, encoder: Path, claims: list[str], tmp_path: Path, tiny_encoder: Callable
-) -> None:
-    out, pairs, bare = tmp_path / "results", tmp_path / "pairs", tmp_path / "bare"
-    pairs.mkdir()
-    entry = {"UID": "a", "linguistics_term": "t", "field": "syntax", "sentence_good": "a", "sentence_bad": "b"}
-    (pairs / "a.jsonl").write_text(json.dumps(entry) + "\n")
-    corpus = load_corpus(lab.corpus)
-    content = {name: [sentence.bare() for sentence in corpus[name]] for name in ("train", "dev", "test")}
-    save_corpus(content, bare, name="bare", licence="Apache-2.0", sources={})
-    gateless = write_run(tmp_path / "plain", ["pos"], np.ones((LAYERS, HEADS)), encoder=str(encoder)).path
-    (gateless / "gates.jsonl").unlink()
-    for name, folder, words, told in (
-        *((name, lab.corpus, (encoder, "--split", "nowhere"), "found 'nowhere'") for name in FEW),
-        *((name, lab.corpus, (tmp_path / "no-encoder",), "no-encoder is no run either") for name in FEW),
-        ("smoothing", lab.corpus, (encoder, "--claims", gateless), "is a run without gates"),
-        ("degeneration", lab.corpus, (tiny_encoder("roberta"), *claims), "heads of different encoders do not"),
-        ("dissection", lab.corpus, (tiny_encoder("modernbert"), "--tasks", "none"), "no post-LN encoder"),
-        ("dissection", lab.corpus, (encoder, "--tasks", "pos,chess"), "found chess"),
-        ("syntax", lab.corpus, (encoder, "--blimp", pairs), "none of these can judge minimal pairs"),
-        ("syntax", bare, (encoder,), "sentences has one; give a corpus with the layer dep"),
-    ):
-        answer = mtlprune("analyze", COMMAND.get(name, name), *words, *FEW[name], "--corpus", folder, "--out", out)
-        assert answer.code == 2 and told in answer.err and answer.err.count("\n") <= 2, answer.err
-        assert not out.exists()
-    out.write_text("")
-    answer = mtlprune("analyze", "syntax", encoder, "--corpus", lab.corpus, "--out", out)
-    assert answer.code == 2 and "is a file" in answer.err
-
-
 @pytest.mark.parametrize("name", FEW)
-def test_what_is_missing_or_damaged_is_refused(tmp_path: Path, name: str) -> None:
+def test_what_is_missing_or_damaged_is_refused(tmp_path, name):
     with pytest.raises(RunError, match=f"mtlprune analyze {COMMAND.get(name, name)}"):
         read(tmp_path, name)
     for content, told in (("{}", "encoders|format"), ("{", "not readable")):
@@ -250,22 +200,121 @@ def test_what_is_missing_or_damaged_is_refused(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize(("name", "folder", "told"), STORED)
-def test_stored_results_are_shown_without_measuring(name: str, folder: str, told: str) -> None:
+def test_stored_results_are_shown_without_measuring(name, folder, told):
     record, result = find(name), read(ROOT / "results" / name / folder, name)
     drawn = FIGURES[name][:2] if folder == "gates" and name == "dissection" else FIGURES[name]
     assert tuple(figures(record, result)) == drawn
     assert told in "\n".join([markdown(record, result), *record.show.findings(result)])
 
 
-def test_a_stored_result_is_drawn_for_a_paper(mtlprune: Call, tmp_path: Path) -> None:
+def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
     words = ("--format", "pdf,svg", "--width", 16, "--font-size", 8, "--no-title", "--out", tmp_path)
-    answer = mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words)
-    assert answer.code == 0, answer.err
+    mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words).done()
     drawn = {f"syntax-{figure}.{kind}" for figure in FIGURES["syntax"] for kind in ("pdf", "svg")}
     assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}
 
 
-def test_mistakes_in_drawing(mtlprune: Call, tmp_path: Path) -> None:
-    for mistake in (("--format", "gif"), ("--width", "2")):
-        answer = mtlprune("analyze", "show", ROOT / "results/syntax/gates", *mistake, "--out", tmp_path / "new")
-        assert answer.code == 2 and answer.err.count("\n") <= 2 and not (tmp_path / "new").exists()
+def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):
+    """Of a tiny masked language model, beside a run."""
+    masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
+    torch.manual_seed(0)
+    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)
+    AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
+    blimp.mkdir()
+    for name in ("a", "b"):
+        entry = {"UID": name, "linguistics_term": f"t-{name}", "field": "syntax"}
+        pairs = [entry | {"sentence_good": f"the dog {k}", "sentence_bad": f"a cat cat {k}"} for k in range(5)]
+        (blimp / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    given = ["--corpus", lab.corpus, "--split", "train", "--blimp", blimp, "--pairs", 3, "--out", out]
+    mtlprune("analyze", "syntax", masked, trained, *given).done()
+    found = package.read_results(out)["syntax"]
+    assert [one["encoder"] for one in found.about["encoders"]] == ["pretrained", "MTL-5"]
+    counts = uas_of(Encoder.load(str(masked), attention="eager"), list(load_corpus(lab.corpus)["train"]))
+    assert found.about["tokens"] == counts.size()
+    facts = found.frames["encoders"].query("encoder == 'pretrained'").set_index("measure")
+    single = counts.single()
+    assert facts.loc["uas_single", "value"] == pytest.approx(single.value, abs=1e-3)
+    assert facts.loc["uas_single_held_out", "value"] == pytest.approx(single.held_out, abs=1e-3)
+    assert facts.loc["uas_single", ["layer", "head"]].tolist() == [single.layer + 1, single.head + 1]
+    assert facts.loc["uas_like_first", "value"] == 1
+    grids = found.grids(found.about["encoders"][0])
+    assert np.allclose(grids["uas"], counts.by_head(), atol=1e-3) and grids["twonn"].shape == (2, 4)
+    arcs = found.frames["arcs"].query("encoder == 'pretrained'")
+    assert len(arcs) == len(counts.relations) * 2 * 8
+    assert (arcs["hits_1"] + arcs["hits_2"]).sum() == counts.hits.sum()
+    one = arcs.query("layer == 1 and head == 2 and direction == 'head<-dep'").set_index("label")
+    one = one.loc[list(counts.relations)]
+    assert one["tokens"].tolist() == counts.tokens.sum(0).tolist()
+    assert (one["hits_1"] + one["hits_2"]).tolist() == counts.hits[:, 1, :, 0, 1].sum(0).tolist()
+
+
+def test_a_lens_that_does_not_take_an_encoder_says_why(lab, tiny_encoder):
+    cost = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
+    assert "modernbert" in cost.refused and "\n" not in cost.refused and cost.sentences == 0
+
+
+@pytest.fixture
+def benched(mtlprune, lab, tmp_path):
+    """Run bench with these options: the figures it wrote, and the lines it printed."""
+
+    def run(*words: Any) -> tuple[dict[str, Any], list[str]]:
+        answer = mtlprune("bench", lab.config, *words, "--out", tmp_path / "bench.json").done()
+        return json.loads((tmp_path / "bench.json").read_text(encoding="utf-8")), answer.out.splitlines()
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_row_for_each_analysis_and_a_total(benched, monkeypatch):
+    """Of two analyses, since each is measured in a process of its own."""
+    some = ANALYSES_MEASURED[::2]
+    monkeypatch.setattr("mtlprune.cli.bench.ANALYSES_MEASURED", some)
+    figures, lines = benched("--analyses", "--sentences", 6)
+    assert tuple(figures["analyses"]) == some and figures["total"]["sentences"] == 6
+    for analysis, cost in figures["analyses"].items():
+        assert not cost["refused"] and cost["threads"] == 1  # as the configuration says
+        assert cost["wall"] > 0 and cost["processor"] > 0 and 1e8 < cost["memory"] < 1e10
+        row = next(line for line in lines if f" {analysis} " in line)
+        assert f"{cost['wall']:.1f}" in row and f"{cost['memory'] / 1e9:.2f}" in row
+    assert figures["total"]["wall"] == pytest.approx(sum(cost["wall"] for cost in figures["analyses"].values()))
+    assert figures["total"]["memory"] == max(cost["memory"] for cost in figures["analyses"].values())
+
+
+def test_what_was_refused_is_not_added_up():
+    one, refused = AnalysisCost(2.0, 3.0, 5, 1, 10), AnalysisCost(7.0, 7.0, 7, 1, 0, "not post-LN")
+    assert total({"smoothing": one, "dissection": refused}) == one
+
+
+@pytest.mark.slow
+def test_it_prints_and_writes_ratios(benched):
+    figures, lines = benched("tasks=pos,dep", "--batches", 2, "--rounds", 1)
+    assert set(figures["steps"]) == {"bare encoder", "STL pos", "STL dep", "MTL-2 joint", "MTL-2 joint, gated"}
+    for kind, seconds in figures["steps"].items():
+        row = next(line for line in lines if kind in line)
+        assert f"{figures['ratios'][kind]:.3f}" in row and f"{seconds:.2f}" in row
+    assert 1e8 < figures["memory"] < 1e10  # a fresh process with torch in it
+    assert all(told in "\n".join(lines) for told in ("sampled epoch, estimated", f"{figures['memory'] / 1e9:.2f} GB"))
+
+
+def test_random_encoders_of_several_shapes(benched, monkeypatch):
+    asked = []
+    monkeypatch.setattr("mtlprune.training.benchmark.SHAPES", {"low": (1, 8, 2), "high": (3, 16, 4)})
+
+    def peak(config: Any, batches: int) -> int:
+        asked.append((config.encoder.random, config.encoder.checkpointing, config.encoder.name, batches))
+        return len(asked) * 10**9
+
+    monkeypatch.setattr("mtlprune.training.benchmark.peak_memory", peak)
+    figures, lines = benched("tasks=pos", "--shapes", "--batches", 1, "--rounds", 1)
+    assert list(figures) == ["low", "high"] and len({name for _, _, name, _ in asked}) == 2
+    assert [(random, kept) for random, kept, _, _ in asked] == [(True, False), (True, True)] * 2
+    assert figures["high"]["memory"] == 3e9 and figures["high"]["memory with checkpointing"] == 4e9
+    assert any("3.00" in line for line in lines) and any("high shape" in line for line in lines)
+
+
+def test_launches_are_counted_without_a_corpus(benched):
+    figures, lines = benched("tasks=pos", "data.path=none", "train.precision=fp32", "--launches")
+    step = figures["words"]["20"]["step"]["STL pos"]
+    row = next(line for line in lines if "step, STL pos" in line)
+    assert {str(sum(step["operations"].values())), str(sum(step["waits"].values()))} <= set(row.split())
+    assert any(f"{figures['sent'] / 1e6:.1f} MB" in line for line in lines)

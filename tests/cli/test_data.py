@@ -1,4 +1,4 @@
-"""mtlprune data, as a user calls it: what it prints, what it leaves behind, and one sentence for each mistake."""
+"""mtlprune data and check, as a user calls them: what they print, and what they leave behind."""
 
 import json
 import re
@@ -10,9 +10,9 @@ import pytest
 from conll2012_files import NAMED, put, small_corpus
 
 from mtlprune.corpora.formats.brackets import format_tree
-from mtlprune.corpora.store import load_corpus
-from mtlprune.runs import to_json
-from mtlprune.sentence import Sentence
+from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.runs import RunFolder, to_json
+from mtlprune.sentence import Predicate, Sentence, Span
 
 Call = Callable[..., Any]
 
@@ -25,22 +25,16 @@ def corpus(mtlprune: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_build_stores_what_was_asked_for(corpus: Path) -> None:
+def test_build_check_show_and_export(corpus, mtlprune, tmp_path):
     stored = load_corpus(corpus)
     assert {split: len(stored[split]) for split in stored.splits} == {"train": 20, "dev": 5}
     assert stored.info["licence"] == "Apache-2.0"
     assert "train 20, dev 5, test 0, seed 1" in stored.info["sources"]["generator"]
-
-
-def test_check_counts(corpus: Path, mtlprune: Call) -> None:
     code, out, _ = mtlprune("data", "check", corpus)
     assert code == 0
     row = next(line for line in out.splitlines() if "sentences with all layers" in line)
     assert row.replace("│", " ").split() == ["sentences", "with", "all", "layers", "20", "5"]
     assert load_corpus(corpus).fingerprint in out
-
-
-def test_show_prints_every_layer(corpus: Path, mtlprune: Call) -> None:
     sentence = next(s for s in load_corpus(corpus)["dev"] if s.srl and s.ner)
     code, out, _ = mtlprune("data", "show", corpus, sentence.id)
     assert code == 0
@@ -50,92 +44,20 @@ def test_show_prints_every_layer(corpus: Path, mtlprune: Call) -> None:
         assert text in out
     place = load_corpus(corpus)["dev"].ids().index(sentence.id) + 1
     assert mtlprune("data", "show", corpus, f"dev:{place}").out == out
-
-
-def test_export_writes_one_layer(corpus: Path, mtlprune: Call, tmp_path: Path) -> None:
     out = tmp_path / "dev.con"
     answer = mtlprune("data", "export", corpus, "--split", "dev", "--layer", "con", "--out", out)
     assert out.read_text().splitlines() == [format_tree(sentence) for sentence in load_corpus(corpus)["dev"]]
     assert answer.code == 0 and f"{out}: 5 of 5 sentences" in answer.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["build", "wsj", "--out", "{tmp}/x"], "expected a format or a corpus out of conllu, columns, brackets, "),
-        (["merge", "{corpus}", "{tmp}", "--out", "{tmp}/x"], "expected a corpus made by 'mtlprune data build'"),
-        (["build", "grammar", "--out", "{corpus}"], "expected a folder yet to be made, found one"),
-        (["build", "grammar", "--out", "{tmp}", "--overwrite"], "only a corpus is ever overwritten"),
-        (["show", "{corpus}", "nobody"], "expected the id of a sentence, found 'nobody'; ids are like"),
-        (
-            ["export", "{corpus}", "--split", "test", "--layer", "con", "--out", "{tmp}/x"],
-            "splits train, dev, found 'test'",
-        ),
-        (
-            ["export", "{corpus}", "--split", "dev", "--layer", "tags", "--out", "{tmp}/x"],
-            "expected a layer out of pos",
-        ),
-    ],
-)
-def test_mistakes_are_one_sentence_and_leave_nothing(arguments, message, corpus, mtlprune, tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    answer = mtlprune("data", *(argument.format(tmp=tmp_path, corpus=corpus) for argument in arguments))
-    answer.refuses(message)
-    assert answer.out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-
-
-ROW = "1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n"
-BROKEN = {
-    "good.conllu": ROW,
-    "empty.conllu": "\n",
-    "few.txt": "-DOCSTART- O\n\na O\nb I-X\n\nc B-X\nd I-Y\n",
-    "few.jsonl": '{"id": "s", "words": ["a"]}\n{"id": "t", "words": ["a"], "pos": ["X", "Y"]}\n',
-}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("conllu", "expected files, found none; name them with --train, --dev and --test"),
-        ("conllu --train none.conllu", "none.conllu: expected a file, a folder of files or a pattern, found none"),
-        ("conllu good.conllu --train good.conllu", "found good.conllu beside --train; put patterns into quotes"),
-        ("conllu good.conllu --split 90/10", "--split: expected percents of train, dev and test such as 80/10/10"),
-        ("conllu good.conllu", "--split: 1 sentences are too few for 10 % of dev"),
-        ("conllu --train good.conllu --pos tag", "come from the column xpos or upos, or from a feature such as Case"),
-        ("conllu --train good.conllu --pos xpos", "good.conllu: expected xpos at some word, found it at none"),
-        (
-            "columns --train few.txt --columns word,ner",
-            "few.txt, line 4: column ner: word 1: I-X continues no open span",
-        ),
-        ("conllu --train good.conllu --dev empty.conllu", "empty.conllu: expected sentences, found none"),
-        ("columns --train few.txt", "--columns is missing; say what each column of the files holds"),
-        ("jsonl --train few.jsonl", "few.jsonl, line 2: unexpected content: in pos: expected one tag a word"),
-    ],
-)
-def test_files_that_cannot_be_built(
-    arguments: str, message: str, mtlprune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sentence that says file, line and what to do; and nothing is made."""
-    monkeypatch.chdir(tmp_path)
-    for name, text in BROKEN.items():
-        (tmp_path / name).write_text(text, encoding="latin-1")
-    answer = mtlprune("data", "build", *arguments.split(), "--out", "made")
-    assert (answer.code, answer.out) == (2, "") and message in answer.err
-    assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1
-    assert {path.name for path in tmp_path.iterdir()} == set(BROKEN)
-
-
-def test_repaired_tags_and_a_corpus_of_everything(
-    corpus: Path, mtlprune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, monkeypatch):
     """Every format on what export and predict write of one corpus: merged, it is that corpus."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "few.txt").write_text(BROKEN["few.txt"])
-    answer = mtlprune(
+    (tmp_path / "few.txt").write_text("-DOCSTART- O\n\na O\nb I-X\n\nc B-X\nd I-Y\n")
+    mtlprune(
         "data", "build", "columns", "--train", "few.txt", "--columns", "word,ner", "--repair", "--out", "few"
-    )
-    assert answer.code == 0 and [s.ner for s in load_corpus(tmp_path / "few")["train"]] == [
+    ).done()
+    assert [s.ner for s in load_corpus(tmp_path / "few")["train"]] == [
         ((1, 2, "X"),), ((0, 1, "X"), (1, 2, "Y")),
     ]  # fmt: skip
     stored = load_corpus(corpus)
@@ -155,37 +77,36 @@ def test_repaired_tags_and_a_corpus_of_everything(
     }
     for layer, how in made.items():
         files = [word for split in stored.splits for word in (f"--{split}", f"{split}.{layer}")]
-        answer = mtlprune("data", "build", *how, *files, "--out", layer)
-        assert answer.code == 0, answer.err
+        mtlprune("data", "build", *how, *files, "--out", layer).done()
     assert mtlprune("data", "merge", *made, "--out", "all").code == 0
     for split in stored.splits:
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
 
 
-def test_json_lines_written_by_hand(mtlprune: Call, tmp_path: Path) -> None:
+def test_json_lines_written_by_hand(mtlprune, tmp_path):
     """A BOM, empty lines and a last line without its end lose nothing; what is no layer is told."""
     page = (Path(__file__).parents[2] / "docs/your_data.md").read_text(encoding="utf-8")
     [shown] = re.findall(r'`(\{"id".*?\}\})`', page)
     second = '{"id": "s2", "words": ["a"], "poss": ["X"], "chunk": ["NP"]}'
     (tmp_path / "few.jsonl").write_text(f"\ufeff{shown}\r\n\n{second}", encoding="utf-8")
-    answer = mtlprune("data", "build", "jsonl", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made")
-    assert answer.code == 0 and "left out chunk, poss; a layer of a name of your own" in answer.err, answer
+    answer = mtlprune("data", "build", "jsonl", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made").done()
+    assert "left out chunk, poss; a layer of a name of your own" in answer.err, answer
     first, last = load_corpus(tmp_path / "made")["train"]
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
 
 
-def test_tags_that_evalb_does_not_know_are_told(mtlprune: Call, tmp_path: Path) -> None:
+def test_tags_that_evalb_does_not_know_are_told(mtlprune, tmp_path):
     (tmp_path / "few.mrg").write_text("(S (NE Anna) (VVFIN schläft) ($. .))\n" * 2, encoding="utf-8")
     words = "2 of 2 words that are punctuation are counted"
-    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "made")
-    assert answer.code == 0 and words in answer.err
+    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "made").done()
+    assert words in answer.err
     assert words in mtlprune("data", "check", tmp_path / "made").out
     (tmp_path / "few.mrg").write_text("(S (NNP Anna) (VBZ sleeps) (. .))\n", encoding="utf-8")
-    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "penn")
-    assert answer.code == 0 and "punctuation" not in answer.err
+    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "penn").done()
+    assert "punctuation" not in answer.err
 
 
-def test_building_ontonotes_says_what_it_counted(tmp_path: Path, mtlprune: Call) -> None:
+def test_building_ontonotes_says_what_it_counted(tmp_path, mtlprune):
     files, dependencies = small_corpus(tmp_path, documents=1)
     put(files, "test", "nw/own/01/own_0009", NAMED, ending="v9_auto_mention_boundaries_conll")
     arguments = ("--sources", files, "--dep", dependencies, "--out", tmp_path / "made")
@@ -194,3 +115,39 @@ def test_building_ontonotes_says_what_it_counted(tmp_path: Path, mtlprune: Call)
     assert "left out 1 automatic files, 0 in other languages, 0 in no split folder" in said
     counts = "1 documents, 0 without ner, 0 without srl, 0 nested entities, 0 unparsed sentences"
     assert all(f"OntoNotes 5 {split}: {counts}" in said for split in ("train", "dev", "test"))
+
+
+def row(out: str, title: str) -> list[str]:
+    """The cells behind a title of the printed table."""
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines()]
+    [found] = [cells[1:] for cells in rows if cells[:1] == [title]]
+    return found
+
+
+def test_it_says_what_training_then_does(mtlprune, lab, trained):
+    answer = mtlprune("check", lab.config).done()
+    assert answer.out.endswith("ready\n")
+    assert row(answer.out, "sentences with srl") == ["24", "8"]
+    corpus = load_corpus(lab.corpus)
+    assert row(answer.out, "words")[:1] == [f"{sum(map(len, corpus['train'])):,}"]
+    assert row(answer.out, "longest sentence (words)")[0] == str(max(map(len, corpus["train"])))
+    steps = RunFolder(trained).read_json("manifest.json")["finished"]["step"]
+    assert f"updates: 3 an epoch, {steps} in 2 epochs (joint mixing)" in answer.out
+    parameters = RunFolder(trained).read_json("manifest.json")["parameters"]
+    assert f"together {sum(parameters.values()):,}" in answer.out
+    assert "precision fp32 on cpu, threads: 1" in answer.out
+
+
+def test_it_warns(mtlprune, lab, tmp_path):
+    words = tuple(f"w{place}" for place in range(70))
+    wide = (Predicate(0, None, (Span(1, 50, "ARG1"),)),)
+    train = [Sentence("a", words, ("NN",) * 70, srl=wide), Sentence("b", ("\u4eba", "runs"), ("NN", "VB"), srl=())]
+    dev = [Sentence("c", ("Ann", "!"), ("NNP", "."), srl=())]
+    save_corpus({"train": train, "dev": dev}, tmp_path / "c", name="small", licence="none", sources={})
+    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos,srl").done()
+    assert "warning: pos: 2 labels of dev are not in train and can never be predicted: ., NNP" in answer.out
+    assert "warning: srl: 1 arguments of train are wider than decoders.srl.max_width = 30" in answer.out
+    assert "warning: train: 1.4% of the words become unknown tokens" in answer.out
+    assert row(answer.out, "sentences longer than the positions") == ["1", "0"]
+    assert int(row(answer.out, "windows of the longest")[0]) > 1
+    assert row(answer.out, "words that become unknown tokens") == ["1", "0"]

@@ -1,4 +1,4 @@
-"""mtlprune export: what a model card says loads the states the run computes; what cannot be exported is refused."""
+"""mtlprune prune and export: the run without its closed heads, and the model card's code, compute what the run does."""
 
 import json
 import os
@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from tiny import make_lab
+from tiny import HEADS
 from transformers import AutoModel, AutoTokenizer
 
+from mtlprune.claimed_heads import load_claims
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import KeptHeads
@@ -22,20 +24,108 @@ from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs import RunFolder
 
 Command = Callable[..., Any]
-GATES = ("pruning.method=gates", "pruning.rate=0.3", "train.epochs=1")
 
 
 @pytest.fixture(scope="module")
-def own(train: Callable[..., Path]) -> Path:
-    """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
-    return train(
-        "own-first", "tasks=pos,ner", "pruning.sets=per_task", "encoder.pooling=first", "decoders.ner.type=bio", *GATES
-    )
+def gated(train: Callable[..., Path]) -> Path:
+    """One task with gates between 0 and 1."""
+    return train("gated-pos", "tasks=pos", "pruning.method=gates", "pruning.rate=0.3", "train.seed=2")
+
+
+def test_the_run_is_whole_and_says_where_it_came_from(pruned, masked):
+    source, folder = RunFolder(masked), RunFolder(pruned)
+    (claim,) = load_claims([masked])
+    kept = [np.flatnonzero(row).tolist() for row in claim.open]
+    assert [list(row) for row in KeptHeads.read(folder.encoder_path).kept] == kept
+    manifest = folder.read_manifest()
+    record = manifest["pruned"]
+    assert record["heads"] == kept and record["heads_kept"] == 3 and record["from"] == str(masked)
+    assert record["epoch"] == source.read_best()["joint"]["epoch"] and record["gates"] == "shared"
+    assert record["config"] == source.read_config()
+    assert manifest["data"] == source.read_manifest()["data"]
+    head = 3 * (32 + 1) * 8 + 32 * 8
+    before, after = record["parameters"]["before"], record["parameters"]["after"]
+    assert before["encoder"] - after["encoder"] == 5 * head and before["pos"] == after["pos"]
+    assert manifest["parameters"] == after
+    assert folder.read_config()["pruning"]["method"] == "none"
+    assert not (pruned / "gates.jsonl").exists() and not (pruned / "latency.json").exists()
+    assert [path.name for path in pruned.parent.glob(".*")] == []
+
+
+def test_it_predicts_what_the_masked_run_predicts(mtlprune, pruned, masked):
+    assert RunFolder(pruned).read_predictions("dev") == RunFolder(masked).read_predictions("dev")
+    scores = [RunFolder(path).read_scores("dev") for path in (pruned, masked)]
+    assert scores[0] == scores[1]
+    best = RunFolder(pruned).read_best()
+    assert best["joint"]["score"] == RunFolder(masked).read_best()["joint"]["score"]
+    assert best["pos"]["score"] == scores[0]["pos"]["accuracy"]
+    for path in (pruned, masked):
+        assert mtlprune("evaluate", path, "--split", "test").code == 0
+    assert RunFolder(pruned).read_predictions("test") == RunFolder(masked).read_predictions("test")
+    words = ["the", "dog", "saw", "London"]
+    found = [MultiTaskModel.load(path).parse(words)[0] for path in (pruned, masked)]
+    assert found[0].pos is not None and found[0] == found[1]
+
+
+def test_other_verbs_take_it(mtlprune, pruned, masked, tmp_path):
+    table = mtlprune("table", masked, pruned, "--split", "dev").done()
+    assert "tiny-pruned" in table.out
+    again = mtlprune("train", pruned / "config.yaml", "--out", pruned)
+    assert again.code == 2 and "was made by `mtlprune prune` and is not trained on" in again.err
+    tuned = tmp_path / "tuned"
+    mtlprune("train", pruned / "config.yaml", f"train.start={pruned}", "train.epochs=1", "--out", tuned).done()
+    kept = KeptHeads.read(pruned / "encoder")
+    assert KeptHeads.read(tuned / "encoder") == MultiTaskModel.load(tuned).encoder.head_map == kept
+    assert mtlprune("evaluate", tuned, "--split", "test").code == 0
+    figures = tmp_path / "bench.json"
+    short = ("--batches", 1, "--rounds", 1, "--no-memory", "--out", figures)
+    assert mtlprune("bench", pruned / "config.yaml", *short).code == 0
+    assert json.loads(figures.read_text())["ratios"]["bare encoder"] == 1.0
+
+
+def test_the_most_open_heads_stay_and_time_is_measured(mtlprune, gated, tmp_path):
+    out = tmp_path / "five"
+    answer = mtlprune("prune", gated, "--out", out, "--heads", 5, "--rounds", 1).done()
+    (claim,) = load_claims([gated])
+    largest = set(np.argsort(-claim.gates.flatten())[:5].tolist())
+    heads = KeptHeads.read(out / "encoder")
+    assert {layer * HEADS + head for layer, row in enumerate(heads.kept) for head in row} == largest
+    assert "heads: 5 of 8 are kept; 5 gates below 1 are in the weights now" in answer.out
+    record = json.loads((out / "latency.json").read_text())
+    assert [(cell["batch"], cell["length"]) for cell in record["cells"]] == [
+        (batch, length) for length in (16, 64) for batch in (1, 8, 32)
+    ]
+    assert "not measured: length 256; the encoder sees 64 tokens at once" in answer.out
+    for cell in record["cells"]:
+        assert cell["attention"]["ideal_gain"] == pytest.approx(3 / 8)
+        assert 0 < cell["encoder"]["ideal_gain"] < 3 / 8
+        assert set(cell["encoder"]["seconds"]) == {"full", "masked", "removed"}
+    assert RunFolder(out).read_manifest()["pruned"]["most_open"] == 5
+
+
+def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune, own_gates, tmp_path):
+    refused = mtlprune("prune", own_gates, "--out", tmp_path / "none")
+    assert refused.code == 2 and "expected --task with one of pos, ner" in refused.err
+    out = tmp_path / "ner"
+    mtlprune("prune", own_gates, "--out", out, "--task", "ner", "--no-latency").done()
+    assert RunFolder(out).read_config()["tasks"] == ["ner"] and set(RunFolder(out).read_best()) == {"joint", "ner"}
+    assert list(MultiTaskModel.load(out).tasks) == ["ner"] and set(RunFolder(out).read_vocabularies()) == {"ner"}
+    mine, theirs = (RunFolder(path).read_predictions("dev") for path in (out, own_gates))
+    assert [sentence.ner for sentence in mine] == [sentence.ner for sentence in theirs]
+
+
+def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune, gated, tmp_path):
+    run = Path(shutil.copytree(gated, tmp_path / "run"))
+    lines = [json.loads(line) for line in (run / "gates.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["gates"]["shared"][1][2] = 1 - line["gates"]["shared"][1][2]
+    (run / "gates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    mtlprune("prune", run, "--out", tmp_path / "out").refuses("gates.jsonl and the weights of epoch")
+    assert not (tmp_path / "out").exists()
 
 
 def exported(mtlprune: Command, out: Path, run: Path, *options: str) -> Path:
-    answer = mtlprune("export", run, "--out", out, *options)
-    assert answer.code == 0, answer.err
+    mtlprune("export", run, "--out", out, *options).done()
     return out
 
 
@@ -79,7 +169,7 @@ def compare(names: dict[str, Any], wanted: list[torch.Tensor]) -> None:
         torch.testing.assert_close(found, before, rtol=0, atol=1e-6 * float(before.abs().max()))
 
 
-def test_a_run_without_gates_is_exported_as_it_is(mtlprune: Command, single: Path, tmp_path: Path) -> None:
+def test_a_run_without_gates_is_exported_as_it_is(mtlprune, single, tmp_path):
     out = exported(mtlprune, tmp_path / "plain", single, "--licence", "apache-2.0")
     names = as_the_card_says(out)
     compare(names, states(single))
@@ -91,7 +181,7 @@ def test_a_run_without_gates_is_exported_as_it_is(mtlprune: Command, single: Pat
     assert str(tmp_path) not in card.text + (out / "config.json").read_text()  # no path of this machine
 
 
-def test_gates_are_in_the_weights(mtlprune: Command, masked: Path, tmp_path: Path) -> None:
+def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
     begun = RunFolder(shutil.copytree(masked, tmp_path / "begun"))
     begun.write_config({**(tree := begun.read_config()), "train": {**tree["train"], "start": "runs/finished"}})
     out = exported(mtlprune, tmp_path / "mask", begun.path)
@@ -102,7 +192,7 @@ def test_gates_are_in_the_weights(mtlprune: Command, masked: Path, tmp_path: Pat
     assert again.head_map is None
 
 
-def test_heads_removed_and_heads_put_back(mtlprune: Command, masked: Path, pruned: Path, tmp_path: Path) -> None:
+def test_heads_removed_and_heads_put_back(mtlprune, masked, pruned, tmp_path):
     wanted = states(masked, SHARED)
     out = exported(mtlprune, tmp_path / "removed", masked, "--remove")
     assert KeptHeads.read(out).count == 3
@@ -118,7 +208,7 @@ def test_heads_removed_and_heads_put_back(mtlprune: Command, masked: Path, prune
 
 
 @pytest.mark.slow
-def test_means_of_closed_heads_go_along(mtlprune: Command, train: Callable[..., Path], tmp_path: Path) -> None:
+def test_means_of_closed_heads_go_along(mtlprune, train, tmp_path):
     """The command itself compares what it wrote with the run, whose closed heads contribute their means."""
     run = train(
         "means", "tasks=pos", "pruning.method=random", "pruning.keep=3", "pruning.closed=mean", "train.epochs=1"
@@ -139,7 +229,7 @@ def test_means_of_closed_heads_go_along(mtlprune: Command, train: Callable[..., 
     assert before == after
 
 
-def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked: Path, tmp_path: Path) -> None:
+def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked, tmp_path):
     with pytest.raises(OSError), quiet():
         AutoModel.from_pretrained(masked / "encoder")
     model = MultiTaskModel.load(masked)
@@ -150,11 +240,11 @@ def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked:
 
 
 @pytest.mark.parametrize("task", ["pos", "ner"])
-def test_a_pipeline_gives_what_the_run_predicts(mtlprune: Command, own: Path, tmp_path: Path, task: str) -> None:
-    out = exported(mtlprune, tmp_path / task, own, "--head", task)
+def test_a_pipeline_gives_what_the_run_predicts(mtlprune, linear_gates, tmp_path, task):
+    out = exported(mtlprune, tmp_path / task, linear_gates, "--head", task)
     label = as_the_card_says(out)["label"]
-    compare({"model": label.model.base_model, "tokenizer": label.tokenizer}, states(own, task))
-    predicted = MultiTaskModel.load(own).parse(*TEXTS)
+    compare({"model": label.model.base_model, "tokenizer": label.tokenizer}, states(linear_gates, task))
+    predicted = MultiTaskModel.load(linear_gates).parse(*TEXTS)
     assert task == "pos" or any(sentence.ner for sentence in predicted)
     for sentence in predicted:
         starts = [0]
@@ -166,40 +256,6 @@ def test_a_pipeline_gives_what_the_run_predicts(mtlprune: Command, own: Path, tm
         else:
             spans = {(starts[s.start], starts[s.end] - 1, s.label) for s in sentence.ner}
             assert {(item["start"], item["end"], item["entity_group"]) for item in found.values()} == spans
-    score = RunFolder(own).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
+    score = RunFolder(linear_gates).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
     [result] = ModelCard.load(out / "README.md").data.eval_results
     assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))
-
-
-def test_what_cannot_be_exported_is_refused(mtlprune, train, masked, own, single, lab, tiny_encoder, tmp_path) -> None:
-    def refusal(*arguments: object) -> str:
-        answer = mtlprune("export", *arguments, "--out", tmp_path / "out")
-        assert answer.code == 2 and answer.err.count("\n") == 1 and not list(tmp_path.iterdir()), answer.err
-        return answer.err
-
-    short = ("tasks=pos", "train.epochs=1")
-    assert "encoder.fusion: gate" in refusal(train("fused", *short, "encoder.fusion=gate"))
-    assert "without context" in refusal(train("words", *short, "encoder.context=false"))
-    assert "expected --task with one of pos, ner" in refusal(own)
-    assert "expected --task pos, found ner" in refusal(own, "--head", "pos", "--task", "ner")
-    assert "one gate set that all tasks share; leave --task out" in refusal(masked, "--task", "pos")
-    assert "has no gates; leave --task out" in refusal(single, "--task", "pos")
-    assert "has no gates, so no head of it is closed" in refusal(single, "--remove")
-    assert "expected a run with encoder.pooling: first" in refusal(single, "--head", "pos")
-    assert "the decoder of dep is more than a linear layer" in refusal(masked, "--head", "dep")
-    assert "it has pos, dep" in refusal(masked, "--head", "ner")
-    assert "cannot go with --remove" in refusal(own, "--head", "pos", "--remove")
-    assert "is no run folder" in refusal(tmp_path)
-
-
-@pytest.mark.slow
-def test_albert_has_one_set_of_weights(mtlprune, train, tiny_encoder, tmp_path) -> None:
-    config = make_lab(tmp_path, tiny_encoder("albert"), (12, 4, 4))
-    run = train("albert", "tasks=pos", *GATES, config=config)
-    answer = mtlprune("export", run, "--out", tmp_path / "out")
-    assert answer.code == 2 and "layers 1 and 2 share their weights, but their gates differ" in answer.err
-    wanted = states(run, SHARED)
-    out = exported(mtlprune, tmp_path / "out", run, "--remove")
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    compare({**as_the_card_says(out), "tokenizer": tokenizer}, wanted)
-    assert json.loads((out / "heads.json").read_text())["layer_gates"]

@@ -1,17 +1,24 @@
-"""Folders that commit e87b36e wrote: half-finished runs end as they would have ended then, finished ones are read."""
+"""Folders that commit e87b36e wrote are read, and end as then; two commands on one target at the same moment."""
 
 import json
+import os
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import forked
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from mtlprune.config.config import build_config, first_digest, load_config
+from mtlprune.files import one_writer, replacing_folder
 from mtlprune.model import MultiTaskModel
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.runs import RunFolder
+from mtlprune.sentence import Sentence
 from mtlprune.training.setup import processor
 
 THEN = Path(__file__).parents[1] / "first_release"
@@ -27,8 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_half_finished_run_ends_as_it_would_have_ended_then(mtlprune, here):
     half, whole = RunFolder("half-pos"), RunFolder("finished-pos")
-    answer = mtlprune("train", "half-pos/config.yaml", "--out", "half-pos")
-    assert answer.code == 0, answer.err
+    mtlprune("train", "half-pos/config.yaml", "--out", "half-pos").done()
     same_machine = whole.read_manifest()["processor"] == processor()
     same_machine &= whole.read_manifest()["packages"]["torch"] == torch.__version__
     best = half.read_best()
@@ -57,8 +63,7 @@ def test_runs_of_then_are_read_by_every_command(mtlprune, here):
         ("report", "finished-pos", "finished-dep", "--out", "page.html", "--resamples", 20, "--permutations", 20),
         ("prune", "finished-pos", "--out", "pruned", "--no-latency"),
     ):
-        answer = mtlprune(*command)
-        assert answer.code == 0, (command, answer.err)
+        mtlprune(*command).done()
     for split in ("dev", "test"):
         now, then = (json.loads((root / f"finished-pos/scores/{split}.json").read_text()) for root in (here, THEN))
         assert now == then
@@ -91,6 +96,98 @@ def test_folders_named_by_the_letters_of_then_are_found(mtlprune, here):
     then = load_config("finished-pos/config.yaml")
     Path("runs").mkdir()
     Path("finished-pos").rename(f"runs/pos-{first_digest(then)}")
-    answer = mtlprune("train", f"runs/pos-{first_digest(then)}/config.yaml")
-    assert answer.code == 0 and "was finished already" in answer.out
+    answer = mtlprune("train", f"runs/pos-{first_digest(then)}/config.yaml").done()
+    assert "was finished already" in answer.out
     assert len(list(Path("runs").iterdir())) == 1
+
+
+def _command(words: list[str], folder: Path, together: Any) -> None:
+    from mtlprune.cli import main
+
+    os.chdir(folder)
+    sys.argv = ["mtlprune", *words]
+    together.wait(60)
+    main()
+
+
+def at_once(folder: Path, *commands: list[str]) -> list[int]:
+    """Exit codes of commands that begin together."""
+    together = forked.FORKS.Barrier(len(commands))
+    processes = [forked.start(_command, command, folder, together) for command in commands]
+    for process in processes:
+        process.join(120)
+    return [int(process.exitcode or 0) for process in processes]
+
+
+@pytest.mark.slow
+def test_commands(here):
+    prune = ["prune", "finished-pos", "--out", "pruned", "--no-latency", "--heads"]
+    evaluate = ["evaluate", "finished-dep", "--split", "test"]
+    maps = ["maps", "finished-pos", "finished-dep", "--out", "maps", "--format", "svg", "--palette"]
+    report = ["report", "finished-pos", "--out", "page.html", "--resamples", "0", "--permutations", "10", "--title"]
+    commands = [
+        *([*prune, "2"], [*prune, "5"]),
+        *(evaluate, evaluate),
+        *([*maps, "rgb"], [*maps, "colourblind"]),
+        *([*report, "One"], [*report, "Two"]),
+    ]
+    assert at_once(here, *commands) == [0] * 8
+    manifest = RunFolder(here / "pruned").read_manifest()
+    assert manifest["pruned"]["most_open"] in (2, 5)
+    assert (
+        sum(map(len, manifest["pruned"]["heads"]))
+        == manifest["pruned"]["heads_kept"]
+        <= manifest["pruned"]["most_open"]
+    )
+    assert MultiTaskModel.load(here / "pruned").parse("a dog")[0].pos  # all files are of one of them
+    then = THEN / "finished-dep"
+    for name in ("scores/test.json", "counts/test.json", "predictions/test.jsonl"):
+        assert (here / "finished-dep" / name).read_bytes() == (then / name).read_bytes()
+    listed = json.loads((here / "maps/maps.json").read_text())
+    assert {name for entry in listed["maps"] for name in entry["files"]} == {p.name for p in here.glob("maps/*.svg")}
+    assert ("<title>One" in (here / "page.html").read_text()) != ("<title>Two" in (here / "page.html").read_text())
+    assert not [p for p in here.rglob(".*") if p.name not in (".lock", ".verified.json")]
+
+
+def test_results_are_those_of_one_writer(tmp_path):
+    folder = RunFolder(tmp_path)
+
+    def write(number: int) -> None:
+        for _ in range(10):
+            predicted = [Sentence(str(number), ("x",), pos=("A",))]
+            folder.write_results("test", {"pos": {"accuracy": number}}, [str(number)], {}, predicted)
+            with one_writer(folder.path):
+                score = folder.read_scores("test")["pos"]["accuracy"]
+                assert folder.read_counts("test")["ids"] == [str(score)]
+                assert folder.read_predictions("test")[0].id == str(score)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["counts", "predictions", "scores"]
+
+
+def test_a_folder_is_that_of_one_writer(tmp_path):
+    def write(number: int) -> None:
+        for _ in range(10):
+            with replacing_folder(tmp_path / "new") as beside:
+                for name in "abc":
+                    (beside / name).write_text(str(number))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
+    assert len({(tmp_path / "new" / name).read_text() for name in "abc"}) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    with pytest.raises(ZeroDivisionError), replacing_folder(tmp_path / "new"):
+        raise ZeroDivisionError
+    assert [path.name for path in tmp_path.iterdir()] == ["new"] and (tmp_path / "new" / "a").exists()
+
+
+def test_results_cut_short_are_none(tmp_path, monkeypatch):
+    """Killed between the files of one evaluation, none is taken for a result."""
+    folder = RunFolder(tmp_path)
+    folder.write_results("test", {"pos": {"accuracy": 1}}, ["1"], {}, [])
+    assert folder.splits() == ["test"]
+    monkeypatch.setattr(RunFolder, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        folder.write_results("test", {"pos": {"accuracy": 2}}, ["2"], {}, [])
+    assert folder.splits() == []

@@ -1,20 +1,57 @@
-"""mtlprune maps: what it writes for run folders with gates, and what it refuses before it writes anything."""
+"""mtlprune claims, maps and heads: what they print and write for run folders with gates."""
 
-import io
+import csv
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from gated_runs import write_run, write_selection
+from gated_runs import scattered, write_run, write_selection
 from PIL import Image
 
+from mtlprune import read_results
 from mtlprune.claimed_heads import load_claims
+from mtlprune.reports.grid import Grid
+from mtlprune.reports.heads import read_heads, section
 from mtlprune.reports.page.gates import ClaimSet, part
+from mtlprune.results import Result, head_rows, write_result
 from mtlprune.runs import RunFolder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    generator = np.random.default_rng(0)
+    stem = scattered(generator, [2] * 4, 6)
+    names = {"pos": ["pos"], "dep": ["dep"], "srl": ["srl"], "mtl": ["pos", "ner", "dep", "con", "srl"]}
+    return [
+        write_run(
+            tmp_path / f"{name}-{seed}", tasks, np.maximum(stem, scattered(generator, [1] * 4, 6)), seed=seed
+        ).path
+        for name, tasks in names.items()
+        for seed in (1, 2, 3)
+    ]
+
+
+def test_a_report_on_the_terminal_and_a_result(mtlprune, runs, tmp_path):
+    out = tmp_path / "new" / "results"
+    answer = mtlprune("claims", *runs, "--out", out, "--permutations", 300, "--seed", 5).done()
+    assert answer.err == ""
+    figures = [f"claims-{name}.{kind}" for name in ("correlation", "shared", "heads") for kind in ("png", "svg")]
+    shown = {path.name for path in out.iterdir() if path.suffix != ".parquet"}
+    assert shown == {"claims.json", "claims.md", "claims.tex", *figures}
+    assert (out / "claims.md").read_text() == answer.out
+    result = read_results(out)["claims"]
+    settings = result.about["settings"]
+    assert (settings["permutations"], settings["seed"], result.about["layers"], result.about["heads"]) == (300, 5, 4, 6)
+    assert result.frames["labels"]["encoder"].tolist() == ["POS", "DEP", "SRL", "MTL-5"]
+    assert (
+        result.frames["tests"].set_index("mode").loc["all", "p"] < 0.05 and "they share more than depth" in answer.out
+    )
+    assert (result.frames["groups"]["group"] == "stem").sum() >= 8
+    assert mtlprune("claims", *runs, "--permutations", 300, "--seed", 5).out == answer.out
+
 
 Make = Callable[..., Path]
 
@@ -35,13 +72,12 @@ def gates(folder: Path, line: int = 1) -> list[list[float]]:
     return json.loads((folder / "gates.jsonl").read_text().splitlines()[line])["gates"]["shared"]
 
 
-def test_it_draws_runs_seeds_means_tasks_differences_and_films(mtlprune, make: Make, tmp_path: Path) -> None:
-    runs = [make(task, seed) for task in ("pos", "dep") for seed in (1, 2, 3)] + [make("pos+ner+dep", 1)]
+def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers(mtlprune, make, tmp_path):
+    runs = [make("pos", seed) for seed in (3, 1)] + [make("dep", 1), make("pos+ner+dep", 1)]
     out = tmp_path / "deep" / "maps"
-    answer = mtlprune("maps", *runs, "--out", out, "--animate", "--scale", 1)
-    assert answer.code == 0, answer.err
-    stems = {f"run-{task}-seed{seed}" for task in ("POS", "DEP") for seed in (1, 2, 3)} | {"run-MTL-3-seed1"}
-    stems |= {"colourblind-POS", "colourblind-DEP", "grey-POS", "grey-DEP", "grey-MTL-3", "grey-all-tasks"}
+    answer = mtlprune("maps", *runs, "--out", out, "--animate", "--scale", 1).done()
+    stems = {"run-POS-seed1", "run-POS-seed3", "run-DEP-seed1", "run-MTL-3-seed1", "colourblind-POS"}
+    stems |= {"grey-POS", "grey-DEP", "grey-MTL-3", "grey-all-tasks"}
     stems |= {"difference-POS-DEP", "difference-POS-MTL-3", "difference-DEP-MTL-3"}
     animations = {f"training-{stem.removeprefix('run-')}.gif" for stem in stems if stem.startswith("run-")}
     written = {path.name for path in out.iterdir()}
@@ -53,31 +89,24 @@ def test_it_draws_runs_seeds_means_tasks_differences_and_films(mtlprune, make: M
             picture.verify()
     with Image.open(out / "training-POS-seed1.gif") as animation:
         assert animation.n_frames == 3
-
-
-def test_the_list_holds_the_numbers_drawn(mtlprune, make: Make, tmp_path: Path) -> None:
-    runs = [make("pos", seed) for seed in (3, 1)] + [make("dep", 1)]
-    assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "svg", "--animate").code == 0
-    contents = json.loads((tmp_path / "m" / "maps.json").read_text())
+    contents = json.loads((out / "maps.json").read_text())
     assert (contents["encoder"], contents["layers"], contents["heads"]) == ("minilm", 3, 4)
     assert contents["palette"] == "colourblind"
     assert any("one seed only" in note for note in contents["notes"])
-    entries = {entry["files"][0]: entry for entry in contents["maps"]}
-    assert {name for entry in contents["maps"] for name in entry["files"]} | {"maps.json"} == {
-        path.name for path in (tmp_path / "m").iterdir()
-    }
-    assert entries["run-POS-seed3.svg"]["numbers"] == {"run": gates(runs[0])}  # of the best epoch, not the last
-    assert entries["colourblind-POS.svg"]["numbers"] == {"seed 1": gates(runs[1]), "seed 3": gates(runs[0])}
+    entries = {Path(entry["files"][0]).stem: entry for entry in contents["maps"]}
+    assert {name for entry in contents["maps"] for name in entry["files"]} | {"maps.json"} == written
+    assert entries["run-POS-seed3"]["numbers"] == {"run": gates(runs[0])}  # of the best epoch, not the last
+    assert entries["colourblind-POS"]["numbers"] == {"seed 1": gates(runs[1]), "seed 3": gates(runs[0])}
     mean = (np.array(gates(runs[0])) + gates(runs[1])) / 2
-    assert np.allclose(entries["grey-POS.svg"]["numbers"]["mean"], mean)
-    assert np.allclose(entries["grey-all-tasks.svg"]["numbers"]["tasks"], (mean + gates(runs[2])) / 2)
-    assert np.allclose(entries["difference-POS-DEP.svg"]["numbers"]["difference"], mean - gates(runs[2]))
-    assert entries["grey-POS.svg"]["runs"] == [str(runs[1]), str(runs[0])]
-    animation = entries["training-DEP-seed1.gif"]
+    assert np.allclose(entries["grey-POS"]["numbers"]["mean"], mean)
+    assert np.allclose(entries["grey-all-tasks"]["numbers"]["tasks"], (mean + gates(runs[2])) / 2)
+    assert np.allclose(entries["difference-POS-DEP"]["numbers"]["difference"], mean - gates(runs[2]))
+    assert entries["grey-POS"]["runs"] == [str(runs[1]), str(runs[0])]
+    animation = entries["training-DEP-seed1"]
     assert animation["steps"] == [10, 20, 30] and animation["numbers"] == [gates(runs[2], line) for line in range(3)]
 
 
-def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make: Make, tmp_path: Path) -> None:
+def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make, tmp_path):
     runs = [make("pos+ner+dep", 1, own=True), make("pos", 1)]
     assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "png").code == 0
     names = {path.stem for path in (tmp_path / "m").glob("*.png")}
@@ -85,7 +114,7 @@ def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make: Make, tmp_path: P
     assert "difference-POS-MTL-3_NER" not in names
 
 
-def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, make: Make, tmp_path: Path) -> None:
+def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, make, tmp_path):
     runs = [make("pos", 1), make("pos", 2)]
     shares = [[0.0, 0.1, 0.9, 1.0]] * 3
     write_selection(RunFolder(runs[1]), shares)
@@ -97,37 +126,33 @@ def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, ma
     assert [len(one.holds["sets"][0][1]) for one in parts if one] == [2, 1]
 
 
-@pytest.mark.slow
-def test_values_palettes_and_formats_change_the_pictures(mtlprune, make: Make, tmp_path: Path) -> None:
-    runs = [make("pos", seed) for seed in (1, 2, 3)]
-
-    def drawn(*options: object) -> dict[str, bytes]:
-        out = tmp_path / str(len(list(tmp_path.iterdir())))
-        assert mtlprune("maps", *runs, "--out", out, *options).code == 0
-        return {path.name: path.read_bytes() for path in out.iterdir()}
-
-    usual, values = drawn("--format", "svg"), drawn("--format", "svg", "--values")
-    numbers = [re.search(rb">\.\d\d<", made["run-POS-seed1.svg"]) for made in (usual, values)]
-    assert numbers[0] is None and numbers[1] is not None
-    rgb = drawn("--palette", "rgb", "--format", "plain,pdf", "--width", 8, "--no-title")
-    assert "colourblind-POS.png" not in rgb and rgb["rgb-POS.pdf"].startswith(b"%PDF")
-    with Image.open(io.BytesIO(rgb["rgb-POS-plain.png"])) as picture:
-        red = np.array(picture)[8::16, 8::16, 0]
-    assert np.allclose(red, np.rint(255 * (1 - np.array(gates(runs[0])))))
+@pytest.fixture
+def analyses(tmp_path: Path) -> Path:
+    """UAS and λ of 2 × 3 heads; the rows of λ in an order of their own."""
+    folder = tmp_path / "analyses"
+    folder.mkdir()
+    uas = head_rows({"uas": np.array([[1.0, 2, 3], [6, 5, np.nan]])}).assign(encoder="pretrained", seed=0)
+    about = {"encoders": [{"encoder": "pretrained", "seed": 0, "layers": 2, "heads": 3, "open": 6}], "notes": []}
+    write_result(folder, Result("syntax", about, {"heads": uas}))
+    mixing = head_rows({"mixing": np.array([[11.0, 12, 13], [21, 22, 23]])}).iloc[[5, 3, 4, 2, 0, 1]]
+    frame = mixing.reset_index(drop=True).assign(encoder="pretrained", seed=0)
+    write_result(folder, Result("smoothing", about, {"heads": frame}))
+    return folder
 
 
-def test_mistakes_are_sentences_and_nothing_is_written(mtlprune, make: Make, tmp_path: Path) -> None:
-    pos, other = make("pos", 1), make("pos", 2, encoder="other")
-    bare, file, out = make("dep", 1), tmp_path / "file", tmp_path / "out"
-    (bare / "gates.jsonl").unlink()
-    file.write_text("keep me")
-    for arguments, said in [
-        ((bare, "--out", out), "run without gates"),
-        ((pos, other, "--out", out), "different encoders"),
-        ((pos, "--out", file), "is a file"),
-        ((pos, "--out", file / "below"), "cannot be written"),
-        ((pos, "--out", out, "--format", "gif"), "--format: expected some of png, svg, pdf, plain, found 'gif'"),
-    ]:
-        answer = mtlprune("maps", *arguments)
-        answer.refuses(said)
-        assert not out.exists() and file.read_text() == "keep me" and not answer.out
+def test_heads_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
+    mtlprune("heads", "--analyses", analyses, "--out", tmp_path / "out").done()
+    with (tmp_path / "out" / "heads.csv").open() as handle:
+        rows = {(row["layer"], row["head"]): row for row in csv.DictReader(handle)}
+    assert len(rows) == 6
+    assert all(float(row["λ"]) == 10 * int(layer) + int(head) for (layer, head), row in rows.items())
+    assert (rows["1", "2"]["UAS"], rows["2", "1"]["UAS"], rows["2", "3"]["UAS"]) == ("2", "6", "")
+    content = read_heads(tmp_path / "out")
+    assert any("claims (RUNS)" in note for note in content["notes"])
+    assert content["columns"][1]["meaning"] == "how much the head's attention mixes tokens"
+    blocks = section(tmp_path / "out").blocks
+    assert any(isinstance(block, Grid) and len(block.rows) == 6 for block in blocks)
+    mtlprune("heads", "--analyses", analyses, "--of", "POS", "--out", tmp_path / "none").refuses(
+        "expected --of pretrained"
+    )
+    assert not (tmp_path / "none").exists()

@@ -1,20 +1,27 @@
-"""mtlprune predict and mtlprune.load: text or CoNLL-U in, all layers out."""
+"""mtlprune predict, evaluate and mtlprune.load: layers out of text, results in the run folder, files of scorers."""
 
 import io
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import mtlprune as package
-from mtlprune.corpora.export import export
+from mtlprune.config.config import load_config
+from mtlprune.corpora.export import export, write_scorer_files
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus
+from mtlprune.files import file_sha256
 from mtlprune.runs import RunFolder, from_json
+from mtlprune.scores import score
+from mtlprune.sentence import Predicate, Sentence, Span
+from mtlprune.training import evaluation as scoring
+from mtlprune.training.loop import train
 
-Call = Callable[..., Any]
 TEXT = "\ufeffThe dog sees a man .\r\n\r\n  Ann   sleeps \r\n"
 
 
@@ -24,28 +31,12 @@ def text(tmp_path: Path) -> Path:
     return tmp_path / "t.txt"
 
 
-def test_text_becomes_json_lines(mtlprune: Call, trained: Path, text: Path) -> None:
-    answer = mtlprune("predict", trained, text)
-    assert answer.code == 0, answer.err
+def test_text_becomes_json_lines_and_sentences_of_python(mtlprune, trained, text):
+    answer = mtlprune("predict", trained, text).done()
     found = [from_json(json.loads(line)) for line in answer.out.splitlines()]
     assert [s.id for s in found] == ["t-1", "t-3"]
     assert [s.words for s in found] == [("The", "dog", "sees", "a", "man", "."), ("Ann", "sleeps")]
     assert all(s.validate().layers() == ("pos", "ner", "dep", "con", "srl") for s in found)
-
-
-def test_conllu_in_and_out(mtlprune: Call, lab: Any, trained: Path, tmp_path: Path) -> None:
-    """The words of the test split give the predictions that evaluation stored; gold layers are not looked at."""
-    export(load_corpus(lab.corpus)["test"], "dep", tmp_path / "in.conllu")
-    out = tmp_path / "out.conllu"
-    answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "conllu", "--out", out)
-    assert answer.code == 0, answer.err
-    assert answer.out == f"{out}: 8 sentences\n"
-    stored = RunFolder(trained).read_predictions("test")
-    read = list(read_conllu(out))
-    assert [(s.id, s.words, s.pos, s.dep) for s in read] == [(s.id, s.words, s.pos, s.dep) for s in stored]
-
-
-def test_from_python(trained: Path) -> None:
     model = package.load(trained)
     [first, second] = model.parse("The dog sees a man .", ["Ann", "sleeps"])
     assert first.validate().layers() == ("pos", "ner", "dep", "con", "srl")
@@ -53,35 +44,25 @@ def test_from_python(trained: Path) -> None:
     assert list(package.load(str(trained), task="srl").tasks) == ["pos", "ner", "dep", "con", "srl"]
 
 
-def test_the_suffix_of_the_output_chooses_the_format(mtlprune: Call, trained: Path, text: Path, tmp_path: Path) -> None:
+def test_conllu_in_and_out(mtlprune, lab, trained, tmp_path):
+    """The words of the test split give the predictions that evaluation stored; gold layers are not looked at."""
+    export(load_corpus(lab.corpus)["test"], "dep", tmp_path / "in.conllu")
+    out = tmp_path / "out.conllu"
+    answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "conllu", "--out", out).done()
+    assert answer.out == f"{out}: 8 sentences\n"
+    stored = RunFolder(trained).read_predictions("test")
+    read = list(read_conllu(out))
+    assert [(s.id, s.words, s.pos, s.dep) for s in read] == [(s.id, s.words, s.pos, s.dep) for s in stored]
+
+
+def test_the_suffix_chooses_the_format_and_a_dash_is_standard_input(mtlprune, trained, text, tmp_path, monkeypatch):
     for name in ("out.conllu", "out.jsonl"):
         assert mtlprune("predict", trained, text, "--out", tmp_path / name).code == 0
     assert [s.words for s in read_conllu(tmp_path / "out.conllu")][1] == ("Ann", "sleeps")
     assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])["words"] == ["Ann", "sleeps"]
-
-
-def test_standard_input(mtlprune: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     answer = mtlprune("predict", trained, "-")
     assert [json.loads(line)["id"] for line in answer.out.splitlines()] == ["stdin-1", "stdin-3"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["{tmp}", "{tmp}/t.txt"], "is no run folder"),
-        (["{run}", "{tmp}/empty.txt"], "empty.txt: expected one sentence a line, found none"),
-        (["{run}", "{tmp}/latin.txt"], "latin.txt, line 2: expected UTF-8 text"),
-        (["{run}", "{tmp}/t.conllu"], "t.conllu, line 1: "),
-    ],
-)
-def test_mistakes_are_one_sentence(arguments, message, mtlprune, trained, text, tmp_path):
-    (tmp_path / "empty.txt").write_text(" \n\n")
-    (tmp_path / "latin.txt").write_bytes(b"Ann\ncaf\xe9\n")
-    (tmp_path / "t.conllu").write_text("The dog sees a man .\n")
-    answer = mtlprune("predict", *(argument.format(tmp=tmp_path, run=trained) for argument in arguments))
-    answer.refuses(message)
-    assert answer.out == ""
 
 
 def jsonl(text: str) -> list[dict[str, Any]]:
@@ -91,8 +72,8 @@ def jsonl(text: str) -> list[dict[str, Any]]:
 def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(mtlprune, trained, tmp_path, caplog):
     (tmp_path / "t.txt").write_text("Ann sleeps\n\nThe dog sees a man .\nAnn\n")
     whole = jsonl(mtlprune("predict", trained, tmp_path / "t.txt").out)
-    limited = mtlprune("predict", trained, tmp_path / "t.txt", "--longest-con", "2")
-    assert limited.code == 0 and f"{tmp_path / 't.txt'}, line 3: a sentence of 6 words" in limited.err
+    limited = mtlprune("predict", trained, tmp_path / "t.txt", "--longest-con", "2").done()
+    assert f"{tmp_path / 't.txt'}, line 3: a sentence of 6 words" in limited.err
     assert limited.err.count("warning") == 1
     without = [{key: value for key, value in tree.items() if key != "con"} for tree in whole]
     assert jsonl(limited.out) == [whole[0], without[1], whole[2]]
@@ -118,12 +99,12 @@ def test_results_come_group_by_group_in_the_order_of_the_file(mtlprune, trained,
     (tmp_path / "out.jsonl").write_text("before")
     assert mtlprune("predict", trained, tmp_path / "bad.txt", "--out", tmp_path / "out.jsonl").code == 2
     assert (tmp_path / "out.jsonl").read_text() == "before"
-    skipped = mtlprune("predict", trained, tmp_path / "bad.txt", "--skip-bad", "--out", tmp_path / "out.jsonl")
-    assert skipped.code == 0 and "bad.txt, line 5: " in skipped.err and "1 bad lines" in skipped.err
+    skipped = mtlprune("predict", trained, tmp_path / "bad.txt", "--skip-bad", "--out", tmp_path / "out.jsonl").done()
+    assert "bad.txt, line 5: " in skipped.err and "1 bad lines" in skipped.err
     assert [tree["id"] for tree in jsonl((tmp_path / "out.jsonl").read_text())] == [f"bad-{n}" for n in (1, 2, 3, 4, 6)]
 
 
-def test_a_bad_sentence_of_conllu_is_skipped_whole(mtlprune: Call, trained: Path, tmp_path: Path) -> None:
+def test_a_bad_sentence_of_conllu_is_skipped_whole(mtlprune, trained, tmp_path):
     rows = [b"1\tAnn" + 8 * b"\t_", b"2\tcaf\xe9" + 8 * b"\t_", b"2\tsleeps" + 8 * b"\t_"]
     (tmp_path / "t.conllu").write_bytes(b"\n".join([rows[0], rows[1], b"", rows[0], rows[2], b"", rows[2], b"", b""]))
     bad = mtlprune("predict", trained, tmp_path / "t.conllu")
@@ -131,3 +112,115 @@ def test_a_bad_sentence_of_conllu_is_skipped_whole(mtlprune: Call, trained: Path
     answer = mtlprune("predict", trained, tmp_path / "t.conllu", "--skip-bad", "--format", "jsonl")
     assert [tree["words"] for tree in jsonl(answer.out)] == [["Ann", "sleeps"]]
     assert "line 2: " in answer.err and "line 7: " in answer.err and "2 bad lines" in answer.err
+
+
+def test_stored_counts_are_of_the_stored_sentences_and_make_the_stored_scores(trained):
+    run = RunFolder(trained)
+    stored = run.read_counts("test")
+    assert stored["ids"] == [sentence.id for sentence in run.read_predictions("test")]
+    for task, columns in stored["counts"].items():
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        assert score(task, rows) == run.read_scores("test")[task]
+
+
+def test_evaluating_dev_again_gives_what_training_found(mtlprune, trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    before = (folder / "scores/dev.json").read_text()
+    (folder / "scores/dev.json").unlink()
+    answer = mtlprune("evaluate", folder, "--split", "dev", "--predictions", tmp_path / "files").done()
+    assert f"{tmp_path / 'files'}/srl.gold and srl.pred: 8 of 8 sentences" in answer.out
+    assert (folder / "scores/dev.json").read_text() == before
+    assert [s.pos for s in read_conllu(tmp_path / "files/pos.pred")] == [
+        s.pos for s in RunFolder(folder).read_predictions("dev")
+    ]
+
+
+def test_results_of_other_weights_or_data_have_their_own_names(mtlprune, trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    assert (
+        mtlprune("data", "build", "grammar", "--out", tmp_path / "g", "--train", 9, "--dev", 3, "--test", 0).code == 0
+    )
+    assert mtlprune("evaluate", folder, "--split", "test", "--best", "ner").code == 0
+    assert mtlprune("evaluate", folder, "--split", "dev", "--data", tmp_path / "g").code == 0
+    mark = load_corpus(tmp_path / "g").fingerprint[:8]
+    assert RunFolder(folder).splits() == ["dev", f"dev.on-grammar-{mark}", "test", "test.best-ner"]
+    assert len(RunFolder(folder).read_predictions(f"dev.on-grammar-{mark}")) == 3
+
+
+def test_scorer_files_fit_predictions_to_gold(tmp_path):
+    words = ("Ann", "wants", "to", "go")
+    gold = [
+        Sentence("a", words, ("NNP", "VBZ", "TO", "VB"), con=(Span(0, 4, "S"),), srl=(Predicate(1, None, (), "want"),)),
+        Sentence("b", words),
+    ]
+    predicted = [
+        Sentence("a", words, ("NN",) * 4, con=(Span(1, 4, "VP"),), srl=(Predicate(1), Predicate(3))),
+        Sentence("b", words, ("NN",) * 4, con=(), srl=()),
+    ]  # fmt: skip
+    assert write_scorer_files(gold, predicted, tmp_path / "new" / "folder") == {"pos": 1, "con": 1, "srl": 1}
+    folder = tmp_path / "new" / "folder"
+    assert {path.name for path in folder.iterdir()} == {
+        f"{n}.{s}" for n in ("pos", "con", "srl") for s in ("gold", "pred")
+    }
+    assert (folder / "con.pred").read_text() == "(TOP (NNP Ann) (VP (VBZ wants) (TO to) (VB go)))\n"
+    lemmas = [line.split()[:1] for line in (folder / "srl.pred").read_text().splitlines()]
+    assert lemmas == [["-"], ["want"], ["-"], ["go"], []]
+    [read] = read_conllu(folder / "pos.pred")
+    assert read.pos == ("NN",) * 4
+    assert read.dep is None
+
+
+def replace_best(folder: RunFolder) -> None:
+    """What training does when it finds better weights: here the same with a louder bias, called epoch 99."""
+    best = folder.read_best()
+    old = folder.weights_path(best["joint"]["epoch"])
+    tensors = load_file(old)
+    name = next(name for name in tensors if name.startswith("tasks.pos") and name.endswith("bias"))
+    tensors[name][0] += 100.0
+    save_file(tensors, folder.weights_path(99))
+    new = {"epoch": 99, "score": 99.0, "sha256": file_sha256(folder.weights_path(99))}
+    folder.write_json("best.json", dict.fromkeys(best, new))
+    folder.forget_results(best)
+    old.unlink()
+
+
+@pytest.mark.parametrize("moment", ["while it is loaded", "while it is evaluated"])
+def test_results_are_of_the_weights_that_best_names(moment, trained, tmp_path, monkeypatch):
+    folder = RunFolder(shutil.copytree(trained, tmp_path / "run"))
+    waiting = [replace_best]
+
+    def first(original: Callable[..., Any]) -> Callable[..., Any]:
+        def then(*args: Any, **named: Any) -> Any:
+            if waiting:
+                waiting.pop()(folder)
+            return original(*args, **named)
+
+        return then
+
+    if moment == "while it is loaded":
+        monkeypatch.setattr(RunFolder, "verify_weights", first(RunFolder.verify_weights))
+    else:
+        monkeypatch.setattr(scoring, "evaluate", first(scoring.evaluate))
+    result, _, _ = scoring.evaluate_run(folder, "test")
+    assert not waiting
+    monkeypatch.undo()
+    again, _, _ = scoring.evaluate_run(RunFolder(shutil.copytree(folder.path, tmp_path / "copy")), "test")
+    assert folder.read_scores("test") == RunFolder(tmp_path / "copy").read_scores("test")
+    assert result.scores == again.scores != RunFolder(trained).read_scores("test")
+
+
+def test_results_are_not_written_once_training_named_better_weights(lab, tmp_path, monkeypatch):
+    """Between every two steps of training, who evaluated the best weights of before is turned away."""
+    folder, seen, original = RunFolder(tmp_path / "run"), [], RunFolder.forget_results
+
+    def forget(self: RunFolder, keys: Iterable[str]) -> None:
+        if seen and keys:
+            assert not folder.write_results("test", {}, [], {}, [], seen[-1])
+        original(self, keys)
+        seen.append(folder.read_best())
+
+    monkeypatch.setattr(RunFolder, "forget_results", forget)
+    train(load_config(lab.config, ["tasks=pos", "train.epochs=4"]), folder)
+    assert len({entry["joint"]["epoch"] for entry in seen}) > 1 and "test" not in folder.splits()

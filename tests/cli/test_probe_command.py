@@ -1,6 +1,8 @@
-"""mtlprune probe and bench --probes: runs with and without gates beside the encoder they began with."""
+"""mtlprune probe, its --plot, bench --probes, and mtlprune head: rows, figures, and what the terminal shows."""
 
 import json
+import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from gated_runs import write_run
+from PIL import Image
+from probe_results import row, write_probes, write_rows
 
 from mtlprune.claimed_heads import load_claims
-
-Command = Callable[..., Any]
+from mtlprune.reports.charts import ABOVE
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +30,10 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_before_and_after(
-    mtlprune: Command, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
-) -> None:
+def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     encoder = tiny_encoder("bert")
     options = "--corpus", lab.corpus, "--out", tmp_path / "p", "--few", 3
-    answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options).done()
     own = "POS+NER (gates):NER, seed"
     for words in ("sound, pretrained, seed 0", "POS, seed 2", own, "are left out", f"written: {tmp_path}"):
         assert words in answer.out.replace("\n", " ")
@@ -45,21 +47,18 @@ def test_before_and_after(
     assert (compared["low"] <= compared["high"]).all() and set(compared["encoder"]) == set(labels) - {"POS"}
     mine = compared[compared["encoder"] == "pretrained"]
     assert len(mine) > 3 and set(mine["seeds"]) == {1} and set(mine["other_seeds"]) == {2}
-    for row in mine.itertuples():
-        single = np.mean([best["POS", seed, row.label] for seed in (1, 2)])
-        assert row.difference == pytest.approx(best["pretrained", 0, row.label] - single, abs=1e-3)
+    for line in mine.itertuples():
+        single = np.mean([best["POS", seed, line.label] for seed in (1, 2)])
+        assert line.difference == pytest.approx(best["pretrained", 0, line.label] - single, abs=1e-3)
     assert (tmp_path / "p/probes-layers-pos.svg").is_file() and (tmp_path / "p/probes.md").is_file()
 
 
 @pytest.mark.slow
-def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
-    mtlprune: Command, lab: Any, masked: Path, pruned: Path, tmp_path: Path
-) -> None:
+def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(mtlprune, lab, masked, pruned, tmp_path):
     found = []
     for run in (masked, pruned):
         options = "--corpus", lab.corpus, "--out", tmp_path / run.name, "--mode", "as-released", "--no-random-encoder"
-        answer = mtlprune("probe", run, *options)
-        assert answer.code == 0, answer.err
+        mtlprune("probe", run, *options).done()
         found.append([row for row in rows_of(tmp_path / run.name) if row["control"] in ("none", "shuffled_labels")])
     closed = load_claims([masked])[0].gates == 0
     assert closed.sum() == 5
@@ -71,27 +70,10 @@ def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(
             assert one["test"] == pytest.approx(other["test"], abs=1e-6)
 
 
-def test_mistakes_are_one_sentence_and_leave_nothing(
-    mtlprune: Command, lab: Any, runs: dict[str, Path], tiny_encoder: Any, tmp_path: Path
-) -> None:
-    out = tmp_path / "never"
-    for names, words in (
-        ((tmp_path / "nowhere",), "no such folder"),
-        ((tiny_encoder("bert"), tiny_encoder("roberta")), "could not be told apart"),
-        ((tiny_encoder("roberta"), runs["pos-1"]), "heads of different encoders do not correspond"),
-    ):
-        answer = mtlprune("probe", *names, "--corpus", lab.corpus, "--out", out, "--mode", "as-released")
-        assert answer.code == 2 and answer.err.count("\n") == 1 and words in answer.err, answer.err
-    answer = mtlprune("probe", runs["pos-1"], "--corpus", tmp_path, "--out", out)
-    assert answer.code == 2 and "corpus.json" in answer.err
-    assert not out.exists()
-
-
 @pytest.mark.slow
-def test_what_probing_costs(mtlprune: Command, lab: Any, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_what_probing_costs(mtlprune, lab, runs, tmp_path):
     out = tmp_path / "bench.json"
-    answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out).done()
     figures = json.loads(out.read_text())
     forward, *others = figures["seconds"]
     assert figures["ratios"][forward] == 1 and all(figures["ratios"][kind] > 0 for kind in others)
@@ -101,13 +83,112 @@ def test_what_probing_costs(mtlprune: Command, lab: Any, runs: dict[str, Path], 
     assert 1e8 < figures["memory"] < 1e10 and f"{figures['memory'] / 1e9:.2f} GB" in answer.out
 
 
-def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune: Command, runs: dict[str, Path]) -> None:
+def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune, runs):
     words = "--text", "the old cat sleeps"
     seen = [mtlprune("head", runs["own"], 2, 1, *words, "--gates-of", task) for task in ("pos", "ner")]
     assert [answer.code for answer in seen] == [0, 0], seen[0].err
     assert "POS+NER:POS" in seen[0].out and "POS+NER:NER" in seen[1].out
-    for wrong, message in ((("own",), "expected --gates-of pos or ner, found none"), (("own", "dep"), "found 'dep'")):
-        answer = mtlprune("head", runs[wrong[0]], 2, 1, *words, *(("--gates-of", *wrong[1:]) if wrong[1:] else ()))
-        assert answer.code == 2 and message in answer.err
-    answer = mtlprune("head", runs["pos-1"], 2, 1, *words, "--gates-of", "pos")
-    assert answer.code == 2 and "has no gate set of its own for each task" in answer.err
+
+
+LABELS = {"ner": ("PERSON", "ORG", "LAW"), "dep": ("det", "nsubj", "acl:relcl", "root", "csubj")}
+ENCODERS = (("pretrained", 0), ("DEP", 1), ("DEP", 2), ("MTL-5", 1))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_probes(tmp_path_factory.mktemp("probes") / "p", ENCODERS, LABELS, (3, 4))
+
+
+def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results, tmp_path):
+    out = tmp_path / "deep" / "plots"
+    answer = mtlprune("probe", "--plot", results, "--out", out, "--against", "paper", "--scale", 1).done()
+    listed = json.loads((out / "plots.json").read_text())
+    names = {name for picture in listed["pictures"] for name in picture["files"]}
+    assert {f"{stem}.png" for stem in ("layers-ner", "layers-dep", "differences-dep", "heads-dep-pretrained")} <= names
+    assert "maps/dep-pretrained-03-acl_relcl.svg" in names and "maps/dep-pretrained-05-root.png" in names
+    assert "differences-ner.png" not in names and "No STL run is among the results of NER" in answer.out
+    written = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert written == names | {"plots.json", "tables.md", "tables.tex"}
+    for name in names:
+        if name.endswith(".svg"):
+            ElementTree.parse(out / name)
+        else:
+            with Image.open(out / name) as picture:
+                picture.verify()
+    assert listed["mode"] == "sound" and f"{len(names)} pictures" in answer.out
+    page = (out / "tables.md").read_text()
+    assert "DEP: beside He and Choi (2021), BERT" in page and "pretrained, paper†" in page and "**" in page
+    assert r"\begin{tabular}" in (out / "tables.tex").read_text()
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
+    return tiny_encoder("bert")
+
+
+@pytest.fixture(scope="module")
+def shape(encoder: Path) -> tuple[int, int]:
+    from mtlprune.encoder.model import Encoder
+
+    places = Encoder.load(str(encoder)).places
+    return places.layers, places.heads
+
+
+@pytest.fixture
+def probes(tmp_path: Path, encoder: Path, shape: tuple[int, int]) -> Path:
+    """Head 2 of layer 1 knows every label of the generated corpus's dependencies best."""
+    folder = write_probes(tmp_path / "probes", (("pretrained", 0),), {"dep": ("punct",)}, shape)
+    rows = []
+    for label, items in (("det", 90), ("nsubj", 60)):
+        same = {"run": str(encoder), "task": "dep", "label": label, "items": items}
+        for x, y in np.ndindex(*shape):
+            best = (x, y) == (0, 1)
+            reached = 80.0 if best else 10.0
+            rows.append(row(**same, layer=x + 1, head=y + 1, dev=reached, test=reached, best=best))
+        rows.append(row(**same, control="chance", layer=0, head=0, dev=20.0, test=20.0, best=True))
+    write_rows(folder, rows)
+    return folder
+
+
+def test_the_weights_are_those_of_the_encoder(mtlprune, encoder):
+    from mtlprune.encoder.model import Encoder
+
+    answer = mtlprune("head", encoder, 2, 1, "--text", "the old cat sleeps").done()
+    loaded = Encoder.load(str(encoder), attention="eager")
+    batch = loaded.collate([loaded.tokenize(("the", "old", "cat", "sleeps"))])
+    with torch.no_grad():
+        weights = loaded.transformer(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_attentions=True
+        ).attentions[1][0, 0]
+    place = [int(word) for word in batch.piece_word]  # sub-words come one after another between [CLS] and [SEP]
+    words = ("the", "old", "cat", "sleeps")
+    for number, word in enumerate(words):
+        rows = [k + 1 for k, owner in enumerate(place) if owner == number]
+        sums = [
+            weights[rows][:, [k + 1 for k, o in enumerate(place) if o == other]].sum(1).mean() for other in range(4)
+        ]
+        best = int(torch.stack(sums).argmax())
+        assert re.search(rf" {word} → {words[best]} +{float(sums[best]):.2f}", answer.out), (word, answer.out)
+
+
+def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(mtlprune, encoder, probes, lab, shape, tmp_path):
+    gates = np.zeros(shape)
+    gates[0, 1] = 0.5
+    runs = [write_run(tmp_path / f"dep-{seed}", ["dep"], gates * (seed == 1), seed=seed) for seed in (1, 2)]
+    runs.append(write_run(tmp_path / "pos-1", ["pos"], np.zeros(shape)))
+    claims = [part for run in runs for part in ("--claims", run.path)]
+    outs = [tmp_path / "new" / f"head.{ending}" for ending in ("html", "svg", "png")]
+    shared = ["head", encoder, 1, 2, "--probes", probes, "--corpus", lab.corpus, *claims]
+    shared += ["--sentences", 2, "--split", "train"]
+    answers = [mtlprune(*shared, "--out", out) for out in outs]
+    assert [answer.code for answer in answers] == [0, 0, 0], answers[0].err
+    said = answers[0].out
+    assert "DEP  det     80.0 %   +60.0  rank 1 of" in said and "chosen" in said
+    assert "DEP (1 of 2 seeds, mean gate 0.25)" in said and "POS" not in said.partition("claimed by")[2]
+    assert "those with most DEP det by length" in said and said.count("special tokens") > 8
+    page = outs[0].read_text()
+    assert all(words in page for words in ("<svg", "<td>det</td>", "<td>1 of 2</td>"))
+    assert "http" not in page.replace("http://www.w3.org", "") and f'stroke="{ABOVE}' in outs[1].read_text()
+    ElementTree.parse(outs[1])
+    with Image.open(outs[2]) as picture:
+        picture.verify()

@@ -1,4 +1,4 @@
-"""mtlprune sweep and status, from a file to a table; one sentence for each mistake."""
+"""mtlprune sweep and status, from a file to a table; records of runs, and what refuses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mtlprune.runs import RunFolder
+import mtlprune as package
+from mtlprune.runs import RunError, RunFolder
 from mtlprune.sweeps import found_runs, scheduler
 from mtlprune.sweeps.folder import expanded
 
@@ -56,7 +57,7 @@ def run_of(swept: Swept, cell: str) -> RunFolder:
     return RunFolder(swept.out / cells[cell]["folder"])
 
 
-def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept: Swept) -> None:
+def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mtlprune):
     answer = swept.answer
     assert answer.code == 1, answer.err
     assert "wrong: failed: " in answer.out and "but there is no such folder" in answer.out
@@ -64,22 +65,18 @@ def test_a_failed_cell_is_reported_and_does_not_stop_the_others(swept: Swept) ->
     assert answer.out.rstrip().endswith("4 cells: 2 done, 1 failed, 1 blocked")
     assert run_of(swept, "static-pos-1").splits() == ["dev", "test"]
     assert run_of(swept, "static-pos-1").read_config()["name"] == "static-pos"
-
-
-def test_status_and_dry_run_list_cells_without_doing_them(mtlprune: Call, swept: Swept) -> None:
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
-    status = mtlprune("sweep", "--status", swept.file, "--out", swept.out)
-    assert status.code == 0 and "4 cells: 2 done, 1 failed, 1 left" in status.out
+    status = mtlprune("sweep", "--status", swept.file, "--out", swept.out).done()
+    assert "4 cells: 2 done, 1 failed, 1 left" in status.out
     assert "failed: " in status.out and "2 cells whose time is not known" in status.out
-    more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--seeds", "1", "--only", "static-*")
-    assert more.code == 0 and "2 cells: 2 done" in more.out
+    more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--seeds", "1", "--only", "static-*").done()
+    assert "2 cells: 2 done" in more.out
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before
 
 
-def test_a_dry_run_measures_what_no_finished_cell_tells(mtlprune: Call, swept: Swept) -> None:
+def test_a_dry_run_measures_what_no_finished_cell_tells(mtlprune, swept):
     out = swept.out.with_name("measured")
-    listed = mtlprune("sweep", swept.file, "--out", out, "--dry-run", "--only", "static-*", "--only", "wrong")
-    assert listed.code == 0, listed.err
+    listed = mtlprune("sweep", swept.file, "--out", out, "--dry-run", "--only", "static-*", "--only", "wrong").done()
     assert "not measured: wrong: " in listed.err and "3 cells: 3 left" in listed.out
     assert not (out / "sweep.json").exists()
     seconds = json.loads((out / "cells" / "times.json").read_text())["seconds"]
@@ -93,15 +90,15 @@ def test_other_verbs_take_a_sweep_for_its_finished_runs(mtlprune, swept, caplog)
     assert found_runs(swept.out) == runs
     assert expanded([swept.out, "minilm", f"{swept.out}:none-*"]) == [*runs, Path("minilm"), runs[0]]
     assert expanded([swept.out], having="gates.jsonl") == runs[1:]
-    table = mtlprune("table", swept.out, "--split", "test", "--no-test")
-    assert table.code == 0 and "gates" in table.out, table.err
+    table = mtlprune("table", swept.out, "--split", "test", "--no-test").done()
+    assert "gates" in table.out
     assert "2 of 4 cells are not finished and left out: wrong, after" in table.out
     assert "2 of 4 cells are not finished and left out: wrong, after" in caplog.text
     wrong = mtlprune("table", f"{swept.out}:gates-*")
     assert wrong.code == 2 and "the sweep has no cell gates-*" in wrong.err
 
 
-def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
+def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune, swept, tmp_path):
     offered = tmp_path / "runs"
     offered.mkdir()
     for cell, name in (("none-pos-1", "first"), ("static-pos-1", "second")):
@@ -131,44 +128,26 @@ def test_an_adopted_cell_is_scored_though_it_names_its_start_otherwise(mtlprune,
         shutil.copytree(run_of(swept, cell).path, tmp_path / "runs" / run_of(swept, cell).path.name)
     (tmp_path / "mine.yaml").write_text(swept.file.read_text().replace("evaluate: [test]", "evaluate: [train]"))
     options = ("--out", tmp_path / "o", "--adopt", tmp_path / "runs", "--only", "static-*")
-    answer = mtlprune("sweep", tmp_path / "mine.yaml", *options)
-    assert answer.code == 0, answer.out + answer.err
+    mtlprune("sweep", tmp_path / "mine.yaml", *options).done()
     runs = [RunFolder(path) for path in found_runs(tmp_path / "o")]
     assert len(runs) == 2 and all("train" in run.splits() for run in runs)
     assert runs[1].read_config()["train"]["start"] == str(run_of(swept, "none-pos-1").path)  # not the adopted one
 
 
-def test_commands_come_in_the_order_of_needs(mtlprune: Call, swept: Swept, tmp_path: Path) -> None:
+def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):
     printed = mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--print-commands", "--only", "static-*")
     commands = [shlex.split(line) for line in printed.out.splitlines()]
     assert [command[4].rpartition("-")[0] for command in commands] == ["none-pos-1", "static-pos-1"]
     assert all(command[1:3] == ["-m", "mtlprune.sweeps.worker"] for command in commands)
     assert len(list((tmp_path / "o" / "cells").glob("*.yaml"))) == 2
+    mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--launcher", "slrum").refuses("did you mean 'slurm'")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--seeds", "x"], "--seeds: expected whole numbers"),
-        (["--seeds", "7"], "has no cell with seed 7; found 1"),
-        (["--only", "nonepos-1"], "did you mean 'none-pos-1'"),
-        (["--launcher", "slrum"], "did you mean 'slurm'"),
-        (["--submit", "timeout_min=1"], "--submit is for a cluster"),
-        (["--adopt", "nowhere"], "nowhere is no run folder, and holds none"),
-        (["train.epoch=3"], "unknown key train.epoch (did you mean 'epochs'"),
-    ],
-)
-def test_a_mistake_is_one_sentence(mtlprune, swept, tmp_path, arguments, said):
-    answer = mtlprune("sweep", swept.file, "--out", tmp_path / "o", *arguments)
-    assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1
-    assert not list((tmp_path).glob("o/*/config.yaml"))
-
-
-def test_records_of_a_sweep_stand_where_it_stood(mtlprune: Call, swept: Swept, lab: Any, tmp_path: Path) -> None:
+def test_records_of_a_sweep_stand_where_it_stood(mtlprune, swept, lab, tmp_path):
     out = tmp_path / "records"
     assert mtlprune("runs", "record", swept.out, "--out", out).code == 0
-    status = mtlprune("sweep", "--status", swept.file, "--out", out)
-    assert status.code == 0 and status.out.count("done: record") == 2 and "4 cells: 2 done, 2 left" in status.out
+    status = mtlprune("sweep", "--status", swept.file, "--out", out).done()
+    assert status.out.count("done: record") == 2 and "4 cells: 2 done, 2 left" in status.out
     tables = [mtlprune("table", f"{place}:none-*,static-*", "--resamples", 20) for place in (swept.out, out)]
     assert tables[0].code == 0 and tables[0].out == tables[1].out
     refused = mtlprune("sweep", swept.file, "--out", out)
@@ -183,7 +162,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("file", DAMAGE)
-def test_a_damaged_cell_fails_alone(mtlprune: Call, swept: Swept, tmp_path: Path, file: str) -> None:
+def test_a_damaged_cell_fails_alone(mtlprune, swept, tmp_path, file):
     shutil.copytree(swept.out, tmp_path / "out")
     cells = json.loads((tmp_path / "out/sweep.json").read_text())["cells"]
     good, bad = (tmp_path / "out" / cells[name]["folder"] for name in ("none-pos-1", "static-pos-1"))
@@ -191,16 +170,16 @@ def test_a_damaged_cell_fails_alone(mtlprune: Call, swept: Swept, tmp_path: Path
         DAMAGE[file](path)
     only = ("--out", tmp_path / "out", "--only", "none-*,static-*")
     for command in (("sweep", swept.file, "--status", *only), ("sweep", swept.file, *only, "--dry-run", "--no-times")):
-        listed = mtlprune(*command)
-        assert listed.code == 0 and "2 cells: 1 done, 1 failed" in listed.out, listed.err
+        listed = mtlprune(*command).done()
+        assert "2 cells: 1 done, 1 failed" in listed.out
     again = mtlprune("sweep", swept.file, *only)
     assert again.code == 1 and "failed: static-pos-1: " in again.out and str(bad) in again.out
     assert found_runs(tmp_path / "out") == [good]
     for form in ("markdown", "latex", "json"):
-        table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test", "--format", form)
-        assert table.code == 0 and "cell static-pos-1 is left out: " in table.out, table.err
-    page = mtlprune("report", tmp_path / "out", "--out", tmp_path / "page.html", "--resamples", "10")
-    assert page.code == 0 and "Cell static-pos-1 of" in (tmp_path / "page.html").read_text(), page.err
+        table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test", "--format", form).done()
+        assert "cell static-pos-1 is left out: " in table.out
+    mtlprune("report", tmp_path / "out", "--out", tmp_path / "page.html", "--resamples", "10").done()
+    assert "Cell static-pos-1 of" in (tmp_path / "page.html").read_text()
     last = mtlprune("table", f"{tmp_path / 'out'}:static-*")
     assert last.code == 2 and "none is finished, or can be read" in last.err
 
@@ -216,3 +195,26 @@ def test_a_cell_without_its_results_is_scored_again(mtlprune, swept, tmp_path, f
     assert "1 cells: 1 left" in mtlprune("sweep", "--status", swept.file, *options).out
     assert mtlprune("sweep", swept.file, *options).code == 0
     assert json.loads(path.read_bytes()) == json.loads(whole)
+
+
+@pytest.fixture(scope="module")
+def recorded(mtlprune: Call, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The record of a finished run of all five tasks."""
+    out = tmp_path_factory.mktemp("records")
+    answer = mtlprune("runs", "record", trained, "--out", out).done()
+    assert answer.out.splitlines()[0].startswith(f"{out / trained.name}: ")
+    return out / trained.name
+
+
+def test_a_record_has_the_scores_and_counts_of_its_run_and_no_predictions(recorded, trained):
+    record, run = RunFolder.existing(recorded), RunFolder.existing(trained)
+    assert record.splits() == run.splits() == ["dev", "test"]
+    for split in record.splits():
+        assert record.read_counts(split) == run.read_counts(split)
+        assert record.read_scores(split) == run.read_scores(split)
+    for name in ("metrics.jsonl", "best.json", "vocabulary.json"):
+        assert (recorded / name).read_bytes() == (trained / name).read_bytes()
+    with pytest.raises(RunError, match="without weights"):
+        package.load(str(recorded))
+    with pytest.raises(RunError, match="without predictions"):
+        RunFolder(recorded).read_predictions("dev")

@@ -1,30 +1,31 @@
-"""mtlprune table, --help and --version: what they print, what they refuse, and that they stay light."""
+"""mtlprune table, report, quickstart, --help: what they print and write, and that they stay light."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gated_runs
 import numpy as np
 import pytest
 from counted_runs import write_run
+from report_runs import write_study
+from tiny import HEADS, LAYERS
 
 import mtlprune as package
 from mtlprune.baselines import Majority
+from mtlprune.claimed_heads import load_claims
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.scores import count, score
 
-Call = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "transformers", "datasets", "supar", "pyarrow", "numpy")
 
 
-def test_a_run_beside_the_majority(mtlprune: Call, trained: Path, lab: Any) -> None:
-    answer = mtlprune("table", trained, "--majority", lab.corpus)
-    assert answer.code == 0, answer.err
+def test_a_run_beside_the_majority(mtlprune, trained, lab):
+    answer = mtlprune("table", trained, "--majority", lab.corpus).done()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.out.splitlines() if line[:2] == "| "]
     assert rows[0] == ["task", "majority", "MTL-5"]
     assert [row[0].split()[0] for row in rows[1:]] == ["POS", "NER", "DEP", "CON", "SRL"]
@@ -33,22 +34,6 @@ def test_a_run_beside_the_majority(mtlprune: Call, trained: Path, lab: Any) -> N
     majority = score("dep", [count("dep", s, baseline.predict(s)) for s in corpus["test"]])["las"]
     cells = [f"{majority:.2f}", f"{RunFolder(trained).read_scores('test')['dep']['las']:.2f}"]
     assert [cell.strip("*") for cell in rows[3][1:]] == cells
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["{tmp}"], "is no run folder"),
-        (["{run}", "--split", "train"], "is not scored on 'train' (scored: dev, test); run: mtlprune evaluate"),
-        (["{run}", "--majority", "{tmp}/g"], "give --majority the corpus of the runs"),
-    ],
-)
-def test_mistakes_are_one_sentence(arguments, message, mtlprune, trained, tmp_path):
-    sizes = ("--train", 9, "--dev", 2, "--test", 0)
-    assert mtlprune("data", "build", "grammar", "--out", tmp_path / "g", *sizes).code == 0
-    answer = mtlprune("table", *(argument.format(tmp=tmp_path, run=trained) for argument in arguments))
-    answer.refuses(message)
-    assert answer.out == ""
 
 
 def printed(*command: object) -> tuple[str, set[str]]:
@@ -61,18 +46,14 @@ def printed(*command: object) -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("command", ["--help", "--version", "train --help", "probe --help", "table nowhere"])
-def test_light_commands_load_nothing_heavy(command: str) -> None:
+def test_light_commands_load_nothing_heavy(command):
     text, loaded = printed(*command.split())
     assert bool(text) == (command != "table nowhere") and not set(HEAVY) & loaded
 
 
-def test_version(mtlprune: Call) -> None:
+def test_version_and_defects(mtlprune, trained, monkeypatch):
     answer = mtlprune("--version")
     assert (answer.code, answer.out) == (0, f"mtlprune {package.__version__}\n")
-
-
-def test_defects_of_ours_are_not_hidden(mtlprune: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A traceback is for what no user can mend."""
     monkeypatch.setattr(RunFolder, "read_scores", lambda folder, split: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         mtlprune("table", trained)
@@ -87,18 +68,17 @@ def compared(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_overlap_needs_no_torch(tmp_path: Path) -> None:
+def test_overlap_needs_no_torch(tmp_path):
     run = gated_runs.write_run(tmp_path / "run", ["pos"], np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
     text, loaded = printed("claims", run.path, "--permutations", 10)
     assert "| POS only             | 1-1, 1-3, 2-2 |" in text and "scipy.stats" in loaded
     assert not {"torch", "transformers", "datasets", "supar"} & loaded
 
 
-def test_differences_are_tested_without_torch(mtlprune: Call, compared: list[Path]) -> None:
+def test_differences_are_tested_without_torch(mtlprune, compared):
     text, loaded = printed("table", *compared)
     assert not {"torch", "transformers", "datasets", "supar"} & loaded and "numpy" in loaded
-    answer = mtlprune("table", *compared)
-    assert answer.code == 0, answer.err
+    answer = mtlprune("table", *compared).done()
     pos = answer.out.splitlines()[2].split("|")
     assert pos[1].strip() == "POS accuracy" and "* [-" in pos[-2]
     assert (
@@ -112,7 +92,7 @@ def test_differences_are_tested_without_torch(mtlprune: Call, compared: list[Pat
 
 
 @pytest.mark.parametrize("kind", ["markdown", "latex", "csv", "json"])
-def test_formats_and_files(kind: str, mtlprune: Call, compared: list[Path], tmp_path: Path) -> None:
+def test_formats_and_files(kind, mtlprune, compared, tmp_path):
     command = ("table", *compared, "--format", kind, "--resamples", 100)
     shown = mtlprune(*command)
     file = tmp_path / "deep" / "table"
@@ -122,5 +102,63 @@ def test_formats_and_files(kind: str, mtlprune: Call, compared: list[Path], tmp_
     assert [path.name for path in file.parent.iterdir()] == ["table"]
     begins = {"markdown": "| task ", "latex": "% \\usepackage{", "csv": "encoder,task,score,", "json": "{\n"}
     assert shown.out.startswith(begins[kind])
-    refused = mtlprune(*command, "--out", tmp_path)
-    assert (refused.code, refused.out) == (2, "") and "could not be written" in refused.err
+    mtlprune(*command, "--out", tmp_path).refuses("could not be written")
+
+
+FAST = ("--resamples", 20, "--permutations", 10)
+
+
+def test_a_report_with_and_without_its_gold(mtlprune, trained, lab, tmp_path):
+    out = tmp_path / "deep" / "page.html"
+    answer = mtlprune("report", trained, "--out", out, *FAST).done()
+    assert answer.out.startswith(f"{out}: ") and answer.out.endswith("open it in a browser\n")
+    text = out.read_text(encoding="utf-8")
+    las = RunFolder(trained).read_scores("test")["dep"]["las"]
+    assert f"{las:.2f}" in text and "What was run" in text
+    runs = [run.path for run in write_study(tmp_path / "runs", seeds=(1,)) if run.path.name.startswith("none")]
+    out = tmp_path / "page.html"
+    assert mtlprune("report", *runs, "--out", out, *FAST).code == 0
+    assert "the gold is not to be had" in out.read_text(encoding="utf-8")
+    assert mtlprune("report", *runs, "--out", out, "--data", lab.corpus, *FAST).code == 0
+    assert "is not the corpus of" in out.read_text(encoding="utf-8")
+
+
+def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
+    out, tasks = tmp_path / "quick 1", ("con", "dep", "ner", "pos", "srl")
+    names = [*(f"gates-{task}" for task in tasks), "mtl-5", "no-encoder", *(f"stl-{task}" for task in tasks)]
+    settings = [f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.precision=fp32"]
+    command = ["quickstart", *settings, "--out", out, "--train", 16, "--dev", 4, "--test", 6]
+    first = mtlprune(*command).done()
+    table = (out / "table.md").read_text()
+    assert table in first.out
+    assert "p (Holm)" in table
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert (out / "report.html").resolve().as_uri() in first.out
+    assert "majority" in page and "Labels lost and gained" in page
+    for section in ("Gate maps", "Overlap of claims", "Gradients on heads", "What heads know"):
+        assert f">{section}</h2>" in page
+    first = page.partition('id="in-short"')[2].partition("</section>")[0]
+    assert "<svg" in first and "beside STL" in first and "by all 5 tasks" in first and "What to do next" in first
+    for claim in load_claims(sorted((out / "runs").glob("gates-*"))):
+        assert claim.open.sum() == HEADS * LAYERS // 2
+    header, _, *rows = table.splitlines()[:7]
+    titles = [cell.strip() for cell in header.split("|")[1:-1]]
+    assert titles == ["task", "majority", "no encoder", "STL", "MTL-5", "Δ"]
+    for row in rows:
+        assert all(cell.strip() not in ("", "–") for cell in row.split("|")[1:-1])
+    assert sorted(path.name for path in (out / "runs").iterdir()) == names
+    assert len(load_corpus(out / "corpus")["test"]) == 6
+
+    (out / "table.md").unlink()
+    (out / "report.html").unlink()
+    (out / "runs/stl-srl/scores/test.json").unlink()  # as if it had been stopped before that evaluation
+    before = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in names}
+    second = mtlprune(*command).done()
+    assert f"{len(names)} cells, {len(names) - 1} done already" in second.out and "stl-srl: started" in second.out
+    assert (out / "table.md").read_text() == table
+    assert (out / "report.html").read_text(encoding="utf-8") == page
+    assert before == {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in names}
+
+    other = mtlprune(*command[:-1], 7)
+    assert other.code == 2
+    assert "found another one; name another --out" in other.err

@@ -1,33 +1,28 @@
-"""mtlprune train: what it leaves, going on, being interrupted, and one sentence for each mistake."""
+"""mtlprune train: what it leaves, resuming, interruption, pruning, several seeds, one sentence for each mistake."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gated_runs import forget_hashes
 from rich.console import Console
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+import mtlprune as library
+from mtlprune.claimed_heads import load_claims
 from mtlprune.cli.display import Interruption
-from mtlprune.runs import RunFolder
+from mtlprune.corpora.store import load_corpus
+from mtlprune.runs import RunError, RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
-Call = Callable[..., Any]
-
-
-@pytest.fixture
-def workplace(tmp_path: Path) -> Iterator[Path]:
-    """An empty current folder."""
-    before = Path.cwd()
-    os.chdir(tmp_path)
-    yield tmp_path
-    os.chdir(before)
 
 
 def best_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -44,7 +39,7 @@ def assert_same_run(one: Path, other: Path) -> None:
         assert (one / file).read_bytes() == (other / file).read_bytes(), file
 
 
-def test_a_run_holds_everything(trained: Path) -> None:
+def test_a_run_holds_everything(trained):
     files = {path.relative_to(trained).as_posix() for path in trained.rglob("*") if path.is_file()}
     assert {
         "config.yaml", "manifest.json", "vocabulary.json", "metrics.jsonl", "best.json", "scores/dev.json",
@@ -60,10 +55,10 @@ def test_a_run_holds_everything(trained: Path) -> None:
     assert set(metrics[0]["loss"]) == set(metrics[0]["dev"]) == {"pos", "ner", "dep", "con", "srl"}
 
 
-def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune: Call, lab: Any, workplace: Path) -> None:
-    first = mtlprune("train", lab.config, "tasks=pos,ner", "train.epochs=1")
-    assert first.code == 0, first.err
-    [folder] = (workplace / "runs").iterdir()
+def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = mtlprune("train", lab.config, "tasks=pos,ner", "train.epochs=1").done()
+    [folder] = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("tiny-")
     assert "precision fp32 on cpu, threads: 1" in first.out
     [line] = (folder / "metrics.jsonl").read_text().splitlines()
@@ -71,15 +66,14 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune: Call, lab
     assert f"epoch 1/1: loss pos {losses['pos']:.3f}  ner {losses['ner']:.3f}; dev" in first.out
     assert "strict span F1" in first.out
     assert "\x1b" not in first.out  # quiet where nobody looks: neither bars nor colours
-    again = mtlprune("train", lab.config, "tasks=[pos, ner]", "train.epochs=1")
-    assert again.code == 0
+    again = mtlprune("train", lab.config, "tasks=[pos, ner]", "train.epochs=1").done()
     assert "was finished already" in again.out
     assert "strict span F1" in again.out
-    assert [path.name for path in (workplace / "runs").iterdir()] == [folder.name]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
 
 
 @pytest.mark.slow
-def test_interrupted_and_gone_on_equals_undisturbed(mtlprune: Call, lab: Any, trained: Path, tmp_path: Path) -> None:
+def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_path):
     """A real process, Ctrl-C after its first epoch; then the same command again."""
     command = ["train", str(lab.config), "--out", str(tmp_path / "run")]
     code = "import sys; sys.argv[0] = 'mtlprune'; from mtlprune.cli import main; main()"
@@ -98,13 +92,12 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune: Call, lab: Any, tr
     assert "Ctrl-C: stopping after this update" in said
     assert f"the same command continues: mtlprune train {lab.config} --out {tmp_path / 'run'}" in said
     assert (tmp_path / "run/checkpoint.safetensors").is_file()
-    answer = mtlprune(*command)
-    assert answer.code == 0, answer.err
+    answer = mtlprune(*command).done()
     assert "going on after epoch 1, update" in answer.out
     assert_same_run(tmp_path / "run", trained)
 
 
-def test_the_first_signal_asks_and_the_second_aborts() -> None:
+def test_the_first_signal_asks_and_the_second_aborts():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     for number in (signal.SIGINT, signal.SIGTERM):
         with Interruption(Console(quiet=True)) as wanted:
@@ -116,27 +109,121 @@ def test_the_first_signal_asks_and_the_second_aborts() -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_a_loss_that_is_no_number_stops_with_step_and_task(mtlprune: Call, lab: Any, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_stops_with_step_and_task(mtlprune, lab, tmp_path):
     settings = ("train.encoder_rate=1e30", "train.decoder_rate=1e30", "train.clip=1e30", "tasks=pos", "train.warmup=0")
     answer = mtlprune("train", lab.config, *settings, "--out", tmp_path / "run")
     answer.refuses("at step ", code=3)
     assert "task pos: the " in answer.err
 
 
+TARGET = ("pruning.method=gates", "pruning.penalty=target", "pruning.keep=4")
+
+
+@pytest.fixture(scope="module")
+def gated(train: Callable[..., Path]) -> Path:
+    """A finished run of two tasks with a gate set each, some heads closed."""
+    gates = ("pruning=gates", "pruning.sets=per_task", "pruning.penalty=exact", "pruning.keep=3", "pruning.rate=0.1")
+    return train("gated-pos-dep", "tasks=pos,dep", *gates)
+
+
+def test_a_finished_run_is_not_trained_on_from_itself(mtlprune, lab, trained):
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    mtlprune("train", lab.config, f"train.start={trained}", "--out", trained).refuses(
+        f"train.start (was None, is '{trained}'). Choose another --out"
+    )
+    after = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    assert {p: t for p, t in after.items() if p.is_file() and p.name != ".lock"} == {
+        p: t for p, t in before.items() if p.is_file() and p.name != ".lock"
+    }
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("overrides", "said"),
     [
-        (["nowhere.yaml"], "there is neither a file nor a preset 'nowhere.yaml'"),
-        (["quikstart"], "did you mean 'quickstart'?"),
-        (["{config}", "data.path={tmp}/none"], "expected a corpus made by 'mtlprune data build', found no such folder"),
-        (["{config}", "data.dev=validation"], "has no split 'validation'; it has train, dev, test"),
-        (["{config}", "train.device=cuda:77"], "the device cuda:77 (train.device, --device) cannot"),
-        (["{tmp}/broken.yaml"], "not readable as YAML"),
-        (["{config}", "--out", "{tmp}/broken.yaml"], "broken.yaml"),
+        ([*TARGET, "pruning.rate=0.1"], "0.1 is small for 6 updates; the gates may not come to 4 heads in time"),
+        (
+            ["pruning.method=importance", "pruning.keep=2", "pruning.importance_of={trained}", "train.start={trained}"],
+            "starts from {trained}, its best",
+        ),
+        (["pruning.method=stable", "pruning.keep=2", "pruning.importance_of={trained}"], "at most 0.6 false claims"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, message, mtlprune, lab, tmp_path, workplace):
-    (tmp_path / "broken.yaml").write_text("name: [")
-    answer = mtlprune("train", *(argument.format(tmp=tmp_path, config=lab.config) for argument in arguments))
-    answer.refuses(message)
-    assert not list(tmp_path.rglob("config.yaml"))
+def test_check_says_what_pruning_will_do(overrides, said, mtlprune, lab, trained):
+    answer = mtlprune("check", lab.config, *(override.format(trained=trained) for override in overrides)).done()
+    assert said.format(trained=trained) in answer.out and answer.out.endswith("ready\n")
+
+
+def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
+    """Without its masks the same weights predict otherwise; with them evaluate repeats what training scored."""
+    before = (gated / "predictions/dev.jsonl").read_bytes(), (gated / "scores/dev.json").read_bytes()
+    mtlprune("evaluate", gated, "--split", "dev").done()
+    assert ((gated / "predictions/dev.jsonl").read_bytes(), (gated / "scores/dev.json").read_bytes()) == before
+    sentences = load_corpus(Path(RunFolder(gated).read_config()["data"]["path"]))["dev"]
+    text = tmp_path / "text.txt"
+    text.write_text("".join(" ".join(sentence.words) + "\n" for sentence in sentences))
+    mtlprune("predict", gated, text, "--out", tmp_path / "one.jsonl").done()
+    found = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
+    expected = [json.loads(line) for line in before[0].decode().splitlines()]
+    assert [(s["pos"], s["dep"]) for s in found] == [(s["pos"], s["dep"]) for s in expected]
+    opened = Path(shutil.copytree(gated, tmp_path / "opened"))
+    for path in (opened / "weights").iterdir():
+        tensors = load_file(path)
+        for name in tensors:
+            if name.endswith(".mask"):
+                assert int(tensors[name].sum()) in (3, 8)
+                tensors[name] = tensors[name] * 0 + 1
+        save_file(tensors, path)
+    forget_hashes(opened)
+    assert mtlprune("predict", opened, text, "--out", tmp_path / "two.jsonl").code == 0
+    assert (tmp_path / "two.jsonl").read_bytes() != (tmp_path / "one.jsonl").read_bytes()
+
+
+def test_a_run_that_starts_from_another_uses_its_best_epoch_and_says_so(mtlprune, lab, trained, tmp_path):
+    out = tmp_path / "run"
+    settings = [f"train.start={trained}", "train.freeze=decoders", "pruning=gates", "train.epochs=1", "tasks=pos,con"]
+    answer = mtlprune("train", lab.config, *settings, "--out", out).done()
+    assert (
+        f"run {out}: pos, con; starts from {trained}, its best epoch; frozen: decoders; pruning: gates, " in answer.out
+    )
+    old, new = (
+        load_file(RunFolder(f).weights_path(RunFolder(f).read_best()["joint"]["epoch"])) for f in (trained, out)
+    )
+    for name, tensor in new.items():
+        if name.startswith("tasks."):
+            assert np.array_equal(tensor.numpy(), old[name].numpy()), name
+
+
+SETTINGS = ("tasks=pos", "pruning.method=gates", "train.epochs=1")
+
+
+def test_seeds_are_runs_and_a_data_frame(mtlprune, lab, tmp_path, single):
+    out = tmp_path / "runs"
+    answer = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out).done()
+    assert f"mtlprune table {out}/seed-1 {out}/seed-2" in answer.out
+    alone = tmp_path / "alone"
+    assert mtlprune("train", lab.config, *SETTINGS, "train.seed=2", "--out", alone).code == 0
+    for file in ("metrics.jsonl", "gates.jsonl"):
+        assert (alone / file).read_bytes() == (out / "seed-2" / file).read_bytes()
+    again = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out).done()
+    assert again.out.count("was finished already") == 2
+    (out / "notes").mkdir()
+    frame = library.read_runs(out / "*", alone)
+    assert library.read_runs(out).equals(frame[frame["run"] != str(alone)])
+    (tmp_path / "more").mkdir()
+    out.rename(tmp_path / "more/runs")
+    assert set(library.read_runs(tmp_path / "more/*")["run"]) == {f"{tmp_path}/more/runs/seed-{k}" for k in (1, 2)}
+    (tmp_path / "more/runs").rename(out)
+    tables = [mtlprune("table", *runs, "--split", "dev") for runs in ([out], [out / "seed-1", out / "seed-2"])]
+    assert tables[0].code == 0 and tables[0].out == tables[1].out
+    main = frame.query("main and split == 'dev'")
+    assert main["run"].tolist() == [f"{out}/seed-1", f"{out}/seed-2", str(alone)]
+    assert main["train.seed"].tolist() == [1, 2, 2] and set(main["tasks"]) == {"pos"}
+    scores = [RunFolder(run).read_scores("dev")["pos"]["accuracy"] for run in main["run"]]
+    assert main["value"].tolist() == scores and set(main["score"]) == {"accuracy"}
+    [claim] = load_claims([alone])
+    np.testing.assert_array_equal(RunFolder(alone).gates()["shared"], claim.gates)
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(RunError, match="no run is found at"):
+        library.read_runs(tmp_path / "notes*")
+    with pytest.raises(RunError, match="expected the gates of epoch 1"):
+        RunFolder(single).gates()

@@ -3,12 +3,9 @@
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny import FAMILIES, WORDS
 from torch import Tensor
 from transformers import AutoModel
@@ -19,7 +16,7 @@ from mtlprune.encoder.batch import EncoderBatch, Frame, collate
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.sentence import Dependencies
-from mtlprune.training.arcs import SyntaxPenalty, arc_penalty, arc_weights, attention_seen, batch_arcs, named_heads
+from mtlprune.training.arcs import SyntaxPenalty, arc_penalty, attention_seen, batch_arcs, named_heads
 
 LAYERS, HEADS = 2, 3
 
@@ -99,54 +96,13 @@ def test_without_arcs_there_is_no_price_and_no_gradient(variant, scale):
     assert penalty.item() == 0 and all(not layer.grad.any() for layer in attention)
 
 
-def test_a_root_does_not_cost_attention_to_cls():
-    batch = batch_of([[1, 1]])
-    attention = [torch.zeros(1, HEADS, 4, 4) for _ in range(LAYERS)]
-    for layer in attention:
-        layer[..., 0] = 1.0  # everybody looks at [CLS]
-    assert arc_penalty(attention, batch_arcs(batch, [tree(0, 1)])).item() == 0
-
-
-def test_gradient_of_max_reaches_the_largest_head_of_each_arc_alone():
+def test_a_high_norm_is_the_largest_weight_and_heads_are_in_order():
     batch = batch_of(COUNTS)
-    attention = [layer.requires_grad_() for layer in random_attention(batch)]
-    arcs = batch_arcs(batch, TREES)
-    weights = arc_weights(attention, arcs)
-    best = weights.argmax(1).tolist()
-    arc_penalty(attention, arcs).backward()
-    reached = {
-        (int(row), layer * HEADS + int(head), int(source), int(target))
-        for layer, one in enumerate(attention)
-        for row, head, source, target in one.grad.nonzero()
-    }
-    pairs = zip(arcs.row.tolist(), arcs.source.tolist(), arcs.target.tolist(), arcs.arc.tolist(), strict=True)
-    assert reached == {(row, best[arc], source, target) for row, source, target, arc in pairs}
-    assert len(set(best)) > 1
-
-
-def test_padding_and_companions_change_nothing():
-    whole = batch_of(COUNTS)
-    attention = random_attention(whole)
-    alone = []
-    for row, (counts, one) in enumerate(zip(COUNTS, TREES, strict=True)):
-        batch = batch_of([counts])
-        width = batch.input_ids.shape[1]
-        cropped = [layer[row : row + 1, :, :width, :width] for layer in attention]
-        alone.append(arc_penalty(cropped, batch_arcs(batch, [one])).item())
-    assert arc_penalty(attention, batch_arcs(whole, TREES)).item() == pytest.approx(sum(alone), rel=1e-6)
-
-
-@given(st.floats(1.0, 8.0), st.integers(0, 20))
-@settings(max_examples=20)
-def test_norms_fall_towards_the_largest_weight(p, seed):
-    batch = batch_of(COUNTS)
-    attention, arcs = random_attention(batch, seed), batch_arcs(batch, TREES)
-    largest, one, other = (
-        float(arc_penalty(attention, arcs, variant=variant, norm=norm))
-        for variant, norm in (("max", 1.0), ("norm", p), ("norm", p + 1))
-    )
-    assert largest <= other * (1 + 1e-5) and other <= one * (1 + 1e-5)
-    assert float(arc_penalty(attention, arcs, variant="norm", norm=300.0)) == pytest.approx(largest, rel=0.02)
+    attention, arcs = random_attention(batch), batch_arcs(batch, TREES)
+    largest, norm = (float(arc_penalty(attention, arcs, variant=name, norm=300.0)) for name in ("max", "norm"))
+    assert norm == pytest.approx(largest, rel=0.02)
+    for given_ in itertools.permutations(["3-10", "3-2", "1-4"]):
+        assert SyntaxConfig(strength=1, heads=",".join(given_)).heads == ("1-4", "3-2", "3-10")
 
 
 def test_arcs_across_windows_are_left_out():
@@ -200,24 +156,6 @@ def test_lambda_turns_the_sign_of_loss_and_gradients(tiny_encoder):
     assert all(torch.equal(one, -other) for one, other in zip(up, down, strict=True))
 
 
-def test_suppression_lowers_and_promotion_raises_attention_along_arcs(tiny_encoder):
-    for strength in (1.0, -1.0):
-        encoder = _encoder(tiny_encoder, "bert")
-        batch, trees = encoder.collate(encoder.tokenize_all([WORDS[:6]])), [tree(2, 0, 2, 3, 4, 5)]
-        penalty = SyntaxPenalty(SyntaxConfig(strength=strength, scale="mean"), encoder.transformer, encoder.places.kept)
-        optimizer = torch.optim.SGD(encoder.parameters(), 0.1)
-        penalties = []
-        for _ in range(12):
-            with attention_seen(encoder.transformer) as maps:
-                encoder(batch)
-            term, measured = penalty(maps, batch_arcs(batch, trees))
-            optimizer.zero_grad()
-            term.backward()
-            optimizer.step()
-            penalties.append(measured)
-        assert (penalties[-1] - penalties[0]) * strength < 0
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_maps_seen_are_those_the_model_returns(tiny_encoder, family):
     model = AutoModel.from_pretrained(tiny_encoder(family), attn_implementation="eager").eval()
@@ -235,21 +173,3 @@ def test_a_kernel_that_hides_its_maps_is_refused(tiny_encoder):
     model = AutoModel.from_pretrained(tiny_encoder("bert"), attn_implementation="sdpa").eval()
     with attention_seen(model), pytest.raises(EncoderError, match="does not show its maps"):
         model(input_ids=torch.tensor([[5, 6, 7]]))
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"release": 5}, "release has no effect with strength: 0"),
-        ({"strength": 1, "norm": 2}, "only with variant: norm"),
-        ({"strength": 1, "heads": "L3H7"}, "expected heads such as 3-7"),
-    ],
-)
-def test_settings_without_effect_or_sense_are_refused(values: dict[str, Any], words: str):
-    with pytest.raises(ValueError, match=words):
-        SyntaxConfig(**values)
-
-
-def test_heads_are_put_in_order():
-    for given_ in itertools.permutations(["3-10", "3-2", "1-4"]):
-        assert SyntaxConfig(strength=1, heads=",".join(given_)).heads == ("1-4", "3-2", "3-10")

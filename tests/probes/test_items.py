@@ -1,12 +1,15 @@
-"""Items of all tasks, shuffled labels and the part in a batch; fixed offsets and chance against counting by hand."""
+"""Items of all tasks, shuffled labels, chance by counting; ties, centroids and nested spans with known answers."""
 
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from random_sentences import corpora, nested_spans
+from torch import Tensor
 
+from mtlprune.analyses.probes import maths
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items, tree_heights
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
@@ -31,22 +34,21 @@ def listed(task: str, heights: str = "lowest") -> list[tuple]:
     return [(*map(int, row), found.labels[k]) for row, k in zip(found.columns, found.label, strict=True)]
 
 
-def test_items_of_a_sentence() -> None:
+def test_items_of_a_sentence():
     assert listed("pos")[2] == (2, 3, "NN") and len(listed("pos")) == 7
     assert listed("ner") == [(6, 7, "LOC")]
     assert listed("dep")[:4] == [(3, 1, "det"), (3, 2, "amod"), (4, 3, "nsubj"), (0, 4, "root")]
     assert listed("srl") == [(0, 3, 3, "ARG0"), (4, 7, 3, "ARG1")]  # without V
     assert listed("con") == [(0, 3, "NP"), (4, 5, "NP"), (6, 7, "NP")]
-
-
-def test_phrases_of_all_heights() -> None:
     assert tree_heights(TREE) == [6 + 1, 3, 6, 5, 3, 4, 3]
     assert len(listed("con", "all")) == 7
     assert {label for *_, label in listed("con", "each")} == {"S@7", "NP@3", "VP@6", "NP@5", "PP@4"}
+    tasks = [items.task for items in read_items({"test": [SENTENCE.bare().with_layers(pos=SENTENCE.pos)]}, 0)["test"]]
+    assert tasks == ["pos"]
 
 
 @given(nested_spans(7))
-def test_heights_by_their_definition(spans: tuple[Span, ...]) -> None:
+def test_heights_by_their_definition(spans):
     def height(place: int) -> int:
         inside = [
             other
@@ -59,7 +61,7 @@ def test_heights_by_their_definition(spans: tuple[Span, ...]) -> None:
 
 
 @given(corpora())
-def test_labels_offsets_and_shuffles(sentences: list[Sentence]) -> None:
+def test_labels_offsets_and_shuffles(sentences):
     found = read_items({"train": sentences[:1], "test": sentences}, 3)
     for train, test in zip(found["train"], found["test"], strict=True):
         assert train.labels == test.labels and train.task == test.task
@@ -75,19 +77,11 @@ def test_labels_offsets_and_shuffles(sentences: list[Sentence]) -> None:
         assert np.array_equal(test.lengths, np.repeat([len(s) for s in sentences], np.diff(test.offsets)))
 
 
-def test_an_unknown_layer_has_no_items_and_an_unknown_task_no_entry() -> None:
-    tasks = [items.task for items in read_items({"test": [SENTENCE.bare().with_layers(pos=SENTENCE.pos)]}, 0)["test"]]
-    assert tasks == ["pos"]
-
-
 @pytest.mark.parametrize("seed", [0, 1])
-def test_shuffles_follow_the_seed(seed: int) -> None:
+def test_shuffles_follow_the_seed(seed):
     many = {"test": [SENTENCE] * 20}
     first, again, other = (read_items(many, s)["test"][0].shuffled for s in (seed, seed, seed + 1))
     assert np.array_equal(first, again) and not np.array_equal(first, other)
-
-
-# -- Fixed offsets and chance against counting by hand --
 
 
 def tasks(sentences: list[Sentence], *names: str) -> list[Items]:
@@ -95,7 +89,7 @@ def tasks(sentences: list[Sentence], *names: str) -> list[Items]:
 
 
 @given(corpora())
-def test_offsets_one_by_one(sentences: list[Sentence]) -> None:
+def test_offsets_one_by_one(sentences):
     for items in tasks(sentences, "dep", "srl"):
         expected = np.zeros((len(items.labels), 9))
         for row, label in zip(items.columns.tolist(), items.label, strict=True):
@@ -112,7 +106,7 @@ def test_offsets_one_by_one(sentences: list[Sentence]) -> None:
 
 
 @given(corpora())
-def test_chance_by_all_ways_to_choose(sentences: list[Sentence]) -> None:
+def test_chance_by_all_ways_to_choose(sentences):
     for items in tasks([s for s in sentences if len(s) < 5], "dep", "srl"):
         expected: dict[int, list[float]] = {}
         for row, label, n in zip(items.columns.tolist(), items.label, items.lengths, strict=True):
@@ -132,6 +126,45 @@ def test_chance_by_all_ways_to_choose(sentences: list[Sentence]) -> None:
 
 
 @given(corpora())
-def test_chance_of_centroids_is_one_in_k(sentences: list[Sentence]) -> None:
+def test_chance_of_centroids_is_one_in_k(sentences):
     for items in tasks(sentences, "pos", "ner", "con"):
         assert np.allclose(chance(items), 1 / len(items.labels))
+
+
+def column(*numbers: int) -> Tensor:
+    return torch.tensor(numbers)
+
+
+def test_the_direction_counts_not_the_length():
+    made = maths.Centroids(3, 1, 2)
+    made.add(torch.tensor([[[1.0, 0.0]], [[0.0, 9.0]]]), column(0, 1))
+    made.add(torch.tensor([[[3.0, 0.2]]]), column(0))
+    assert made.counts.tolist() == [2, 1, 0] and made.known.tolist() == [True, True, False]
+    units = torch.tensor([[[0.5, 0.4]], [[100.0, 120.0]], [[-1.0, -1.0]], [[0.0, 0.0]], [[1.0, 0.0]]])
+    label = column(0, 1, 0, 0, 2)
+    found = maths.nearest_found(units, label, made.directions(), made.known)[:, 0]
+    # far from all, the nearest is still one; nothing said is nothing found; a label without centroid is never found
+    assert found.tolist() == [True, True, False, False, False]
+
+
+def test_of_equally_good_heads_the_lowest_and_of_one_sentence_one_observation():
+    dev = np.array([[[1.0, 5.0], [5.0, 2.0]], [[np.nan, 0.0], [0.0, np.nan]], np.full((2, 2), np.nan)])
+    assert maths.chosen(dev).tolist() == [1, 1, -1]
+    generator = np.random.default_rng(3)
+    gap = generator.choice([-1.0, 0.0, 1.0], 100, p=[0.2, 0.5, 0.3])
+    repeated, sentence = np.repeat(gap, 9), np.repeat(np.arange(100), 9)
+    assert np.allclose(maths.paired_interval(repeated, sentence), maths.paired_interval(gap, np.arange(100)))
+    narrow, wide = maths.paired_interval(repeated, np.arange(900)), maths.paired_interval(repeated, sentence)
+    assert narrow[1] - narrow[0] < 0.5 * (wide[1] - wide[0])
+
+
+def test_sentences_of_different_sizes_are_resampled_as_wholes():
+    """Against the plain bootstrap, sentence by sentence."""
+    generator = np.random.default_rng(4)
+    sizes = generator.integers(1, 6, 80)
+    sentence = np.repeat(np.arange(80), sizes)
+    gap = generator.choice([-1.0, 0.0, 1.0], len(sentence))
+    sums = np.bincount(sentence, gap)
+    rows = generator.integers(0, 80, (20_000, 80))
+    plain = np.quantile(sums[rows].sum(1) / sizes[rows].sum(1), [0.025, 0.975])
+    assert np.allclose(maths.paired_interval(gap, sentence), plain, atol=0.01)

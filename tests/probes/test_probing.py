@@ -1,5 +1,6 @@
-"""The Result of probing real encoders: rows, chosen heads, controls, and what is refused."""
+"""Probes against double loops, planted heads, removed heads; rows, controls, names of the Result; refusals."""
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,16 +8,233 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import make_tiny
+import torch
+import yaml
+from found import without_heads
+from tiny import CONTRACT_FAMILIES, make_tiny
 
 import mtlprune
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.probes import ANALYSIS, AS_RELEASED, CONTROLS, MODES, SOUND, ProbeOptions
+from mtlprune.analyses.probes import ANALYSIS, AS_RELEASED, CONTROLS, MODES, SHUFFLED, SOUND, TRUE, ProbeOptions
+from mtlprune.analyses.probes.items import Items
+from mtlprune.analyses.probes.maths import chosen
+from mtlprune.analyses.probes.measure import Data, Findings, ProbeSurvey, Split
 from mtlprune.analyses.probes.show import findings
-from mtlprune.analyses.reading import ProbeError, find_sources
+from mtlprune.analyses.reading import ProbeError, find_sources, variant
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import SENTENCES, SLOTS, SQUARES, Observation, observation_batches, observe
 from mtlprune.results import Result, write_result
+from mtlprune.runs import RunFolder
+from mtlprune.sentence import Sentence
+
+LAYERS, HEADS = 2, 4
+GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
+
+
+@pytest.fixture(scope="module")
+def corpus() -> dict[str, list[Sentence]]:
+    return {name: list(part) for name, part in build_grammar(12, 8, 8, 1).items()}
+
+
+@pytest.fixture(scope="module")
+def data(corpus: dict[str, list[Sentence]]) -> Data:
+    return Data.read(corpus)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Encoder]:
+    def make(family: str) -> Encoder:
+        # words of the corpus are spelled out
+        folder = make_tiny(family, tmp_path_factory.mktemp(family), positions=160)
+        return Encoder.load(str(folder), attention="eager")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def bert(load: Callable[[str], Encoder]) -> Encoder:
+    return load("bert")
+
+
+@pytest.fixture(scope="module")
+def found(bert: Encoder, data: Data) -> Findings:
+    return ProbeSurvey(bert).run(data)
+
+
+def alone(encoder: Encoder, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
+    """Word attention (L, A, S, S) with specials and head vectors (n, L, A, d) of one sentence, in float64."""
+    seen = observe(encoder, encoder.collate(encoder.tokenize_all([sentence.words])))
+    attention = torch.stack([seen.word_attention(layer)[0] for layer in range(LAYERS)])
+    vectors = torch.stack([seen.word_vectors(heads) for heads in seen.heads], 1)
+    return attention.double().numpy(), vectors.double().numpy()
+
+
+def finds(items: Items, row: Sequence[int], attention: np.ndarray) -> bool:
+    """Whether a head with this attention (S, S) finds an arc or an argument."""
+    n = len(attention) - 2
+    if items.task == "dep":
+        head, dependent = row
+        choice = [int(np.argmax(attention[place, : n + 1])) for place in range(n + 1)]
+        return choice[dependent] == head or choice[head] == dependent
+    start, end, predicate = row
+    choice = [int(np.argmax(attention[word + 1, 1 : n + 1])) for word in range(n)]
+    return any(choice[t] == predicate or choice[predicate] == t for t in range(start, end))
+
+
+def accuracies(hits: list[list[bool]], labels: Sequence[int], k: int) -> np.ndarray:
+    """(K,): percent of the items of each label."""
+    each = [[h for h, label in zip(hits, labels, strict=True) if label == one] for one in range(k)]
+    return np.array([100 * np.mean(mine or np.nan) for mine in each])
+
+
+def units(items: Items, vectors: list[np.ndarray], layer: int, head: int) -> list[np.ndarray]:
+    """The vector of each unit in one head."""
+    sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
+    return [
+        np.mean([vectors[s][word, layer, head] for word in range(start, end)], 0)
+        for s, (start, end) in zip(sentence, items.columns, strict=True)
+    ]
+
+
+def nearest(made: dict[int, np.ndarray], vector: np.ndarray) -> int:
+    def cosine(centroid: np.ndarray) -> float:
+        return float(centroid @ vector / np.linalg.norm(centroid) / np.linalg.norm(vector))
+
+    return max(sorted(made), key=lambda label: cosine(made[label]))
+
+
+def test_attention_probes_by_double_loops(bert, data, found):
+    for split, grids in (("dev", found.dev), ("test", found.test)):
+        seen = [alone(bert, sentence)[0] for sentence in data.sentences[split]]
+        for items in (items for items in data.items[split] if items.task in ("dep", "srl")):
+            sentence = np.repeat(np.arange(len(seen)), np.diff(items.offsets))
+            for layer, head in np.ndindex(LAYERS, HEADS):
+                hits = [
+                    finds(items, row, seen[s][layer, head])
+                    for s, row in zip(sentence, items.columns.tolist(), strict=True)
+                ]
+                for labelling, labels in ((TRUE, items.label), (SHUFFLED, items.shuffled)):
+                    expected = accuracies(hits, labels.tolist(), len(items.labels))
+                    assert grids[SOUND, labelling, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("labelling", [TRUE, SHUFFLED])
+def test_centroid_probes_by_double_loops(bert, data, found, mode, labelling):
+    source = "train" if mode == SOUND else "test"
+    vectors = {split: [alone(bert, s)[1] for s in data.sentences[split]] for split in {source, "test"}}
+    for place, items in enumerate(data.items["test"]):
+        if items.task not in ("pos", "ner", "con"):
+            continue
+        other = data.items[source][place]
+        train, test = (i.label if labelling == TRUE else i.shuffled for i in (other, items))
+        for layer, head in np.ndindex(LAYERS, HEADS):
+            learning = units(other, vectors[source], layer, head)
+            made = {
+                int(k): np.mean([v for v, label in zip(learning, train, strict=True) if label == k], 0)
+                for k in np.unique(train)
+            }
+            hits = [
+                nearest(made, vector) == label
+                for vector, label in zip(units(items, vectors["test"], layer, head), test, strict=True)
+            ]
+            expected = accuracies(hits, test.tolist(), len(items.labels))
+            assert found.test[mode, labelling, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
+
+
+def assert_same(one: Findings, other: Findings) -> None:
+    assert one.dev.keys() == other.dev.keys() and one.test.keys() == other.test.keys()
+    for first, second in ((one.dev, other.dev), (one.test, other.test)):
+        for key, grid in first.items():
+            np.testing.assert_allclose(grid, second[key], err_msg=str(key))
+
+
+def test_one_batch_or_many(bert, data, found, monkeypatch):
+    monkeypatch.setattr("mtlprune.encoder.observe.SENTENCES", 1)
+    batches: list[None] = []
+    assert_same(ProbeSurvey(bert, on_batch=lambda: batches.append(None)).run(data), found)
+    assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
+
+
+def test_items_of_the_chosen_head_are_those_counted(data, found):
+    for mode in MODES:
+        for items in data.items["test"]:
+            grid = found.test[mode, TRUE, items.task]
+            for layer, head in np.ndindex(LAYERS, HEADS):
+                hits = found.hits(mode, items.task, layer, head)
+                expected = accuracies(hits.tolist(), items.label.tolist(), len(items.labels))
+                assert grid[:, layer, head] == pytest.approx(expected, nan_ok=True)
+
+
+def test_batches_keep_to_their_budget():
+    lengths = [500, 3, 40, 41, 120, *([25] * 200)]
+    batches = list(observation_batches(lengths))
+    assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
+    for rows in batches:
+        width = max(lengths[row] for row in rows)
+        assert len(rows) <= SENTENCES
+        assert len(rows) == 1 or (len(rows) * width**2 <= SQUARES and len(rows) * width <= SLOTS)
+    assert not list(observation_batches([]))
+
+
+@pytest.mark.parametrize("family", ["bert", *(pytest.param(f, marks=pytest.mark.slow) for f in CONTRACT_FAMILIES[1:])])
+def test_a_closed_head_is_a_removed_head(load, data, family):
+    encoder = load(family)
+    gated = ProbeSurvey(encoder, GATES).run(data, (AS_RELEASED,))
+    smaller = without_heads(encoder, GATES)
+    removed = ProbeSurvey(smaller).run(data, (AS_RELEASED,))
+    closed = (GATES == 0).numpy()
+    for key, grid in gated.test.items():
+        with_items = next(i for i in data.items["test"] if i.task == key[2]).counts() > 0
+        assert np.isnan(grid[:, closed]).all() and not np.isnan(grid[with_items][:, ~closed]).any()
+        gap = np.abs(grid - removed.test[key])  # folding the gates rounds: a choice between near equals may flip
+        assert np.nanmax(gap) < 25 and np.nanmean(gap) < 0.5
+        assert np.array_equal(np.isnan(grid), np.isnan(removed.test[key]))
+
+
+class Planted(ProbeSurvey):
+    """Head 3 of layer 2 looks from each dependent to its head; head 2 of layer 1 says the tag of each word."""
+
+    def observations(self, split: Split, want: Sequence[str]) -> Iterator[tuple[list[int], Observation]]:
+        by_task = {items.task: items for items in split.items}
+        for rows, seen in super().observations(split, want):
+            which, row = by_task["pos"].of(rows)
+            tags = torch.from_numpy(by_task["pos"].label[which])  # of all words of the batch, in order
+            slots = seen.heads[0].flatten(0, 1)
+            slots[seen.batch.piece_slot, 1] = torch.nn.functional.one_hot(
+                tags[seen.batch.piece_word] % slots.shape[-1], slots.shape[-1]
+            ).float()
+            if seen.attention:
+                which, row = by_task["dep"].of(rows)
+                head, dependent = by_task["dep"].columns[which].T
+                map_ = torch.zeros_like(seen.attention[1][:, 2])
+                first = seen.batch.first_piece - seen.batch.first_piece[0]
+                starts = np.cumsum([0, *seen.batch.sizes])[row]
+                width = map_.shape[1]
+                at = seen.batch.piece_slot[first][starts + dependent - 1] % width
+                to = np.where(head > 0, (seen.batch.piece_slot[first] % width).numpy()[starts + head - 1], 0)
+                map_[row, at, to] = 1
+                seen.attention[1][:, 2] = map_
+            yield rows, seen
+
+
+def test_planted_heads_are_found(bert, data):
+    found = Planted(bert).run(data)
+    tags = next(items for items in data.items["test"] if items.task == "pos")
+    assert len(tags.labels) > 8  # more tags than d: each direction holds several, so only the first of them can win
+    for mode in MODES:
+        arcs = found.test[mode, TRUE, "dep"]
+        assert np.nanmin(arcs[:, 1, 2]) == 100
+        has = ~np.isnan(found.dev[mode, TRUE, "dep"]).all((1, 2))
+        best = chosen(found.dev[mode, TRUE, "dep"])[has]
+        alone = (found.dev[mode, TRUE, "dep"][has] == 100).sum((1, 2)) == 1
+        assert (best[alone] == 1 * HEADS + 2).all() and alone.sum() > len(alone) / 2
+        accuracy = found.test[mode, TRUE, "pos"][:, 0, 1]
+        assert set(accuracy[~np.isnan(accuracy)]) <= {0.0, 100.0} and (accuracy == 100).sum() >= 8
+        assert np.nanmean(found.test[mode, SHUFFLED, "pos"][:, 0, 1]) < 40
+
 
 LAYERS, HEADS = 2, 4
 GROUP = ["mode", "control", "task", "label"]
@@ -35,14 +253,14 @@ def probe(request: Request, options: dict[str, Any], **changes: Any) -> Result:
 
 
 @pytest.fixture(scope="module")
-def found(request_: Request, tmp_path_factory: pytest.TempPathFactory) -> Result:
+def probed(request_: Request, tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("written")
     write_result(folder, probe(request_, {}))
     return mtlprune.read_results(folder)["probes"]
 
 
-def test_a_row_for_each_head_and_label_and_one_best(found: Result) -> None:
-    accuracy = found.frames["accuracy"]
+def test_a_row_for_each_head_and_label_and_one_best(probed):
+    accuracy = probed.frames["accuracy"]
     for (_, control, _, _), rows in accuracy.groupby(GROUP):
         assert rows["best"].sum() <= 1 and rows["items"].nunique() == 1 and rows["encoder"].unique() == ["pretrained"]
         if control in ("offset", "chance"):
@@ -52,16 +270,16 @@ def test_a_row_for_each_head_and_label_and_one_best(found: Result) -> None:
             everywhere = [[layer, head] for layer in range(1, LAYERS + 1) for head in range(1, HEADS + 1)]
             assert rows[["layer", "head"]].to_numpy().tolist() == everywhere
             assert rows.loc[rows["best"], "dev"].eq(rows["dev"].max()).all()
-    tasks = found.about["kinds"]
+    tasks = probed.about["kinds"]
     controls = set(accuracy[["task", "control"]].itertuples(index=False, name=None))
     always = {"none", "random_encoder", "shuffled_labels", "chance"}
     assert controls == {(t, c) for t in tasks for c in always} | {("dep", "offset"), ("srl", "offset")}
-    assert set(accuracy["mode"]) == set(MODES) == set(found.about["modes"])
-    assert found.about["splits"]["train"] == {"sentences": 30, "too_long": 0} and "[CLS]" in found.about["specials"]
+    assert set(accuracy["mode"]) == set(MODES) == set(probed.about["modes"])
+    assert probed.about["splits"]["train"] == {"sentences": 30, "too_long": 0} and "[CLS]" in probed.about["specials"]
 
 
-def test_labels_say_what_the_best_rows_say(found: Result) -> None:
-    accuracy, labels = found.frames["accuracy"], found.frames["labels"]
+def test_labels_say_what_the_best_rows_say(probed):
+    accuracy, labels = probed.frames["accuracy"], probed.frames["labels"]
     best = accuracy[accuracy["best"]].set_index(GROUP)
     assert labels["few"].any() and not labels["few"].all() and (labels["few"] == (labels["items"] < 8)).all()
     assert set(labels.loc[labels["apart"], "label"]) == {"root"}
@@ -77,26 +295,20 @@ def test_labels_say_what_the_best_rows_say(found: Result) -> None:
     chosen = accuracy[(accuracy["control"] == "none") & accuracy["best"]]
     assert len(chosen) == len(labels)  # without a dev item to choose by there is no row
     there = accuracy.query("control == 'none'").drop_duplicates(GROUP)
-    assert any("no item to choose a head on" in note for note in found.about["notes"]) == (len(chosen) < len(there))
-
-
-def test_as_released_chooses_on_what_it_reports(found: Result) -> None:
-    released = found.frames["accuracy"].query("mode == @AS_RELEASED")
+    assert any("no item to choose a head on" in note for note in probed.about["notes"]) == (len(chosen) < len(there))
+    released = probed.frames["accuracy"].query("mode == @AS_RELEASED")
     pd.testing.assert_series_equal(released["dev"], released["test"], check_names=False)
     single = released.query("items == 1 and control == 'none' and task == 'pos'")
     assert len(single) and (single["test"] == 100).all()
-
-
-def test_means_leave_out_rare_labels_and_the_root(found: Result) -> None:
-    labels = found.frames["labels"].query("mode == 'sound' and task == 'dep' and not few and not apart")
-    line = next(line for line in findings(found) if line.startswith("sound, pretrained, seed 0"))
+    labels = probed.frames["labels"].query("mode == 'sound' and task == 'dep' and not few and not apart")
+    line = next(line for line in findings(probed) if line.startswith("sound, pretrained, seed 0"))
     gains = (labels["gain"].mean(), (labels["gain"] > 0).sum(), len(labels))
     assert f"DEP {labels['test'].mean():.2f} (" in line and "{:+.2f}; {} of {})".format(*gains) in line
 
 
-def test_part_of_train_and_no_random_encoder_and_the_same_numbers(request_: Request, found: Result) -> None:
+def test_part_of_train_and_no_random_encoder_and_the_same_numbers(request_, probed):
     again = probe(request_, {"mode": SOUND, "random_encoder": False})
-    mine, theirs = (one.frames["accuracy"].query("mode == 'sound' and control == 'none'") for one in (again, found))
+    mine, theirs = (one.frames["accuracy"].query("mode == 'sound' and control == 'none'") for one in (again, probed))
     np.testing.assert_allclose(mine["test"], theirs["test"], rtol=1e-5)
     part = probe(request_, {"mode": SOUND, "random_encoder": False, "train_sentences": 5})
     assert part.about["splits"]["train"]["sentences"] == 5
@@ -104,21 +316,68 @@ def test_part_of_train_and_no_random_encoder_and_the_same_numbers(request_: Requ
     assert part.frames["labels"]["random_encoder"].isna().all()
 
 
-def test_long_sentences_are_left_out_and_counted(request_: Request, tmp_path: Path) -> None:
+def test_what_is_left_out_or_refused(request_, tmp_path):
     small = make_tiny("bert", tmp_path / "small", positions=64)
     left = probe(request_, {"mode": AS_RELEASED, "random_encoder": False}, names=(str(small),)).about["splits"]["test"]
     assert 0 < left["too_long"] < 12 and left["sentences"] + left["too_long"] == 12
-
-
-def test_what_cannot_be_probed_is_refused(request_: Request, tmp_path: Path) -> None:
-    name = request_.names[0]
-    with pytest.raises(ProbeError, match="are both pretrained, seed 0"):
-        find_sources([name, name])
-    with pytest.raises(ProbeError, match="found none"):
-        find_sources([])
     save_corpus({"test": build_grammar(1, 1, 2, 1)["test"]}, tmp_path / "c", name="g", licence="x", sources={})
     with pytest.raises(ProbeError, match="expected the splits train, dev, test"):
         probe(request_, {}, corpus=tmp_path / "c")
     tiny = make_tiny("bert", tmp_path / "tiny", positions=4)
     with pytest.raises(ProbeError, match="no sentence of"):
         probe(request_, {}, names=(str(tiny),))
+
+
+@pytest.fixture
+def labels_of(tmp_path: Path) -> Any:
+    """Labels of runs with these settings."""
+
+    def labels(*settings: dict[str, Any]) -> list[str]:
+        names = []
+        for number, setting in enumerate(settings):
+            folder = RunFolder(tmp_path / f"{len(list(tmp_path.iterdir()))}-{number}")
+            folder.path.mkdir()
+            tree = {"data": {"path": "corpus"}, "encoder": {"name": "minilm"}, "tasks": ["pos"], **setting}
+            removed = tree.pop("removed", False)
+            folder.config_path.write_text(yaml.safe_dump(tree))
+            if removed:
+                folder.encoder_path.mkdir()
+                (folder.encoder_path / "heads.json").write_text("{}")
+            names.append(str(folder.path))
+        return [source.label for source in find_sources(names)]
+
+    return labels
+
+
+GATED = {"pruning": {"method": "gates"}}
+FIVE = {"tasks": ["pos", "ner", "dep", "con", "srl"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([{}, {"train": {"seed": 2}}], ["POS", "POS"]),
+        ([GATED, {**GATED, "train": {"seed": 2}}], ["POS", "POS"]),
+        ([{}, GATED], ["POS", "POS (gates)"]),
+        ([{"tasks": ["dep"]}, GATED], ["DEP", "POS (gates)"]),  # no comparison takes one for the other
+        ([{}, {**GATED, "train": {"seed": 2}}], ["POS", "POS (gates)"]),  # no seeds of one thing
+        ([{}, GATED, {**GATED, "removed": True}], ["POS", "POS (gates)", "POS (gates, heads removed)"]),
+        (
+            [GATED, {"pruning": {"method": "gates"}, "train": {"start": "x", "freeze": "decoders"}}],
+            ["POS (gates)", "POS (static gates)"],
+        ),
+        (
+            [FIVE, {**FIVE, "train": {"mixing": "sampled"}}, {}, {"encoder": {"name": "minilm", "fusion": "gate"}}],
+            ["MTL-5", "MTL-5 (sampled)", "POS", "POS (fusion gate)"],
+        ),
+        ([{"name": "a"}, {"name": "b"}, {"tasks": ["dep"]}], ["POS (a)", "POS (b)", "DEP"]),
+        ([{"tasks": ["pos", "dep"]}, {"tasks": ["pos", "dep"], **GATED}], ["POS+DEP", "POS+DEP (gates)"]),
+    ],
+)
+def test_what_differs_has_another_label(labels_of, settings, expected):
+    assert labels_of(*settings) == expected
+
+
+def test_the_kind_of_a_run_is_read_off_its_label():
+    labels = ["POS", "POS (gates)", "MTL-5 (gates):POS", "MTL-5 (sampled)", "MTL-5 (gates, sampled)", "pretrained"]
+    assert [variant(label) for label in labels] == ["", "gates", "gates", "", "gates", ""]

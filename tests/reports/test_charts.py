@@ -1,27 +1,16 @@
-"""Charts: the committed Result of smoothing drawn for page and paper; bytes repeat, NaN is marked, widths are kept."""
+"""Charts and maps of gates: colours, what is not known, widths of paper, animations, and who is shown where."""
 
+import io
 import re
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
-from mtlprune.reports.charts import (
-    DOZEN,
-    PALE,
-    POINT,
-    ChartError,
-    Interval,
-    Style,
-    cells,
-    figure,
-    forest,
-    head_map,
-    lines,
-    panels,
-    render,
-    svg,
-)
+from mtlprune.claimed_heads import Claim, group
+from mtlprune.reports import charts, maps
 from mtlprune.results import head_rows
 
 NAMES = ["first", "second <b>"]
@@ -41,8 +30,8 @@ def rectangles(text: str) -> list[str]:
     return re.findall(r'<path d="M[-\d.]+,[-\d.]+h15v15h-15Z" fill="([^"]*)"', text)
 
 
-def test_a_map_has_a_cell_for_each_head_and_says_its_number() -> None:
-    text = svg(figure(head_map(MAPS, "value", limit=1.0, diverging=True), "A map"))
+def test_a_map_has_a_cell_for_each_head_and_says_its_number():
+    text = charts.svg(charts.figure(charts.head_map(MAPS, "value", limit=1.0, diverging=True), "A map"))
     found = rectangles(text)
     assert len(found) == 12
     assert found[1] == found[4] == "rgb(178, 24, 43)" and found[2] == "rgb(33, 102, 172)"  # clamped; below 0
@@ -51,8 +40,8 @@ def test_a_map_has_a_cell_for_each_head_and_says_its_number() -> None:
     assert "second &lt;b&gt;" in text and "<b>" not in text
     rows = pd.DataFrame({"x": ["a", "b"] * 2, "y": ["if", "if", "c", "c"], "value": [1.0, -2.0, np.nan, 0.0]})
     rows["words"] = ["one", "two", "", "none"]
-    text = svg(figure(cells(rows, "x", "y", (-2, 2), size=(15, 15)), "title"))
-    assert len(rectangles(text)) == 4 and rectangles(text).count(PALE) == 1 and ">one<" in text
+    text = charts.svg(charts.figure(charts.cells(rows, "x", "y", (-2, 2), size=(15, 15)), "title"))
+    assert len(rectangles(text)) == 4 and rectangles(text).count(charts.PALE) == 1 and ">one<" in text
 
 
 def curves(rows: int = 7) -> pd.DataFrame:
@@ -61,30 +50,143 @@ def curves(rows: int = 7) -> pd.DataFrame:
     return held.assign(name=pd.Categorical(held["name"], NAMES))
 
 
-@pytest.mark.parametrize("width", [8.0, 16.0])
-def test_a_paper_gets_its_width_and_its_size_of_words(width: float) -> None:
-    spec = figure(panels([lines(curves(), "layer", "value", title=str(k)) for k in range(3)], 3), "Three", ["Words."])
-    text = svg(spec, Style(width, 8, title=False))
+def test_a_paper_gets_its_width_its_size_of_words_or_a_refusal():
+    width = 16.0
+    spec = charts.figure(
+        charts.panels([charts.lines(curves(), "layer", "value", title=str(k)) for k in range(3)], 3),
+        "Three",
+        ["Words."],
+    )
+    text = charts.svg(spec, charts.Style(width, 8, title=False))
     found = re.search(r'<svg [^>]*width="([\d.]+)"[^>]*viewBox="0 0 ([\d.]+)', text)
-    assert float(found[1]) == pytest.approx(width * POINT, abs=0.1)
+    assert float(found[1]) == pytest.approx(width * charts.POINT, abs=0.1)
     assert float(found[1]) / float(found[2]) == pytest.approx(1, abs=0.08)  # so words have 8 points, as asked
-    assert "Three" not in text and "Three" in svg(spec) and render(spec, "pdf", Style(width, 8)).startswith(b"%PDF")
+    assert (
+        "Three" not in text
+        and "Three" in charts.svg(spec)
+        and charts.render(spec, "pdf", charts.Style(width, 8)).startswith(b"%PDF")
+    )
+    spec = charts.figure(charts.panels([charts.lines(curves(), "layer", "value") for _ in range(3)], 3), "Three")
+    with pytest.raises(charts.ChartError, match=r"at least [0-9.]+ cm wide"):
+        charts.render(spec, "pdf", charts.Style(1.5))
 
 
-def test_what_is_too_narrow_is_refused() -> None:
-    spec = figure(panels([lines(curves(), "layer", "value") for _ in range(3)], 3), "Three")
-    with pytest.raises(ChartError, match=r"at least [0-9.]+ cm wide"):
-        render(spec, "pdf", Style(1.5))
-
-
-def test_there_is_no_limit_of_rows() -> None:
-    text = svg(figure(lines(curves(3000), "layer", "value"), "Many"))
+def test_a_forest_shows_a_dozen_and_lines_have_no_limit_of_rows():
+    rows = [charts.Interval(f"row {k}", k, k - 1, k + 1, True, f"{k} told") for k in range(30)]
+    rows[1] = charts.Interval("row 1", 1, np.nan, np.nan, False, "1 told")
+    text = charts.svg(charts.figure(charts.forest(rows, x_title="points")))
+    assert (
+        re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(charts.DOZEN)]
+        and text.count("<circle") == charts.DOZEN
+    )
+    charts.svg(charts.figure(charts.forest([charts.Interval("row", 0, 0, 0, False, "")])))
+    text = charts.svg(charts.figure(charts.lines(curves(3000), "layer", "value"), "Many"))
     assert text.count("<circle") >= 6000
 
 
-def test_a_forest_names_every_row_and_shows_a_dozen() -> None:
-    rows = [Interval(f"row {k}", k, k - 1, k + 1, True, f"{k} told") for k in range(30)]
-    rows[1] = Interval("row 1", 1, np.nan, np.nan, False, "1 told")
-    text = svg(figure(forest(rows, x_title="points")))
-    assert re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(DOZEN)] and text.count("<circle") == DOZEN
-    svg(figure(forest([Interval("row", 0, 0, 0, False, "")])))
+def gates(layers: int, heads: int, seed: int = 0) -> np.ndarray:
+    """Gates as training leaves them: many exactly 0 or 1, some between."""
+    return np.clip(np.random.default_rng(seed).normal(0.5, 0.8, (layers, heads)), 0, 1)
+
+
+def gate_map(kind: str, palette: str = "", **numbers: np.ndarray) -> maps.GateMap:
+    return maps.GateMap(kind, "name", ("run",), "POS", ("<b>&",), "Gate", numbers, palette)
+
+
+def shown_maps(layers: int, heads: int) -> dict[str, maps.GateMap]:
+    z = [gates(layers, heads, seed) for seed in range(3)]
+    seeds = {f"seed {name}": values for name, values in zip("123", z, strict=True)}
+    made = {palette: gate_map("seeds", palette, **seeds) for palette in maps.PALETTES}
+    return made | {"grey": gate_map("run", gate=z[0]), "difference": gate_map("difference", gate=z[0] - z[1])}
+
+
+def test_known_gates_have_these_colours():
+    known = [np.array([[1, 0, 0, 0.25, 0.5]]), np.array([[1, 0, 1, 0.25, 0]]), np.array([[1, 0, 1, 0.25, 1]])]
+    expected = [(0, 0, 0), (255, 255, 255), (255, 0, 0), (191, 191, 191), (128, 255, 0)]
+    assert [tuple(colour) for colour in maps.mixed(known, maps.corners(3, "rgb"))[0].tolist()] == expected
+    assert maps.opacity(np.array([[0, 0.2, 1]]))[0].tolist() == [[255] * 3, [204] * 3, [0] * 3]
+    half = [tuple(round((255 + end) / 2) for end in ends) for ends in (maps.NEGATIVE, maps.POSITIVE)]
+    found = maps.diverging(np.array([-1, -0.5, 0, 0.5, 1])).tolist()
+    assert list(map(tuple, found)) == [maps.NEGATIVE, half[0], maps.WHITE, half[1], maps.POSITIVE]
+
+
+def linear(colour: np.ndarray) -> np.ndarray:
+    c = colour / 255
+    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+
+
+def cielab(rgb: np.ndarray) -> np.ndarray:
+    """Linear sRGB (..., 3) → CIELAB under D65."""
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+    xyz = rgb @ np.array(to_xyz).T / (0.95047, 1, 1.08883)
+    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.stack([116 * f[..., 1] - 16, 500 * (f[..., 0] - f[..., 1]), 200 * (f[..., 1] - f[..., 2])], -1)
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
+EYES = {
+    "trichromat": np.eye(3),
+    "protanope": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranope": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+    ),
+    "tritanope": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]]
+    ),
+}
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye):
+    seen = cielab(np.clip(linear(maps.corners(3, "colourblind").reshape(8, 3)) @ EYES[eye].T, 0, 1))
+    assert min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)) > 29
+
+
+@pytest.mark.parametrize("kind", [*maps.PALETTES, "grey", "difference"])
+def test_a_chart_has_the_same_colours_as_the_plain_picture(kind):
+    shown = shown_maps(3, 4)[kind]
+    fills = set(re.findall(r'h26v26h-26Z" fill="(?:rgb\()?([^")]*)\)?"', charts.svg(shown.spec())))
+    drawn = np.array([[*bytes.fromhex(fill[1:])] if fill[0] == "#" else [*map(int, fill.split(","))] for fill in fills])
+    picture = maps.plain(shown.colours, 5)
+    assert np.array_equal(np.array(picture)[2::5, 2::5], shown.colours)  # layer 1 above, head 1 on the left
+    gaps = np.abs(shown.colours.reshape(-1, 1, 3).astype(int) - drawn).max(-1)
+    assert (gaps.min(1) <= 1).all()
+    with Image.open(io.BytesIO(maps.packed(picture))) as read:
+        assert read.convert("RGB").tobytes() == picture.tobytes()
+
+
+def claim(label: str, seed: int, z: np.ndarray, history: list[tuple[int, np.ndarray]] | None = None) -> Claim:
+    return Claim(f"runs/{label}-{seed}", label, seed, "minilm", z, history or [(10, z)])
+
+
+def made(claims: list[Claim], palette: str = "rgb") -> dict[str, maps.GateMap]:
+    return {one.name: one for one in maps.claim_maps(group(claims), palette)}
+
+
+def test_joint_runs_are_no_tasks_and_too_few_or_many_seeds_are_said():
+    one = np.ones((1, 1))
+    shown = made([claim("POS", 1, one), claim("DEP", 1, one), claim("MTL-5", 1, 0 * one), claim("POS+DEP", 1, 0 * one)])
+    assert shown["grey-all-tasks"].numbers["gate"].item() == 1
+    assert shown["grey-MTL-5"].numbers["gate"].item() == 0
+    assert shown["difference-POS-MTL-5"].numbers["gate"].item() == 1
+    assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
+    many = [claim("POS", seed, gates(1, 2, seed)) for seed in (1, 2, 3, 4, 5)]
+    assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
+    assert "it has no colour left for 4 and 5" in maps.left_out(group(many))[0]
+    assert not any(name.startswith("rgb") for name in made(many[:1]))
+    assert "one seed only" in maps.left_out(group(many[:1]))[0]
+
+
+def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes():
+    z = [gates(3, 4, 1), gates(3, 4, 1), gates(3, 4, 2), np.zeros((3, 4))]
+    animation = maps.Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
+    with Image.open(io.BytesIO(made := animation.gif(1))) as picture:
+        assert picture.n_frames == len(z) and picture.info["loop"] == 0
+        for number, values in enumerate(z):
+            picture.seek(number)
+            assert {*maps.opacity(values)[..., 0].ravel().tolist()} <= {
+                *np.array(picture.convert("L")).ravel().tolist()
+            }
+    assert animation.gif(1) == made

@@ -1,20 +1,23 @@
-"""The table of heads: the join by layer and head, correlations within layers, gradients, and the command."""
+"""The table of heads, joined by layer and head; tables of overlap hold what the frames hold."""
 
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
-from gated_runs import claim
+from gated_runs import claim, scattered
 from probe_results import write_probes
 from scipy import stats
 
 from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.claims import ANALYSIS
 from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.claims.show import head_columns
 from mtlprune.files import RunError
+from mtlprune.reports.analyses import tables
+from mtlprune.reports.grid import number, probability
 from mtlprune.reports.heads import HeadTable, correlations
-from mtlprune.results import write_result
+from mtlprune.results import Result, write_result
 
 
 def columns(*values: np.ndarray) -> list[HeadColumn]:
@@ -32,12 +35,16 @@ def test_a_planted_correlation_is_found_and_depth_alone_is_not():
     assert stats.spearmanr((x + depth).ravel(), (other + depth).ravel()).statistic > 0.9
 
 
-def test_unknown_heads_take_no_part_and_constant_columns_say_nothing():
+def test_unknown_heads_take_no_part_and_different_encoders_are_not_joined():
     x, y = np.random.default_rng(3).normal(size=(2, 2, 6))
     x[0, 2] = np.nan
     found = correlations(columns(x, y, np.ones((2, 6))), 9)
     assert found["rho"].isna().tolist() == found["q"].isna().tolist() == [False, True, True]
     assert not len(correlations(columns(x), 9))
+    table = HeadTable()
+    table.add(columns(np.ones((2, 3))), "one")
+    with pytest.raises(RunError, match="two is about an encoder of 2 × 4 heads"):
+        table.add([HeadColumn("x", "x", np.ones((2, 4)))], "two")
 
 
 def test_claims_are_counted_by_label():
@@ -52,7 +59,7 @@ def test_claims_are_counted_by_label():
     assert found["gate sd"][0, 0] == pytest.approx(np.std([1, 1, 0], ddof=1))
 
 
-def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path: Path):
+def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
     claims = [claim("POS", 1, np.eye(6, 12)), claim("DEP", 1, np.ones((6, 12)))]
     write_result(tmp_path, overlap(claims, permutations=0))
     names = {"pos": ["NN", "VB", "IN", "DT", "JJ"], "dep": ["nsubj", "obj", "det", "root"]}
@@ -72,8 +79,38 @@ def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path: Path):
     assert {column.source for column in other.columns} == {"claims"} and "no result of MTL-5" in other.notes[0]
 
 
-def test_heads_of_different_encoders_are_not_joined():
-    table = HeadTable()
-    table.add(columns(np.ones((2, 3))), "one")
-    with pytest.raises(RunError, match="two is about an encoder of 2 × 4 heads"):
-        table.add([HeadColumn("x", "x", np.ones((2, 4)))], "two")
+@pytest.fixture(scope="module")
+def result() -> Result:
+    generator = np.random.default_rng(0)
+    stem = scattered(generator, [2] * 4, 6)
+    return overlap(
+        [
+            claim(label, seed, np.maximum(stem, scattered(generator, [1] * 4, 6)) * generator.uniform(0.1, 1, (4, 6)))
+            for label in ("POS", "DEP", "SRL", "MTL-5", "MTL-5:POS")
+            for seed in (1, 2, 3)
+        ],
+        permutations=200,
+    )
+
+
+def test_tables_hold_what_the_frames_hold(result):
+    made = {table.title: table for table in tables(ANALYSIS, result)}
+    matrix, pairs = made["Correlation of gates"], result.frames["pairs"]
+    assert list(matrix.header) == ["", "POS", "DEP", "SRL", "MTL-5", "MTL-5:POS"]
+    cells = {(row[0], name): cell for row in matrix.rows for name, cell in zip(matrix.header[1:], row[1:], strict=True)}
+    for pair in pairs.itertuples():
+        assert cells[pair.encoder, pair.other] == cells[pair.other, pair.encoder] == number(pair.pearson)
+    for label in result.frames["labels"].itertuples():
+        assert cells[label.encoder, label.encoder] == number(label.multiple_last)
+    assert [(row[0], row[3], row[6], row[7]) for row in made["Heads shared by two labels"].rows] == [
+        (f"{p.encoder} – {p.other}", number(p.shared, 1), probability(p.p), probability(p.q))
+        for p in pairs.itertuples()
+    ]
+    heads = result.frames["groups"]
+    stem = heads[heads["group"] == "stem"].sort_values("tasks", ascending=False, kind="stable")
+    named = [(f"{head.layer}-{head.head}", head.claimed_by) for head in stem.itertuples()]
+    assert [(row[0], row[1]) for row in made["Stem heads"].rows] == named
+    assert sum(float(row[2]) for row in made["Variance of gates"].rows) == pytest.approx(100, abs=0.3)
+    rest = heads[heads["group"].isin(["exclusive", "free"])]
+    listed = re.findall(r"\d+-\d+", " ".join(row[1] for row in made["Exclusive and free heads"].rows))
+    assert sorted(listed) == sorted(f"{head.layer}-{head.head}" for head in rest.itertuples())

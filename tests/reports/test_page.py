@@ -58,7 +58,7 @@ def data_of(text: str) -> dict[str, Any]:
     return json.loads(text[begin : text.index("</script>", begin)])
 
 
-def test_every_part_is_there_without_a_script(whole: str, study: list[RunFolder]) -> None:
+def test_every_part_is_there_without_a_script(whole, study):
     page = Markup(re.sub(r"<script.*?</script>", "", whole, flags=re.DOTALL))
     keys = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
     assert keys == [
@@ -76,7 +76,7 @@ def test_every_part_is_there_without_a_script(whole: str, study: list[RunFolder]
     assert "36" not in page.sections["gates"] and "layer 1, head 1" in page.sections["gates"]
 
 
-def test_it_needs_nothing_from_elsewhere(whole: str) -> None:
+def test_it_needs_nothing_from_elsewhere(whole):
     page = Markup(whole)
     for tag, attributes in page.tags:
         assert tag not in {"iframe", "object", "embed", "base", "form", "img"}
@@ -89,7 +89,7 @@ def test_it_needs_nothing_from_elsewhere(whole: str) -> None:
     assert "default-src 'none'" in html.unescape(whole)
 
 
-def test_it_does_not_say_where_its_sources_lay(tmp_path: Path, study: list[RunFolder]) -> None:
+def test_it_does_not_say_where_its_sources_lay(tmp_path, study):
     runs, root, pages = "a b/'c' & \"d\"", tmp_path / "home", []
     for home in (root, tmp_path / "another home"):
         for run in study[:1] + study[15:16]:
@@ -108,7 +108,7 @@ def test_it_does_not_say_where_its_sources_lay(tmp_path: Path, study: list[RunFo
     assert '"…/train.jsonl"' in page.sections["runs"]
 
 
-def test_words_of_the_corpus_and_names_of_runs_stay_words(tmp_path: Path, study: list[RunFolder], whole: str) -> None:
+def test_words_of_the_corpus_and_names_of_runs_stay_words(tmp_path, study, whole):
     assert EVIL not in whole and "&lt;script&gt;alert(1)&lt;/script&gt;" in whole
     assert "\\u003cscript\\u003e" in whole  # in the data of the browser of heads
     named = tmp_path / "<b>run&amp;"
@@ -121,12 +121,7 @@ def test_words_of_the_corpus_and_names_of_runs_stay_words(tmp_path: Path, study:
     assert kinds.count(None) == 1 and set(kinds) == {None, "application/json"}
 
 
-def test_the_same_sources_give_the_same_bytes(study: list[RunFolder], probes: Path) -> None:
-    twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
-    assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
-
-
-def test_data_for_the_script(whole: str, study: list[RunFolder]) -> None:
+def test_data_for_the_script_and_the_same_bytes(whole, study, probes):
     data = data_of(whole)
     (one,) = data["gates"]["sets"]
     assert [label["label"] for label in one["labels"]] == ["POS", "NER", "DEP", "CON", "SRL", "MTL-5"]
@@ -137,9 +132,11 @@ def test_data_for_the_script(whole: str, study: list[RunFolder]) -> None:
     assert one["labels"][0]["z"][1] == [z for row in expected for z in row]
     assert all(0 < p <= 1 for label in one["labels"] for p in (*label["p"], *label["q"]))
     assert len(data["heads-know"]["subjects"][0]["cards"]) == 12
+    twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
+    assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
 
 
-def test_what_is_missing_is_said(tmp_path: Path, study: list[RunFolder]) -> None:
+def test_what_is_missing_is_said(tmp_path, study):
     runs = [run for run in study if run.path.name.endswith("-1") and run.path.name.startswith("none")]
     unscored = tmp_path / "unscored"
     shutil.copytree(runs[0].path, unscored)
@@ -156,7 +153,7 @@ def test_what_is_missing_is_said(tmp_path: Path, study: list[RunFolder]) -> None
     assert "gates" not in said.sections and "overlap" not in said.sections
 
 
-def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path: Path, study: list[RunFolder]) -> None:
+def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
     other = tmp_path / "longer"
     shutil.copytree(next(run.path for run in study if run.path.name == "gates-pos-1"), other)
     tree = RunFolder(other).read_config()
@@ -171,7 +168,7 @@ def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path: Path, study: li
     ]
 
 
-def test_latency_of_removal(tmp_path: Path, study: list[RunFolder]) -> None:
+def test_latency_of_removal(tmp_path, study):
     seconds = {"full": 0.010, "masked": 0.011, "removed": 0.008}
     part = {"ideal_gain": 0.25, "gain": 0.2, "reached": 0.8, "seconds": seconds}
     cell = {"batch": 8, "length": 64, "rounds": 5, "encoder": part, "attention": {**part, "reached": None}}
@@ -185,7 +182,7 @@ def test_latency_of_removal(tmp_path: Path, study: list[RunFolder]) -> None:
         report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold)
 
 
-def test_sections_of_analyses(tmp_path: Path, study: list[RunFolder]) -> None:
+def test_sections_of_analyses(tmp_path, study):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
@@ -200,14 +197,7 @@ def test_sections_of_analyses(tmp_path: Path, study: list[RunFolder]) -> None:
     assert EVIL not in text and any(attributes.get("href") == f"#{key}" for _, attributes in page.tags)
 
 
-def test_no_run_and_a_folder_of_no_analysis_are_refused(tmp_path: Path, study: list[RunFolder]) -> None:
-    with pytest.raises(RunError, match="at least one run"):
-        report(Sources([]), Choices(), gold)
-    with pytest.raises(RunError, match="holds no results of an analysis"):
-        report(Sources(study[:1], analyses=[tmp_path]), Choices(resamples=0), gold)
-
-
-def test_figures_have_words_and_heads_of_tables_a_scope(whole: str) -> None:
+def test_figures_have_words_and_heads_of_tables_a_scope(whole):
     for tag, attributes in Markup(whole).tags:
         if tag == "svg":
             assert attributes["role"] == "img" and len(attributes["aria-label"] or "") > 10
@@ -219,9 +209,6 @@ def test_figures_have_words_and_heads_of_tables_a_scope(whole: str) -> None:
     assert len(set(identifiers)) == len(identifiers)
 
 
-# -- Markup of the page --
-
-
 PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")))
 
 
@@ -230,12 +217,12 @@ def analysis_part(*blocks: str | Grid | Figure) -> Part:
 
 
 @given(PRINTABLE)
-def test_words_stay_words(words: str) -> None:
+def test_words_stay_words(words):
     assert Markup(analysis_part(words).body).words.strip() == words
 
 
 @given(st.text())
-def test_no_text_can_open_a_tag_or_break_the_file(words: str) -> None:
+def test_no_text_can_open_a_tag_or_break_the_file(words):
     made = analysis_part(Grid(["a", words], [[words, "1"], [Strong(words), "2"]], title=words)).body
     expected = {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "p", "strong", "span", "small"}
     assert {tag for tag, _ in Markup(made).tags} <= expected
@@ -244,16 +231,9 @@ def test_no_text_can_open_a_tag_or_break_the_file(words: str) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.recursive(st.none() | PRINTABLE | st.integers() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
-def test_data_comes_back_and_cannot_end_its_element(tree: object) -> None:
+def test_data_comes_back_and_cannot_end_its_element(tree):
     part = Part("x", "x", {"blocks": []}, data={"tree": tree, "undefined": math.nan}, template="analysis")
     made = rendered("t", [part], [Path("run")])
     inner = made.partition('id="data">')[2].partition("</script>")[0]
     assert not set("<>&") & set(inner)
     assert json.loads(inner)["x"] == {"tree": tree, "undefined": None}
-
-
-def test_a_cell_has_its_mean_its_spread_and_its_difference() -> None:
-    made = Markup(analysis_part(Grid(["a", "b\nF1"], [["x", Strong("9.0 ± 0.1\n+1.0")]])).body)
-    assert "9.0 ± 0.1 +1.0" in " ".join(made.words.split())
-    tags = [tag for tag, _ in made.tags]
-    assert tags.count("strong") == tags.count("small") == 1

@@ -1,7 +1,8 @@
-"""Differences of a table: which runs are paired, Holm's correction within a table, and why there is no test."""
+"""Differences of a table: pairing, Holm's correction, why there is no test; and the page's first statement of them."""
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 from counted_runs import SENTENCES, counts, write_counts, write_run
 
 from mtlprune.reports.grid import probability
+from mtlprune.reports.page.scores import Scored, part
 from mtlprune.reports.scores.comparisons import Comparison, compare
 from mtlprune.reports.scores.tables import details, markdown
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
 from mtlprune.scores import SCORES, count_names
-from mtlprune.sentence import LAYERS
-from mtlprune.statistics.significance import System, differences, holm
+from mtlprune.statistics.significance import System, differences
 
 STL, MTL = 0, 1
 
@@ -31,7 +32,7 @@ def study(tmp_path: Path, seeds: int = 2, **changes: Any) -> list[RunFolder]:
     return runs
 
 
-def test_a_table_of_tests(tmp_path: Path) -> None:
+def test_a_table_of_tests(tmp_path):
     comparison = with_tests(compare(study(tmp_path), "test"), 2000)
     assert set(comparison.tests) == {(MTL, "pos"), (MTL, "con")}
     assert comparison.untested == {}
@@ -43,7 +44,7 @@ def test_a_table_of_tests(tmp_path: Path) -> None:
     assert [row[-1] for row in rows] == ["2, 2", "2, 2"]
 
 
-def test_what_is_tested_is_what_is_printed(tmp_path: Path) -> None:
+def test_what_is_tested_is_what_is_printed(tmp_path):
     """The test's difference is that of the table's means, and the figures are those of the counts."""
     comparison = with_tests(compare(study(tmp_path, 3), "test"), 1000, seed=7)
     for task in ("pos", "con"):
@@ -59,19 +60,6 @@ def test_what_is_tested_is_what_is_printed(tmp_path: Path) -> None:
     assert differences(systems, [(0, 1)], 1000, 7) == [comparison.tests[MTL, "con"].difference]
 
 
-def test_correction_is_over_the_whole_table(tmp_path: Path) -> None:
-    skills = dict.fromkeys(LAYERS, 0.7)
-    folders = [write_run(tmp_path / task, {task: 0.7 + 0.02 * k}) for k, task in enumerate(LAYERS)]
-    folders.append(write_run(tmp_path / "mtl", skills))
-    comparison = with_tests(compare(folders, "test"), 3000)
-    tests = [comparison.tests[MTL, task] for task in LAYERS]
-    assert [test.p_holm for test in tests] == holm([test.difference.p for test in tests]).tolist()
-    assert "p (Holm) is corrected for 5 differences" in markdown(comparison)
-
-
-# --- pairing ---------------------------------------------------------------------------------------------------------
-
-
 def changed(run: RunFolder, **edits: Any) -> None:
     """Counts of the run on test, edited: ids and, by task, counts."""
     tree = run.read_counts("test")
@@ -81,15 +69,12 @@ def changed(run: RunFolder, **edits: Any) -> None:
     write_counts(run, "test", tree["ids"], tree["counts"])
 
 
-def test_sentences_are_paired_by_id(tmp_path: Path) -> None:
+def test_sentences_are_paired_by_id_and_unknown_ones_left_out(tmp_path):
     folders = study(tmp_path, 1)
     before = with_tests(compare(folders, "test"), 500)
     backwards = [f"s{i}" for i in reversed(range(SENTENCES))]
     changed(folders[2], ids=backwards, pos=lambda values: values[::-1], con=lambda values: values[::-1])
     assert str(with_tests(compare(folders, "test"), 500).tests) == str(before.tests)
-
-
-def test_unknown_sentences_are_left_out(tmp_path: Path) -> None:
     folders = study(tmp_path, 1)
     for run in folders:
         tasks = run.read_config()["tasks"]
@@ -103,7 +88,7 @@ def reasons(comparison: Comparison) -> list[str]:
     return list(comparison.untested.values())
 
 
-def test_missing_counts_are_told(tmp_path: Path) -> None:
+def test_missing_counts_are_told(tmp_path):
     folders = study(tmp_path)
     (folders[0].path / "counts/test.json").unlink()
     comparison = with_tests(compare(folders, "test"), 500)
@@ -129,7 +114,7 @@ def test_missing_counts_are_told(tmp_path: Path) -> None:
         ({"pos": lambda values: [0.5 * v for v in values]}, "counts/test.json: unexpected content"),
     ],
 )
-def test_what_cannot_be_paired_is_told(edit: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_what_cannot_be_paired_is_told(edit, reason, tmp_path):
     folders = study(tmp_path, 1)
     changed(folders[2], **edit)
     comparison = with_tests(compare(folders, "test"), 200)
@@ -137,7 +122,7 @@ def test_what_cannot_be_paired_is_told(edit: dict[str, Any], reason: str, tmp_pa
     assert (MTL, "pos") in comparison.untested
 
 
-def test_counts_that_do_not_give_the_score_are_told(tmp_path: Path) -> None:
+def test_counts_that_do_not_give_the_score_are_told(tmp_path):
     folders = study(tmp_path, 1)
     folders[2].write_json("scores/test.json", {"pos": {"accuracy": 99.0}, "con": {"f1": 1.0}})
     assert all(
@@ -150,10 +135,7 @@ def test_counts_that_do_not_give_the_score_are_told(tmp_path: Path) -> None:
     assert all("has no counts of" in reason for reason in reasons(with_tests(compare(folders, "test"), 99)))
 
 
-# --- what tests cannot say -------------------------------------------------------------------------------------------
-
-
-def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path: Path) -> None:
+def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path):
     """STL of seed 1 is excellent and of seed 2 poor; MTL in between, but nearer to the poor one."""
     folders = [
         write_run(tmp_path / "a", {"pos": 0.95}, seed=1),
@@ -167,7 +149,7 @@ def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path: Path) 
     assert (low, high) == (test.difference.wide_low, test.difference.wide_high) and low < 0 < high
 
 
-def test_one_run_a_side_is_never_called_significant(tmp_path: Path) -> None:
+def test_one_run_a_side_is_never_called_significant(tmp_path):
     comparison = with_tests(compare(study(tmp_path, 1), "test"), 2000, margin=1.5)
     assert "the margin of 1.5 points: that needs two seeds" in markdown(comparison)
     assert all(math.isnan(test.difference.wide_low) and test.seeds is None for test in comparison.tests.values())
@@ -177,7 +159,7 @@ def test_one_run_a_side_is_never_called_significant(tmp_path: Path) -> None:
     assert "* p <" not in markdown(comparison)
 
 
-def test_equivalence_stands_in_the_table(tmp_path: Path) -> None:
+def test_equivalence_stands_in_the_table(tmp_path):
     comparison = with_tests(compare(study(tmp_path, 3), "test"), 2000, margin=15.0)
     place = details(comparison).header.index("p (within ±15)")
     for row, task in zip(details(comparison).rows, ("pos", "con"), strict=True):
@@ -186,3 +168,54 @@ def test_equivalence_stands_in_the_table(tmp_path: Path) -> None:
             test.equivalence_p
         )
     assert comparison.tests[MTL, "pos"].equivalence_p > 0.5 > 0.05 > comparison.tests[MTL, "con"].equivalence_p
+
+
+SKILLS = {"pos": 0.9, "ner": 0.7, "dep": 0.8}
+
+
+def three_ways(tmp_path: Path, seeds: int) -> list[RunFolder]:
+    """Three tasks alone and together (far worse), and together with five times the updates (far better)."""
+    runs = []
+    for seed in range(1, seeds + 1):
+        runs += [write_run(tmp_path / f"{task}-{seed}", {task: skill}, seed=seed) for task, skill in SKILLS.items()]
+        for name, change, updates in (("joint", -0.3, 252), ("sampled", 0.08, 1260)):
+            skills = {task: skill + change for task, skill in SKILLS.items()}
+            run = write_run(tmp_path / f"{name}-{seed}", skills, seed=seed, **{"train.mixing": name})
+            runs.append(run)
+            run.write_config({**run.read_config(), "name": name})
+            run.write_json("manifest.json", {**run.read_manifest(), "finished": {"epoch": 3, "step": updates}})
+        for run in runs[-5:-2]:
+            run.write_json("manifest.json", {**run.read_manifest(), "finished": {"epoch": 3, "step": 252}})
+    return runs
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_first_statement(seeds, tmp_path):
+    comparison = with_tests(compare(three_ways(tmp_path, seeds), "test"), 1000)
+    first, second = part([Scored("x", False, comparison)], []).found
+    intervals = re.findall(r" ([+−][\d.]+) \[([+−][\d.]+), ([+−][\d.]+)\]", first)
+    for told, task in zip(intervals, SKILLS, strict=True):
+        difference = next(test for (_, name), test in comparison.tests.items() if name == task).difference
+        wide = seeds > 1  # of seeds and sentences
+        low, high = (difference.wide_low, difference.wide_high) if wide else (difference.low, difference.high)
+        expected = (difference.delta, low, high)
+        assert [float(word.replace("−", "-")) for word in told] == pytest.approx(expected, abs=0.051)
+    first = re.sub(r" [+−][\d.]+ \[.*?\]", "", first)
+    who = "seeds 1, 2, 3" if seeds == 3 else "seed 1"
+    joint = f"MTL-3 (joint) ({who}, 252 updates, joint mixing) beside STL ({who}, 252 updates): of 3 tasks "
+    assert first.startswith(joint)
+    assert second.startswith(f"MTL-3 (sampled) ({who}, 1,260 updates, sampled mixing) beside STL ")
+    assert "seen more training" in second and "seen more training" not in first
+    if seeds == 1:
+        told = "over sentences only, of these runs, worse on 3 (POS, NER, DEP) and better on none"
+        assert first == joint + f"{told}; with one seed each, nothing is known of other seeds."
+        assert "significantly" not in first + second
+    else:
+        assert first == joint + "significantly worse on 3 (POS, NER, DEP) and better on none."
+
+
+def test_rows_with_more_training_are_marked_on_the_page(tmp_path):
+    comparison = with_tests(compare(three_ways(tmp_path, 1), "test"), 200)
+    body = part([Scored("x", False, comparison)], []).body
+    assert "<strong>" in body and body.count("‡") >= 6
+    assert not any("‡" in bold.split("</strong>")[0] for bold in body.split("<strong>")[1:])

@@ -1,48 +1,40 @@
-"""Tables from run folders: which runs share a column, what stands in a cell, and what is refused."""
+"""Tables of scores: which runs share a column, where columns stand, what a cell holds; Markdown, LaTeX, CSV, JSON."""
 
-import copy
+import csv
+import io
+import itertools
+import json
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 from counted_runs import write_run
+from gated_runs import append_gates
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlprune.layers import KINDS
-from mtlprune.reports.grid import mean_sd
-from mtlprune.reports.scores.comparisons import compare, read_run
-from mtlprune.reports.scores.tables import difference, markdown
+from mtlprune.reports.grid import LONG, Grid, Strong, escape, mean_sd, number, probability
+from mtlprune.reports.scores.comparisons import Comparison, compare, read_run
+from mtlprune.reports.scores.tables import difference, grids, markdown, records, to_csv, to_json
+from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import MAIN, NAMES, main_score
 
-TREE = {
-    "name": "base",
-    "data": {"path": "data/x", "train": "train", "dev": "dev", "train_sentences": None},
-    "tasks": [],
-    "encoder": {"name": "minilm", "random": False, "context": True},
-    "decoders": {"pos": {}, "ner": {"size": 150}},
-    "train": {"epochs": 3, "seed": 1, "device": "cpu", "threads": 1, "checkpoint_minutes": 5, "mixing": "joint"},
-}
-Make = Callable[..., RunFolder]
-
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Write a run folder as training and evaluation leave it: ``make({"pos": 90.0}, **{"train.seed": 2})``."""
+def make(tmp_path):
+    """Write a run with these scores: ``make({"pos": 90.0}, **{"train.seed": 2})``."""
 
-    def run(scores: dict[str, float], data: str = "f" * 64, split: str = "test", **settings: Any) -> RunFolder:
-        tree: dict[str, Any] = {**copy.deepcopy(TREE), "tasks": list(scores)}
-        for path, value in settings.items():
-            block, _, key = path.rpartition(".")
-            (tree[block] if block else tree)[key] = value
-        folder = RunFolder(tmp_path / f"run-{len(list(tmp_path.iterdir()))}")
-        folder.write_config(tree)
+    def run(scores, data="f" * 64, name="base", **settings):
+        path = tmp_path / str(len(list(tmp_path.iterdir()))) / name
+        folder = write_run(path, dict.fromkeys(scores, 0.5), **settings)
         folder.write_json("manifest.json", {"data": {"fingerprint": data}, "finished": {"epoch": 3}})
         table = {task: {main_score(task, {}): value, "other": 1.0} for task, value in scores.items()}
-        folder.write_results(split, table, [], {}, [])
+        folder.write_json("scores/test.json", table)
         return folder
 
     return run
@@ -58,7 +50,7 @@ def table(folders: list[RunFolder], extra: dict[str, dict[str, float]] | None = 
     return rows(markdown(compare(folders, "test", extra)))
 
 
-def test_stl_beside_mtl(make: Make) -> None:
+def test_stl_beside_mtl(make):
     folders = [
         make({"pos": 97.0, "ner": 80.5}, name="together"),
         make({"ner": 82.0}, name="alone-ner"),
@@ -71,22 +63,19 @@ def test_stl_beside_mtl(make: Make) -> None:
     ]
 
 
-def test_a_run_that_is_not_trained_to_the_end_is_named(make: Make) -> None:
+def test_seeds_are_averaged_and_an_unfinished_run_is_named(make):
+    seeds = {1: 90.0, 2: 92.0, 3: 97.0}
+    folders = [make({"pos": score, "ner": 50.0}, **{"train.seed": seed}) for seed, score in seeds.items()]
+    folders.append(make({"pos": 91.0}))
+    assert table(folders)[1] == ["POS accuracy", "91.00", "**93.00 ± 3.61 (n=3)**", "+2.00"]
+    assert "mean ± sample standard deviation over n seeds" in markdown(compare(folders, "test"))
     one, other = make({"pos": 90.0}), make({"pos": 91.0}, **{"train.seed": 2})
     assert "not trained" not in markdown(compare([one, other], "test"))
     other.write_json("manifest.json", {"data": {"fingerprint": "f" * 64}})
     assert markdown(compare([one, other], "test")).endswith(f"; not trained to the end: {other.path}.\n")
 
 
-def test_seeds_are_averaged(make: Make) -> None:
-    seeds = {1: 90.0, 2: 92.0, 3: 97.0}
-    folders = [make({"pos": score, "ner": 50.0}, **{"train.seed": seed}) for seed, score in seeds.items()]
-    folders.append(make({"pos": 91.0}))
-    assert table(folders)[1] == ["POS accuracy", "91.00", "**93.00 ± 3.61 (n=3)**", "+2.00"]
-    assert "mean ± sample standard deviation over n seeds" in markdown(compare(folders, "test"))
-
-
-def test_baselines_have_columns_of_their_own(make: Make) -> None:
+def test_baselines_have_columns_of_their_own(make):
     both = {"pos": 1.0, "ner": 2.0}
     folders = [
         make({"pos": 3.0}),
@@ -100,7 +89,7 @@ def test_baselines_have_columns_of_their_own(make: Make) -> None:
     assert header == ["task", "no encoder, STL", "no encoder, MTL-2", "random encoder", "STL", "MTL-2", "Δ"]
 
 
-def test_settings_are_told_apart(make: Make) -> None:
+def test_settings_are_told_apart(make):
     both = {"pos": 1.0, "ner": 2.0}
     stl = make({"pos": 3.0})
     by_name = [stl, make(both, name="joint"), make(both, name="sampled", **{"train.mixing": "sampled"})]
@@ -120,7 +109,7 @@ def test_settings_are_told_apart(make: Make) -> None:
     assert set(table(other_tasks)[0][1:]) == {"MTL-3 (pos+ner+dep)", "MTL-3 (pos+ner+srl)", "MTL-5"}
 
 
-def test_differences_are_taken_to_the_same_settings(make: Make) -> None:
+def test_differences_are_taken_to_the_same_settings(make):
     """Two STL settings: each MTL setting has its own; one without a counterpart has no difference."""
     both = {"pos": 10.0, "ner": 10.0}
     folders = [make({"pos": 1.0}), make({"pos": 2.0}, **{"train.epochs": 9})]
@@ -130,7 +119,7 @@ def test_differences_are_taken_to_the_same_settings(make: Make) -> None:
     assert pairs == {"MTL-2 (train.epochs=3)": "STL (train.epochs=3)", "MTL-2 (train.epochs=9)": "STL (train.epochs=9)"}
 
 
-def test_refusals_are_sentences(make: Make, tmp_path: Path) -> None:
+def test_refusals_are_sentences_and_the_same_run_twice_is_one(make, tmp_path):
     run = make({"pos": 1.0})
     with pytest.raises(
         RunError, match=r"is not scored on 'dev' \(scored: test\); run: mtlprune evaluate .*--split dev$"
@@ -145,28 +134,281 @@ def test_refusals_are_sentences(make: Make, tmp_path: Path) -> None:
     (run.path / "config.yaml").write_text("name: [")
     with pytest.raises(RunError, match=r"config.yaml: not readable as YAML"):
         compare([run], "test")
-
-
-def test_the_same_run_twice_counts_once_only(make: Make) -> None:
     run = make({"pos": 1.0})
     assert table([run, run]) == [["task", "STL"], ["POS accuracy", "1.00"]]
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=5))
-def test_cells(values: list[float]) -> None:
+def test_cells(values):
     text = mean_sd(values)
     assert text.startswith(f"{statistics.mean(values):.2f}")
     assert ("±" in text) == (len(values) > 1)
     assert difference(values, values) in ("+0.00", "-0.00")
 
 
-def test_every_kind_has_a_title() -> None:
+def test_every_kind_has_a_title():
     assert set(NAMES) - {"las_no_punct"} == set(KINDS) == set(MAIN)
 
 
-def test_settings_that_came_later_do_not_split_a_column(tmp_path: Path) -> None:
+def test_settings_that_came_later_do_not_split_a_column(tmp_path):
     old = write_run(tmp_path / "old", {"pos": 0.8}, seed=1)
     new = write_run(tmp_path / "new", {"pos": 0.8}, seed=2, **{"encoder.fusion": "none", "train.cosreg": 0.0})
     other = write_run(tmp_path / "other", {"pos": 0.8}, seed=2, **{"encoder.fusion": "gate"})
     runs = [read_run(folder, "test") for folder in (old, new, other)]
     assert runs[0].setting == runs[1].setting != runs[2].setting
+
+
+TASKS = ("pos", "dep", "srl")
+
+
+def study(tmp_path: Path, seeds: Iterable[int] = (1,), encoder: str = "minilm") -> list[RunFolder]:
+    """Three tasks: alone, in all pairs, together."""
+    sets = [tasks for size in (1, 2, 3) for tasks in itertools.combinations(TASKS, size)]
+    return [
+        write_run(
+            tmp_path / f"{encoder}-{'-'.join(tasks)}-{seed}",
+            {task: 0.9 - 0.05 * len(tasks) for task in tasks},
+            seed=seed,
+            encoder=encoder,
+        )
+        for tasks in sets
+        for seed in seeds
+    ]
+
+
+def shown(folder: RunFolder, task: str) -> str:
+    (value,) = folder.read_scores("test")[task].values()
+    return f"{value:.2f}"
+
+
+def plain(cells: Iterable[str]) -> list[str]:
+    return [str(cell) for cell in cells]
+
+
+def test_pairs_make_a_triangle(tmp_path):
+    """Row DEP under +SRL is DEP's score when trained with SRL; the diagonal is empty."""
+    folders = {folder.path.name: folder for folder in study(tmp_path)}
+    (grid, _) = grids(compare(folders.values(), "test"))
+    assert grid.header == ["task", "STL", "+POS", "+DEP", "+SRL", "MTL-3"]
+    for row, task in zip(grid.rows, TASKS, strict=True):
+        partners = ["–" if other == task else "-".join(t for t in TASKS if t in (task, other)) for other in TASKS]
+        alone, together = folders[f"minilm-{task}-1"], folders["minilm-pos-dep-srl-1"]
+        in_pairs = [name if name == "–" else shown(folders[f"minilm-{name}-1"], task) for name in partners]
+        assert plain(row[1:]) == [shown(alone, task), *in_pairs, shown(together, task)]
+
+
+def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path):
+    """As in the paper, where single tasks and pairs have different numbers of mini-batches an update."""
+    folders = [write_run(tmp_path / t, {t: 0.8}, **{"train.epochs": 3 + k}) for k, t in enumerate(TASKS)]
+    for k, tasks in enumerate(itertools.combinations(TASKS, 2)):
+        folders.append(write_run(tmp_path / "-".join(tasks), dict.fromkeys(tasks, 0.7), **{"train.epochs": 3 + k}))
+    comparison = compare(folders, "test")
+    assert grids(comparison)[0].header == ["task", "STL", "+POS", "+DEP", "+SRL"]
+    text = markdown(comparison)
+    assert "runs of STL differ in train.epochs" in text
+    assert "in POS+DEP, POS+SRL, DEP+SRL not only the tasks differ from STL, but other settings too" in text
+
+
+def test_encoders_are_blocks_of_rows(tmp_path):
+    folders = [*study(tmp_path), *study(tmp_path, encoder="bert")]
+    comparison = with_tests(compare(folders, "test", {"majority": {"pos": 12.5}}), 300)
+    scores, deltas = grids(comparison)
+    assert scores.header == ["encoder", "task", "majority", "STL", "+POS", "+DEP", "+SRL", "MTL-3"]
+    assert [row[0] for row in scores.rows] == ["minilm"] * 3 + ["bert"] * 3
+    assert [row[2] for row in scores.rows] == ["12.50", "–", "–"] * 2
+    # both encoders have the same counts here, so every difference comes twice, each to its own encoder's STL
+    assert [row[1:] for row in deltas.rows[:3]] == [row[1:] for row in deltas.rows[3:]]
+    assert len(comparison.tests) == 18
+    assert "corrected for 18 differences" in markdown(comparison)
+    for column, other in comparison.against.items():
+        assert comparison.columns[column].encoder == comparison.columns[other].encoder
+
+
+def gated(folder: RunFolder, heads: np.ndarray) -> RunFolder:
+    """Give a run the gates that it ended with."""
+    append_gates(folder, 1, {"shared": np.ones_like(heads)})
+    append_gates(folder, 2, {"shared": heads})
+    folder.write_json("best.json", {"joint": {"epoch": 2, "score": 1.0}})
+    return folder
+
+
+def test_heads_stand_beside_pruned_scores(tmp_path):
+    gates = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.strength": 0.05}
+    folders = [write_run(tmp_path / f"pos-{seed}", {"pos": 0.9}, seed=seed) for seed in (1, 2)]
+    for seed, closed in ((1, 2), (2, 5)):
+        heads = np.ones((2, 4))
+        heads.flat[:closed] = 0
+        folders.append(gated(write_run(tmp_path / f"gates-{seed}", {"pos": 0.6}, seed=seed, **gates), heads))
+    comparison = with_tests(compare(folders, "test"), 500)
+    (grid,) = grids(comparison)
+    title = "STL, heads by gates, λ 0.05"
+    assert grid.header == ["task", "STL", title, "heads", "Δ"]
+    assert grid.rows[0][3] == "4.5 ± 2.1/8"
+    assert comparison.tests[1, "pos"].significant and str(grid.rows[0][4]).startswith("-")
+    record = list(records(comparison))[1]
+    assert (record["heads"], record["heads_of"], record["against"]) == (4.5, 8, "STL")
+
+
+def test_heads_of_gate_sets_and_of_removed_heads(tmp_path):
+    """Tasks with gates of their own have heads of their own; a run of `mtlprune prune` says which heads are left."""
+    own = {"pruning.method": "gates", "pruning.sets": "per_task", "pruning.keep": 3, "pruning.penalty": "exact"}
+    folder = write_run(tmp_path / "own", {"pos": 0.6, "dep": 0.6}, **own)
+    append_gates(folder, 2, {"pos": np.eye(3), "dep": np.ones((3, 3))})
+    folder.write_json("best.json", {"joint": {"epoch": 2, "score": 1.0}})
+    (grid,) = grids(compare([folder], "test"))
+    assert [row[2] for row in grid.rows] == ["3/9", "9/9"]
+    record = {"most_open": None, "config": folder.read_config()}
+    folder.write_json("manifest.json", {**folder.read_manifest(), "pruned": record})
+    folder.write_json("encoder/heads.json", {"heads": 4, "kept": [[0, 1], [], [3]]})
+    (grid,) = grids(compare([folder], "test"))
+    assert [row[2] for row in grid.rows] == ["3/12", "3/12"]
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> Comparison:
+    return with_tests(compare(study(tmp_path, (1, 2)), "test"), 300, seed=5)
+
+
+def test_records_are_the_unrounded_table(comparison):
+    found = {(record["column"], record["task"]): record for record in records(comparison)}
+    assert len(found) == 3 + 6 + 3
+    for (title, task), record in found.items():
+        (place,) = [k for k, column in enumerate(comparison.columns) if column.title == title]
+        values = comparison.columns[place].values(task)
+        assert (record["mean"], record["sd"]) == (statistics.mean(values), statistics.stdev(values))
+        assert (record["seeds"], len(record["runs"])) == ([1, 2], 2)
+        test = comparison.tests.get((place, task))
+        assert (record["p"], record["p_holm"]) == ((test.difference.p, test.p_holm) if test else (None, None))
+        assert record["best"] == (title == "STL")
+    assert found["MTL-3", "pos"]["seeds_floor"] == 0.5
+
+
+def test_json_and_csv_hold_the_records(comparison):
+    tree = json.loads(to_json(comparison))
+    every = list(records(comparison))
+    assert tree["cells"] == every
+    assert (tree["split"], tree["resamples"], tree["seed"], tree["tests"]) == ("test", 300, 5, 9)
+    assert len(tree["settings"]) == 14 and tree["settings"][0]["train.epochs"] == 3
+    assert tree["notes"] and all(text in markdown(comparison) for text in [*tree["notes"], *tree["legend"]])
+    rows = list(csv.DictReader(io.StringIO(to_csv(comparison))))
+    assert [list(row) for row in rows] == [list(record) for record in every]
+    for row, record in zip(rows, every, strict=True):
+        assert float(row["mean"]) == record["mean"] and row["seeds"] == "1;2"
+        assert row["p"] == ("" if record["p"] is None else str(record["p"]))
+
+
+def test_equal_scores_are_not_in_bold(tmp_path):
+    folders = [write_run(tmp_path / "a", {"pos": 0.8}), write_run(tmp_path / "b", {"pos": 0.8, "ner": 0.5})]
+    (grid,) = grids(compare(folders, "test"))
+    assert grid.rows[0][1] == grid.rows[0][2]
+    assert "**" not in markdown(compare(folders, "test"))
+
+
+def trained(folder: RunFolder, updates: int) -> RunFolder:
+    """Let a run's manifest say how many updates it had."""
+    manifest = folder.read_manifest()
+    folder.write_json("manifest.json", {**manifest, "finished": {"epoch": 3, "step": updates}})
+    return folder
+
+
+def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path):
+    """Starting from a finished run, choosing heads on one, more updates: the best scores, and not in bold."""
+    stl = trained(write_run(tmp_path / "stl", {"pos": 0.5}), 252)
+    gates = {"pruning.method": "gates", "pruning.penalty": "exact", "pruning.keep": 4}
+    start = {**gates, "train.start": str(stl.path), "train.freeze": ["decoders"]}
+    ranked = {"pruning.method": "importance", "pruning.keep": 4, "pruning.importance_of": str(stl.path)}
+    folders = [
+        stl,
+        trained(write_run(tmp_path / "gates", {"pos": 0.4}, **gates), 252),
+        trained(write_run(tmp_path / "static", {"pos": 0.95}, **start), 252),
+        trained(write_run(tmp_path / "importance", {"pos": 0.9}, **ranked), 252),
+        trained(write_run(tmp_path / "joint", {"pos": 0.45, "ner": 0.4}), 255),
+        trained(write_run(tmp_path / "sampled", {"pos": 0.97, "ner": 0.4}, **{"train.mixing": "sampled"}), 1260),
+    ]
+    comparison = with_tests(compare(folders, "test"), 300)
+    more = {c.title: comparison.more_training(k, "pos") for k, c in enumerate(comparison.columns)}
+    assert {title: reason for title, reason in more.items() if reason} == {
+        "STL, 4 heads by static gates": "starts from a finished run (252 updates) and trains on for 252 more",
+        "STL, 4 heads by importance": "a finished run (252 updates) chose its heads",
+        "MTL-2 (sampled)": "1,260 updates of the encoder, others 252",
+    }
+    assert {run.updates for column in comparison.columns for run in column.runs} == {252, 255, 504, 1260}
+    scores, deltas = grids(comparison)
+    assert {name for name, text in zip(scores.header, scores.rows[0], strict=True) if "‡" in text} == {
+        title for title, reason in more.items() if reason
+    }
+    assert sum("‡" in text for text in deltas.rows[0]) == 3
+    (bold,) = [name for name, text in zip(scores.header, scores.rows[0], strict=True) if isinstance(text, Strong)]
+    assert bold == "STL"
+    assert not any(record["best"] and record["more_training"] for record in records(comparison))
+
+
+def test_another_mixing_has_its_difference_among_pruned_runs(tmp_path):
+    """Several STL columns, none with the settings of the sampled run: its difference is to the unpruned one."""
+    keep = {"pruning.method": "random", "pruning.keep": 4}
+    folders = [
+        write_run(tmp_path / "stl", {"pos": 0.5}),
+        write_run(tmp_path / "chance", {"pos": 0.4}, **keep),
+        write_run(tmp_path / "joint", {"pos": 0.5, "ner": 0.4}),
+        write_run(tmp_path / "sampled", {"pos": 0.6, "ner": 0.4}, **{"train.mixing": "sampled"}),
+        write_run(tmp_path / "joint-chance", {"pos": 0.3, "ner": 0.4}, **keep),
+    ]
+    comparison = compare(folders, "test")
+    titles = [column.title for column in comparison.columns]
+    assert {titles[k]: titles[other] for k, other in comparison.against.items()} == {
+        "STL, 4 random heads": "STL",
+        "MTL-2 (joint)": "STL",
+        "MTL-2 (sampled)": "STL",
+        "MTL-2, 4 random heads": "STL, 4 random heads",
+    }
+
+
+def test_columns_are_compared_with_the_one_asked_for(tmp_path):
+    """Two ways of pruning against each other, which no difference to STL says."""
+    folders = []
+    for seed in (1, 2):
+        for method, skill in (("none", 0.8), ("random", 0.6), ("gates", 0.61)):
+            how = {"none": {}, "random": {"pruning.keep": 4}}.get(
+                method, {"pruning.penalty": "exact", "pruning.keep": 4}
+            )
+            folder = write_run(
+                tmp_path / f"{method}-{seed}", {"pos": skill}, seed=seed, **{"pruning.method": method, **how}
+            )
+            folders.append(folder)
+        folders.append(write_run(tmp_path / f"mtl-{seed}", {"pos": 0.7, "ner": 0.5}, seed=seed))
+    chance, gates = "STL, 4 random heads", "STL, 4 heads by gates"
+    comparison = with_tests(compare(folders, "test", reference=chance), 500)
+    titles = [column.title for column in comparison.columns]
+    assert {titles[k] for k in comparison.against} == {"STL", "MTL-2", gates}  # the joint run has POS too
+    assert {titles[k] for k in comparison.against.values()} == {chance}
+    row = {record["column"]: record for record in records(comparison) if record["task"] == "pos"}
+    assert row[gates]["delta"] == row[gates]["mean"] - row[chance]["mean"] and row[gates]["against"] == chance
+    with pytest.raises(RunError, match="--against: no column is called 'chance'; there are 'STL', 'STL, 4 heads by"):
+        compare(folders, "test", reference="chance")
+
+
+@pytest.mark.parametrize("rows", [1, LONG, LONG + 1, 200])
+def test_every_row_and_what_is_opened_is_closed(rows):
+    made = Grid(["label", "F1"], [[f"row_{k}", Strong(f"{k}.5")] for k in range(rows)]).latex("tab:x", "Of 50 %.")
+    kind = "longtable" if rows > LONG else "tabular"
+    assert f"\\begin{{{kind}}}{{lr}}" in made and f"\\end{{{kind}}}" in made
+    assert made.count("\\begin{") == made.count("\\end{") and ("\\endhead" in made) == (rows > LONG)
+    assert all(f"row\\_{k} & \\textbf{{{k}.5}} \\\\" in made for k in range(rows))
+    assert made.count("\\caption{Of 50 \\%.}") == 1 == made.count("label & F1")
+
+
+def test_cells_are_escaped_and_numbers_shown():
+    grid = Grid(["a|b", "n"], [["x_1", "10"], ["50%", "2"]])
+    assert grid.markdown() == "| a\\|b |  n |\n|:-----|---:|\n| x_1  | 10 |\n| 50%  |  2 |\n"
+    assert "x\\_1 & 10 \\\\\n50\\% & 2 \\\\" in grid.latex("l", "c")
+    assert (
+        escape("a\\b ≥ {2} & x^y ~ #")
+        == r"a\textbackslash{}b $\geq$ \{2\} \& x\textasciicircum{}y \textasciitilde{} \#"
+    )
+    assert (number(-1.234), number(math.nan), number(0.5, 0)) == ("−1.23", "–", "0")
+    assert (probability(0.04321), probability(1 / 10_001), probability(1e-9), probability(math.nan)) == (
+        "0.0432",
+        "0.0001",
+        "1e−09",
+        "–",
+    )

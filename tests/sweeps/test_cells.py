@@ -48,20 +48,10 @@ def names(folder: Path, text: str) -> list[str]:
     return [recipe.name for recipe in read_specification(written(folder, text)).recipes()]
 
 
-def test_cells_are_all_combinations_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_cells_are_combinations_but_for_only_and_exclude(tmp_path):
     tasks = ("pos", "dep-con")
     expected = [f"{regime}-{task}-{seed}" for regime in ("none", "gates") for task in tasks for seed in (1, 2)]
     assert names(tmp_path, PLAIN) == expected
-
-
-def test_seeds_share_a_title_and_short_names_of_axes_are_settings(tmp_path: Path) -> None:
-    text = "base: quickstart\ngrid: {encoder: [org/one, two], seed: [3], train.epochs: [7]}\n"
-    first, second = read_specification(written(tmp_path, text)).recipes()
-    assert (first.name, first.title, second.title) == ("one-3-7", "one-7", "two-7")
-    assert first.layers[1:] == ({"encoder": {"name": "org/one"}}, {"train": {"seed": 3}}, {"train": {"epochs": 7}})
-
-
-def test_only_makes_what_meets_one_rule_and_exclude_drops(tmp_path: Path) -> None:
     only = "only: [{regime: none}, {regime: gates, tasks: [pos], seed: [1, 2]}]\n"
     assert names(tmp_path, PLAIN + only) == [
         *("none-pos-1", "none-pos-2", "none-dep-con-1", "none-dep-con-2"),
@@ -69,9 +59,18 @@ def test_only_makes_what_meets_one_rule_and_exclude_drops(tmp_path: Path) -> Non
     ]
     left = names(tmp_path, PLAIN + only + "exclude: {seed: 2}\n")
     assert left == ["none-pos-1", "none-dep-con-1", "gates-pos-1"]
+    assert is_specification(written(tmp_path, PLAIN))
+    assert not is_specification(written(tmp_path, "data: {path: x}\n"))
+    assert not is_specification(tmp_path)
+    with pytest.raises(SweepError, match="no such file"):
+        read_specification(tmp_path / "none.yaml")
 
 
-def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> None:
+def test_seeds_share_a_title_and_further_cells_come_by_name(tmp_path):
+    text = "base: quickstart\ngrid: {encoder: [org/one, two], seed: [3], train.epochs: [7]}\n"
+    first, second = read_specification(written(tmp_path, text)).recipes()
+    assert (first.name, first.title, second.title) == ("one-3-7", "one-7", "two-7")
+    assert first.layers[1:] == ({"encoder": {"name": "org/one"}}, {"train": {"seed": 3}}, {"train": {"epochs": 7}})
     text = (
         "base: quickstart\nsettings: {train: {epochs: 9}}\ncells: {control: {encoder: {random: true}}, plain: null}\n"
     )
@@ -80,39 +79,7 @@ def test_further_cells_come_by_name_with_the_settings_of_all(tmp_path: Path) -> 
     assert control.layers == ({"train": {"epochs": 9}}, {"encoder": {"random": True}})
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("base: quickstart\ngird: {}\n", "unknown key gird (did you mean 'grid'?)"),
-        ("grid: {seed: [1]}\n", "base: expected a preset or a configuration file, found None"),
-        ("base: quickstart\n", "expected a grid or cells, found neither"),
-        ("base: quickstart\ngrid: {seed: 1}\n", "grid.seed: expected names with settings, or a list"),
-        ("base: quickstart\ngrid: {a: {no: {}}}\n", "YAML reads a name there as False; write it in quotes"),
-        ("base: quickstart\ngrid: {a: {x: 3}}\n", "grid.a.x: expected settings such as"),
-        ("base: quickstart\ngrid: {encoder: [a/b, c/b]}\n", "two values would both be called b"),
-        (PLAIN + "only: [{regim: none}]\n", "only: there is no axis regim (did you mean 'regime'?)"),
-        (PLAIN + "exclude: {regime: gate}\n", "exclude: axis regime has no value gate (did you mean 'gates'?)"),
-        (PLAIN + "exclude: {seed: [1, 2]}\n", "only and exclude leave no cell"),
-        ("- 1\n", "expected keys and values, found ["),
-    ],
-)
-def test_a_mistake_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
-    path = written(tmp_path, text)
-    with pytest.raises(SweepError) as caught:
-        read_specification(path)
-    assert str(caught.value).startswith(f"{path}: ") and said in str(caught.value)
-
-
-def test_a_configuration_is_no_sweep(tmp_path: Path) -> None:
-    assert is_specification(written(tmp_path, PLAIN))
-    assert not is_specification(written(tmp_path, "data: {path: x}\n"))
-    assert not is_specification(tmp_path)
-    with pytest.raises(SweepError, match="no such file"):
-        read_specification(tmp_path / "none.yaml")
-
-
 UNLIKELY = "never the default"
-Write = Callable[[str], Path]
 GRID = """
 grid:
   regime:
@@ -138,7 +105,7 @@ def changed(one: Sweep, other: Sweep) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
-def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(specification: Write) -> None:
+def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(specification):
     sweep = cells_of(specification(GRID))
     order = list(sweep.cells)
     cell = sweep.cells["random-dep-2"]
@@ -149,26 +116,13 @@ def test_a_cell_comes_after_those_it_needs_and_knows_their_folders(specification
     assert cell.config.name == "random-dep" and cell.place.label == f"random-dep-2-{cell.digest}"
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        *(
-            "name=other",
-            "train.threads=2",
-            "train.device=auto",
-            "train.checkpoint_minutes=1",
-            "train.tensorboard=true",
-            "train.wandb=true",
-        ),
-        *("decoders.srl.size=20", "train.tau=0.5", "train.balance_window=9"),
-    ],
-)
-def test_what_does_not_change_a_result_changes_no_digest(specification: Write, override: str) -> None:
+def test_what_does_not_change_a_result_changes_no_digest(specification):
     path = specification(GRID)
-    assert not changed(cells_of(path), cells_of(path, override))
+    without = ("name=other", "train.threads=2", "decoders.srl.size=20", "train.tau=0.5", "train.balance_window=9")
+    assert not changed(cells_of(path), cells_of(path, *without))
 
 
-def test_every_other_setting_changes_it(specification: Write) -> None:
+def test_every_other_setting_changes_it(specification):
     config = cells_of(specification(GRID)).cells["none-pos-1"].config
     config = config.model_copy(
         update={"train": config.train.model_copy(update={"mixing": "sampled", "balance": "running_mean"})}
@@ -190,7 +144,7 @@ def test_every_other_setting_changes_it(specification: Write) -> None:
     assert same == {"name", "data.path", *(f"train.{key}" for key in WITHOUT_EFFECT)}
 
 
-def test_editing_one_field_touches_its_cells_and_those_that_need_them(specification: Write) -> None:
+def test_editing_one_field_touches_its_cells_and_those_that_need_them(specification):
     before = cells_of(specification(GRID))
     assert changed(before, cells_of(specification(GRID), "train.clip=2")) == set(before.cells)
     dep = {name for name in before.cells if "-dep-" in name}
@@ -199,7 +153,7 @@ def test_editing_one_field_touches_its_cells_and_those_that_need_them(specificat
     assert changed(before, cells_of(specification(static))) == {name for name in before.cells if "none" not in name}
 
 
-def test_data_count_by_what_they_hold(specification: Write, base: Path, tmp_path: Path) -> None:
+def test_data_count_by_what_they_hold(specification, base, tmp_path):
     path = specification(GRID)
     before = cells_of(path)
     shutil.copytree(base.parent / "corpus", tmp_path / "copy")
@@ -210,38 +164,39 @@ def test_data_count_by_what_they_hold(specification: Write, base: Path, tmp_path
         cells_of(path, f"data.path={tmp_path / 'nowhere'}")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('cells: {a: {train: {start: "@b"}}}\n', "cell a: train.start: there is no cell b"),
-        ('cells: {a: {train: {start: "@b"}}, b: {train: {start: "@a"}}}\n', "in a circle: a → b → a"),
-        (GRID.replace("{tasks}-{seed}", "{task}-{seed}", 1), "no axis task (did you mean 'tasks'?)"),
-        ("cells: {one: {}, other: {name: another}}\n", "one and other are the same run"),
-    ],
-)
-def test_a_mistake_between_cells_is_a_sentence(specification: Write, text: str, said: str) -> None:
-    with pytest.raises(SweepError) as caught:
-        cells_of(specification(text))
+THOUSAND = list(range(1, 1001))
+MISTAKES = [
+    ("base: quickstart\ngird: {}\n", "unknown key gird (did you mean 'grid'?)"),
+    ("grid: {seed: [1]}\n", "base: expected a preset or a configuration file, found None"),
+    ("base: quickstart\n", "expected a grid or cells, found neither"),
+    ("base: quickstart\ngrid: {seed: 1}\n", "grid.seed: expected names with settings, or a list"),
+    ("base: quickstart\ngrid: {a: {no: {}}}\n", "YAML reads a name there as False; write it in quotes"),
+    ("base: quickstart\ngrid: {a: {x: 3}}\n", "grid.a.x: expected settings such as"),
+    ("base: quickstart\ngrid: {encoder: [a/b, c/b]}\n", "two values would both be called b"),
+    (PLAIN + "only: [{regim: none}]\n", "only: there is no axis regim (did you mean 'regime'?)"),
+    (PLAIN + "exclude: {regime: gate}\n", "exclude: axis regime has no value gate (did you mean 'gates'?)"),
+    (PLAIN + "exclude: {seed: [1, 2]}\n", "only and exclude leave no cell"),
+    ("- 1\n", "expected keys and values, found ["),
+    ('base: BASE\ncells: {a: {train: {start: "@b"}}}\n', "cell a: train.start: there is no cell b"),
+    ('base: BASE\ncells: {a: {train: {start: "@b"}}, b: {train: {start: "@a"}}}\n', "in a circle: a → b → a"),
+    ("base: BASE\n" + GRID.replace("{tasks}-{seed}", "{task}-{seed}", 1), "no axis task (did you mean 'tasks'?)"),
+    ("base: BASE\ncells: {one: {}, other: {name: another}}\n", "one and other are the same run"),
+    ("base: BASE\ncells: {a: {}, b: {data: {train: trian}}}\n", "has no split 'trian' (did you mean 'train'"),
+    ("base: BASE\ngrid: {seed: [1]}\nevaluate: [tset]\n", "has no split 'tset' (did you mean 'test'"),
+    ("base: BASE\ncells: {a: {}, b: {train: {epoch: 3}}}\n", "cell b: unknown key train.epoch (did you mean 'epochs'"),
+    ("base: BASE\ngrid: {seeds: [1]}\n", "cell 1: unknown key seeds"),
+    (f"base: BASE\ngrid: {{seed: {THOUSAND}, train.epochs: {THOUSAND}}}\n", "1,000,000 combinations"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), MISTAKES, ids=range(len(MISTAKES)))
+def test_a_mistake_is_a_sentence(base, tmp_path, text, said):
+    with pytest.raises((SweepError, ConfigError)) as caught:
+        cells_of(written(tmp_path, text.replace("BASE", str(base))))
     assert said in str(caught.value)
 
 
-def test_splits_are_looked_for_before_anything_is_trained(specification: Write) -> None:
-    with pytest.raises(
-        SweepError, match=r"cell b: data.train: .* has no split 'trian' .did you mean 'train'.*; found "
-    ):
-        cells_of(specification("cells: {a: {}, b: {data: {train: trian}}}\n"))
-    with pytest.raises(SweepError, match=r"evaluate: .* has no split 'tset' .did you mean 'test'"):
-        cells_of(specification("grid: {seed: [1]}\nevaluate: [tset]\n"))
-
-
-def test_a_wrong_setting_names_its_cell(specification: Write) -> None:
-    with pytest.raises(ConfigError, match=r"cell b: unknown key train.epoch \(did you mean 'epochs'"):
-        cells_of(specification("cells: {a: {}, b: {train: {epoch: 3}}}\n"))
-    with pytest.raises(ConfigError, match=r"cell 1: unknown key seeds"):
-        cells_of(specification("grid: {seeds: [1]}\n"))
-
-
-def test_narrowing_keeps_what_is_needed(specification: Write) -> None:
+def test_narrowing_keeps_what_is_needed(specification):
     sweep = cells_of(specification(GRID))
     assert list(narrowed(sweep, ["random-pos-1"])) == ["none-pos-1", "static-pos-1", "random-pos-1"]
     assert set(narrowed(sweep, ["none-*"], [2])) == {"none-pos-2", "none-dep-2"}
@@ -256,7 +211,7 @@ def test_narrowing_keeps_what_is_needed(specification: Write) -> None:
             narrowed(sweep, *arguments)
 
 
-def test_the_folder_of_a_cell_is_found_by_its_digest(specification: Write, tmp_path: Path) -> None:
+def test_the_folder_of_a_cell_is_found_by_its_digest(specification, tmp_path):
     path = specification("cells: {before: {}}\n")
     [cell] = resolve(read_specification(path), tmp_path).cells.values()
     cell.place.run.write_config({})
@@ -265,15 +220,7 @@ def test_the_folder_of_a_cell_is_found_by_its_digest(specification: Write, tmp_p
     assert renamed.name == "after" and renamed.place == cell.place
 
 
-def test_the_index_names_every_cell(specification: Write, tmp_path: Path) -> None:
-    sweep = resolve(read_specification(specification(GRID)), tmp_path / "out")
-    sweep.write_index()
-    index = yaml.safe_load((tmp_path / "out" / "sweep.json").read_text())
-    assert list(index["cells"]) == list(sweep.cells)
-    assert index["cells"]["static-pos-1"]["needs"] == ["none-pos-1"]
-
-
-def test_blocks_that_cells_share_are_those_of_each_alone(specification: Write) -> None:
+def test_blocks_that_cells_share_are_those_of_each_alone(specification):
     """Joined and checked once for many cells, against every cell's own layers; overrides win, and touch no others."""
     axes = GRID + "  train.epochs: [2, 3]\nsettings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}\n"
     axes = axes.replace("{seed}", "{seed}-{train.epochs}")
@@ -308,7 +255,7 @@ def plainly(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def test_digests_of_shared_blocks_are_those_of_each_alone(specification: Write) -> None:
+def test_digests_of_shared_blocks_are_those_of_each_alone(specification):
     more = """
   loss: {added: {}, mean: {train: {balance: running_mean, balance_window: 3}}, one: {train: {mixing: sampled, tau: 1}}}
   other:
@@ -335,26 +282,17 @@ def others_of(sweep: Sweep, cell: Cell) -> dict[str, str]:
     return {key: folders[path] for key, path in settings.items() if path}
 
 
-def test_a_grid_is_counted_before_it_is_made(specification: Write) -> None:
-    axis = f"[{', '.join(map(str, range(1, 1001)))}]"
-    with pytest.raises(SweepError, match="1,000,000 combinations"):
-        read_specification(specification(f"grid: {{seed: {axis}, train.epochs: {axis}}}\n"))
-
-
-def test_a_chain_of_needs_may_be_as_long_as_the_sweep(specification: Write) -> None:
+def test_long_chains_and_equal_letters(specification, monkeypatch):
     links = "".join(f"  c{n}: {{train: {{start: '@c{n + 1}'}}}}\n" for n in range(1500))
     order = list(cells_of(specification(f"cells:\n{links}  c1500: {{}}\n")).cells)
     assert order == [f"c{n}" for n in range(1500, -1, -1)]
-
-
-def test_cells_that_share_eight_letters_are_told_apart(specification: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "whole_digest", lambda config, *_: f"aaaaaaaa{config.train.seed:056x}")
     found = digests(cells_of(specification("grid: {seed: [1, 2]}\n")))
     assert found == {"1": "aaaaaaaa", "2": "aaaaaaaa00000000"}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_part_of_dev_costs_its_share(seed: int) -> None:
+def test_a_part_of_dev_costs_its_share(seed):
     """Whatever decoding costs, by sub-words, by pairs of them or by their third power, always with padding."""
     draw = random.Random(seed)
     longest = draw.choice([40, 100, 400])
@@ -373,7 +311,7 @@ def test_a_part_of_dev_costs_its_share(seed: int) -> None:
         assert 1 / off < found / cost(whole, lengths, power) < off
 
 
-def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specification: Write) -> None:
+def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specification):
     grid = GRID.replace("-{seed}", "-{seed}-{rate}-{train.epochs}")
     grid += "  rate: {low: {train: {encoder_rate: 0.1}}, high: {train: {encoder_rate: 0.2}}}\n  train.epochs: [1, 2]\n"
     sweep = cells_of(specification(grid))
@@ -400,7 +338,7 @@ def finished(place: Place) -> RunFolder:
     return run
 
 
-def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path: Path) -> None:
+def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path):
     place = Place(tmp_path, "one-12345678")
     run = finished(place)
 
@@ -441,7 +379,7 @@ PLAIN_YAML = (
         *("a: |\n  x\n# no\nb: 1\n", "a:\n\tb: 1\n", "? a\n: b\n", "a:b\nc: d\n", "a: x\n  y\n\n  z\nb: 1:30\n"),
     ],
 )
-def test_yaml_read_part_by_part_is_what_it_is_as_a_whole(text: str) -> None:
+def test_yaml_read_part_by_part_is_what_it_is_as_a_whole(text):
     def read(parse: Callable[[str], object]) -> object:
         try:
             return parse(text)

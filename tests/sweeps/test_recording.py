@@ -33,7 +33,6 @@ from mtlprune.sweeps.folder import Place, SweepError, expanded, state, write_ind
 from mtlprune.sweeps.recording import gold_tables, record, without_places
 
 Study = tuple[Path, Path]
-Call = Callable[..., Any]
 
 
 def gold_of(folder: Path) -> Callable[[str, str, str], Sequence[Any]]:
@@ -107,15 +106,12 @@ def test_what_is_made_of_records_is_what_is_made_of_runs(study, monkeypatch, mtl
     assert made[0] == made[1]
 
 
-def test_runs_and_records_stand_side_by_side(study: Study, mtlprune: Call) -> None:
+def test_runs_and_records_stand_side_by_side_and_records_are_replaced_whole(study, mtlprune, tmp_path):
     here, there = study
     half = [place / "mine" / f"none-{tasks}-1" for place, tasks in ((here, "pos"), (there, "mtl5"))]
     whole = [here / "mine" / path.name for path in half]
     made = [mtlprune("table", *runs, "--resamples", 50) for runs in (half, whole)]
     assert made[0] == made[1] and made[0][0] == 0
-
-
-def test_the_same_run_is_the_same_bytes_and_replaces_its_record_whole(study: Study, tmp_path: Path) -> None:
     here, there = study
     shutil.copytree(there / "mine", tmp_path / "mine")
     (tmp_path / "mine/none-pos-1/scores/extra.json").write_text("{}")
@@ -125,7 +121,7 @@ def test_the_same_run_is_the_same_bytes_and_replaces_its_record_whole(study: Stu
     assert files(tmp_path / "alone/none-pos-1") == files(there / "mine/none-pos-1")
 
 
-def test_nothing_of_the_corpus_or_the_machine_is_in_it(study: Study) -> None:
+def test_nothing_of_the_corpus_or_the_machine_is_in_it(study):
     import pyarrow.parquet as pq
 
     here, there = study
@@ -142,7 +138,7 @@ def test_nothing_of_the_corpus_or_the_machine_is_in_it(study: Study) -> None:
     assert not strings & (words - tags) and {"NSUBJ".lower(), "ARG0", "s001", "srl"} <= strings
 
 
-def test_counts_without_predictions_are_recorded_whole(tmp_path: Path, mtlprune: Call) -> None:
+def test_counts_without_predictions_are_recorded_whole(tmp_path, mtlprune):
     """Such as those on another corpus, whose gold is not at hand."""
     run = write_counted(tmp_path / "a", {"pos": 0.9, "ner": 0.5}, split="test.on-other-12345678")
     list(record([run.path], tmp_path / "records", gold_of(tmp_path / "nowhere")))
@@ -176,7 +172,7 @@ def test_a_damaged_record_is_one_sentence(study, tmp_path, mtlprune, name, damag
     assert str(tmp_path / name) in err and "runs record" in err
 
 
-def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study: Study, tmp_path: Path) -> None:
+def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study, tmp_path):
     here, there = study
     run, gold = here / "mine/none-pos-1", gold_of(here / "data/x")
     (tmp_path / "other").mkdir()
@@ -213,7 +209,7 @@ def test_gold_that_is_not_to_be_had_is_told_and_no_half_record_is_left(study, tm
     assert files(Path("new/none-pos-1")) == files(study[1] / "mine/none-pos-1")
 
 
-def test_a_recorded_sweep_is_a_sweep_in_which_nothing_can_be_trained(study: Study) -> None:
+def test_a_recorded_sweep_is_a_sweep_in_which_nothing_can_be_trained(study):
     place = study[1] / "mine"
     found = expanded([f"{place}:none-pos-*"])
     assert [path.name for path in found] == ["none-pos-1", "none-pos-2"]
@@ -224,7 +220,7 @@ def test_a_recorded_sweep_is_a_sweep_in_which_nothing_can_be_trained(study: Stud
         write_index(place, "mine", Path("mine.yaml"), cells)
 
 
-def test_two_at_once_leave_a_whole_record(study: Study, tmp_path: Path) -> None:
+def test_two_at_once_leave_a_whole_record(study, tmp_path):
     here, there = study
     children = []
     for _ in range(2):
@@ -244,7 +240,7 @@ def test_two_at_once_leave_a_whole_record(study: Study, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_results_are_made_again_from_records_alone(study: Study, tmp_path: Path) -> None:
+def test_results_are_made_again_from_records_alone(study, tmp_path):
     """results/rebuild.sh, by a shell, with the records of a small study, away from its corpus."""
     root = Path(__file__).parents[2]
     (tmp_path / "bin").mkdir()
@@ -294,7 +290,7 @@ def guess_all(gold: Sentence) -> Sentence:
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(st.lists(pairs(), min_size=1, max_size=5))
-def test_counts_come_back_as_they_were(tmp_path_factory: Any, drawn: list[tuple[Sentence, Sentence]]) -> None:
+def test_counts_come_back_as_they_were(tmp_path_factory, drawn):
     folder = tmp_path_factory.mktemp("tables")
     gold = [replace(sentence, id=f"s{place}") for place, (sentence, _) in enumerate(drawn)]
     predicted = [replace(sentence, id=f"s{place}") for place, (_, sentence) in enumerate(drawn)]
@@ -317,7 +313,7 @@ def test_counts_come_back_as_they_were(tmp_path_factory: Any, drawn: list[tuple[
         assert records.read_labels(folder / "labels.parquet", again, task) == rows
 
 
-def test_counts_of_other_sentences_are_no_differences_to_gold(tmp_path: Path) -> None:
+def test_counts_of_other_sentences_are_no_differences_to_gold(tmp_path):
     gold = gold_tables(gold_sentences(3))
     for ids, known in ((["s000", "s002", "s001"], 1), (["s000", "s001", "s002"], None)):
         with pytest.raises(RunError, match="sentences"):
@@ -325,7 +321,7 @@ def test_counts_of_other_sentences_are_no_differences_to_gold(tmp_path: Path) ->
     assert not (tmp_path / "x.parquet").exists()
 
 
-def test_gold_of_the_same_content_stays_as_other_records_know_it(tmp_path: Path) -> None:
+def test_gold_of_the_same_content_stays_as_other_records_know_it(tmp_path):
     """Such as where another version of pyarrow wrote it."""
     import pyarrow.parquet as pq
 
@@ -342,7 +338,7 @@ def test_gold_of_the_same_content_stays_as_other_records_know_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["counts", "labels"])
-def test_gold_that_changed_or_is_gone_is_told(tmp_path: Path, kind: str) -> None:
+def test_gold_that_changed_or_is_gone_is_told(tmp_path, kind):
     mark = records.write_gold(tmp_path / "a", "x", gold_tables(gold_sentences(3)))
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     with (tmp_path / f"a/gold/x.{kind}.parquet").open("r+b") as handle:
@@ -355,7 +351,7 @@ def test_gold_that_changed_or_is_gone_is_told(tmp_path: Path, kind: str) -> None
         records.read_gold(tmp_path / "b", "x", mark)
 
 
-def test_absolute_paths_keep_their_last_part() -> None:
+def test_absolute_paths_keep_their_last_part():
     tree = {
         "command": ["/opt/x/worker.py", "runs/a", "data.path=/home/me/d/ewt5", "--out=~/runs/b"],
         "data": {"path": "/home/me/d/ewt5", "train": "train"},

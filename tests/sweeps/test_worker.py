@@ -1,4 +1,4 @@
-"""Who works on a cell, and what becomes of it: leases, workers, several schedulers on one folder, kills."""
+"""Who works on a cell, and what becomes of it: leases, workers, schedulers on one folder, kills, clusters."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from own_slurm import NoSlurm, found, running
 
 from mtlprune.sweeps import folder as sweep_folder
 from mtlprune.sweeps import scheduler as crews_module
 from mtlprune.sweeps.cells import Cell, Sweep, resolve
 from mtlprune.sweeps.folder import DEAD_AFTER, Heartbeat, Lease, State, is_alive, read_lease, state, take
-from mtlprune.sweeps.scheduler import Scheduler, worker_command, write_config
-from mtlprune.sweeps.specification import read_specification
-from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, main
+from mtlprune.sweeps.scheduler import Scheduler, levels, parse_options, submit, worker_command, write_config
+from mtlprune.sweeps.specification import SweepError, read_specification
+from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, CellJob, main
 
 SLEEPER = "import sys, time; from pathlib import Path; from mtlprune.sweeps.folder import take; "
 SLEEPER += "print(take(Path(sys.argv[1])) is not None, flush=True); time.sleep(60)"
@@ -35,7 +36,7 @@ def leave(path: Path, lease: Lease, age: float = 0.0) -> None:
     os.utime(path, (time.time() - age,) * 2)
 
 
-def test_one_process_owns_and_gives_back(tmp_path: Path) -> None:
+def test_one_process_owns_and_gives_back(tmp_path):
     path = tmp_path / "cell.owner"
     mine = take(path)
     assert mine is not None and mine.pid == os.getpid() and read_lease(path) == mine
@@ -45,7 +46,7 @@ def test_one_process_owns_and_gives_back(tmp_path: Path) -> None:
     assert read_lease(path) is None and not list(tmp_path.iterdir())
 
 
-def test_of_many_takers_one_wins_whether_the_cell_is_free_or_its_owner_dead(tmp_path: Path) -> None:
+def test_of_many_takers_one_wins_whether_the_cell_is_free_or_its_owner_dead(tmp_path):
     dead = replace(Lease.this_process(), started="0", token="dead")
     with ThreadPoolExecutor(8) as pool:
         for place in range(60):
@@ -59,7 +60,7 @@ def test_of_many_takers_one_wins_whether_the_cell_is_free_or_its_owner_dead(tmp_
     assert {file.suffix for file in tmp_path.iterdir()} == {".owner"}  # no marker is left
 
 
-def test_the_cell_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+def test_the_cell_of_a_killed_process_is_taken_over(tmp_path):
     path = tmp_path / "cell.owner"
     process = subprocess.Popen([sys.executable, "-c", SLEEPER, path], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -72,19 +73,16 @@ def test_the_cell_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("age", "taken"), [(0.0, False), (DEAD_AFTER / 2, False), (DEAD_AFTER + 60, True)])
-def test_an_owner_elsewhere_lives_by_its_heartbeat(tmp_path: Path, age: float, taken: bool) -> None:
+def test_an_owner_elsewhere_lives_by_its_heartbeat(tmp_path, age, taken):
     path = tmp_path / "cell.owner"
     leave(path, replace(Lease.this_process(), machine="elsewhere", pid=1, token="other"), age)
     assert (take(path) is not None) == taken
 
 
-def test_a_process_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+def test_who_owns_a_cell_whose_owner_died_in_the_act(tmp_path):
     path = tmp_path / "cell.owner"
     leave(path, replace(Lease.this_process(), started="1", token="before"))
     assert take(path) is not None
-
-
-def test_who_takes_over_may_die_in_the_act(tmp_path: Path) -> None:
     path = tmp_path / "cell.owner"
     dead = replace(Lease.this_process(), started="0", token="dead")
     leave(path, dead)
@@ -92,7 +90,7 @@ def test_who_takes_over_may_die_in_the_act(tmp_path: Path) -> None:
     assert take(path) is None and take(path) is not None
 
 
-def test_an_owner_whose_cell_was_taken_over_learns_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_whose_cell_was_taken_over_learns_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep_folder, "HEARTBEAT", 0.01)
     path = tmp_path / "cell.owner"
     mine = take(path)
@@ -112,7 +110,6 @@ def test_an_owner_whose_cell_was_taken_over_learns_of_it(tmp_path: Path, monkeyp
     assert read_lease(path) == other  # theirs is left alone
 
 
-Write = Callable[[str], Path]
 SHORT = """
 cells:
   one: {}
@@ -137,7 +134,7 @@ def work(cell: Cell, *more: str) -> int:
     return main([str(cell.place.root), cell.place.label, "--threads", "1", *more])
 
 
-def test_a_cell_is_trained_and_scored_once(specification: Write) -> None:
+def test_a_cell_is_trained_and_scored_once(specification):
     cell = sweep_of(specification(SHORT)).cells["one"]
     assert state(cell.place) == State("left")
     assert work(cell) == 0 and state(cell.place).kind == "done"
@@ -150,7 +147,7 @@ def test_a_cell_is_trained_and_scored_once(specification: Write) -> None:
     assert not cell.place.beside("owner").exists()
 
 
-def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(specification: Write) -> None:
+def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(specification):
     cells = sweep_of(specification(SHORT)).cells
     wrong, after = cells["wrong"], cells["after"]
     assert work(wrong) == FAILED
@@ -163,7 +160,7 @@ def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(specification: Wr
     assert after.place.run.read_config()["train"]["start"] == str(cells["one"].place.run.path)
 
 
-def test_a_cell_in_use_is_left_alone(specification: Write) -> None:
+def test_a_cell_in_use_is_left_alone(specification):
     place = sweep_of(specification(SHORT)).cells["one"].place
     lease = take(place.beside("owner"))
     assert main([str(place.root), place.label]) == BUSY
@@ -189,7 +186,7 @@ class Killer(threading.Thread):
         os.kill(self.pid(), self.number)
 
 
-def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(specification: Write, tmp_path: Path) -> None:
+def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(specification, tmp_path):
     cell = sweep_of(specification(LONG.replace("30", "8"))).cells["long"]
     killer = Killer(cell, signal.SIGTERM, os.getpid)
     killer.start()
@@ -203,7 +200,7 @@ def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(specification: Writ
     assert cell.place.run.metrics_path.read_bytes() == stopped
 
 
-def test_an_orphan_stops_with_a_checkpoint(specification: Write) -> None:
+def test_an_orphan_stops_with_a_checkpoint(specification):
     cell = sweep_of(specification(LONG)).cells["long"]
     gone = subprocess.Popen(["true"])
     gone.wait()
@@ -218,7 +215,7 @@ def run_crew(
 
 
 @pytest.mark.slow
-def test_two_crews_share_a_folder_and_do_no_cell_twice(specification: Write) -> None:
+def test_two_crews_share_a_folder_and_do_no_cell_twice(specification):
     sweep = sweep_of(specification("grid: {seed: [1, 2, 3, 4]}\n"))
     told: list[list[tuple[str, str]]] = [[], []]
     schedulers = [threading.Thread(target=run_crew, args=(sweep, said)) for said in told]
@@ -234,7 +231,7 @@ def test_two_crews_share_a_folder_and_do_no_cell_twice(specification: Write) -> 
 
 
 @pytest.mark.slow
-def test_a_crew_takes_over_from_a_killed_owner(specification: Write) -> None:
+def test_a_crew_takes_over_from_a_killed_owner(specification):
     sweep = sweep_of(specification(LONG + "grid: {seed: [5]}\n"))
     cell = sweep.cells["long"]
     lease = subprocess.Popen(worker_command(cell, 1), start_new_session=True)
@@ -251,7 +248,7 @@ def test_a_crew_takes_over_from_a_killed_owner(specification: Write) -> None:
 
 
 @pytest.mark.slow
-def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(specification: Write) -> None:
+def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(specification):
     sweep = sweep_of(specification(LONG))
     cell = sweep.cells["long"]
     said: list[tuple[str, str]] = []
@@ -279,7 +276,7 @@ def _until_owned(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_killed_process_is_tried_once_more(specification: Write, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+def test_a_killed_process_is_tried_once_more(specification, monkeypatch, times):
     """As by a system that is short of memory; a second time the cell has failed."""
     sweep = sweep_of(specification("cells: {one: {}}\n"))
     plain, left = crews_module.worker_command, [True] * times
@@ -294,7 +291,97 @@ def test_a_killed_process_is_tried_once_more(specification: Write, monkeypatch: 
     assert outcome["one"].kind == told[-1] and (times == 1 or "a second time" in outcome["one"].note)
 
 
-def test_a_cell_has_its_own_number_of_threads_or_its_share(specification: Write) -> None:
+def test_a_cell_has_its_own_number_of_threads_or_its_share(specification):
     cells = sweep_of(specification("cells: {own: {train: {threads: 3}}, shared: {train: {seed: 2}}}\n")).cells
     scheduler = Scheduler(cells, 2, lambda *_: None, lambda: True)
     assert [scheduler.threads_of(cell) for cell in cells.values()] == [3, scheduler.threads]
+
+
+TWO = 'cells: {one: {}, two: {train: {start: "@one", freeze: decoders}, pruning: gates}}\n'
+
+
+def jobs_of(path: Path) -> Mapping[str, Cell]:
+    return resolve(read_specification(path), path.parent / "out").cells
+
+
+def until(true: Callable[[], bool], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.1)
+
+
+def test_levels_and_options(specification):
+    text = 'cells: {c: {train: {start: "@b"}}, a: {}, b: {train: {start: "@a"}}, d: {train: {seed: 2}}}\n'
+    cells = jobs_of(specification(text))
+    assert [[cell.name for cell in level] for level in levels(cells)] == [["a", "d"], ["b"], ["c"]]
+    left = {name: cell for name, cell in cells.items() if name != "a"}  # it is done
+    assert [[cell.name for cell in level] for level in levels(left)] == [["b", "d"], ["c"]]
+    assert levels({}) == []
+    assert parse_options(["timeout_min=30", "slurm_partition=gpu"]) == {"timeout_min": 30, "slurm_partition": "gpu"}
+    with pytest.raises(SweepError, match="expected KEY=VALUE"):
+        parse_options(["gpu"])
+
+
+def test_a_job_that_has_to_go_ends_its_process_first(tmp_path):
+    submitit = pytest.importorskip("submitit", reason="needs the extra slurm")
+    job = CellJob(["sleep", "60"])
+    job.process = subprocess.Popen(job.command)
+    again = job.checkpoint()
+    assert job.process.poll() is not None
+    assert isinstance(again, submitit.helpers.DelayedSubmission) and again.function.command == job.command
+    with pytest.raises(RuntimeError, match="the cell failed"):
+        CellJob(["false"])()
+
+
+@pytest.mark.slow
+def test_cells_run_as_jobs_on_this_machine(specification):
+    pytest.importorskip("submitit", reason="needs the extra slurm")
+    cells = jobs_of(specification(TWO))
+    root = cells["one"].place.root
+    with pytest.raises(SweepError, match=r"--launcher local: .*timeout_mni"):
+        submit(cells, root, "local", 1, {"timeout_mni": 3})
+    assert submit(cells, root, "local", 1, {"timeout_min": 10}).keys() == cells.keys()
+    assert [state(cell.place).kind for cell in cells.values()] == ["done", "done"]
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A Slurm of our own; skipped where it cannot be started."""
+    pytest.importorskip("submitit", reason="needs the extra slurm")
+    try:
+        with running(tmp_path / "slurm") as conf:
+            monkeypatch.setenv("SLURM_CONF", str(conf))
+            yield
+    except NoSlurm as why:
+        pytest.skip(f"Slurm cannot be started here: {why}")
+
+
+@pytest.mark.slow
+def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm, specification):
+    cells = jobs_of(
+        specification(
+            TWO.replace("cells: {", "cells: {long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}, ")
+        )
+    )
+    assert list(cells) == ["long", "one", "two"]
+    numbers = submit(cells, cells["one"].place.root, "slurm", 2, {"timeout_min": 20})
+    assert numbers["long"].partition("_")[0] == numbers["one"].partition("_")[0] != numbers["two"].partition("_")[0]
+    long = cells["long"].place
+    until(long.run.checkpoint_path.exists)
+    subprocess.run([str(found("scancel")), "--signal=USR2", numbers["long"]], check=True)
+    until(lambda: long.lease() is None)
+    assert long.run.checkpoint_path.exists() and not long.finished()
+    until(lambda: all(state(cell.place).kind in ("done", "failed") for cell in cells.values()), 900)
+    assert [state(cell.place).kind for cell in cells.values()] == ["done"] * 3
+    until(lambda: not _queued(), 60)
+    outputs = "".join(file.read_text() for file in (long.root / "cells" / "jobs").glob("*.err"))
+    assert "going on after" in outputs
+    preempted = long.run.metrics_path.read_bytes()
+    shutil.rmtree(long.run.path)
+    assert main([str(long.root), long.label]) == 0
+    assert long.run.metrics_path.read_bytes() == preempted  # to the last bit, as never preempted
+
+
+def _queued() -> str:
+    return subprocess.run([str(found("squeue")), "-h"], capture_output=True, text=True, check=True).stdout

@@ -1,25 +1,122 @@
-"""What a pretraining leaves, that watching does not disturb it, and what release and penalties do to its gradients."""
+"""Pretraining: settings, masks, what a run leaves, that watching does not disturb it, and exact resumption."""
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from interrupted import KILLED, Moment, killed_often, often, outcome
+from interrupted import run as run_any
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, pseudo_log_likelihoods
-from mtlprune.config.config import ConfigError, validated
-from mtlprune.corpora import CorpusError
+from mtlprune.config.config import validated
 from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.batch import Frame, collate
 from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import Pieces
 from mtlprune.files import SUMS
-from mtlprune.pretraining.config import PretrainConfig
+from mtlprune.pretraining.config import MaskConfig, PretrainConfig, load_pretraining
 from mtlprune.pretraining.loop import PretrainingEvent, _Pretrainer, pretrain
-from mtlprune.pretraining.setup import prepare
+from mtlprune.pretraining.setup import Masked, mask, prediction_loss, prepare
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.training.loop import TrainingError
+
+SHIPPED = Path(__file__).parents[2] / "experiments" / "syntax"
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "c.yaml"
+    path.write_text("data:\n  corpora: [a]\n" + text)
+    return path
+
+
+def test_settings_without_brackets_and_points_on_a_log_axis(tmp_path):
+    config = load_pretraining(
+        write(tmp_path, ""), ["data.corpora=a,b/c", "syntax.strength=-0.5", "syntax.heads=2-1,1-3", "train.rate=1e-4"]
+    )
+    assert config.data.corpora == ("a", "b/c") and config.syntax.heads == ("1-3", "2-1")
+    assert config.syntax.strength == -0.5 and config.train.rate == 1e-4
+    config = load_pretraining(write(tmp_path, "train: {steps: 1000}\nwatch: {points: 4, first: 1, every: 300}"))
+    assert config.log_steps() == [0, 1, 10, 100, 1000]
+    assert config.watched_steps() == [0, 1, 10, 100, 300, 600, 900, 1000]
+    short = load_pretraining(write(tmp_path, "train: {steps: 3}\nwatch: {points: 20, first: 1}"))
+    assert short.log_steps() == [0, 1, 2, 3]
+
+
+def test_shipped_files_differ_by_the_price_alone():
+    configs = {path.stem: load_pretraining(path) for path in sorted(SHIPPED.glob("*.yaml"))}
+    assert set(configs) == {"base", "sas-minus", "sas-plus", "sas-minus-released"}
+    base = configs["base"]
+    for name, config in configs.items():
+        assert config.name == name
+        same = config.model_copy(update={"name": base.name, "syntax": base.syntax})
+        assert same == base
+    assert base.syntax.strength == 0 and configs["sas-minus"].syntax.strength > 0 > configs["sas-plus"].syntax.strength
+    released = configs["sas-minus-released"].syntax
+    assert released.release and released.model_copy(update={"release": None}) == configs["sas-minus"].syntax
+    assert len({config.digest() for config in configs.values()}) == 4
+
+
+CLS, SEP, MASK = 2, 3, 4
+PLAIN = torch.arange(5, 100)
+
+
+def pieces_of(*lengths: int):
+    generator = np.random.default_rng(0)
+    made = [Pieces(generator.integers(5, 100, n).astype(np.int32), np.ones(n, np.int32)) for n in lengths]
+    return collate(made, Frame([CLS], [SEP], 0, None))
+
+
+def drawn(batch, seed: int = 1, **settings: float) -> Masked:
+    return mask(batch, MaskConfig(**settings), MASK, PLAIN, torch.Generator().manual_seed(seed))
+
+
+def test_shares_are_as_asked_and_masks_follow_from_the_seed_alone():
+    batch = pieces_of(*[200] * 150, 3)
+    found = drawn(batch)
+    flat, shown = batch.input_ids.flatten(), found.shown.flatten()
+    assert (batch.source.flatten()[found.places] >= 0).all() and torch.equal(flat[found.places], found.gold)
+    number = len(found.places)
+    assert number / 30003 == pytest.approx(0.15, abs=0.01)
+    here = shown[found.places]
+    assert ((here == MASK).sum() / number).item() == pytest.approx(0.8, abs=0.02)
+    assert ((here == found.gold).sum() / number).item() == pytest.approx(0.1 + 0.1 / 95, abs=0.015)
+    elsewhere = torch.ones_like(flat, dtype=torch.bool)
+    elsewhere[found.places] = False
+    assert torch.equal(shown[elsewhere], flat[elsewhere])
+    batch = pieces_of(9, 4, 7)
+    one, same, other = drawn(batch), drawn(batch), drawn(batch, seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not torch.equal(drawn(pieces_of(60)).places, drawn(pieces_of(60), seed=2).places) and other is not one
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "deberta-v2", "modernbert", "electra"])
+def test_the_loss_is_that_of_the_whole_model(tiny_encoder, family):
+    model = AutoModelForMaskedLM.from_pretrained(tiny_encoder(family), attn_implementation="eager").eval()
+    batch = pieces_of(9, 4, 14)
+    found = drawn(batch, share=0.5)
+    labels = torch.full_like(batch.input_ids, -100)
+    labels.view(-1)[found.places] = found.gold
+    expected = model(input_ids=found.shown, attention_mask=batch.attention_mask, labels=labels).loss
+    loss = prediction_loss(model, found, batch.attention_mask)
+    assert loss.item() / len(found.gold) == pytest.approx(expected.item(), rel=1e-5)
+    whole = model(input_ids=found.shown, attention_mask=batch.attention_mask).logits
+    assert whole.ndim == 3  # the head sees all slots again
+
+
+def test_nothing_hidden_is_no_loss(tiny_encoder):
+    model = AutoModelForMaskedLM.from_pretrained(tiny_encoder("bert"), attn_implementation="eager")
+    batch = pieces_of(3)
+    none = Masked(batch.input_ids, torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
+    loss = prediction_loss(model, none, batch.attention_mask)
+    loss.backward()
+    assert loss.item() == 0
+
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -123,14 +220,11 @@ def test_from_its_release_on_loss_and_gradients_are_the_unregularised_runs(small
         assert all(torch.equal(one, other) for one, other in zip(gradients, free, strict=True)) is same
 
 
-def test_going_on_from_a_folder_takes_its_weights_and_its_tokenizer(done, small_pretraining, tmp_path):
+def test_what_a_pretraining_starts_from(done, small_pretraining, tmp_path, tiny_encoder, caplog):
     start = done[0] / "checkpoints" / "step-12"
     tree = small_pretraining(model={}) | {"model": {"start": str(start)}}
     pretrain(make(tree), RunFolder(tmp_path / "run"), stop=lambda: True)
     assert equal(weights_of(done[0], 12), weights_of(tmp_path / "run", 0))
-
-
-def test_a_folder_without_head_and_another_tokenizer(tiny_encoder, small_pretraining, tmp_path, caplog):
     caplog.set_level("INFO", logger="mtlprune")
     tiny = str(tiny_encoder("bert"))
     pretrain(make(small_pretraining() | {"model": {"start": tiny}}), RunFolder(tmp_path / "a"), stop=lambda: True)
@@ -138,21 +232,6 @@ def test_a_folder_without_head_and_another_tokenizer(tiny_encoder, small_pretrai
     tree = small_pretraining() | {"model": {"tokenizer": tiny, "layers": 1, "heads": 2, "hidden": 8}}
     pretrain(make(tree), RunFolder(tmp_path / "b"), stop=lambda: True)
     assert len(AutoTokenizer.from_pretrained(tmp_path / "b" / "encoder")) == len(AutoTokenizer.from_pretrained(tiny))
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"data": {"dev": "tset"}}, ConfigError, "no split 'tset'"),
-        ({"model": {"tokenizer": "no/such/folder/x", "vocabulary": 4000}}, ValueError, "no/such/folder/x"),
-        ({"model": {"positions": 8}}, ConfigError, "fits into 8 tokens"),
-        ({"watch": {"blimp": "nowhere"}}, CorpusError, "data_scripts/blimp.py"),
-    ],
-)
-def test_bad_input_gets_a_sentence_and_leaves_nothing(small_pretraining, tmp_path, change, error, words):
-    with pytest.raises(error, match=words):
-        pretrain(make(small_pretraining(**change)), RunFolder(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
 
 
 def test_other_settings_and_foreign_folders_are_refused(done, small_pretraining, tmp_path):
@@ -168,3 +247,48 @@ def test_a_loss_that_is_no_number_breaks_the_training(small_pretraining, tmp_pat
     tree = small_pretraining(train={"rate": 1e30, "warmup": 0.0}, watch=watch)
     with pytest.raises(TrainingError, match=r"lower train\.rate"):
         pretrain(make(tree), RunFolder(tmp_path / "run"))
+
+
+run = partial(run_any, pretraining=True)
+
+MOMENTS = {
+    "before config.yaml is there": Moment("os.rename", "config.yaml"),
+    "before any state was saved": Moment("own call", "update", 3),
+    "within the loss of an update": Moment("own call", "loss", 8),
+    "while minimal pairs are judged": Moment("own call", "judge", 3),
+    "before a model folder is in place": Moment("os.rename", "step-5"),
+    "with a model folder written, its line not": Moment("own call", "measure", 4),
+    "with its line written, no state": Moment("own call", "append_line", 4),
+    "before the state is in place": Moment("os.rename", "checkpoint.safetensors", 6),
+    "at the end, before it is noted": Moment("os.rename", "manifest.json", 2),
+    "at the end, before the state is removed": Moment("os.remove", "checkpoint.safetensors"),
+}
+
+FEW = ("with its line written, no state", "before the state is in place")
+CASES = [pytest.param(name, id=name, marks=() if name in FEW else pytest.mark.slow) for name in MOMENTS]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(small_pretraining, tmp_path_factory):
+    settings = small_pretraining(model={"attention_dropout": 0.1})
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert run(settings, folder) == 0
+    expected = outcome(folder)
+    assert "checkpoint.safetensors" not in expected and "checkpoints/step-12/model.safetensors" in expected
+    return settings, expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_once(undisturbed, name, tmp_path):
+    settings, expected = undisturbed
+    assert run(often(settings), tmp_path / "run", MOMENTS[name]) == KILLED
+    assert run(often(settings), tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == expected
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
+    settings, expected = undisturbed
+    assert killed_often(settings, tmp_path / "run", 4, 0.05, pretraining=True) >= 2
+    assert run(often(settings), tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == expected
