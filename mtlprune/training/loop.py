@@ -11,11 +11,11 @@ for each epoch:                       order of batches from (seed, epoch)
 Of several processes only the first one writes.
 """
 
-import contextlib
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def train(
         CorpusError, ConfigError, EncoderError: the data or the encoder cannot be used.
         TrainingError: a loss or a gradient is no number.
     """
-    with joined() as group, contextlib.ExitStack() as held:
+    with joined() as group, ExitStack() as held:
         with group.agreed():
             folder.refuse_record("weights")
             corpus = load_corpus(Path(config.data.path))  # before anything is made: a wrong path leaves no folder
@@ -110,7 +110,7 @@ def train(
         trainer.stop = stop
         if group.leads:
             trainer.watch = watch
-        with contextlib.closing(trainer.writer):
+        with closing(trainer.writer):
             return trainer.run()
 
 
@@ -187,6 +187,8 @@ class Trainer:
                 )
         self.syntax = SyntaxTerm(run)
         self.treatments = Treatments(run, folder, self.total, group)
+        # treatments may take several backward passes, which the overlapping sum knows nothing of
+        self.overlapping = None if self.treatments.all else group.overlapping(self.model)
         self.writer = RunWriter(run, folder, optimizer, progress, group)
         self.ahead: tuple[mixing.MiniBatch | None, Batch | None] = None, None
         self.started_at = time.monotonic()
@@ -242,7 +244,8 @@ class Trainer:
             group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
         self.treatments.update(self.progress.step)
         found = [self.backward(mini_batch, place, len(mini_batches)) for place, mini_batch in enumerate(mini_batches)]
-        self.group.sum_gradients(self.moving)
+        if self.overlapping is None:
+            self.group.sum_gradients(self.moving)
         gradients = [parameter.grad for parameter in self.moving if parameter.grad is not None]
         if following and (own := self.group.share(following[0])).rows:
             self.ahead = following[0], self.data.batch(own)
@@ -300,6 +303,28 @@ class Trainer:
     def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, Tensor]:
         """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses,
         which are not read here: a GPU would have to come to them first."""
+        values: dict[str, Tensor] = {}
+        weighed: dict[str, Tensor] = {}
+
+        def loss() -> Tensor | None:
+            nonlocal values, weighed
+            values, weighed, total = self.weighed(mini_batch, place, number)
+            return total
+
+        with nullcontext() if self.overlapping is None else self.overlapping.update(last=place + 1 == number):
+            total = loss() if self.overlapping is None else self.overlapping.forward(loss)
+            scaled = {task: self.scaler.scale(part / number) for task, part in weighed.items()}
+            with self.treatments.backward(scaled), self.group.answering(others_only=False):
+                # nothing has a gradient where encoder and decoders are frozen and the gates fixed by now
+                if total is not None and total.requires_grad:
+                    self.scaler.scale(total).backward()
+        return values
+
+    def weighed(
+        self, mini_batch: mixing.MiniBatch, place: int, number: int
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor | None]:
+        """Unweighed losses of a mini-batch; this process's part of each, weighed; and the sum of what is to be
+        differentiated here, None where there are more processes than sentences."""
         losses, values = self.losses(mini_batch, place)
         penalties = cosreg(self.config, self.model, mini_batch.tasks, self.group.leads)
         paid = dict(values)
@@ -314,13 +339,10 @@ class Trainer:
             if not math.isfinite(value):
                 raise self.broken(f"the loss is {value}", [task])
         weighed = self.balance(losses, balanced, self.progress.epoch)
-        with self.treatments.backward({task: self.scaler.scale(loss / number) for task, loss in weighed.items()}):
-            if every := [*weighed.values(), *penalties]:  # none where there are more processes than sentences
-                total = self.syntax.added(torch.stack(every).sum(), self.progress)
-                total = total if number == 1 else total / number
-                if total.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
-                    self.scaler.scale(total).backward()
-        return values
+        if not (every := [*weighed.values(), *penalties]):
+            return values, weighed, None
+        total = self.syntax.added(torch.stack(every).sum(), self.progress)
+        return values, weighed, total if number == 1 else total / number
 
     def seed_gates(self, place: int) -> None:
         """Before gates are drawn for the ``place``-th time in an update."""

@@ -15,7 +15,9 @@ from typing import Any
 import forked
 import one_update
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from mtlprune.training.parallel import ProcessGroup
 
@@ -85,12 +87,19 @@ def updates(made: Any, plan: list[Batches]) -> dict[str, torch.Tensor]:
     return found
 
 
-def calls_counted(group: ProcessGroup) -> list[int]:
-    """Bytes that this process gives into each operation of the group from now on."""
-    sent: list[int] = []
-    call = group._call
-    group._call = lambda do, what, *more: (sent.append(what.nbytes), call(do, what, *more))  # type: ignore
-    return sent
+def sums_counted(made: Any) -> tuple[list[int], list[int]]:
+    """Bytes that this process gives into each operation of its group, and into each sum of gradients, from now on."""
+    operations: list[int] = []
+    sums: list[int] = []
+    call = made.group._call
+    made.group._call = lambda do, what, *more: (operations.append(what.nbytes), call(do, what, *more))
+
+    def counted(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        sums.append(bucket.buffer().nbytes)
+        return allreduce_hook(dist.group.WORLD, bucket)
+
+    made.overlapping.module.register_comm_hook(None, counted)
+    return operations, sums
 
 
 def _sent(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches]) -> None:
@@ -98,7 +107,7 @@ def _sent(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches]) -
 
     with joined() as group:
         made = trainer(settings, out / "run", group)
-        sent = calls_counted(group)
+        sent = sums_counted(made)
         updates(made, plan)
     (out / f"sent-{rank}.json").write_text(json.dumps(sent), encoding="utf-8")
 

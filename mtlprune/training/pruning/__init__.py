@@ -69,8 +69,13 @@ class GatePenalty:
         if self.overlap:  # sets without a batch in this update count, but stay where they are
             values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
             total = total + self.overlap * overlap(values)
-        if total.requires_grad:  # fixed gates feel no penalty
-            total.backward()
+        moving = [gates.logits for gates in used.values() if gates.logits.requires_grad]
+        if not (moving and total.requires_grad):  # fixed gates feel no penalty
+            return
+        # not total.backward(), which the sum of gradients over processes would take for a part of the next update
+        for logits, slope in zip(moving, torch.autograd.grad(total, moving, allow_unused=True), strict=True):
+            if slope is not None:
+                logits.grad = slope if logits.grad is None else logits.grad + slope
 
     def of_task(self, task: str, step: int) -> Tensor:
         """What the loss of a task has to pay for its gates in every mini-batch, where the penalty is in the loss."""
