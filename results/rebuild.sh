@@ -57,6 +57,11 @@ if [ -d results/claims/records/leave-one-out ]; then
     rm "$out/claims/helps.json"
 fi
 
+if [ -d results/claims/records/worth ]; then # stable heads alone
+    mkdir -p "$out/claims"
+    python results/claims/worth.py results/claims/records/worth > "$out/claims/worth.md"
+fi
+
 # Fusion beside none, on dev
 test -d results/fusion/records && fused=results/fusion/records || fused=
 for kind in ${fused:+pos dep mtl5}; do
