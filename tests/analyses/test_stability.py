@@ -340,6 +340,12 @@ def test_labels_of_equal_seeds_are_permuted_among_each_other():
     assert math.isnan(found["unequal seeds", "shared heads"].p)  # every labelling gives the same
 
 
+def test_without_unequal_seeds_nothing_is_said_of_them():
+    """Runs of one seed on several finished runs, as selectors without noise are run."""
+    claims = [one for one in frozen(np.random.default_rng(9), own=3, trained=0) if one.seed == 1]
+    assert {pairs for pairs, _ in by_kind(claims)} == {"all"}
+
+
 def test_unequal_seeds_have_a_p_of_their_own():
     """Equal seeds that share all heads make the p of all pairs small; that of unequal seeds knows nothing of them."""
     generator = np.random.default_rng(11)

@@ -117,7 +117,7 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
     owners, seeds = runs.labels[starts], runs.levels[starts, 0]
     units, strata = _units(runs)
     kinds, found = [("all", np.ones_like(unequal), [np.arange(len(owners))])], []
-    if not unequal.all():
+    if unequal.any() and not unequal.all():
         kinds.append(("unequal seeds", unequal, [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]))
     for name, used, blocks in kinds:
         drawn, exact = _labellings(owners, blocks, permutations, generator)
