@@ -42,9 +42,11 @@ FILES = {
     "table": "show",
     "maps": "show",
     "report": "show",
+    "runs": "show",
     "evaluate": "predict",
     "export": "predict",
     "heads": "head",
+    "prune": "head",
     "pretrain": "train",
 }
 RENAMED = {
