@@ -57,6 +57,11 @@ if [ -d results/claims/records/leave-one-out ]; then
     rm "$out/claims/helps.json"
 fi
 
+for kind in gates fisher importance; do # on halves of the data
+    test -d results/claims/records/variance || continue
+    mkdir -p "$out/claims/variance"
+    mtlprune claims "results/claims/records/variance:$kind-*" > "$out/claims/variance/$kind.md"
+done
 if [ -d results/claims/records/worth ]; then # stable heads alone
     mkdir -p "$out/claims"
     python results/claims/worth.py results/claims/records/worth > "$out/claims/worth.md"
