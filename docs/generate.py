@@ -40,24 +40,24 @@ CLASSES: dict[Any, tuple[str, ...]] = {
 
 
 def api() -> str:
-    """docs/api.md: a line for each name; arguments and errors stand in the docstrings."""
+    """docs/api.md: a line for each name; what members give, arguments and errors stand in the docstrings."""
     lines = [
         "# Python API",
         "",
-        "Made by `python docs/generate.py`. `help(mtlprune.table)` explains arguments and errors.",
+        "Made by `python docs/generate.py`. `help(mtlprune.RunFolder.gates)` says what it gives, arguments, errors.",
     ]
     lines += ["Mistakes of a user raise `mtlprune.errors.MtlpruneError`, about runs `mtlprune.files.RunError`.", ""]
     lines += [entry(name, what) for name in mtlprune.__all__ if inspect.isfunction(what := getattr(mtlprune, name))]
     for kind, members in CLASSES.items():
         place = "mtlprune" if kind.__name__ in mtlprune.__all__ else kind.__module__
-        lines += [f"- `{place}.{kind.__name__}`: {first(kind)}"]
-        lines += [f"    {entry(member, getattr(kind, member))}" for member in members]
+        called = ", ".join(f"`{member}{signature(getattr(kind, member))[0]}`" for member in members)
+        lines += [f"- `{place}.{kind.__name__}`: {first(kind)}" + (f" Members: {called}" if called else "")]
     return "\n".join(lines) + "\n"
 
 
 def entry(name: str, what: Any) -> str:
     """A line of a list: a function's signature and what it gives."""
-    return f"- `{name}{signature(what)}`: {first(what)}"
+    return f"- `{name}{' → '.join(signature(what))}`: {first(what)}"
 
 
 def first(what: Any) -> str:
@@ -66,13 +66,13 @@ def first(what: Any) -> str:
     return paragraph.partition(" Raises ")[0]
 
 
-def signature(what: Any) -> str:
+def signature(what: Any) -> tuple[str, str]:
     """Parameters with their defaults, and what is returned, as the source says it."""
     found = inspect.signature(what)
     bare = [one.replace(annotation=one.empty) for name, one in found.parameters.items() if name != "self"]
     [written] = ast.parse(textwrap.dedent(inspect.getsource(what))).body
     returned = ast.unparse(written.returns).strip("'")  # type: ignore[attr-defined]
-    return f"{found.replace(parameters=bare, return_annotation=found.empty)} → {returned}"
+    return str(found.replace(parameters=bare, return_annotation=found.empty)), returned
 
 
 def executed(notebook: dict[str, Any]) -> dict[str, Any]:
