@@ -441,9 +441,6 @@ def test_a_run_begins_from_the_merger(method, plain: Settings, finished, tmp_pat
     for sources, equal in (({"pos": five, "dep": finished["dep"]}, False), ({"pos": five, "dep": five}, True)):
         made = trainer(plain(None, "pos,dep"), tmp_path / f"{method}{equal}")
         made.config = build_config(plain({"merge": {"sources": sources, "method": method}}, "pos,dep"))
-        if equal:
-            RunFolder(five)
-            made.config = build_config(plain({"merge": {"sources": sources, "method": method}}, "pos,dep"))
         made.data.config = made.config
         model = MultiTaskModel.load(five)
         if equal:
