@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mtlprune.analyses import ANALYSES, COMMANDS
+from mtlprune.analyses.analysis import Analysis, Request, find, results_in
 from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
-from mtlprune.cli.console import FontSize, Title, Width, chosen_formats, with_parameters
+from mtlprune.cli.check import check_corpora
+from mtlprune.cli.console import FontSize, Title, Width, chosen_formats, console, say, with_parameters
 from mtlprune.files import make_room
-
-if TYPE_CHECKING:
-    from mtlprune.analyses.analysis import Analysis
+from mtlprune.plugins import PluginError
 
 Names = Annotated[list[str], typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.")]
 Logs = Annotated[list[str], typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.")]
@@ -53,8 +53,6 @@ class Analyses(CommandGroup):
     """Those of ANALYSES that are no command by themselves, and ``show``."""
 
     def panels(self) -> dict[str, dict[str, str]]:
-        from mtlprune.analyses.analysis import find
-        from mtlprune.plugins import PluginError
 
         def question(package: str) -> str:
             try:
@@ -80,16 +78,12 @@ def analyze() -> None:
 
 def of_record(name: str) -> Callable[..., None]:
     """The function of a command that follows from the record of an analysis."""
-    from mtlprune.analyses.analysis import find
-
     analysis = find(ANALYSES[name])
     return with_parameters(partial(run, analysis), parameters_of(name), analysis.help)
 
 
 def parameters_of(name: str) -> dict[str, tuple[Any, Any]]:
     """Its options → their types and defaults (...: none)."""
-    from mtlprune.analyses.analysis import find
-
     analysis = find(ANALYSES[name])
     made = {key: kind for need, kinds in NEEDED.items() if need in analysis.needs for key, kind in kinds.items()}
     if "splits" in analysis.needs:
@@ -125,12 +119,8 @@ def run(
     Args:
         values: the rest of a Request, and the analysis's own settings.
     """
-    from mtlprune.cli.check import check_corpora
-
     check_corpora(corpus)
 
-    from mtlprune.analyses.analysis import Request
-    from mtlprune.cli.console import console, say
     from mtlprune.cli.display import counted
     from mtlprune.reports.analyses import markdown, write_shown
     from mtlprune.results import read_result, write_result
@@ -179,8 +169,6 @@ def show(
 
     With --width and --font-size words keep their size and panels give way, so that a figure fits the column of a paper.
     """
-    from mtlprune.analyses.analysis import find, results_in
-    from mtlprune.cli.console import say
     from mtlprune.reports.analyses import write_shown
     from mtlprune.reports.charts import FORMATS, Style
 

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mtlprune.cli.console import Overrides, new_table
+from mtlprune.cli.check import check_settings
+from mtlprune.cli.console import Overrides, console, exit_code, new_table, sentence
+from mtlprune.cli.display import counted
+from mtlprune.config import ConfigError
+from mtlprune.corpora.store import load_corpus
+from mtlprune.files import RunError, read_json, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,12 +72,6 @@ def bench(
     Decoding new weights costs more than decoding trained ones, whose predictions hang together: for the speed of
     evaluation give a finished run.
     """
-    from mtlprune.cli.check import check_settings
-    from mtlprune.cli.console import console
-    from mtlprune.cli.display import counted
-    from mtlprune.config import ConfigError
-    from mtlprune.files import write_json
-
     if probes + analyses + treatments + shapes + launches > 1:
         raise ConfigError(
             "--probes, --analyses, --treatments, --shapes and --launches are different measurements; ask for one at a "
@@ -86,27 +85,32 @@ def bench(
     from mtlprune.config.config import load_config
 
     settings = load_config(source, overrides or [])
-    if probes:
-        return _bench_probes(settings, trained, rounds, out)
-    if analyses:
-        return _bench_analyses(settings, trained, sentences, out)
-    if treatments:
-        return _bench_treatments(settings, batches, rounds, memory, out)
     if shapes:
         return _bench_shapes(settings, batches, rounds, memory, out)
-    if launches:
-        return _bench_launches(settings, tflops, link, out)
+    if probes:
+        figures = _bench_probes(settings, trained, rounds)
+    elif analyses:
+        figures = _bench_analyses(settings, trained, sentences)
+    elif treatments:
+        figures = _bench_treatments(settings, batches, rounds, memory)
+    elif launches:
+        figures = _bench_launches(settings, tflops, link)
+    else:
+        figures = _bench_training(settings, trained, batches, rounds, memory)
+    if out is not None:
+        write_json(out, figures)
+
+
+def _bench_training(settings: Config, trained: Path | None, batches: int, rounds: int, memory: bool) -> dict[str, Any]:
+    """Without another measurement: steps of training and evaluation beside the bare encoder."""
     from mtlprune.training.benchmark import measure
 
-    terminal = console()
     with counted(rounds * (batches + 1)) as (_, on_batch):
         result = measure(settings, batches, rounds, memory, on_batch=on_batch, trained=trained)
-    title = f"{settings.encoder.name} on {settings.data.path}"
-    terminal.print(_figures_table(result, title))
+    console().print(_figures_table(result, f"{settings.encoder.name} on {settings.data.path}"))
     if result.memory:
-        terminal.print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
-    if out is not None:
-        write_json(out, _figures(result))
+        console().print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
+    return _figures(result)
 
 
 def _figures(result: Measured) -> dict[str, Any]:
@@ -117,9 +121,6 @@ def _figures(result: Measured) -> dict[str, Any]:
 
 def _bench_shapes(settings: Config, batches: int, rounds: int, memory: bool, out: Path | None) -> None:
     """With ``--shapes``: one encoder after another, with the tokenizer, corpus and tasks of a configuration."""
-    from mtlprune.cli.console import console
-    from mtlprune.cli.display import counted
-    from mtlprune.files import write_json
     from mtlprune.training.benchmark import SHAPES, measure_shape
 
     found = {}
@@ -157,14 +158,11 @@ def _figures_table(result: Measured, title: str) -> Table:
     return table
 
 
-def _bench_treatments(settings: Config, batches: int, rounds: int, memory: bool, out: Path | None) -> None:
+def _bench_treatments(settings: Config, batches: int, rounds: int, memory: bool) -> dict[str, Any]:
     """With ``--treatments``: of the tasks and treatments of a configuration (none: of every one), from the pretrained
     encoder."""
     from dataclasses import asdict
 
-    from mtlprune.cli.console import console
-    from mtlprune.cli.display import counted
-    from mtlprune.files import write_json
     from mtlprune.training.treatments.benchmark import measure, ratios
 
     with counted(rounds * batches) as (_, on_batch):
@@ -176,16 +174,12 @@ def _bench_treatments(settings: Config, batches: int, rounds: int, memory: bool,
         peak = f"{cost.memory / 1e9:.2f}" if cost.memory else "–"
         table.add_row(name, f"{cost.seconds:.2f}", f"{found[name]:.2f}", peak)
     console().print(table)
-    if out is not None:
-        write_json(out, {"costs": {name: asdict(cost) for name, cost in costs.items()}, "ratios": found})
+    return {"costs": {name: asdict(cost) for name, cost in costs.items()}, "ratios": found}
 
 
-def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path | None) -> None:
+def _bench_probes(settings: Config, trained: Path | None, rounds: int) -> dict[str, Any]:
     """With ``--probes``: the encoder of a configuration (or of a run) on its corpus's dev."""
     from mtlprune.analyses.probes.benchmark import measure
-    from mtlprune.cli.console import console
-    from mtlprune.cli.display import counted
-    from mtlprune.files import write_json
 
     encoder = settings.encoder.name if trained is None else str(trained)
     threads = settings.train.threads or 1
@@ -198,18 +192,14 @@ def _bench_probes(settings: Config, trained: Path | None, rounds: int, out: Path
         table.add_row(kind, f"{seconds:.2f}", f"{ratios[kind]:.3f}", f"{growth[kind]:.2f}")
     console().print(table)
     console().print(f"peak memory of both passes in a fresh process: {cost.memory / 1e9:.2f} GB")
-    if out is not None:
-        figures = {"seconds": cost.seconds, "ratios": ratios, "growth": growth, "memory": cost.memory}
-        write_json(out, figures)
+    return {"seconds": cost.seconds, "ratios": ratios, "growth": growth, "memory": cost.memory}
 
 
 GPUS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def _bench_launches(settings: Config, tflops: float, link: float, out: Path | None) -> None:
+def _bench_launches(settings: Config, tflops: float, link: float) -> dict[str, Any]:
     """With ``--launches``: operations and host waits of a new model on made sentences, and a plan for several GPUs."""
-    from mtlprune.cli.console import console
-    from mtlprune.files import write_json
     from mtlprune.training.launches import BARE, SENTENCES, WIDTHS, measure
 
     figures: dict[str, Any] = {}
@@ -220,10 +210,10 @@ def _bench_launches(settings: Config, tflops: float, link: float, out: Path | No
         bare = found.parts["step"][BARE].operations.total()
         for part, kinds in found.parts.items():
             table.add_section()
-            for kind, counted in kinds.items():
-                operations, kernels = counted.operations.total(), str(counted.kernels or "")
-                ratio, waits = f"{operations / bare:.2f}", str(counted.waits.total())
-                sizes = f"{counted.products / 1e9:.2f}", f"{counted.kept / 1e6:.1f}" if counted.kept else ""
+            for kind, one in kinds.items():
+                operations, kernels = one.operations.total(), str(one.kernels or "")
+                ratio, waits = f"{operations / bare:.2f}", str(one.waits.total())
+                sizes = f"{one.products / 1e9:.2f}", f"{one.kept / 1e6:.1f}" if one.kept else ""
                 table.add_row(f"{part}, {kind}", str(operations), ratio, waits, kernels, *sizes)
         console().print(table)
         console().print(_plan_table(found, words, settings, tflops, link))
@@ -231,8 +221,7 @@ def _bench_launches(settings: Config, tflops: float, link: float, out: Path | No
             part: {kind: one.figures() for kind, one in kinds.items()} for part, kinds in found.parts.items()
         }
     console().print(f"sent by each process of several in a step: {found.sent / 1e6:.1f} MB of gradients")
-    if out is not None:
-        write_json(out, {"sent": found.sent, "words": figures})
+    return {"sent": found.sent, "words": figures}
 
 
 def _plan_table(found: Asked, words: int, settings: Config, tflops: float, link: float) -> Table:
@@ -271,17 +260,12 @@ class AnalysisCost(NamedTuple):
     """Why the analysis does not take this encoder or corpus; empty where it does."""
 
 
-def _bench_analyses(settings: Config, trained: Path | None, sentences: int, out: Path | None) -> None:
+def _bench_analyses(settings: Config, trained: Path | None, sentences: int) -> dict[str, Any]:
     """With ``--analyses``: on the encoder of a configuration (or of a run), on sentences of its corpus's dev.
 
     Raises:
         RunError: no dev, fewer sentences than asked for, no analysis takes the encoder, or a process was ended.
     """
-    from mtlprune.cli.console import console
-    from mtlprune.cli.display import counted
-    from mtlprune.corpora.store import load_corpus
-    from mtlprune.files import RunError, write_json
-
     corpus = Path(settings.data.path)
     stored = load_corpus(corpus)
     there = len(stored[SPLIT]) if SPLIT in stored.splits else 0
@@ -317,18 +301,16 @@ def _bench_analyses(settings: Config, trained: Path | None, sentences: int, out:
         terminal.print(f"note: no {analysis}: {why}")
     cores = os.cpu_count()
     terminal.print(f"{measured.threads} threads; load of the machine when it began: {load:.2f}, on {cores} cores")
-    if out is not None:
-        figures = {
-            "subject": subject,
-            "corpus": str(corpus),
-            "split": SPLIT,
-            "load": load,
-            "cores": cores,
-            "analyses": {analysis: cost._asdict() for analysis, cost in costs.items()},
-            "total": measured._asdict(),
-            "goal": {"wall": GOAL_SECONDS, "memory": GOAL_BYTES, "of": GOAL},
-        }
-        write_json(out, figures)
+    return {
+        "subject": subject,
+        "corpus": str(corpus),
+        "split": SPLIT,
+        "load": load,
+        "cores": cores,
+        "analyses": {analysis: cost._asdict() for analysis, cost in costs.items()},
+        "total": measured._asdict(),
+        "goal": {"wall": GOAL_SECONDS, "memory": GOAL_BYTES, "of": GOAL},
+    }
 
 
 def total(costs: Mapping[str, AnalysisCost]) -> AnalysisCost:
@@ -348,8 +330,6 @@ def alone(analysis: str, subject: str, corpus: str, sentences: int, threads: int
 
     from mtlprune.analyses.analysis import find
     from mtlprune.cli.analyze import run
-    from mtlprune.cli.console import exit_code, sentence
-    from mtlprune.files import read_json
     from mtlprune.training.hardware import peak_memory
 
     if threads is not None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.console import Overrides, new_table
+from mtlprune.cli.console import Overrides, console, new_table
+from mtlprune.config import apply_override, find_config, merged, read_tree, tree_of
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus, read_info
 
@@ -31,7 +32,6 @@ def check(
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
     check_settings(config, overrides or ())
 
-    from mtlprune.cli.console import console
     from mtlprune.config.config import load_config
     from mtlprune.training.inspection import inspect
 
@@ -211,8 +211,6 @@ def check_settings(source: str | Path, overrides: Sequence[str] = ()) -> None:
         ConfigError: the file or an override is not readable.
         CorpusError: no corpus there.
     """
-    from mtlprune.config import tree_of
-
     check_tree(tree_of(source, overrides))
 
 
@@ -241,8 +239,6 @@ def check_run(run: Path, data: Path | None = None) -> None:
 
 def check_sweep(specification: SweepSpecification, overrides: Sequence[str] = ()) -> None:
     """The same of the first cell of a sweep."""
-    from mtlprune.config import apply_override, find_config, merged, read_tree
-
     beside = specification.path.parent / specification.base
     tree = read_tree(beside if beside.is_file() else find_config(specification.base))
     for recipe in itertools.islice(specification.recipes(), 1):

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.console import Device, new_table, say
+from mtlprune.cli.check import check_run
+from mtlprune.cli.console import Device, console, new_table, say
+from mtlprune.corpora.store import load_corpus
 from mtlprune.files import RunError, make_room, write_bytes
 
 if TYPE_CHECKING:
@@ -134,8 +136,6 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
         place = Path(RunFolder.with_weights(encoder).read_config().get("data", {}).get("path", ""))
     if place is None:
         return [], "No sentences: name a corpus (--corpus) or give one (--text)."
-
-    from mtlprune.corpora.store import load_corpus
 
     stored = load_corpus(place)
     fit = (sentence for sentence in stored[split] if SHORTEST <= len(sentence) <= LONGEST)
@@ -305,11 +305,8 @@ def prune(
 
     Open gates are folded into the weights. DIR is evaluated on dev and works with evaluate, predict, bench and table.
     """
-    from mtlprune.cli.check import check_run
-
     check_run(run)
 
-    from mtlprune.cli.console import console
     from mtlprune.training.pruning import head_removal
 
     terminal = console()

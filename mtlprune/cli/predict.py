@@ -10,10 +10,12 @@ from typing import Annotated, BinaryIO, Literal, TextIO
 
 import typer
 
-from mtlprune.cli.console import Device, RunFolderArgument
+from mtlprune.cli.check import check_run
+from mtlprune.cli.console import Device, RunFolderArgument, console, new_table
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import NumberedLine, decode_line, malformed
 from mtlprune.errors import printable
+from mtlprune.files import make_folder, write_text
 from mtlprune.sentence import Sentence, SentenceError
 
 CONLLU_SUFFIXES = (".conllu", ".conll")
@@ -47,7 +49,6 @@ def predict(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,
 ) -> None:
     """Annotate sentences with every task of a run; results are written as they come."""
-    from mtlprune.cli.console import console
     from mtlprune.cli.display import counted
     from mtlprune.config.config import build_config
     from mtlprune.corpora.formats.conllu import universal
@@ -108,7 +109,6 @@ def _writer(
     out: Path | None, kind: str, files: contextlib.ExitStack, in_upos: bool
 ) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
-    from mtlprune.cli.console import console
     from mtlprune.cli.display import PlainConsole, print_sentence
     from mtlprune.corpora.export import format_conllu
     from mtlprune.runs import replacing, to_json
@@ -206,13 +206,9 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""
-    from mtlprune.cli.check import check_run
-
     check_run(run, data)
 
-    from mtlprune.cli.console import console, new_table
     from mtlprune.corpora.export import write_scorer_files
-    from mtlprune.files import make_folder
     from mtlprune.runs import RunFolder
     from mtlprune.scores import foreign_punctuation, name_of
     from mtlprune.training.evaluation import evaluate_run
@@ -268,8 +264,6 @@ def export(
 
     AutoModel.from_pretrained(DIR) gives the states that the run computes; this is checked before DIR is there.
     """
-    from mtlprune.cli.console import console
-    from mtlprune.files import write_text
     from mtlprune.training import export as exporting
     from mtlprune.training.export import model_card
     from mtlprune.training.pruning.head_removal import appearing

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.analyses.analysis import find
+from mtlprune.analyses.probes import MODES
 from mtlprune.cli.analyze import parameters_of, run
 from mtlprune.cli.console import Scale, chosen_formats, say, with_parameters
 from mtlprune.files import RunError, json_text, make_room, write_bytes, write_text
+from mtlprune.reports.grid import Grid, latex_document, markdown_document
 
 if TYPE_CHECKING:
     from mtlprune.analyses.probes.show.reading import ProbePanel
-    from mtlprune.reports.grid import Grid
     from mtlprune.results import Result
 
 PRETRAINED = "pretrained"
@@ -67,7 +68,6 @@ def _plot(
     scale: int,
 ) -> None:
     """Scatter of best layers, differences to STL, heat maps of labels, tables: of what heads know, beside controls."""
-    from mtlprune.analyses.probes import MODES
     from mtlprune.analyses.probes.show import modes, pictures
     from mtlprune.analyses.probes.show.paper import named_encoder
     from mtlprune.analyses.probes.show.reading import panels, read_probes
@@ -137,7 +137,6 @@ def _texts(found: Result, mode: str, tables: list[Grid], notes: list[str]) -> di
     """The tables as Markdown, and for \\input into a document that loads booktabs."""
     from mtlprune.analyses.probes.show import pretrained
     from mtlprune.analyses.probes.show.reading import shape
-    from mtlprune.reports.grid import latex_document, markdown_document
 
     layers, heads = shape(found)
     setting = (

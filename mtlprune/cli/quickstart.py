@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import Overrides
+from mtlprune.cli.console import Overrides, console
+from mtlprune.config import ConfigError
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import write_text
 from mtlprune.runs import RunFolder
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlprune.config.config import Config
-    from mtlprune.corpora.store import Corpus
 
 
 def quickstart(
@@ -53,7 +55,6 @@ def quickstart(
     and a probe what heads know. The table of scores goes to OUT/table.md; with maps, overlap, curves and labels to
     OUT/report.html. The same command again continues where it stopped.
     """
-    from mtlprune.cli.console import console
     from mtlprune.sweeps.scheduler import cores, load_ahead, visible_gpus
 
     load_ahead()
@@ -156,9 +157,7 @@ def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:
         CorpusError: something else lies at ``path``.
     """
     from mtlprune import __version__
-    from mtlprune.corpora import CorpusError
     from mtlprune.corpora.grammar import build_grammar
-    from mtlprune.corpora.store import load_corpus, save_corpus
 
     settings = ", ".join(f"{name} {number}" for name, number in sizes.items())
     sources = {"generator": f"mtlprune {__version__}, {settings}"}
@@ -179,7 +178,6 @@ def configurations(out: Path, overrides: Sequence[str]) -> dict[str, Config]:
         ConfigError: an override that is wrong, or of what the quickstart sets itself.
         EncoderError: the encoder cannot be loaded.
     """
-    from mtlprune.config import ConfigError
     from mtlprune.config.config import load_config
     from mtlprune.encoder.model import Encoder
     from mtlprune.sentence import LAYERS

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.store import load_corpus
 from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json, write_text
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sweeps.folder import INDEX, expanded, read_index, unusable
@@ -40,11 +42,7 @@ def table(
 
     Differences to STL are tested over seeds and sentences, from the stored counts.
     """
-    from mtlprune.cli.check import check_corpora
-
     check_corpora(majority)
-
-    from mtlprune.sweeps.folder import expanded
 
     if not 0 < margin < 100:
         raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
@@ -76,7 +74,6 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
         RunError: not the corpus that ``run`` was trained on.
     """
     from mtlprune.baselines import Majority
-    from mtlprune.corpora.store import load_corpus
     from mtlprune.scores import count, main_score, score
 
     corpus = load_corpus(data)
@@ -123,7 +120,6 @@ def maps(
     from mtlprune.claimed_heads import group, load_claims, notes
     from mtlprune.reports.charts import FORMATS, Style, render
     from mtlprune.reports.maps import Animation, claim_maps, left_out
-    from mtlprune.sweeps.folder import expanded
 
     formats = chosen_formats(format_, (*FORMATS, PLAIN))
     make_room(out)
@@ -191,8 +187,6 @@ def report(
 
     The file opens from disk, needs no network, and shows everything essential without JavaScript.
     """
-    from mtlprune.cli.check import check_corpora
-
     check_corpora(data)
 
     from mtlprune.reports.page import Choices, Sources
@@ -222,8 +216,6 @@ def unfinished_cells(given: Sequence[Path]) -> list[str]:
 
 def gold_of(data: Path | None) -> Gold:
     """Reads gold sentences where a run says its corpus is, or at ``data``; each corpus and split once."""
-    from mtlprune.corpora.store import load_corpus
-
     held: dict[tuple[Path, str], Sequence[Sentence]] = {}
 
     def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import Overrides, new_table, say
+from mtlprune.cli.check import check_sweep
+from mtlprune.cli.console import Overrides, console, exit_code, new_table, say, sentence
 from mtlprune.errors import printable
+from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, nearest, read_specification
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlprune.sweeps.cells import Cell, Sweep
-    from mtlprune.sweeps.folder import State
     from mtlprune.sweeps.times import Times
 
 SOME_FAILED, INTERRUPTED = 1, 130
@@ -69,8 +70,6 @@ def sweep(
 
     Several at once on one folder share the work. A cell that fails is reported, and does not stop the others.
     """
-    from mtlprune.cli.console import console
-
     if submit and launcher is None:
         raise SweepError("--submit is for a cluster; name it with --launcher slurm")
     terminal = console()
@@ -132,13 +131,11 @@ def _asked(
     seeds: str | None,
     encoders: str | None,
 ) -> tuple[Sweep, dict[str, Cell]]:
-    from mtlprune.cli.check import check_sweep
 
     specification = read_specification(file)
     check_sweep(specification, overrides or ())
 
     from mtlprune.sweeps.cells import narrowed, resolve
-    from mtlprune.sweeps.folder import default_folder
 
     numbers = [part.strip() for part in (seeds or "").split(",") if part.strip()]
     wrong = [number for number in numbers if not number.isdecimal()]
@@ -192,7 +189,6 @@ def _time(cell: Cell, found: State, times: Times) -> str:
 
 def _measure(cells: Mapping[str, Cell], times: Times) -> None:
     """Measure one cell of each kind whose time is not known."""
-    from mtlprune.cli.console import console, exit_code, sentence
     from mtlprune.cli.display import counted
 
     bar = console(stderr=True)

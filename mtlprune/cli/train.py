@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.console import Overrides, Scale, new_table, say
+from mtlprune.cli.check import check_settings, start_and_freeze
+from mtlprune.cli.console import Overrides, Scale, console, new_table, rank, say, shown_log
+from mtlprune.config import ConfigError
+from mtlprune.files import RunError, json_text, make_room, write_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,11 +47,8 @@ def train(
     One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
     go on. Several seeds are several runs; `mtlprune sweep` runs more of them, side by side.
     """
-    from mtlprune.cli.check import check_settings
-
     check_settings(config, overrides or ())
 
-    from mtlprune.cli.console import console, rank
     from mtlprune.config.config import default_folder, load_config
     from mtlprune.runs import RunFolder
 
@@ -67,8 +67,6 @@ def train(
 
 def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
     """An override for each seed, none where none are given. Raises ConfigError: no whole numbers, or one twice."""
-    from mtlprune.config import ConfigError
-
     if given is None:
         return [[]]
     seeds = given.split(",")
@@ -81,7 +79,6 @@ def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
-    from mtlprune.cli.check import start_and_freeze
     from mtlprune.cli.display import TrainingWatch
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
@@ -99,7 +96,6 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
 
 def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
-    from mtlprune.cli.console import shown_log
     from mtlprune.cli.display import Interruption
 
     again = f"the same command continues: {command()}"
@@ -183,11 +179,8 @@ def pretrain(
     if plot:
         return _plot([Path(run) for run in [config, *(overrides or [])]], out, scale)
 
-    from mtlprune.cli.check import check_settings
-
     check_settings(config, overrides or ())
 
-    from mtlprune.cli.console import console
     from mtlprune.cli.display import PretrainingWatch
     from mtlprune.config.config import default_folder
     from mtlprune.pretraining.config import load_pretraining
@@ -218,7 +211,6 @@ def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> N
 
 def _plot(runs: list[Path], out: Path | None, scale: int) -> None:
     """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
-    from mtlprune.files import RunError, json_text, make_room, write_bytes
     from mtlprune.reports.charts import Style, render
     from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary
 
