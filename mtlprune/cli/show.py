@@ -235,12 +235,10 @@ def gold_of(data: Path | None) -> Gold:
     return gold
 
 
-runs = typer.Typer(no_args_is_help=True)
+# -- records of runs ---------------------------------------------------------------------------------------------------
 
 
-@runs.callback()
-def of_runs() -> None:
-    """Records of runs."""
+runs = typer.Typer(no_args_is_help=True, callback=lambda: None, help="Records of runs.")
 
 
 @runs.command(short_help="Keep runs without weights and text.")

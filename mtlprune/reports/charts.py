@@ -23,6 +23,7 @@ import pandas as pd
 import vl_convert
 from altair.utils import schemapi
 from PIL import Image
+from scipy.optimize import isotonic_regression
 
 from mtlprune.errors import printable_lines
 from mtlprune.files import RunError
@@ -400,7 +401,7 @@ def cells(
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Places as near to the wanted ones as can be (least squares) that are ``gap`` apart and lie in [low, high].
 
-    Isotonic regression by pooling adjacent violators (Ayer et al. 1955) on wanted - rank · gap, clipped to the bounds.
+    Isotonic regression on wanted - rank · gap, clipped to the bounds.
     The order of equal wishes is kept. ``wanted`` is rising.
 
     Raises:
@@ -410,14 +411,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     room = high - low - gap * (count - 1)
     if room < -1e-9:
         raise ValueError(f"{count} labels {gap:g} apart need {gap * (count - 1):g}, found room for {high - low:g}")
-    pools: list[tuple[float, int]] = []  # mean and size
-    for rank, place in enumerate(wanted):
-        mean, size = place - rank * gap, 1
-        while pools and pools[-1][0] > mean:
-            before, more = pools.pop()
-            mean, size = (mean * size + before * more) / (size + more), size + more
-        pools.append((mean, size))
-    flat = [mean for mean, size in pools for _ in range(size)]
+    flat = isotonic_regression([place - rank * gap for rank, place in enumerate(wanted)]).x if count else []
     return [min(max(place, low), low + max(room, 0)) + rank * gap for rank, place in enumerate(flat)]
 
 
