@@ -68,10 +68,14 @@ class Chart(NamedTuple):
     caption: str
 
     @classmethod
-    def of(cls, make: Callable[[Any], Spec | None]) -> "Chart":
-        """A figure that the docstring of what makes it puts in words."""
+    def of(cls, make: Callable[[Any], Spec | None], frame: str = "") -> "Chart":
+        """A figure that the docstring of what makes it puts in words; none of a Result without rows of ``frame``."""
         words = " ".join((make.__doc__ or "").split())
-        return cls(make, words.removesuffix("."), words)
+
+        def some(result: Any) -> Spec | None:
+            return make(result) if len(result.frames.get(frame, ())) else None
+
+        return cls(some if frame else make, words.removesuffix("."), words)
 
 
 @dataclass(frozen=True)

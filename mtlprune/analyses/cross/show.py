@@ -75,11 +75,9 @@ def _table(result: Result) -> Grid:
 TABLES = (_table,)
 
 
-def _matrix(result: Result) -> Spec | None:
+def _matrix(result: Result) -> Spec:
     """Matrix of closed heads by scored tasks: claimed minus random heads closed."""
     held = _cells(result)
-    if not len(held):
-        return None
     table = held.assign(
         value=held["delta"],
         words=[
@@ -98,4 +96,4 @@ def _matrix(result: Result) -> Spec | None:
     )
 
 
-FIGURES = {"matrix": Chart.of(_matrix)}
+FIGURES = {"matrix": Chart.of(_matrix, "cells")}

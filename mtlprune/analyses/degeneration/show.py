@@ -312,11 +312,9 @@ def _projection(result: Result) -> Spec:
     return figure(panels(charts, 4), "Rows on their two top directions", explained)
 
 
-def _isotropy(result: Result) -> Spec | None:
+def _isotropy(result: Result) -> Spec:
     """Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension."""
     frame = result.dashed(result.wide("layers"))
-    if not len(frame):
-        return None
     charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in CURVES.items()]
     explained = [
         f"Words of {result.source}; layer 0 are the embeddings. Dashed: some heads closed. A cone: high R and share of "
@@ -365,8 +363,6 @@ def _against_frequency(result: Result) -> Spec | None:
 def _against_change(result: Result) -> Spec | None:
     """Dots, one a label: F1 lost against the change of its cosine to the mean row."""
     labels, held = _by_task(result, "labels"), _by_task(result, "pairs")
-    if not len(held):
-        return None
     own = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
     held = labels.merge(held[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
     held = held.merge(own, on=["other_run", "task", "label"], suffixes=("", "_alone"))
@@ -392,10 +388,10 @@ def _against_change(result: Result) -> Spec | None:
 FIGURES = {
     "spectrum": Chart.of(_spectrum),
     "projection": Chart.of(_projection),
-    "isotropy": Chart.of(_isotropy),
+    "isotropy": Chart.of(_isotropy, "layers"),
     "heads": Chart.of(_maps),
     "labels": Chart.of(_against_frequency),
-    "lost": Chart.of(_against_change),
+    "lost": Chart.of(_against_change, "pairs"),
 }
 
 

@@ -302,11 +302,9 @@ def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
     return shown.assign(value=100 * shown["value"], words=[number(100 * value, digits) for value in shown["value"]])
 
 
-def _subsets(result: Result) -> Spec | None:
+def _subsets(result: Result) -> Spec:
     """A table in colours: score of each subset of terms, by task and encoder."""
     frame = result.named("scores").query("measure == 'score'")
-    if not len(frame):
-        return None
     frame = _percent(frame, 1).sort_values("name", kind="stable")
     charts = []
     for task in result.named("tasks")["task"].unique():
@@ -320,11 +318,9 @@ def _subsets(result: Result) -> Spec | None:
     return figure(_panels(charts, len(charts)), "What each subset of terms is worth", explained)
 
 
-def _lost(result: Result) -> Spec | None:
+def _lost(result: Result) -> Spec:
     """A table in colours: single-task minus joint score of each subset of terms, a column a task."""
     frame = _differences(result)
-    if not len(frame):
-        return None
     marks = np.where((frame["low"] <= 0) & (frame["high"] >= 0), "", "*")
     words = [_point(value) + mark for value, mark in zip(frame["value"], marks, strict=True)]
     frame = _percent(frame, 1).assign(words=words)
@@ -338,11 +334,9 @@ def _lost(result: Result) -> Spec | None:
     return figure(chart, "Which term carries the loss of multi-task learning", explained)
 
 
-def _alike(result: Result) -> Spec | None:
+def _alike(result: Result) -> Spec:
     """Matrices of subsets by subsets, one a task: how often their decoders answer alike."""
     frame = result.named("agreement")
-    if not len(frame):
-        return None
     frame = _percent(frame[frame["name"] == frame["name"].iloc[0]], 0)
     charts = []
     for (task,), rows in _groups(frame, "task"):
@@ -359,9 +353,9 @@ def _alike(result: Result) -> Spec | None:
 FIGURES = {
     "importance": Chart.of(_bars),
     "heads": Chart.of(_maps),
-    "subsets": Chart.of(_subsets),
-    "agreement": Chart.of(_alike),
-    "losses": Chart.of(_lost),
+    "subsets": Chart.of(_subsets, "scores"),
+    "agreement": Chart.of(_alike, "agreement"),
+    "losses": Chart.of(_lost, "losses"),
 }
 
 

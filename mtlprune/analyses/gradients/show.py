@@ -195,12 +195,10 @@ def _maps(result: Result) -> Spec | None:
     )
 
 
-def _joint(result: Result) -> Spec | None:
+def _joint(result: Result) -> Spec:
     """Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns."""
     held = result.named("joint")
     held = held[held["measure"] == "cosine"].rename(columns={"value": "cosine"})
-    if not len(held):
-        return None
     return figure(
         head_map(held, "cosine", diverging=True, across=3, axes=True, heading="mean cosine over pairs of tasks"),
         "Do tasks pull a head one way?",
@@ -208,4 +206,4 @@ def _joint(result: Result) -> Spec | None:
     )
 
 
-FIGURES = {"maps": Chart.of(_maps), "cosine": Chart.of(_joint)}
+FIGURES = {"maps": Chart.of(_maps), "cosine": Chart.of(_joint, "joint")}

@@ -222,11 +222,9 @@ def _curves(result: Result) -> Spec:
     return figure(panels(charts, 3), "How alike tokens are, layer by layer", explained)
 
 
-def _deviations(result: Result) -> Spec | None:
+def _deviations(result: Result) -> Spec:
     """Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder."""
     frame = result.named("points")
-    if not len(frame):
-        return None
     depth = alt.Color(
         "layer:O", scale=alt.Scale(scheme="viridis"), legend=alt.Legend(orient="bottom", symbolSize=90, title="layer")
     )
@@ -242,10 +240,8 @@ def _deviations(result: Result) -> Spec | None:
     return figure(panels(charts, 3), "Deviations before LayerNorm against similarity of tokens", explained)
 
 
-def _between(result: Result) -> Spec | None:
+def _between(result: Result) -> Spec:
     """Lines by layer, a panel a task: share of spread between labels over chance."""
-    if "labels" not in result.frames:
-        return None
     frame = result.dashed(result.wide("labels"))
     charts = [
         lines(rows, "layer", "gain", title=task.upper(), y_title="share minus chance", zero=True, dashed="closed")
@@ -291,8 +287,8 @@ def _weights(result: Result) -> Spec | None:
 
 FIGURES = {
     "layers": Chart.of(_curves),
-    "sigma": Chart.of(_deviations),
-    "labels": Chart.of(_between),
+    "sigma": Chart.of(_deviations, "points"),
+    "labels": Chart.of(_between, "labels"),
     "heads": Chart.of(_maps),
     "fusion": Chart.of(_weights),
 }

@@ -151,10 +151,8 @@ TABLES = (_overview, _relations, _gates, _phenomena)
 ROW, PANEL = 18, 118
 
 
-def _best_heads(result: Result) -> Spec | None:
+def _best_heads(result: Result) -> Spec:
     """Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset."""
-    if "offsets" not in result.frames:
-        return None
     offsets = _offsets(result)
     words = offsets["label"] + " (" + offsets["n"].astype(int).astype(str) + ")"
     frame = _held_out(result).merge(offsets.assign(relation=words)[["label", "relation", "held", "offset"]], on="label")
@@ -210,7 +208,7 @@ def _maps(result: Result) -> Spec:
     return figure(panels(maps, 4, spacing=30), "Words whose head each attention head finds", explained)
 
 
-FIGURES = {"relations": Chart.of(_best_heads), "heads": Chart.of(_maps)}
+FIGURES = {"relations": Chart.of(_best_heads, "offsets"), "heads": Chart.of(_maps)}
 
 
 # -- results of earlier versions ---------------------------------------------------------------------------------------
