@@ -57,6 +57,9 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     write_alone(tmp_path, 0.9)
     write(tmp_path, "none", 0.5)
     write(tmp_path, "long", 0.8, train={"epochs": 15})
+    write(tmp_path, "weights", 0.6, train={"balance": "uw"})
+    for best in tmp_path.glob("weights-*/best.json"):
+        best.write_text(best.read_text().replace('"score": ', '"score": 1'))  # the best on dev, whatever it is on test
     write(tmp_path, "clone-stem", 0.8, treatment={"clone": {"heads": STEM}})
     write(tmp_path, "clone-random", 0.6, treatment={"clone": {"heads": RANDOM}})
     write(tmp_path, "distil", 0.9, treatment={"distil": {"teachers": {"pos": "gone"}, "rise": 1.0, "cache": None}})
@@ -64,7 +67,7 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     result = found(tmp_path)
     rows = result.frames["settings"].set_index("term")
     assert rows["mode"].to_dict() == {
-        **{"STL": "single", "none": "joint", "long": "other", "clone-stem": "treated"},
+        **{"STL": "single", "none": "joint", "long": "other", "weights": "other", "clone-stem": "treated"},
         **{"clone-random": "treated", "distil": "treated", "protect": "treated"},
     }
     means = result.frames["scores"].groupby("term")["value"].mean()
@@ -82,13 +85,18 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     assert rows.loc["distil", "total"] == pytest.approx(1 + 5 * 61 / 35, abs=1e-4)
     pairs = result.frames["pairs"].set_index("mode")
     assert pairs.loc["primary", ["term", "other"]].tolist() == ["clone-stem", "clone-random"]
-    assert pairs.loc["budget", ["term", "other"]].tolist() == ["distil", "long"] and len(pairs) == 2
+    assert pairs.loc["budget", ["term", "other"]].tolist() == ["distil", "long"] and len(pairs) == 6
+    assert sorted(pairs.loc["tuned", "term"]) == ["clone-random", "clone-stem", "distil", "protect"]
+    assert set(pairs.loc["tuned", "other"]) == {"weights"} and pairs.loc["tuned", "delta"].gt(0).sum() == 2
     assert pairs.loc["primary", "holm"] == pairs.loc["primary", "p"] < 0.05 < pairs.loc["primary", "equal"]
     assert pairs.loc["primary", "swapped"] == pytest.approx(1 / 301, rel=1e-4)
     shown, drawn = markdown(find("treatments"), result), figures(find("treatments"), result)["costs"][1]
     dots = [one for values in drawn["datasets"].values() for one in values if "name" in one]
-    assert {one["name"]: one["cost"] for one in dots} == {"long": 1, "clone-stem": 2, "clone-random": 2, "distil": 1}
+    assert {one["name"]: one["cost"] for one in dots} == {
+        **{"long": 1, "weights": 1, "clone-stem": 2, "clone-random": 2, "distil": 1}
+    }
     assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
+    assert "weights is the best on dev; 2 of 4 treatments are better than it (clone-stem, distil)" in shown
 
 
 def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path):

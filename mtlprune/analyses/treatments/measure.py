@@ -78,9 +78,10 @@ def measure(request: Request) -> Result:
       p that it is worse than single tasks by the margin or more; ``share`` of the gap closed, NaN where the gap's
       interval contains 0; ``parameters`` added to joint's; ``cost`` of training as a multiple of joint's, and
       ``total``, with the finished runs that it makes use of.
-    - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), and
-      what owes finished runs against longer joint training (budget); ``equal``, p of a difference of the margin or
-      more; ``swapped``, p over sentences alone, these runs held fixed.
+    - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
+      owes finished runs against longer joint training (budget), and treatments against the untreated joint runs, of no
+      more updates, whose scores on dev are the best of all settings' (tuned; none where those are the joint runs);
+      ``equal``, p of a difference of the margin or more; ``swapped``, p over sentences alone, these runs held fixed.
 
     Raises:
         RunError: no single-task and joint runs of the same settings, several encoders, runs that cannot be compared.
@@ -293,14 +294,15 @@ def _pairs(settings: Sequence[Setting], joint: Setting, request: Request) -> pd.
         rows.append(row)
         request.on_batch()
     frame = pd.DataFrame(rows)
-    if rows:
-        here = frame["mode"] == "primary"
+    for mode in ("primary", "tuned") if rows else ():
+        here = frame["mode"] == mode
         frame.loc[here, "holm"] = holm(frame.loc[here, "p"])
     return frame
 
 
 def _compared(settings: Sequence[Setting], joint: Setting, primary: set[str]) -> Iterator[tuple[Setting, Setting, str]]:
-    """Chosen heads and the random ones of the same layers; what owes finished runs, and longer joint training."""
+    """Chosen heads and the random ones of the same layers; what owes finished runs, and longer joint training; all and
+    the joint training that is the best on dev."""
     flat = {one.label: one.column.runs[0].setting for one in settings if one.kind == TREATED}
     treated = [one for one in settings if one.kind == TREATED]
     for second in treated:
@@ -320,6 +322,16 @@ def _compared(settings: Sequence[Setting], joint: Setting, primary: set[str]) ->
     for longer in settings:
         if longer.kind == OTHER and not longer.alone and _updates(longer) > MORE_UPDATES * _updates(joint):
             yield from ((one, longer, "budget") for one in treated if _cost(one)["owes"])
+    known = [one for one in settings if one.kind in (JOINT, OTHER) and not one.alone]
+    tuned = max((one for one in known if _updates(one) <= MORE_UPDATES * _updates(joint)), key=_on_dev)
+    if tuned is not joint:
+        yield from ((one, tuned, "tuned") for one in treated)
+
+
+def _on_dev(one: Setting) -> float:
+    """Mean over seeds of the tasks' mean score on dev, by which epochs were chosen."""
+    runs = [RunFolder(run.path) for run in one.column.runs if run.seed in one.seeds]
+    return math.fsum(run.read_best()["joint"]["score"] for run in runs) / len(runs)
 
 
 def _without(setting: Mapping[str, Any], heads: str) -> dict[str, Any]:

@@ -50,7 +50,15 @@ def findings(result: Result) -> list[str]:
             f"{_listed(better)}, {len(worse)} worse{_listed(worse)}; shown to be at most {margin:g} points below "
             f"single tasks: {len(reach)}{_listed(reach)}."
         )
-    for row in result.frames.get("pairs", pd.DataFrame()).to_dict("records"):
+    pairs = result.frames.get("pairs", pd.DataFrame({"mode": [], "other": []}))
+    tuned = pairs[pairs["mode"] == "tuned"]
+    for name, rows in tuned.groupby("other"):
+        better = rows.loc[(rows["holm"] < LEVEL) & (rows["delta"] > 0), "term"]
+        found.append(
+            f"Of the untreated joint settings with no more updates {name} is the best on dev; {len(better)} of "
+            f"{len(rows)} treatments {'is' if len(better) == 1 else 'are'} better than it{_listed(better)}."
+        )
+    for row in pairs.drop(tuned.index).to_dict("records"):
         p = f"p {probability(row['p'])}" + (f", Holm {probability(row['holm'])}" if row["mode"] == "primary" else "")
         found.append(
             f"{row['term']} minus {row['other']} ({row['mode']}): {number(row['delta'])} points "
@@ -108,10 +116,11 @@ def _pairs(result: Result) -> Grid | None:
     columns |= {"low": ("low", 2), "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
     columns |= {"below margin: p": ("equal", probability), "these runs: p": ("swapped", probability)}
     return Grid.of(
-        "Chosen heads against random ones, and equal budgets",
+        "Chosen heads against random ones, equal budgets, the best joint training",
         result.frames["pairs"],
         columns,
-        "These runs: over sentences alone, swapped at random between the runs of each seed.",
+        "Tuned: the untreated joint training of no more updates that is the best on dev. Holm: within primary, within "
+        "tuned. These runs: over sentences alone, swapped at random between the runs of each seed.",
         texts=3,
     )
 
