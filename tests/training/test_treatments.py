@@ -568,6 +568,9 @@ def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Set
     own = measure(config, 1, 1, memory=False)
     whole = own["mine"].seconds / own["joint"].seconds
     assert ratios(own, config.treatment) == {"joint": 1, "mine": pytest.approx(0.5 + 0.5 * whole)}
+    merged = {"merge": {"sources": {"pos": "a", "dep": "b"}}}
+    with pytest.raises(ConfigError, match=r"treatment\.merge=null"):
+        measure(build_config(small_settings("pos,dep") | {"treatment": merged}), 1, 1, memory=False)
 
 
 # -- resuming, processes -----------------------------------------------------------------------------------------------

@@ -30,8 +30,13 @@ STEPS = 1000
 def kinds(run: Run, given: TreatmentConfig) -> dict[str, Any]:
     """What is measured: name → settings of `treatment`. Where it matters, the first half of the heads is treated.
 
-    Of a configuration with treatments these alone, by its name, beside the joint update.
+    Of a configuration with treatments these alone, by its name, beside the joint update. Raises ConfigError: merge.
     """
+    if given.merge is not None:
+        raise ConfigError(
+            "--treatments: expected treatments of updates, found treatment.merge, which makes what a run begins with; "
+            "leave it out (treatment.merge=null)"
+        )
     if given.given:
         last = {} if given.dispatch is None else {"dispatch": given.dispatch.model_copy(update={"last": 1.0})}
         return {JOINT: {}, run.config.name: given.model_copy(update=last)}
