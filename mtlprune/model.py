@@ -146,6 +146,13 @@ class MultiTaskModel(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
+    def fold_clones(self, task: str) -> None:
+        """Become the model of one task: the encoder with its clones, where there are some, and its decoder."""
+        if self.encoder.clones is not None:
+            self.encoder.clones.fold(task)
+            self.encoder.clones = None
+            self.tasks = nn.ModuleDict({task: self.tasks[task]})
+
     # -- training ----------------------------------------------------------------------------------------------------
 
     def sizes(self) -> dict[str, int]:

@@ -43,16 +43,17 @@ class ProbeError(RunError):
 
 @dataclass(frozen=True)
 class Subject:
-    """One encoder, or one gate set of it where a run has one a task.
+    """One encoder, or that of one task where a run has gates or clones for each.
 
     Attributes:
-        label: pretrained, POS, POS+DEP, MTL-5, or MTL-5:POS for a task's own gates; in brackets, such as POS (gates),
-            what tells runs of the same tasks and seed apart.
+        label: pretrained, POS, POS+DEP, MTL-5, or MTL-5:POS for a task's own gates or clones; in brackets, such as
+            POS (gates), what tells runs of the same tasks and seed apart.
         name: the encoder or run folder as it was given.
         seed: of the run; 0 for an encoder.
         encoder: in evaluation mode, with eager attention.
         gates: (L, A), closed heads included; None where the run has none.
         architecture: a folder or name from which the same encoder with random weights can be made.
+        task: whose own gates or clones these are; None where all tasks of the run share them.
     """
 
     label: str
@@ -61,11 +62,19 @@ class Subject:
     encoder: Encoder
     gates: Tensor | None
     architecture: str
+    task: str | None = None
 
     def size(self) -> tuple[str, int, int, int]:
         """What has to agree between encoders whose heads are set side by side."""
         places = self.encoder.places
         return str(self.encoder.config.model_type), places.layers, places.heads, self.encoder.hidden_size
+
+    def model(self, device: str) -> MultiTaskModel:
+        """The run with its decoders, in evaluation mode; of a run with clones, that of the task."""
+        model = MultiTaskModel.load(self.name, device=device)
+        if self.task is not None:
+            model.fold_clones(self.task)
+        return model
 
     def untrained(self, seed: int) -> Encoder:
         """The same encoder, heads removed likewise, with random weights."""
@@ -105,13 +114,17 @@ class Source:
             yield Subject(self.label, self.name, self.seed, encoder, None, self.name)
             return
         model = MultiTaskModel.load(self.name, device=device)
-        encoder = use_eager(model.encoder)
         architecture = str(RunFolder(self.name).encoder_path)
-        with torch.no_grad():
-            sets = {key: gates().detach() for key, gates in model.gates.items()}
-        for key, gates in sets.items() or [(SHARED, None)]:
-            label = self.label if key == SHARED else f"{self.label}:{key.upper()}"
-            yield Subject(label, self.name, self.seed, encoder, gates, architecture)
+        cloned = model.encoder.clones is not None
+        for key in list(model.tasks) if cloned else list(model.gates) or [SHARED]:
+            if cloned and model.encoder.clones is None:  # it has become the model of the task before
+                model = MultiTaskModel.load(self.name, device=device)
+            model.fold_clones(key)
+            own = model.gates[SHARED if SHARED in model.gates else key] if model.gates else None
+            with torch.no_grad():
+                gates = None if own is None else own().detach()
+            label, task = (self.label, None) if key == SHARED else (f"{self.label}:{key.upper()}", key)
+            yield Subject(label, self.name, self.seed, use_eager(model.encoder), gates, architecture, task)
 
 
 def find_sources(names: Iterable[str]) -> list[Source]:
@@ -199,7 +212,7 @@ class Reading:
     seed: int
 
     def subjects(self, device: str = "cpu") -> Iterator[Subject]:
-        """Load one after another, as eager and evaluating encoders; several where a run has a gate set a task."""
+        """Load one after another, as eager and evaluating encoders; several where a run has gates or clones a task."""
         for source in self.sources:
             yield from source.open(device)
 

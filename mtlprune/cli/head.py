@@ -49,7 +49,7 @@ def head(
         list[Path] | None, typer.Option(metavar="RUN", help="A run with gates: does it claim the head? Repeatable.")
     ] = None,
     gates_of: Annotated[
-        str | None, typer.Option(metavar="TASK", help="Of a run with a gate set a task: whose gates to apply.")
+        str | None, typer.Option(metavar="TASK", help="Of a run with gates or clones for each task: whose.")
     ] = None,
     text: Annotated[
         str | None, typer.Option(metavar="WORDS", help="A sentence of your own, words apart by blanks.")
@@ -106,7 +106,7 @@ def head(
 
 
 def _subject(name: str, gates_of: str | None) -> Subject:
-    """What is named; of a run with a gate set a task, with the gates of one. Raises RunError where unclear."""
+    """What is named; of a run with gates or clones for each task, with those of one. Raises RunError where unclear."""
     from mtlprune.analyses.reading import find_sources
 
     found = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
@@ -114,10 +114,10 @@ def _subject(name: str, gates_of: str | None) -> Subject:
     if gates_of is None and alone:
         return next(iter(found.values()))
     if alone:
-        raise RunError(f"--gates-of {gates_of}: {name} has no gate set of its own for each task; leave it out")
+        raise RunError(f"--gates-of {gates_of}: {name} has no gates or clones of its own for each task; leave it out")
     if gates_of not in found:
         wrong = f"found {gates_of!r}" if gates_of is not None else "found none"
-        raise RunError(f"{name} has a gate set for each task; expected --gates-of {' or '.join(found)}, {wrong}")
+        raise RunError(f"{name} has gates or clones for each task; expected --gates-of {' or '.join(found)}, {wrong}")
     return found[gates_of]
 
 
@@ -295,7 +295,7 @@ def prune(
         int | None, typer.Option(metavar="K", min=0, help="Keep the K most open heads (all open ones, if not given).")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="Where each task has its own gates: whose; DIR serves that task alone.")
+        str | None, typer.Option(help="Where each task has its own gates or clones: whose; DIR serves that task alone.")
     ] = None,
     latency: Annotated[bool, typer.Option(help="Measure the time before and after.")] = True,
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions at least; the fastest counts.")] = 5,

@@ -249,7 +249,7 @@ def export(
     run: RunFolderArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The new folder.", show_default=False)],
     task: Annotated[
-        str | None, typer.Option(help="Where each task has its own gates: whose.", show_default=False)
+        str | None, typer.Option(help="Where each task has its own gates or clones: whose.", show_default=False)
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Cut closed heads out (then mtlprune loads it).")] = False,
     head: Annotated[

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
@@ -51,13 +52,16 @@ class Clones(nn.Module):
         self.deltas = nn.ParameterDict()
         self._served: list[int] = []
         self._rows = 0
+        self._cloned: dict[str, tuple[Any, bool]] = {}  # in the encoder already, so not again in this module
+        self._hooks: list[RemovableHandle] = []
         mask, family = head_mask(heads, places.layers, places.heads), places.family
         blocks = by_layer(transformer, family.blocks)
         modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
         self.first = int(mask.any(1).nonzero()[0])
         for layer, (attention, output) in enumerate(modules):
             if layer >= self.first:
-                blocks[layer].register_forward_pre_hook(partial(self._tile, layer == self.first), with_kwargs=True)
+                tile = partial(self._tile, layer == self.first)
+                self._hooks.append(blocks[layer].register_forward_pre_hook(tile, with_kwargs=True))
             chosen = mask[layer].nonzero().flatten().tolist()
             if not chosen:
                 continue
@@ -81,11 +85,25 @@ class Clones(nn.Module):
         index = rows if rows is not None else columns
         self.register_buffer(f"index-{key}", index, persistent=False)
         module.forward = partial(self._projected, key, rows is not None, module)  # type: ignore[method-assign]
+        self._cloned[key] = module, rows is not None
 
     def delta(self, key: str, tasks: Sequence[int]) -> Tensor:
         """(T, out, in), Δ of one projection for some tasks."""
         own = self.deltas[key][tasks]
         return own if self.rank is None else own @ self.deltas[f"{key}-down"][tasks]
+
+    @torch.no_grad()
+    def fold(self, task: str) -> None:
+        """Give the transformer the weights of one task, and take the clones out of it; these are of no more use."""
+        own = [self.tasks.index(task)]
+        for handle in self._hooks:
+            handle.remove()
+        for key, (module, of_rows) in self._cloned.items():
+            index: Tensor = getattr(self, f"index-{key}")
+            module.weight.index_add_(0 if of_rows else 1, index, self.delta(key, own)[0])
+            if f"{key}-bias" in self.deltas:
+                module.bias.index_add_(0, index, self.deltas[f"{key}-bias"][own][0])
+            del module.forward
 
     @contextmanager
     def serving(self, names: Sequence[str]) -> Iterator[None]:
@@ -101,8 +119,7 @@ class Clones(nn.Module):
         if not self._served or self.places.is_watched:
             raise EncoderError(
                 f"this encoder has clones of heads for each of {', '.join(self.tasks)}, and this command reads one "
-                "encoder: it would see none of them. Predict and evaluate know clones; observation, head removal, "
-                "export and analyses take a run without them"
+                "encoder: it would see none of them; name a run without treatment.clone"
             )
         if first:
             hidden = args[0] if args else kwargs["hidden_states"]

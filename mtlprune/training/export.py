@@ -23,7 +23,7 @@ from mtlprune.encoder.head_closing import fold_means
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import base_of, quiet
-from mtlprune.model import SHARED, MultiTaskModel
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import main_score, name_of
 from mtlprune.tasks.base import Task
@@ -41,6 +41,7 @@ class ExportRequest:
         run: the run.
         config: its settings.
         gate_set: whose gates go into the weights: "shared", a task, or None where it has none.
+        clones: the task whose clones of heads go into the weights; None where there are none.
         head: the task whose linear layer goes along.
         remove: closed heads are cut out, not set to zero.
         licence: of the whole, an identifier of the hub.
@@ -49,6 +50,7 @@ class ExportRequest:
     run: RunFolder
     config: Config
     gate_set: str | None
+    clones: str | None
     head: str | None
     remove: bool
     licence: str | None
@@ -60,6 +62,7 @@ class Exported:
 
     Attributes:
         gates: (L, A) float32; None where the run has none.
+        clones: the task whose clones are in the weights.
         heads: what is left, where heads were removed, now or by `mtlprune prune`; else None.
         whole: whether all heads are in the weights, removed ones as closed ones.
         difference: between states before and after, relative to the largest number in them.
@@ -69,6 +72,7 @@ class Exported:
     """
 
     gates: Tensor | None
+    clones: str | None
     heads: KeptHeads | None
     whole: bool
     difference: float
@@ -95,20 +99,26 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
         )
     if head is not None:
         _check_head(config, path, head, remove)
-    if pruning.method == "none" or pruning.sets == "shared":
+    own, clones = task or head, None
+    gates: str | None = None if pruning.method == "none" else pruning.sets
+    if config.treatment.clone is not None:
+        each, gate_set, clones = "clones of heads", gates, own
+    elif gates == "per_task":
+        each, gate_set = "a gate set", own
+    else:
         if task is not None:
-            there = "no gates" if pruning.method == "none" else "one gate set that all tasks share"
+            there = "no gates" if gates is None else "one gate set that all tasks share"
             raise RunError(f"{path} has {there}; leave --task out")
-        return ExportRequest(folder, config, None if pruning.method == "none" else SHARED, head, remove, licence)
-    if task is None and head is None:
+        return ExportRequest(folder, config, gates, None, head, remove, licence)
+    if own is None:
         raise RunError(
-            f"{path} has a gate set for each task, and weights hold one; expected --task with one of "
+            f"{path} has {each} for each task, and weights hold one; expected --task with one of "
             f"{', '.join(config.tasks)}"
         )
     if task is not None and (task not in config.tasks or head not in (None, task)):
         expected = head or f"one of {', '.join(config.tasks)}"
-        raise RunError(f"{path} has gates for each task; expected --task {expected}, found {task}")
-    return ExportRequest(folder, config, task or head, head, remove, licence)
+        raise RunError(f"{path} has {each} for each task; expected --task {expected}, found {task}")
+    return ExportRequest(folder, config, gate_set, clones, head, remove, licence)
 
 
 def _check_head(config: Config, path: Path, head: str, remove: bool) -> None:
@@ -143,8 +153,14 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
         gates = gates * (gates > OPEN) if asked.remove else gates
     task: Any = model.tasks[asked.head] if asked.head is not None else None
     linear = task.linear() if task is not None else None
-    with encoder.gated(gates) if gates is not None else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        if gates is not None:
+            stack.enter_context(encoder.gated(gates))
+        if asked.clones is not None and encoder.clones is not None:
+            stack.enter_context(encoder.clones.serving([asked.clones]))
         before = states(transformer, encoder.limit, linear and linear[0])
+    if asked.clones is not None:
+        model.fold_clones(asked.clones)
     if gates is not None:
         fold_means(encoder, gates)
     heads = _removed(asked, model, gates) if asked.remove else encoder.head_map
@@ -171,7 +187,7 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             "encoder's name"
         )
     pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
-    return Exported(gates, heads, not asked.remove, difference, encoder.limit, reads_texts, pooler)
+    return Exported(gates, asked.clones, heads, not asked.remove, difference, encoder.limit, reads_texts, pooler)
 
 
 def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) -> KeptHeads:
@@ -203,7 +219,12 @@ def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
 
 
 def account(found: Exported) -> str:
-    """What became of the gates, in a sentence."""
+    """What became of clones and gates, in sentences."""
+    clones = f"The clones of heads of {found.clones} are in the weights. " if found.clones is not None else ""
+    return clones + _account_of_gates(found)
+
+
+def _account_of_gates(found: Exported) -> str:
     if found.heads is not None:
         others = "; closed ones are columns of zeros in the attention output projections" if found.whole else ""
         of = len(found.heads.kept) * found.heads.heads

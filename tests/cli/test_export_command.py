@@ -114,6 +114,24 @@ def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune, own_gates, tmp_pat
     assert [sentence.ner for sentence in mine] == [sentence.ner for sentence in theirs]
 
 
+def test_a_task_s_own_clones_go_into_the_weights(mtlprune, train, tmp_path):
+    """The commands compare states and word vectors of what they wrote with those of the run; here predictions."""
+    settings = ("tasks=pos,dep", "treatment.clone.heads=[1-2,2-3]", "pruning.method=random", "pruning.keep=5")
+    run = train("clones", *settings, "train.epochs=1", "train.encoder_rate=0.01")
+    theirs = RunFolder(run).read_predictions("dev")
+    for command in ("prune", "export"):
+        out = tmp_path / command
+        mtlprune(command, run, "--out", out).refuses("--task with one of pos, dep")
+        answer = mtlprune(command, run, "--out", out, "--task", "dep", *["--no-latency"][: command == "prune"]).done()
+    assert "The clones of heads of dep are in the weights" in answer.out
+    pruned = MultiTaskModel.load(tmp_path / "prune")
+    assert list(pruned.tasks) == ["dep"] and pruned.encoder.clones is None
+    assert [one.dep for one in RunFolder(tmp_path / "prune").read_predictions("dev")] == [one.dep for one in theirs]
+    whole, removed = (pruned.encoder.transformer, Encoder.load(str(tmp_path / "export")).transformer)
+    ids = torch.arange(5, 25)[None]
+    torch.testing.assert_close(whole(ids).last_hidden_state, removed(ids).last_hidden_state, rtol=1e-4, atol=1e-5)
+
+
 def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune, gated, tmp_path):
     run = Path(shutil.copytree(gated, tmp_path / "run"))
     lines = [json.loads(line) for line in (run / "gates.jsonl").read_text().splitlines()]

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from tiny import make_tiny
 from torch import Tensor
 
+from mtlprune.analyses.reading import find_sources
 from mtlprune.blocks import ADDED_TREATMENTS, Block, HeadsConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.clones import Clones
@@ -289,6 +290,8 @@ def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(fam
     found = dict(zip(("a", "b"), encoder.of_tasks(batch, ["a", "b"]), strict=True))
     torch.testing.assert_close(found["b"].words, changed(batch).words, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(found["a"].words, found["b"].words, atol=1e-3)
+    encoder.clones.fold("b")
+    torch.testing.assert_close(encoder(batch).words, found["b"].words, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -320,6 +323,10 @@ def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, plain: Sett
     for reading in (lambda: model.encoder(batch), lambda: observe(use_eager(model.encoder), batch)):
         with pytest.raises(EncoderError, match="has clones of heads for each of pos, dep"):
             reading()
+    for subject, task in zip(find_sources([str(run.path)])[0].open(), ("pos", "dep"), strict=True):
+        assert subject.label == f"POS+DEP:{task.upper()}" and subject.task == task
+        torch.testing.assert_close(subject.encoder(batch).words, model.encoder.of_tasks(batch, [task])[0].words)
+        assert list(subject.model("cpu").tasks) == [task]
     with pytest.raises(ConfigError, match="has clones of heads"):
         trainer(plain(None, "pos,dep", start=str(run.path)), tmp_path / "other")
 

@@ -18,7 +18,7 @@ from mtlprune.analyses.claims.groups import groups_of
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
 from mtlprune.claimed_heads import ClaimError, group, is_joint, load_claims
 from mtlprune.encoder.gates import Gates
-from mtlprune.model import SHARED, MultiTaskModel
+from mtlprune.model import SHARED
 from mtlprune.results import Result, head_rows
 from mtlprune.runs import RunFolder
 from mtlprune.statistics.significance import Floats, Score, System, differences, holm, over_seeds, resampled_sums
@@ -102,7 +102,7 @@ def _scored(
     folder = RunFolder(subject.name)
     if not folder.config_path.is_file():
         return "an encoder without decoders has no task to score; name a run"
-    model = MultiTaskModel.load(subject.name, device=request.device).eval()
+    model = subject.model(request.device)
     places = model.encoder.places
     if model.gates or min(map(len, places.kept)) < places.heads:
         return "some of its heads are closed already; name a run whose heads are all open"

@@ -16,7 +16,6 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.gradients import EVERY, HALVES
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.corpora.tables import batched
-from mtlprune.model import MultiTaskModel
 from mtlprune.results import Grid, Result, head_rows
 from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
@@ -60,10 +59,8 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
         return "an encoder without decoders has no task, so no loss; name a run"
     if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
         return f"it was trained on another corpus than {request.corpus}"
-    model = MultiTaskModel.load(subject.name, device=request.device).eval()
-    names = list(model.tasks)
-    own = subject.label.partition(":")[2].lower()  # a task's own gate set
-    kept = [own] if own in names else names
+    model = subject.model(request.device)
+    kept = list(model.tasks) if subject.task is None else [subject.task]
     tasks = {name: cast(Task, model.tasks[name]) for name in kept}
     known = [(sentence, found) for sentence in reading.sentences if (found := _targets(tasks, sentence)) is not None]
     if len(known) < 2:

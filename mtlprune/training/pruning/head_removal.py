@@ -61,12 +61,14 @@ class RemovalRequest:
 
     Attributes:
         source: a run with gates.
-        gate_set: "shared", or the task whose own gates count.
+        task: whose own gates or clones count; None where all tasks share them.
+        gate_set: "shared", or that task.
         most_open: keep only so many heads, the most open ones; all open heads if None.
         corpus: the data of the run.
     """
 
     source: RunFolder
+    task: str | None
     gate_set: str
     most_open: int | None
     corpus: Corpus
@@ -74,8 +76,7 @@ class RemovalRequest:
     @property
     def tasks(self) -> list[str]:
         """The tasks that the pruned run serves."""
-        every = list(self.source.read_config()["tasks"])
-        return every if self.gate_set == SHARED else [self.gate_set]
+        return list(self.source.read_config()["tasks"]) if self.task is None else [self.task]
 
 
 @dataclass
@@ -108,13 +109,12 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
         RunError: no run, one without gates, a task it has no gates for, more heads than there are, or other data.
     """
     source = RunFolder.with_weights(run)
-    sets = _gate_sets(source)
-    if task is None and SHARED not in sets:
-        raise RunError(
-            f"{source.path} has a gate set for each task, so each task lost other heads; expected --task with one of "
-            f"{', '.join(sets)}"
-        )
-    if task is not None and task not in sets:
+    sets, config = _gate_sets(source), build_config(source.read_config(), str(source.config_path))
+    cloned = config.treatment.clone is not None
+    if task is None and (cloned or SHARED not in sets):
+        each = "clones of heads" if cloned else "a gate set for each task, so each task lost other heads"
+        raise RunError(f"{source.path} has {each}; expected --task with one of {', '.join(config.tasks)}")
+    if task is not None and task not in (config.tasks if cloned else sets):
         shared = "one gate set that all tasks share; leave --task out"
         there = shared if SHARED in sets else f"gates of {', '.join(sets)}"
         raise RunError(f"{source.path} has no gates of the task {task!r}: it has {there}")
@@ -124,14 +124,14 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
             f"--heads {most_open}: expected at most {layers * heads} heads, which is all that the encoder of "
             f"{source.path} has ({layers} layers of {heads})"
         )
-    path, wanted = Path(source.read_config()["data"]["path"]), source.read_manifest()["data"]["fingerprint"]
+    path, wanted = Path(config.data.path), source.read_manifest()["data"]["fingerprint"]
     corpus = load_corpus(path)
     if corpus.fingerprint != wanted:
         raise RunError(
             f"{path} has the fingerprint {corpus.fingerprint[:16]}…, but {source.path} was trained on {wanted[:16]}…; "
             "bring that data back: the run is checked and scored on it after removal"
         )
-    return RemovalRequest(source, task or SHARED, most_open, corpus)
+    return RemovalRequest(source, task, SHARED if SHARED in sets else str(task), most_open, corpus)
 
 
 def _gate_sets(run: RunFolder) -> dict[str, Any]:
@@ -177,7 +177,9 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
     gates = chosen_gates(model, asked)
     encoder = model.encoder
     sentences = list(asked.corpus[config.data.dev])[:CHECKED_SENTENCES]
-    masked = word_vectors(model, sentences, gates)
+    masked = word_vectors(model, sentences, gates, asked.task)
+    if asked.task is not None:
+        model.fold_clones(asked.task)
     transformer = cast(PreTrainedModel, encoder.transformer)
     kept_before, full = encoder.places.kept, copy.deepcopy(transformer)
     left = MultiTaskModel(encoder, {name: model.tasks[name] for name in asked.tasks})  # type: ignore[misc]
@@ -213,11 +215,16 @@ def chosen_gates(model: MultiTaskModel, asked: RemovalRequest) -> Tensor:
 
 
 @torch.no_grad()
-def word_vectors(model: MultiTaskModel, sentences: Sequence[Sentence], gates: Tensor | None) -> Tensor:
-    """Vectors of all words, (N, H), in float32 with the autocast off."""
-    pieces = model.encoder.tokenize_all([sentence.words for sentence in sentences])
-    rows = [model.encoder(model.encoder.collate([row]).to(model.device), gates).words for row in pieces]
-    return torch.cat(rows)
+def word_vectors(
+    model: MultiTaskModel, sentences: Sequence[Sentence], gates: Tensor | None, task: str | None = None
+) -> Tensor:
+    """Vectors of all words, (N, H), in float32 with the autocast off; with the task's clones, where there are some."""
+    encoder = model.encoder
+    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    batches = [encoder.collate([row]).to(model.device) for row in pieces]
+    if encoder.clones is None:
+        return torch.cat([encoder(batch, gates).words for batch in batches])
+    return torch.cat([encoder.of_tasks(batch, [str(task)], gates)[0].words for batch in batches])
 
 
 def write(
@@ -268,6 +275,7 @@ def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str
         "encoder": {**tree["encoder"], "name": str((out / "encoder").resolve()), "random": False},
         "train": {**tree["train"], "start": None, "freeze": []},
         "pruning": {"method": "none"},
+        "treatment": {**tree.get("treatment", {}), "clone": None},
     }
     return build_config({**tree, **changed}, str(out)).model_dump(mode="json")
 
