@@ -91,4 +91,5 @@ if [ -d results/treatments/records ]; then
     for file in results/treatments/costs/*.json; do set -- "$@" --costs "$file"; done
     mtlprune analyze treatments "$records:none-???-?,none-mtl5-?,sampled-*" results/treatments/records \
         "$@" --out "$out/treatments/test" > /dev/null
+    python results/treatments/heads.py results/treatments/heads > "$out/treatments/heads.md"
 fi

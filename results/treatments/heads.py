@@ -1,0 +1,60 @@
+"""Do the tasks of a treated model still claim the same heads? Gates of each task on finished, frozen models (part 4).
+
+python results/treatments/heads.py results/treatments/heads
+
+Shared heads beyond depth: open heads that two tasks of one model share, minus the sum over layers of a·b/12 that their
+numbers of open heads in each layer explain; mean over the ten pairs of tasks. Treated minus none, seed by seed; t
+interval of 95 % over the seeds, p of a difference of a head or more (two one-sided t tests).
+"""
+
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from mtlprune.claimed_heads import load_claims
+from mtlprune.statistics.significance import holm
+
+SETTINGS, SEEDS = ("none", "dispatch-stem", "distil", "protect-stem", "project-features"), (1, 2, 3)
+MARGIN = 1.0
+
+
+def beyond(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
+    """Shared open heads, (L, A) each, beyond what the layers' numbers of them explain."""
+    return float((one & other).sum() - (one.sum(1) * other.sum(1) / one.shape[1]).sum())
+
+
+def main(records: str) -> None:
+    """Print a row for each setting that was run, then one for each difference from none."""
+    found, tasks = {}, {}
+    for setting in SETTINGS:
+        names = [path for seed in SEEDS for path in Path(records).glob(f"heads-{setting}-mtl5-{seed}-*")]
+        if len(names) == len(SEEDS):
+            models = [{claim.label.partition(":")[2]: claim.open for claim in load_claims([name])} for name in names]
+            pairs = list(combinations(models[0], 2))
+            each = np.array([[beyond(model[a], model[b]) for a, b in pairs] for model in models])  # (seeds, pairs)
+            found[setting], tasks[setting] = each.mean(1), dict(zip(pairs, each.mean(0), strict=True))
+    print("| model | shared heads beyond depth, seeds 1, 2, 3 | mean | most | fewest |\n|:--|:--|--:|:--|:--|")
+    for setting, values in found.items():
+        each = tasks[setting]
+        ends = [f"{'–'.join(pair)} {each[pair]:.1f}" for pair in sorted(each, key=lambda pair: float(each[pair]))]
+        shown = ", ".join(f"{value:.1f}" for value in values)
+        print(f"| {setting} | {shown} | {values.mean():.1f} | {ends[-1]} | {ends[0]} |")
+    rows = []
+    for setting, values in list(found.items())[1:]:
+        apart = values - found["none"]
+        error, freedom = stats.sem(apart), len(apart) - 1
+        low, high = apart.mean() + np.array([-1, 1]) * stats.t.ppf(0.975, freedom) * error
+        p = 2 * stats.t.sf(abs(apart.mean()) / error, freedom)
+        equal = stats.t.sf((MARGIN - abs(apart.mean())) / error, freedom)
+        rows.append((setting, apart.mean(), low, high, p, equal))
+    print("\n| difference from none | heads | 95 % | p | Holm | p, a head or more |\n|:--|--:|--:|--:|--:|--:|")
+    for (setting, mean, low, high, p, equal), q in zip(rows, holm([row[4] for row in rows]), strict=True):
+        print(f"| {setting} | {mean:+.2f} | [{low:+.2f}, {high:+.2f}] | {p:.4f} | {q:.4f} | {equal:.4f} |")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
